@@ -1,0 +1,219 @@
+//! Whom a waiting contender asks next, and how long it pauses (design section 7).
+//!
+//! Reads of a whole object are dear and one-row reads cheap, so between the first read after
+//! drawing and the confirming one a contender asks single blockers whether they are still there.
+//! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
+
+use std::time::Duration;
+
+use super::row::ContenderId;
+use super::verdict::{Blockers, Place, Survey};
+
+/// For how many of one's own doorway times a choosing contender is expected to choose.
+const CHOOSING_DOORWAYS: u32 = 4;
+/// A doorway on an idle cluster is so short that an ordinary hiccup outlasts four of them.
+const CHOOSING_MIN: Duration = Duration::from_millis(20);
+/// About how long one contender keeps the ones behind it waiting.
+const PAUSE_PER_CONTENDER: Duration = Duration::from_millis(3);
+/// However many are ahead, a waiter looks at least this often.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A round trip can be measured as next to nothing; never spin.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// What to read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// Is this contender, which has a ticket, still there? Its `entering::` row tells.
+    Present(ContenderId),
+    /// Has this contender left, or drawn a ticket? Both of its rows tell.
+    Choosing(ContenderId),
+    /// Has everybody who was ahead left? Only a read of the whole object tells.
+    Everybody,
+}
+
+/// Those ahead of a waiting contender, in the order in which they will be let in.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    mine: Place,
+    blockers: Blockers,
+    /// Blockers up to this place are presumed gone, because the one at it is.
+    presumed_gone: Option<Place>,
+    choosing_until: Duration,
+}
+
+impl Line {
+    /// The line ahead of `mine`, fixed by the first read after drawing; `doorway` is how long it
+    /// took to get here.
+    pub(crate) fn new(mine: Place, blockers: Blockers, now: Duration, doorway: Duration) -> Self {
+        let patience = (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
+        Line { mine, blockers, presumed_gone: None, choosing_until: now + patience }
+    }
+
+    /// Those who are left.
+    pub(crate) fn blockers(&self) -> &Blockers {
+        &self.blockers
+    }
+
+    /// Until when a choosing contender may be expected to be just that, and not a holder.
+    pub(crate) fn choosing_until(&self) -> Duration {
+        self.choosing_until
+    }
+
+    /// Whether somebody who is left has a ticket, and so holds the object or will before us.
+    pub(crate) fn is_behind_a_ticket(&self) -> bool {
+        self.blockers.iter().any(|(_, standing)| standing.ticket().is_some())
+    }
+
+    /// What to read next.
+    pub(crate) fn question(&self) -> Question {
+        let rest = self.rest();
+        match rest.get(self.asked(&rest)) {
+            None => Question::Everybody,
+            Some(place) if is_choosing(*place) => Question::Choosing(place.contender),
+            Some(place) => Question::Present(place.contender),
+        }
+    }
+
+    /// Takes the answer to a question about one contender; true when it is out of the way.
+    pub(crate) fn answered(&mut self, contender: ContenderId, survey: &Survey) -> bool {
+        let place = self.place(contender);
+        let gone = self.blockers.look(contender, survey, self.mine);
+        if gone {
+            // Places say nothing of who is choosing, so one that left tells nothing of the others.
+            if let Some(place) = place.filter(|place| !is_choosing(*place)) {
+                self.presumed_gone = Some(place);
+            }
+        }
+        gone
+    }
+
+    /// Takes a read of the whole object. Nobody is presumed gone any more.
+    pub(crate) fn confirmed(&mut self, survey: &Survey) {
+        self.blockers.confirm(survey, self.mine);
+        self.presumed_gone = None;
+    }
+
+    /// How long to pause when the one that was asked is still there. `jitter` is in 0..1.
+    pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
+        let rest = self.rest();
+        let asked = self.asked(&rest);
+        let ahead = rest.len() - asked.min(rest.len());
+        let hurried = rest.get(asked).is_some_and(|place| is_choosing(*place))
+            && now < self.choosing_until;
+        let pause = match u32::try_from(ahead) {
+            Ok(ahead) if ahead > 1 && !hurried => PAUSE_PER_CONTENDER * ahead,
+            Ok(_) | Err(_) => round_trip,
+        };
+        pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
+    }
+
+    /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
+    /// that stays may be a holder by the short way.
+    fn rest(&self) -> Vec<Place> {
+        let places = self.blockers.iter().map(|(contender, _)| contender);
+        let mut rest: Vec<_> = places
+            .filter_map(|contender| self.place(contender))
+            .filter(|place| self.presumed_gone.is_none_or(|gone| *place > gone))
+            .collect();
+        rest.sort_unstable();
+        rest
+    }
+
+    /// Which of the rest to ask: the one half way to us; among choosing ones alone, the first.
+    fn asked(&self, rest: &[Place]) -> usize {
+        if rest.last().is_some_and(|last| is_choosing(*last)) { 0 } else { rest.len() / 2 }
+    }
+
+    fn place(&self, contender: ContenderId) -> Option<Place> {
+        let (_, standing) = self.blockers.iter().find(|(blocker, _)| *blocker == contender)?;
+        Some(Place { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
+    }
+}
+
+/// Stands for "no ticket yet", before every ticket.
+const NO_TICKET: i64 = i64::MIN;
+
+fn is_choosing(place: Place) -> bool {
+    place.ticket == NO_TICKET
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::{Claim, Mode, StoredRow};
+    use super::*;
+
+    const ME: Place = Place { ticket: 100, contender: id(99) };
+
+    const fn id(host: i32) -> ContenderId {
+        ContenderId { host, client: 0, slot: 0 }
+    }
+
+    fn rows(claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
+        let claims: Vec<_> = claims
+            .iter()
+            .map(|&(host, ticket)| Claim {
+                contender: id(host),
+                round: 1,
+                mode: Mode::Exclusive,
+                ticket,
+                owner: String::new(),
+            })
+            .collect();
+        let tickets = claims.iter().filter_map(StoredRow::ticket);
+        claims.iter().map(StoredRow::entering).chain(tickets).collect()
+    }
+
+    fn line(claims: &[(i32, Option<i64>)]) -> Line {
+        let blockers = Survey::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
+        Line::new(ME, blockers, Duration::ZERO, Duration::from_millis(10))
+    }
+
+    fn queue(length: i32) -> Vec<(i32, Option<i64>)> {
+        (1..=length).map(|host| (host, Some(i64::from(host)))).collect()
+    }
+
+    #[test]
+    fn asks_the_middle_of_the_rest_until_the_predecessor_is_gone() {
+        let mut line = line(&queue(8));
+        let mut asked = Vec::new();
+        while let Question::Present(contender) = line.question() {
+            asked.push(contender.host);
+            assert!(line.answered(contender, &Survey::default()));
+        }
+        assert_eq!(asked, [5, 7, 8]);
+        assert_eq!(line.question(), Question::Everybody);
+        assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
+        line.confirmed(&Survey::of(&rows(&[(2, Some(2))])));
+        assert_eq!(line.question(), Question::Present(id(2)));
+        assert_eq!(line.blockers().iter().count(), 1);
+    }
+
+    #[test]
+    fn choosing_ones_are_asked_one_by_one_and_only_when_no_ticket_is_ahead() {
+        let mut line = line(&[(1, None), (2, None), (3, Some(3))]);
+        assert_eq!(line.question(), Question::Present(id(3)));
+        assert!(line.is_behind_a_ticket());
+        assert!(line.answered(id(3), &Survey::default()));
+        assert_eq!(line.question(), Question::Everybody);
+        line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])));
+        assert!(!line.is_behind_a_ticket());
+        assert_eq!(line.question(), Question::Choosing(id(1)));
+        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(101))]))));
+        assert_eq!(line.question(), Question::Choosing(id(2)));
+        assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))]))));
+        assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
+    }
+
+    #[test]
+    fn pauses_grow_with_the_number_ahead() {
+        let ms = Duration::from_millis;
+        let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
+        assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
+        assert_eq!(pause(&queue(8), ms(0)), ms(12));
+        assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
+        assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
+        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(6), "then like any holder");
+        let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
+        assert_eq!((jittered(0.0), jittered(1.0)), (ms(9), ms(15)));
+    }
+}

@@ -1,0 +1,227 @@
+//! The rows of one object, as the protocol reads and writes them (design section 3).
+
+use std::fmt;
+
+/// A client's place for one object.
+///
+/// The derived order, host before client before slot, breaks ties between equal tickets. Any total
+/// order would do, as long as every client uses the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ContenderId {
+    /// Number of the host, from the registry.
+    pub(crate) host: i32,
+    /// The client's random uuid, as a number.
+    pub(crate) client: u128,
+    /// Which of the client's places for this object.
+    pub(crate) slot: i16,
+}
+
+impl fmt::Display for ContenderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:032x}/{}", self.host, self.client, self.slot)
+    }
+}
+
+/// How a contender wants to hold the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Alone.
+    Exclusive,
+    /// Together with other shared holders.
+    Shared,
+    /// Together with other limited holders, this many at most.
+    Limited(i32),
+}
+
+impl Mode {
+    /// The value of the column `mode`.
+    pub(crate) fn code(self) -> i8 {
+        match self {
+            Mode::Exclusive => 0,
+            Mode::Shared => 1,
+            Mode::Limited(_) => 2,
+        }
+    }
+
+    /// The value of the column `max_holders`.
+    pub(crate) fn max_holders(self) -> Option<i32> {
+        match self {
+            Mode::Limited(most) => Some(most),
+            Mode::Exclusive | Mode::Shared => None,
+        }
+    }
+
+    fn parse(code: i8, max_holders: Option<i32>) -> Option<Self> {
+        match (code, max_holders) {
+            (0, _) => Some(Mode::Exclusive),
+            (1, _) => Some(Mode::Shared),
+            (2, Some(most)) if most > 0 => Some(Mode::Limited(most)),
+            _ => None,
+        }
+    }
+}
+
+/// Values of the column `row_name`.
+pub(crate) mod row_name {
+    /// A contender that announced itself.
+    pub(crate) const ENTERING: &str = "entering::";
+    /// The ticket that it drew.
+    pub(crate) const TICKETS: &str = "tickets::";
+    /// The wish that it leaves.
+    pub(crate) const REVOKED: &str = "revoked::";
+}
+
+/// What a contender says of itself: the content of its `entering::` row and, once it has drawn a
+/// ticket, of its `tickets::` row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Whose claim it is.
+    pub(crate) contender: ContenderId,
+    /// The contender's round.
+    pub(crate) round: i64,
+    /// How it wants to hold the object.
+    pub(crate) mode: Mode,
+    /// The ticket, once drawn.
+    pub(crate) ticket: Option<i64>,
+    /// For people: host name, process id and label.
+    pub(crate) owner: String,
+}
+
+impl Claim {
+    /// When the round began, in milliseconds since the Unix epoch: a round is the stamp of its
+    /// announcement.
+    pub(crate) fn since_millis(&self) -> i64 {
+        self.round / 1000
+    }
+}
+
+/// A row as it stands in a store, nothing interpreted: a null column is `None`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredRow {
+    /// The column `row_name`.
+    pub(crate) row_name: String,
+    /// The columns `host`, `client` and `slot`.
+    pub(crate) contender: ContenderId,
+    /// The column `round`.
+    pub(crate) round: Option<i64>,
+    /// The column `mode`.
+    pub(crate) mode: Option<i8>,
+    /// The column `max_holders`.
+    pub(crate) max_holders: Option<i32>,
+    /// The column `ticket`.
+    pub(crate) ticket: Option<i64>,
+    /// The column `owner`.
+    pub(crate) owner: Option<String>,
+}
+
+impl StoredRow {
+    /// The `entering::` row of a claim.
+    pub(crate) fn entering(claim: &Claim) -> Self {
+        StoredRow {
+            row_name: row_name::ENTERING.to_owned(),
+            contender: claim.contender,
+            round: Some(claim.round),
+            mode: Some(claim.mode.code()),
+            max_holders: claim.mode.max_holders(),
+            ticket: None,
+            owner: Some(claim.owner.clone()),
+        }
+    }
+
+    /// The `tickets::` row of a claim, if it has drawn a ticket.
+    pub(crate) fn ticket(claim: &Claim) -> Option<Self> {
+        claim.ticket.map(|ticket| StoredRow {
+            row_name: row_name::TICKETS.to_owned(),
+            ticket: Some(ticket),
+            ..Self::entering(claim)
+        })
+    }
+
+    /// What the row means.
+    pub(crate) fn parse(&self) -> Row {
+        let claimed = || {
+            let mode = Mode::parse(self.mode?, self.max_holders)?;
+            Some((self.round?, mode))
+        };
+        match (self.row_name.as_str(), claimed(), self.ticket) {
+            (row_name::ENTERING, Some((round, mode)), _) => Row::Entering { round, mode },
+            (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
+            (row_name::REVOKED, _, _) => Row::Revoked,
+            _ => Row::Unreadable,
+        }
+    }
+}
+
+/// What a stored row means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// The contender announced itself.
+    Entering {
+        /// Its round.
+        round: i64,
+        /// How it wants to hold the object.
+        mode: Mode,
+    },
+    /// The contender drew a ticket.
+    Ticket {
+        /// The round for which it drew.
+        round: i64,
+        /// The number.
+        ticket: i64,
+    },
+    /// Somebody asks the contender to leave; only the contender itself acts on it.
+    Revoked,
+    /// This version can't tell what the row says. Its contender blocks (design section 8).
+    Unreadable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim {
+            contender: ContenderId { host: 3, client: 9, slot: 0 },
+            round: 1_700_000_000_000_000,
+            mode: Mode::Exclusive,
+            ticket: Some(7),
+            owner: "snap".to_owned(),
+        }
+    }
+
+    #[test]
+    fn rows_of_a_claim_say_what_it_says() {
+        let claim = claim();
+        let entering = StoredRow::entering(&claim);
+        let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
+        assert_eq!(entering.parse(), Row::Entering { round: claim.round, mode: Mode::Exclusive });
+        assert_eq!(ticket.parse(), Row::Ticket { round: claim.round, ticket: 7 });
+        assert_eq!(StoredRow::ticket(&Claim { ticket: None, ..claim.clone() }), None);
+        assert_eq!(claim.since_millis(), 1_700_000_000_000);
+    }
+
+    #[test]
+    fn what_is_incomplete_or_unknown_is_unreadable() {
+        let entering = StoredRow::entering(&claim());
+        let ticket = StoredRow::ticket(&claim()).expect("the claim has a ticket");
+        for row in [
+            StoredRow { round: None, ..entering.clone() },
+            StoredRow { mode: None, ..entering.clone() },
+            StoredRow { mode: Some(9), ..entering.clone() },
+            StoredRow { mode: Some(2), max_holders: None, ..entering.clone() },
+            StoredRow { mode: Some(2), max_holders: Some(0), ..entering.clone() },
+            StoredRow { row_name: "priority::".to_owned(), ..entering },
+            StoredRow { ticket: None, ..ticket },
+        ] {
+            assert_eq!(row.parse(), Row::Unreadable, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn modes_survive_the_store() {
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Limited(4)] {
+            let row = StoredRow::entering(&Claim { mode, ..claim() });
+            assert_eq!(row.parse(), Row::Entering { round: claim().round, mode });
+        }
+    }
+}

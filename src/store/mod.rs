@@ -1,0 +1,70 @@
+//! Where rows live. One trait, two stores: a Cassandra or ScyllaDB cluster, and memory.
+//!
+//! Private on purpose: public types have no type parameter for the store, and who wants another
+//! database has to write a store that keeps the promises below.
+
+mod cassandra;
+mod counted;
+mod memory;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+
+use crate::error::DatabaseError;
+use crate::protocol::{Read, StoredRow, Write};
+
+pub(crate) use cassandra::CassandraStore;
+pub(crate) use counted::Counted;
+pub use counted::Statistics;
+pub use memory::MemoryStore;
+
+/// The answer of a store, later.
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
+
+/// The rows of one lock table, and the registry of hosts beside it.
+///
+/// What the protocol relies on (design sections 3 and 4): a write that was acknowledged is seen by
+/// every read that begins afterwards, until it is overwritten with a higher stamp or its TTL is
+/// over; of two writes to one row the higher stamp wins, whatever their order; a delete of the same
+/// stamp beats a write; rows of one [`Write`] are applied as one. Each call is one try, bounded in
+/// time, never repeated by the store or its driver. A dropped future may still be applied.
+pub(crate) trait Store: Debug + Send + Sync {
+    /// Applies a write to a contender's own rows.
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()>;
+
+    /// Reads rows of an object: all that are there, with one read.
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
+
+    /// Reads the registry of hosts.
+    fn read_registry(&self) -> Answer<'_, Registry>;
+
+    /// Raises the registry's `next` to `next`, stamped with the value itself, so that a smaller
+    /// value never replaces a larger one.
+    fn raise_next(&self, next: i32) -> Answer<'_, ()>;
+
+    /// Writes the row of one host with `stamp`.
+    fn write_host<'a>(&'a self, host: &'a HostRow, stamp: i64) -> Answer<'a, ()>;
+}
+
+/// The registry of hosts as it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Registry {
+    /// The largest number that was ever reserved; 0 when none was.
+    pub(crate) next: i32,
+    /// All hosts, removed ones too, in the order of their names.
+    pub(crate) hosts: Vec<HostRow>,
+}
+
+/// One host of the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostRow {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its number, never given to another name.
+    pub(crate) number: i32,
+    /// When it was added, in milliseconds since the Unix epoch.
+    pub(crate) added_at_millis: i64,
+    /// When it was removed, in milliseconds since the Unix epoch, if it is.
+    pub(crate) removed_at_millis: Option<i64>,
+}

@@ -1,0 +1,3 @@
+//! Registers the hosts that may take locks.
+
+fn main() {}
