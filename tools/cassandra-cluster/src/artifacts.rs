@@ -1,0 +1,138 @@
+//! Cassandra's jars, resolved once with Maven.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::fs::FlockOperation;
+
+use crate::ClusterError;
+use crate::place::Place;
+
+/// The project file that names the release; everything else is derived from it.
+const POM: &str = include_str!("../pom.xml");
+
+/// The release of Apache Cassandra that [`POM`] names.
+pub(crate) fn cassandra_version() -> &'static str {
+    POM.split_once("<cassandra.version>")
+        .and_then(|(_, rest)| rest.split_once("</cassandra.version>"))
+        .map(|(version, _)| version)
+        .expect("the committed pom.xml has the property cassandra.version")
+}
+
+/// Makes sure that the jars are there, and says on standard error when they must be fetched.
+///
+/// Of several processes that come at once, one resolves and the others wait for it. The directory
+/// gets its name when it is complete, so an interrupted attempt leaves nothing that is used.
+pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
+    let jars = place.jars();
+    if jars.exists() {
+        return Ok(());
+    }
+    let root = place.root();
+    fs::create_dir_all(root).map_err(ClusterError::io(format!("create {}", root.display())))?;
+    let lock_path = root.join("lib.lock");
+    let lock = File::create(&lock_path)
+        .map_err(ClusterError::io(format!("create {}", lock_path.display())))?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)
+        .map_err(|error| ClusterError::io("lock lib.lock")(error.into()))?;
+    if jars.exists() {
+        return Ok(());
+    }
+    let partial = jars.with_extension("partial");
+    if partial.exists() {
+        fs::remove_dir_all(&partial)
+            .map_err(ClusterError::io(format!("remove {}", partial.display())))?;
+    }
+    fs::create_dir(&partial).map_err(ClusterError::io(format!("create {}", partial.display())))?;
+    copy_dependencies(&partial)?;
+    fs::rename(&partial, &jars).map_err(ClusterError::io(format!("make {}", jars.display())))
+}
+
+/// Runs Maven and shows how many files it has fetched; a terminal sees them counted.
+fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
+    let pom = directory.join("pom.xml");
+    fs::write(&pom, POM).map_err(ClusterError::io(format!("write {}", pom.display())))?;
+    let mut maven = Command::new("mvn")
+        .args(["-B", "-Dstyle.color=never", "dependency:copy-dependencies"])
+        .arg("-DincludeScope=runtime")
+        .arg(format!("-DoutputDirectory={}", directory.display()))
+        .arg("-f")
+        .arg(&pom)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|_| ClusterError::MissingProgram {
+            program: "mvn".to_owned(),
+            package: "maven",
+        })?;
+    let title = format!(
+        "resolving Apache Cassandra {} with Maven, once",
+        cassandra_version()
+    );
+    let progress = progress(&title);
+    let output = maven
+        .stdout
+        .take()
+        .expect("the output was asked to be piped");
+    let mut said = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(ClusterError::io("read what mvn says"))?;
+        if line.contains("Downloaded from") {
+            progress.inc(1);
+        } else {
+            said.push(line);
+        }
+    }
+    let status = maven.wait().map_err(ClusterError::io("wait for mvn"))?;
+    progress.finish_and_clear();
+    if status.success() {
+        return Ok(());
+    }
+    let errors: Vec<&str> = said
+        .iter()
+        .map(String::as_str)
+        .filter(|line| line.starts_with("[ERROR]"))
+        .collect();
+    let said = if errors.is_empty() {
+        said.join("\n")
+    } else {
+        errors.join("\n")
+    };
+    Err(ClusterError::Artifacts(format!("{status}\n{said}")))
+}
+
+/// The library's bar draws on terminals only, so elsewhere a line says why it takes a while. It
+/// goes to standard error itself, because test harnesses withhold what `eprintln!` writes.
+fn progress(title: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(title.to_owned());
+    bar.set_style(
+        ProgressStyle::with_template("{spinner} {msg}: {pos} files in {elapsed}")
+            .expect("the template is constant"),
+    );
+    bar.enable_steady_tick(Duration::from_millis(200));
+    if bar.is_hidden() {
+        // Nobody to read it is no reason to fail.
+        let _ = writeln!(std::io::stderr(), "{title} (about 70 MB)");
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pom_names_a_release() {
+        let version = cassandra_version();
+        assert!(version.starts_with("5.0."), "{version}");
+        assert!(
+            version.split('.').all(|part| part.parse::<u32>().is_ok()),
+            "{version}"
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! The handle by which tests hold a cluster.
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::launch::{self, Program};
+use crate::place::Place;
+use crate::protocol::{self, NodeState, Reply, Request, Status};
+use crate::{ClusterError, ClusterOptions, java};
+
+/// A lease of a running cluster.
+///
+/// The cluster runs at least as long as this value, and ends two seconds after its last lease. A
+/// process that is killed loses its leases like one that ends. Leases are shared: another test
+/// program may hold one of the same cluster, so tests that hurt nodes call [`Cluster::heal`]
+/// before they end, or use a cluster name of their own.
+///
+/// Nodes are numbered from 1. All methods block; those that wait for nodes give up after 120
+/// seconds. Besides what they say themselves, all fail with [`ClusterError::SupervisorGone`] if
+/// somebody killed the supervisor, and with [`ClusterError::Refused`] for a node that doesn't
+/// exist.
+#[derive(Debug)]
+#[must_use = "the cluster ends when its last lease is dropped"]
+pub struct Cluster {
+    options: ClusterOptions,
+    place: Place,
+    _lease: UnixStream,
+}
+
+impl Cluster {
+    /// Finds the cluster of that name or starts it, and returns when all nodes run, see each other
+    /// and let clients in.
+    ///
+    /// A cluster that nobody uses at the moment is restarted if its options differ, and healed
+    /// otherwise. The first start on a machine resolves Cassandra's jars, which it says on
+    /// standard error.
+    ///
+    /// # Errors
+    ///
+    /// - [`ClusterError::InvalidOptions`], [`ClusterError::MissingProgram`],
+    ///   [`ClusterError::WrongJava`], [`ClusterError::Artifacts`], [`ClusterError::Build`]:
+    ///   nothing was started.
+    /// - [`ClusterError::OptionsDiffer`]: the running cluster was left as it is.
+    /// - [`ClusterError::NotStarted`]: no node is left.
+    /// - [`ClusterError::Refused`]: the cluster runs, but another holder has hurt nodes and they
+    ///   did not come back in time.
+    pub fn lease(options: ClusterOptions) -> Result<Self, ClusterError> {
+        Self::lease_with(options, Program::Built)
+    }
+
+    pub(crate) fn lease_with(
+        options: ClusterOptions,
+        program: Program,
+    ) -> Result<Self, ClusterError> {
+        options.validate()?;
+        let place = Place::find(&options.name)?;
+        let lease = launch::open(&place, program, &Request::Lease(options.clone()))?;
+        Ok(Self {
+            options,
+            place,
+            _lease: lease,
+        })
+    }
+
+    /// What the cluster was started with.
+    pub fn options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// Where the nodes answer CQL, in the order of their numbers.
+    pub fn nodes(&self) -> Vec<SocketAddr> {
+        self.options
+            .numbers()
+            .map(|number| self.options.cql(number))
+            .collect()
+    }
+
+    /// Kills a node with `SIGKILL` and returns when its process is gone. The other nodes take it
+    /// for alive for about 20 seconds more; see [`Cluster::wait_until_seen_down`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Cluster`].
+    pub fn kill(&self, node: u8) -> Result<(), ClusterError> {
+        self.request(&Request::Kill(node)).map(drop)
+    }
+
+    /// Freezes a node with `SIGSTOP`: its connections stay open and nothing answers.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node's process is gone; and see [`Cluster`].
+    pub fn pause(&self, node: u8) -> Result<(), ClusterError> {
+        self.request(&Request::Pause(node)).map(drop)
+    }
+
+    /// Lets a frozen node go on, and returns at once. [`Cluster::heal`] also waits until the
+    /// others have noticed.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node's process is gone; and see [`Cluster`].
+    pub fn resume(&self, node: u8) -> Result<(), ClusterError> {
+        self.request(&Request::Resume(node)).map(drop)
+    }
+
+    /// Starts a node that was killed, on its old data, and returns when it lets clients in, sees
+    /// all other nodes that run and is seen by them. A node that runs is only waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node is paused, or if it didn't come up, with the end of
+    /// its log; and see [`Cluster`].
+    pub fn start(&self, node: u8) -> Result<(), ClusterError> {
+        self.request(&Request::Start(node)).map(drop)
+    }
+
+    /// Resumes and starts all nodes that need it, and returns when the cluster is whole.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if a node didn't come up; and see [`Cluster`].
+    pub fn heal(&self) -> Result<(), ClusterError> {
+        self.request(&Request::Heal).map(drop)
+    }
+
+    /// Returns when no other running node takes this killed or paused node for alive. That takes
+    /// them about 20 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node runs; and see [`Cluster`].
+    pub fn wait_until_seen_down(&self, node: u8) -> Result<(), ClusterError> {
+        self.request(&Request::WaitSeenDown(node)).map(drop)
+    }
+
+    /// The state of the cluster and its nodes.
+    ///
+    /// # Errors
+    ///
+    /// See [`Cluster`].
+    pub fn status(&self) -> Result<Status, ClusterError> {
+        status(&self.place)
+    }
+
+    /// The process id of a node's Java virtual machine.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node's process is gone; and see [`Cluster`].
+    pub fn pid(&self, node: u8) -> Result<u32, ClusterError> {
+        let status = self.status()?;
+        let state = status.nodes.into_iter().find(|other| other.number == node);
+        match state.map(|node| node.state) {
+            Some(NodeState::Running { pid } | NodeState::Paused { pid }) => Ok(pid),
+            Some(NodeState::Killed | NodeState::Died { .. }) | None => {
+                Err(ClusterError::Refused(format!("node {node} has no process")))
+            }
+        }
+    }
+
+    /// Runs `nodetool` for a node and returns what it writes to its output. It starts a virtual
+    /// machine of its own, so it takes a second or two.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Nodetool`] if it says no; and see [`Cluster`].
+    pub fn nodetool(&self, node: u8, arguments: &[&str]) -> Result<String, ClusterError> {
+        let text = arguments.join(" ");
+        let arguments: Vec<String> = arguments.iter().map(|&part| part.to_owned()).collect();
+        let output = nodetool(&self.place, &self.options, node, &arguments)?
+            .stdin(Stdio::null())
+            .output()
+            .map_err(ClusterError::io("run nodetool"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(said);
+        }
+        let output = said + &String::from_utf8_lossy(&output.stderr);
+        Err(ClusterError::Nodetool {
+            arguments: text,
+            output,
+        })
+    }
+
+    /// The file a node logs to, over all its restarts.
+    pub fn logs(&self, node: u8) -> PathBuf {
+        self.place.node_log(node)
+    }
+
+    fn request(&self, request: &Request) -> Result<Reply, ClusterError> {
+        match request_of(&self.place, request) {
+            Err(ClusterError::NotRunning { .. }) => Err(ClusterError::SupervisorGone {
+                log: self.place.supervisor_log(),
+            }),
+            result => result,
+        }
+    }
+}
+
+/// Asks a running supervisor on a connection of its own, so that waiting requests of several
+/// threads don't hinder each other.
+pub(crate) fn request_of(place: &Place, request: &Request) -> Result<Reply, ClusterError> {
+    let Some(stream) = protocol::connect(place)? else {
+        return Err(ClusterError::NotRunning {
+            name: place.name().to_owned(),
+        });
+    };
+    match protocol::ask(&stream, request)? {
+        Some(Reply::Failed(failure)) => Err(failure.into()),
+        Some(reply @ (Reply::Done | Reply::Status(_))) => Ok(reply),
+        None => Err(ClusterError::SupervisorGone {
+            log: place.supervisor_log(),
+        }),
+    }
+}
+
+pub(crate) fn status(place: &Place) -> Result<Status, ClusterError> {
+    match request_of(place, &Request::Status)? {
+        Reply::Status(status) => Ok(status),
+        Reply::Done | Reply::Failed(_) => {
+            unreachable!("a request for the status is answered with it")
+        }
+    }
+}
+
+/// The command that runs `nodetool` for a node.
+pub(crate) fn nodetool(
+    place: &Place,
+    options: &ClusterOptions,
+    node: u8,
+    arguments: &[String],
+) -> Result<Command, ClusterError> {
+    if !options.numbers().any(|number| number == node) {
+        return Err(ClusterError::Refused(format!("there is no node {node}")));
+    }
+    let mut command = Command::new(java::program());
+    command.args(java::nodetool_arguments(
+        place,
+        options.jmx(node),
+        arguments,
+    ));
+    Ok(command)
+}

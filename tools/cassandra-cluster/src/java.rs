@@ -1,0 +1,201 @@
+//! The command lines of the Java virtual machine: a node, and nodetool.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::ClusterError;
+use crate::place::Place;
+
+/// What Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options` without the
+/// lines that only a full JDK understands.
+const MODULES: &[(&str, &str)] = &[
+    ("--add-exports", "java.base/jdk.internal.misc=ALL-UNNAMED"),
+    (
+        "--add-exports",
+        "java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED",
+    ),
+    (
+        "--add-exports",
+        "java.management/com.sun.jmx.remote.security=ALL-UNNAMED",
+    ),
+    ("--add-exports", "java.rmi/sun.rmi.registry=ALL-UNNAMED"),
+    ("--add-exports", "java.rmi/sun.rmi.server=ALL-UNNAMED"),
+    ("--add-exports", "java.sql/java.sql=ALL-UNNAMED"),
+    ("--add-exports", "java.base/java.lang.ref=ALL-UNNAMED"),
+    ("--add-exports", "jdk.unsupported/sun.misc=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.lang.module=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.loader=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.ref=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.reflect=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.math=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.module=ALL-UNNAMED"),
+    ("--add-opens", "java.base/jdk.internal.util.jar=ALL-UNNAMED"),
+    (
+        "--add-opens",
+        "jdk.management/com.sun.management.internal=ALL-UNNAMED",
+    ),
+    ("--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.io=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.lang.reflect=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.util=ALL-UNNAMED"),
+    ("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
+];
+
+/// Memory, and the switches that make a small test node start fast: no waiting for gossip to
+/// settle, no delay before the default role is made, no announcement before stopping.
+const NODE_OPTIONS: &[&str] = &[
+    "-Djdk.attach.allowAttachSelf=true",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.useCacheForAllThreads=true",
+    "-Dio.netty.allocator.maxOrder=11",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dchronicle.analytics.disable=true",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:-UsePerfData",
+    "-Xms256m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:MaxDirectMemorySize=256m",
+    "-Dcassandra-foreground=yes",
+    "-Dcom.sun.management.jmxremote.authenticate=false",
+    "-Dcassandra.skip_wait_for_gossip_to_settle=0",
+    "-Dcassandra.ring_delay_ms=1000",
+    "-Dcassandra.superuser_setup_delay_ms=0",
+    "-Dcassandra.shutdown_announce_in_ms=0",
+    "-Dcassandra.size_recorder_interval=0",
+];
+
+/// The `java` to use: the one of `JAVA_HOME`, else the first of `PATH`.
+pub(crate) fn program() -> PathBuf {
+    match std::env::var_os("JAVA_HOME") {
+        Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
+        Some(_) | None => PathBuf::from("java"),
+    }
+}
+
+/// Makes sure that [`program`] exists and is Java 17.
+pub(crate) fn check() -> Result<(), ClusterError> {
+    let program = program();
+    let missing = || ClusterError::MissingProgram {
+        program: program.display().to_string(),
+        package: "openjdk-17-jre-headless",
+    };
+    let output = Command::new(&program)
+        .arg("-version")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|_| missing())?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    match major_version(&text) {
+        Some(17) => Ok(()),
+        Some(_) | None => Err(ClusterError::WrongJava {
+            program: program.display().to_string(),
+            found: text
+                .lines()
+                .next()
+                .unwrap_or("silent about its version")
+                .to_owned(),
+        }),
+    }
+}
+
+/// The arguments that start node `number` of the cluster at `place`.
+pub(crate) fn node_arguments(place: &Place, number: u8, jmx: SocketAddr) -> Vec<String> {
+    let home = place.node(number);
+    let home = home.display();
+    let mut arguments = module_arguments();
+    arguments.extend(NODE_OPTIONS.iter().map(|&option| option.to_owned()));
+    arguments.extend([
+        format!("-Dcassandra.config=file://{home}/cassandra.yaml"),
+        format!("-Dcassandra.storagedir={home}"),
+        format!("-Dcassandra.logdir={home}"),
+        format!("-Dcassandra.jmx.local.port={}", jmx.port()),
+        format!("-Djava.io.tmpdir={home}/tmp"),
+        format!("-Djna.tmpdir={home}/tmp"),
+        format!(
+            "-Dlogback.configurationFile=file:{}/logback.xml",
+            place.configuration().display()
+        ),
+        "-cp".to_owned(),
+        class_path(place),
+        "org.apache.cassandra.service.CassandraDaemon".to_owned(),
+    ]);
+    arguments
+}
+
+/// The arguments of nodetool for the node with the JMX address `jmx`.
+///
+/// Its home is the cluster's directory, because it writes a history there.
+pub(crate) fn nodetool_arguments(
+    place: &Place,
+    jmx: SocketAddr,
+    command: &[String],
+) -> Vec<String> {
+    let mut arguments = module_arguments();
+    let directory = place.directory();
+    let configuration = place.configuration();
+    arguments.extend([
+        "-Xmx128m".to_owned(),
+        "-XX:+UseSerialGC".to_owned(),
+        "-XX:TieredStopAtLevel=1".to_owned(),
+        "-XX:-UsePerfData".to_owned(),
+        format!("-Duser.home={}", directory.display()),
+        format!("-Dcassandra.storagedir={}", directory.display()),
+        format!(
+            "-Dlogback.configurationFile=file:{}/logback-tools.xml",
+            configuration.display()
+        ),
+        "-cp".to_owned(),
+        class_path(place),
+        "org.apache.cassandra.tools.NodeTool".to_owned(),
+        "-h".to_owned(),
+        jmx.ip().to_string(),
+        "-p".to_owned(),
+        jmx.port().to_string(),
+    ]);
+    arguments.extend_from_slice(command);
+    arguments
+}
+
+fn module_arguments() -> Vec<String> {
+    MODULES
+        .iter()
+        .flat_map(|&(option, module)| [option.to_owned(), module.to_owned()])
+        .collect()
+}
+
+fn class_path(place: &Place) -> String {
+    format!(
+        "{}:{}/*",
+        place.configuration().display(),
+        place.jars().display()
+    )
+}
+
+/// The 17 in `openjdk version "17.0.15" 2025-04-15`.
+fn major_version(text: &str) -> Option<u32> {
+    let (_, quoted) = text.split_once("version \"")?;
+    let digits: String = quoted.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_major_version_is_found() {
+        assert_eq!(
+            major_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"),
+            Some(17)
+        );
+        assert_eq!(major_version("java version \"1.8.0_402\""), Some(1));
+        assert_eq!(
+            major_version("Picked up X\nopenjdk version \"21\" 2023"),
+            Some(21)
+        );
+        assert_eq!(major_version("no such file"), None);
+    }
+}

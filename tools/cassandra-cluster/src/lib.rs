@@ -1,0 +1,60 @@
+//! A real Apache Cassandra cluster of one to five nodes on loopback addresses, for development
+//! and tests.
+//!
+//! Tests take a [`Cluster`] by [`Cluster::lease`]; people use the program `cassandra-cluster`.
+//! Nodes need Java 17, and Maven once to resolve the jars.
+//!
+//! ```no_run
+//! use cassandra_cluster::{Cluster, ClusterOptions};
+//!
+//! # fn main() -> Result<(), cassandra_cluster::ClusterError> {
+//! let cluster = Cluster::lease(ClusterOptions { nodes: 3, ..ClusterOptions::default() })?;
+//! println!("connect to {:?}", cluster.nodes());
+//! cluster.kill(2)?;
+//! cluster.wait_until_seen_down(2)?;
+//! cluster.start(2)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Who keeps a cluster alive
+//!
+//! Each cluster has a supervisor, a process of the program in a session of its own. It holds a
+//! lock on a file, starts the nodes from its main thread and listens on a Unix socket. An open
+//! connection is a lease, and the system closes it when the process that holds it ends, whatever
+//! ends it. Two seconds after the last lease the supervisor kills the nodes and ends: long enough
+//! for the next test program to take the cluster over. A cluster started by `up` stays until
+//! `down`.
+//!
+//! The nodes carry a parent-death signal: the kernel kills them when the supervisor dies. So
+//! neither way leaves a process behind.
+//!
+//! # Where things are
+//!
+//! Below `cassandra-cluster` in cargo's target directory, or below `CASSANDRA_CLUSTER_DIR`: a
+//! directory with the jars of each release, and one for each cluster name with configuration,
+//! data and logs. Clusters are found by this directory, so processes with different target
+//! directories do not share one; their nodes would collide on the addresses, which is reported.
+//! A new cluster starts with empty data. The logs of the last one stay until then.
+
+pub mod cli;
+
+mod artifacts;
+mod cluster;
+mod config;
+mod cql;
+mod error;
+mod java;
+mod launch;
+mod log;
+mod node;
+mod options;
+mod place;
+mod protocol;
+mod ring;
+mod supervisor;
+
+pub use cluster::Cluster;
+pub use error::ClusterError;
+pub use options::{Authentication, ClusterOptions, CommitLog};
+pub use protocol::{NodeState, NodeStatus, Status};

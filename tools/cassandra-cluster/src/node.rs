@@ -1,0 +1,244 @@
+//! One node: its process, and what is known about it.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal};
+
+use crate::cql::{self, Answer};
+use crate::java;
+use crate::log::NodeLog;
+use crate::options::STORAGE_PORT;
+use crate::place::Place;
+use crate::protocol::NodeState;
+use crate::{ClusterError, ClusterOptions, config};
+
+/// The hidden subcommand by which the supervisor starts a node.
+pub(crate) const EXECUTE: &str = "execute-node";
+
+/// A node of the cluster, as its supervisor knows it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    number: u8,
+    address: Ipv4Addr,
+    cql: SocketAddr,
+    jmx: SocketAddr,
+    process: Process,
+    log: NodeLog,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+enum Process {
+    Running(Child),
+    Paused(Child),
+    Killed,
+    Died(ExitStatus),
+}
+
+impl Node {
+    /// Node `number`, not yet started.
+    pub(crate) fn new(place: &Place, options: &ClusterOptions, number: u8) -> Self {
+        Self {
+            number,
+            address: options.address(number),
+            cql: options.cql(number),
+            jmx: options.jmx(number),
+            process: Process::Killed,
+            log: NodeLog::new(place.node_log(number)),
+            answer: None,
+        }
+    }
+
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    pub(crate) fn cql(&self) -> SocketAddr {
+        self.cql
+    }
+
+    pub(crate) fn jmx(&self) -> SocketAddr {
+        self.jmx
+    }
+
+    pub(crate) fn log(&self) -> &NodeLog {
+        &self.log
+    }
+
+    pub(crate) fn log_mut(&mut self) -> &mut NodeLog {
+        &mut self.log
+    }
+
+    pub(crate) fn state(&self) -> NodeState {
+        match &self.process {
+            Process::Running(child) => NodeState::Running { pid: child.id() },
+            Process::Paused(child) => NodeState::Paused { pid: child.id() },
+            Process::Killed => NodeState::Killed,
+            Process::Died(status) => NodeState::Died {
+                how: status.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.process, Process::Running(_))
+    }
+
+    /// Writes the configuration and starts the process.
+    ///
+    /// Must be called on the supervisor's main thread: the node dies with the thread that started
+    /// it, see [`execute`].
+    pub(crate) fn spawn(
+        &mut self,
+        place: &Place,
+        options: &ClusterOptions,
+    ) -> Result<(), ClusterError> {
+        for listener in [
+            self.cql,
+            SocketAddr::from((self.address, STORAGE_PORT)),
+            self.jmx,
+        ] {
+            require_free(listener)?;
+        }
+        let home = place.node(self.number);
+        let temporary = home.join("tmp");
+        let yaml = home.join("cassandra.yaml");
+        fs::create_dir_all(&temporary)
+            .and_then(|()| fs::write(&yaml, config::cassandra_yaml(options, self.number)))
+            .map_err(ClusterError::io(format!("write {}", yaml.display())))?;
+        self.log.restart();
+        self.answer = None;
+        let path = self.log.path();
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(ClusterError::io(format!("open {}", path.display())))?;
+        let errors = output
+            .try_clone()
+            .map_err(ClusterError::io("share the node's log"))?;
+        // The link leads to the running program even if a build has since replaced the file.
+        let child = Command::new("/proc/self/exe")
+            .arg(EXECUTE)
+            .arg(std::process::id().to_string())
+            .arg(java::program())
+            .args(java::node_arguments(place, self.number, self.jmx))
+            .current_dir(&home)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .spawn()
+            .map_err(ClusterError::io(format!("start node {}", self.number)))?;
+        self.process = Process::Running(child);
+        Ok(())
+    }
+
+    /// Kills the process, whatever its state, and waits for its end.
+    pub(crate) fn kill(&mut self) -> Result<(), ClusterError> {
+        if let Process::Running(child) | Process::Paused(child) = &mut self.process {
+            child
+                .kill()
+                .and_then(|()| child.wait())
+                .map_err(ClusterError::io(format!("kill node {}", self.number)))?;
+        }
+        self.process = Process::Killed;
+        self.answer = None;
+        Ok(())
+    }
+
+    /// Freezes a running process; does nothing to one that is frozen or gone.
+    pub(crate) fn pause(&mut self) -> Result<(), ClusterError> {
+        match std::mem::replace(&mut self.process, Process::Killed) {
+            Process::Running(child) => {
+                let sent = signal(&child, Signal::STOP);
+                self.process = Process::Paused(child);
+                sent.map_err(ClusterError::io(format!("pause node {}", self.number)))
+            }
+            other => {
+                self.process = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets a frozen process go on; does nothing to one that runs or is gone.
+    pub(crate) fn resume(&mut self) -> Result<(), ClusterError> {
+        match std::mem::replace(&mut self.process, Process::Killed) {
+            Process::Paused(child) => {
+                let sent = signal(&child, Signal::CONT);
+                self.process = Process::Running(child);
+                self.answer = None;
+                sent.map_err(ClusterError::io(format!("resume node {}", self.number)))
+            }
+            other => {
+                self.process = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes notice if the process has ended by itself.
+    pub(crate) fn reap(&mut self) {
+        if let Process::Running(child) | Process::Paused(child) = &mut self.process
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            self.process = Process::Died(status);
+        }
+    }
+
+    /// How the node receives clients. It is asked only after its start, and until it lets one in.
+    pub(crate) fn greet(&mut self) -> Option<Answer> {
+        let asked = self.log.started() && self.answer != Some(Answer::Welcome);
+        if asked && self.is_running() {
+            self.answer = cql::greet(self.cql).ok();
+        }
+        self.answer
+    }
+}
+
+/// Becomes the program that `arguments` name, so that it is killed when the supervisor with the
+/// process id `parent` ends, however that happens. Returns only if it fails.
+///
+/// The kernel ties this to the thread that started the process, which therefore must be one that
+/// lives as long as the supervisor. It survives the change of program.
+pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> ClusterError {
+    use std::os::unix::process::CommandExt;
+
+    let failed = ClusterError::io(format!("execute {program}"));
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        return failed(error.into());
+    }
+    // If the supervisor ended before the line above, nobody would send the signal any more.
+    let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if current.as_deref() != Some(parent) {
+        return failed(std::io::Error::other("the supervisor is gone"));
+    }
+    failed(Command::new(program).args(arguments).exec())
+}
+
+/// Finds out before a start whether another process sits on an address: the node itself would
+/// only say so in its log, and another cluster might seem to be this one.
+fn require_free(address: SocketAddr) -> Result<(), ClusterError> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            Err(ClusterError::NotStarted(format!(
+                "{address} is in use by a process that is not of this cluster; find it with \
+                 `ss -ltnp`, and stop it or choose other addresses"
+            )))
+        }
+        Err(error) => Err(ClusterError::io(format!("listen on {address}"))(error)),
+    }
+}
+
+fn signal(child: &Child, signal: Signal) -> std::io::Result<()> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.expect("a child has a positive process id");
+    Ok(rustix::process::kill_process(pid, signal)?)
+}

@@ -1,0 +1,215 @@
+//! What a cluster is made of, and the addresses that follow from it.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ClusterError;
+
+/// The port of the CQL native protocol, the same on each node's own address.
+pub(crate) const CQL_PORT: u16 = 9042;
+/// The port the nodes talk to each other on.
+pub(crate) const STORAGE_PORT: u16 = 7000;
+
+/// What to start: the number of nodes, their addresses and their settings.
+///
+/// Two leases of one name share a cluster only if all of this is equal.
+///
+/// ```
+/// use cassandra_cluster::{ClusterOptions, CommitLog};
+///
+/// let options = ClusterOptions {
+///     nodes: 3,
+///     commit_log: CommitLog::Batch,
+///     ..ClusterOptions::default()
+/// };
+/// assert_eq!(options.name, "default");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterOptions {
+    /// The name under which processes find each other's cluster: 1 to 32 lower-case letters,
+    /// digits and hyphens. Clusters of different names run beside each other, if their addresses
+    /// differ too. Default: `default`.
+    pub name: String,
+    /// How many nodes, 1 to 5. Default: 1.
+    pub nodes: u8,
+    /// The last octet of the first node's address: 11 makes the nodes 127.0.0.11, 127.0.0.12 and
+    /// so on. Default: 1.
+    pub first_host: u8,
+    /// When a write reaches the disk. Default: [`CommitLog::Periodic`].
+    pub commit_log: CommitLog,
+    /// Who may connect. Default: [`Authentication::AllowAll`].
+    pub authentication: Authentication,
+    /// Further lines of `cassandra.yaml`, as key and value in YAML's own writing; they override
+    /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Cassandra's `commitlog_sync`: when a write that was acknowledged is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CommitLog {
+    /// Up to ten seconds after the acknowledgement: fast, and Cassandra's own default.
+    #[default]
+    Periodic,
+    /// Before the acknowledgement, which waits up to a millisecond for others to join.
+    Group,
+    /// Before the acknowledgement, each write at once.
+    Batch,
+}
+
+/// Who may connect to the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Authentication {
+    /// Everybody, without a password.
+    #[default]
+    AllowAll,
+    /// Only who has a role and its password, and only to what is granted. The superuser
+    /// `cassandra` with the password `cassandra` can log in as soon as the cluster is up.
+    Password,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            nodes: 1,
+            first_host: 1,
+            commit_log: CommitLog::default(),
+            authentication: Authentication::default(),
+            settings: BTreeMap::new(),
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// Refuses what cannot be started, with a message that names the option.
+    pub(crate) fn validate(&self) -> Result<(), ClusterError> {
+        let refuse = |message: String| Err(ClusterError::InvalidOptions(message));
+        validate_name(&self.name)?;
+        if !(1..=5).contains(&self.nodes) {
+            return refuse(format!("{} nodes, but it must be 1 to 5", self.nodes));
+        }
+        if self.first_host == 0 || u16::from(self.first_host) + u16::from(self.nodes) > 255 {
+            return refuse(format!(
+                "first host {}, but the addresses must lie between 127.0.0.1 and 127.0.0.254",
+                self.first_host
+            ));
+        }
+        for (key, value) in &self.settings {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            if key.is_empty() || !key.chars().all(plain) {
+                return refuse(format!("setting {key:?} is no key of cassandra.yaml"));
+            }
+            if value.trim().is_empty() || value.contains(['\n', '\r']) {
+                return refuse(format!("setting {key} needs a value of one line"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The node numbers, from 1.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
+        1..=self.nodes
+    }
+
+    /// The address of node `number`, which counts from 1.
+    pub(crate) fn address(&self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(127, 0, 0, self.first_host + number - 1)
+    }
+
+    /// Where node `number` answers CQL.
+    pub(crate) fn cql(&self, number: u8) -> SocketAddr {
+        SocketAddr::from((self.address(number), CQL_PORT))
+    }
+
+    /// Where node `number` answers JMX: all nodes do on 127.0.0.1, so the ports differ.
+    pub(crate) fn jmx(&self, number: u8) -> SocketAddr {
+        let host = u16::from(self.first_host + number - 1);
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 7199 + 100 * (host - 1)))
+    }
+}
+
+/// Refuses names that are no plain directory name.
+pub(crate) fn validate_name(name: &str) -> Result<(), ClusterError> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=32).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(ClusterError::InvalidOptions(format!(
+        "name {name:?}, but it must be 1 to 32 lower-case letters, digits and hyphens"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        ClusterOptions::default().validate().unwrap();
+    }
+
+    #[test]
+    fn addresses_follow_the_first_host() {
+        let options = ClusterOptions {
+            nodes: 3,
+            first_host: 11,
+            ..ClusterOptions::default()
+        };
+        assert_eq!(options.cql(1).to_string(), "127.0.0.11:9042");
+        assert_eq!(options.cql(3).to_string(), "127.0.0.13:9042");
+        assert_eq!(options.jmx(1).to_string(), "127.0.0.1:8199");
+        assert_eq!(options.jmx(3).to_string(), "127.0.0.1:8399");
+        assert_eq!(ClusterOptions::default().jmx(1).port(), 7199);
+    }
+
+    #[test]
+    fn bad_options_are_refused() {
+        let valid = ClusterOptions::default();
+        let bad = [
+            ClusterOptions {
+                nodes: 0,
+                ..valid.clone()
+            },
+            ClusterOptions {
+                nodes: 6,
+                ..valid.clone()
+            },
+            ClusterOptions {
+                first_host: 0,
+                ..valid.clone()
+            },
+            ClusterOptions {
+                first_host: 254,
+                nodes: 2,
+                ..valid.clone()
+            },
+            ClusterOptions {
+                name: String::new(),
+                ..valid.clone()
+            },
+            ClusterOptions {
+                name: "../x".to_owned(),
+                ..valid.clone()
+            },
+            ClusterOptions {
+                settings: BTreeMap::from([("a: b".to_owned(), "c".to_owned())]),
+                ..valid.clone()
+            },
+            ClusterOptions {
+                settings: BTreeMap::from([("a".to_owned(), "b\nc: d".to_owned())]),
+                ..valid
+            },
+        ];
+        for options in bad {
+            let error = options.validate().unwrap_err();
+            assert!(
+                matches!(error, ClusterError::InvalidOptions(_)),
+                "{options:?}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The process that owns the nodes of a cluster: starts and stops them, and answers requests.
+//!
+//! One thread, the main one, owns all state and does all work in a loop of events and ticks. The
+//! other threads only turn connections and lines into events.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+
+use crate::place::Place;
+use crate::protocol::{self, Failure, OldData, Reply, Request, Status};
+use crate::ring::{Goal, Progress, Ring};
+use crate::{ClusterError, ClusterOptions};
+
+/// How long a cluster outlives its last lease, so that the next test program finds it running.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long a new supervisor waits for its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+/// How long nodes may take to start, or to notice each other.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How often logs are read and processes looked after.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Supervises the cluster at `place` until nobody needs it. Must be called on the main thread,
+/// which the nodes live and die with.
+///
+/// Returns at once if another process supervises this cluster already.
+pub(crate) fn supervise(place: Place) -> Result<(), ClusterError> {
+    let Some(_lock) = lock(&place)? else {
+        return Ok(());
+    };
+    // A session of its own: an interrupt typed into the terminal of a test program must not stop
+    // the nodes while that program still cleans up. A session leader has that already.
+    let _ = rustix::process::setsid();
+    let listener = protocol::listen(&place).map_err(ClusterError::io("open the socket"))?;
+    let (sender, events) = mpsc::channel();
+    thread::spawn(move || accept(&listener, &sender));
+    Supervisor::new(place).run(&events);
+    Ok(())
+}
+
+struct Supervisor {
+    place: Place,
+    ring: Option<Ring>,
+    /// Whether the cluster stays when no lease is left.
+    stays: bool,
+    connections: BTreeMap<ConnectionId, Connection>,
+    waiters: Vec<Waiter>,
+    /// When to end, unless somebody needs the cluster before.
+    unneeded_at: Instant,
+    ended: bool,
+}
+
+type ConnectionId = u64;
+
+struct Connection {
+    stream: UnixStream,
+    /// Whether the cluster must not end before this connection.
+    leases: bool,
+}
+
+/// A request that is answered when a goal is reached.
+struct Waiter {
+    connection: ConnectionId,
+    goal: Goal,
+    then: Then,
+    deadline: Instant,
+}
+
+/// What happens when a goal is reached, besides the answer.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    Stay,
+}
+
+enum Event {
+    Opened(ConnectionId, UnixStream),
+    Asked(ConnectionId, Request),
+    NotUnderstood(ConnectionId, String),
+    Closed(ConnectionId),
+}
+
+impl Supervisor {
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            ring: None,
+            stays: false,
+            connections: BTreeMap::new(),
+            waiters: Vec::new(),
+            unneeded_at: Instant::now() + FIRST_REQUEST,
+            ended: false,
+        }
+    }
+
+    fn run(mut self, events: &Receiver<Event>) {
+        eprintln!(
+            "supervisor {} of cluster {}",
+            std::process::id(),
+            self.place.name()
+        );
+        while !self.ended {
+            match events.recv_timeout(TICK) {
+                Ok(event) => self.handle(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The thread that accepts connections is gone, so nobody could stop the cluster.
+                Err(RecvTimeoutError::Disconnected) => self.end(),
+            }
+            self.tick();
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Opened(id, stream) => {
+                self.connections.insert(
+                    id,
+                    Connection {
+                        stream,
+                        leases: false,
+                    },
+                );
+            }
+            Event::Asked(id, request) => {
+                eprintln!("connection {id}: {request:?}");
+                match self.fulfil(id, request) {
+                    Ok(Some(reply)) => self.reply(id, &reply),
+                    Ok(None) => {}
+                    Err(error) => self.reply(id, &Reply::Failed(failure(error))),
+                }
+            }
+            Event::NotUnderstood(id, why) => {
+                let message = format!(
+                    "the supervisor is of another build ({why}): stop it with \
+                     `cassandra-cluster down`, or kill process {}",
+                    std::process::id()
+                );
+                self.reply(id, &Reply::Failed(Failure::Refused(message)));
+            }
+            Event::Closed(id) => {
+                self.waiters.retain(|waiter| waiter.connection != id);
+                if self
+                    .connections
+                    .remove(&id)
+                    .is_some_and(|connection| connection.leases)
+                {
+                    eprintln!("connection {id}: lease ended");
+                    self.unneeded_at = Instant::now() + LINGER;
+                }
+            }
+        }
+    }
+
+    /// Does what is asked. No reply means that one comes when a goal is reached.
+    fn fulfil(
+        &mut self,
+        id: ConnectionId,
+        request: Request,
+    ) -> Result<Option<Reply>, ClusterError> {
+        match request {
+            Request::Lease(options) => {
+                self.open(id, options, OldData::Discard)?;
+                self.wait(id, Goal::Whole, Then::Nothing);
+                return Ok(None);
+            }
+            Request::Up(options, old_data) => {
+                self.open(id, options, old_data)?;
+                self.wait(id, Goal::Whole, Then::Stay);
+                return Ok(None);
+            }
+            Request::Down => self.down(id)?,
+            Request::Status => return self.status().map(Some),
+            Request::Kill(number) => self.ring()?.kill(number)?,
+            Request::Pause(number) => self.ring()?.pause(number)?,
+            Request::Resume(number) => self.ring()?.resume(number)?,
+            Request::Start(number) => {
+                self.ring()?.start_node(number)?;
+                self.wait(id, Goal::Up(number), Then::Nothing);
+                return Ok(None);
+            }
+            Request::Heal => {
+                self.ring()?.heal()?;
+                self.wait(id, Goal::Whole, Then::Nothing);
+                return Ok(None);
+            }
+            Request::WaitSeenDown(number) => {
+                self.wait(id, Goal::SeenDown(number), Then::Nothing);
+                return Ok(None);
+            }
+        }
+        Ok(Some(Reply::Done))
+    }
+
+    /// Makes the connection a lease of a cluster with these options, which may have to be started,
+    /// restarted or, if nobody else uses it, healed.
+    fn open(
+        &mut self,
+        id: ConnectionId,
+        options: ClusterOptions,
+        old_data: OldData,
+    ) -> Result<(), ClusterError> {
+        let shared = self.stays || self.leases() > 0;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.leases = true;
+        }
+        match &mut self.ring {
+            Some(ring) if *ring.options() == options => {
+                return if shared { Ok(()) } else { ring.heal() };
+            }
+            Some(_) if shared => return Err(self.options_differ(&options)),
+            Some(ring) => ring.stop(),
+            None => {}
+        }
+        self.ring = None;
+        self.ring = Some(Ring::start(self.place.clone(), options, old_data)?);
+        Ok(())
+    }
+
+    fn down(&mut self, id: ConnectionId) -> Result<(), ClusterError> {
+        self.stays = false;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.leases = false;
+        }
+        let leases = self.leases();
+        if leases > 0 {
+            return Err(ClusterError::Refused(format!(
+                "cluster {} is leased {leases} times; it ends with the last lease",
+                self.place.name()
+            )));
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn status(&mut self) -> Result<Reply, ClusterError> {
+        let (stays, leases) = (self.stays, self.leases());
+        let ring = self.ring()?;
+        ring.observe();
+        Ok(Reply::Status(Status {
+            options: ring.options().clone(),
+            supervisor: std::process::id(),
+            stays,
+            leases,
+            nodes: ring.node_statuses(),
+        }))
+    }
+
+    fn wait(&mut self, connection: ConnectionId, goal: Goal, then: Then) {
+        let deadline = Instant::now() + LIMIT;
+        self.waiters.push(Waiter {
+            connection,
+            goal,
+            then,
+            deadline,
+        });
+    }
+
+    fn tick(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.observe();
+        }
+        for waiter in std::mem::take(&mut self.waiters) {
+            self.settle(waiter);
+        }
+        let needed = self.stays || self.leases() > 0;
+        if needed {
+            self.unneeded_at = Instant::now() + LINGER;
+        }
+        // Without the socket, whose directory somebody removed, nobody can end the cluster.
+        if Instant::now() >= self.unneeded_at || !self.place.socket().exists() {
+            self.end();
+        }
+    }
+
+    /// Answers a waiter if its goal is reached or given up; else it goes on waiting.
+    fn settle(&mut self, waiter: Waiter) {
+        let Some(ring) = &mut self.ring else {
+            let gone = Failure::NotStarted("the nodes were stopped meanwhile".to_owned());
+            return self.reply(waiter.connection, &Reply::Failed(gone));
+        };
+        let was_whole = ring.was_whole();
+        let why = match ring.progress(waiter.goal) {
+            Progress::Reached => {
+                match waiter.then {
+                    Then::Stay => self.stays = true,
+                    Then::Nothing => {}
+                }
+                return self.reply(waiter.connection, &Reply::Done);
+            }
+            Progress::Lacking(_) if Instant::now() < waiter.deadline => {
+                return self.waiters.push(waiter);
+            }
+            Progress::Lacking(what) => {
+                format!("{what} after {} s; {}", LIMIT.as_secs(), ring.telling_log())
+            }
+            Progress::Hopeless(what) => what,
+        };
+        eprintln!("connection {}: {why}", waiter.connection);
+        let failure = if was_whole {
+            Failure::Refused(why)
+        } else {
+            ring.stop();
+            self.ring = None;
+            Failure::NotStarted(why)
+        };
+        self.reply(waiter.connection, &Reply::Failed(failure));
+    }
+
+    /// Stops answering, then kills the nodes: whoever comes from now on starts a new supervisor,
+    /// which waits for this one's lock.
+    fn end(&mut self) {
+        if self.ended {
+            return;
+        }
+        eprintln!("ending");
+        self.ended = true;
+        // It is gone already if somebody removed the whole directory.
+        let _ = fs::remove_file(self.place.socket());
+        if let Some(ring) = &mut self.ring {
+            ring.stop();
+        }
+    }
+
+    /// A reply that can't be delivered is for nobody: the connection's end is noticed elsewhere.
+    fn reply(&self, id: ConnectionId, reply: &Reply) {
+        if let Some(connection) = self.connections.get(&id) {
+            let _ = protocol::write_line(&connection.stream, reply);
+        }
+    }
+
+    fn ring(&mut self) -> Result<&mut Ring, ClusterError> {
+        let name = self.place.name();
+        self.ring.as_mut().ok_or_else(|| ClusterError::NotRunning {
+            name: name.to_owned(),
+        })
+    }
+
+    fn leases(&self) -> usize {
+        self.connections
+            .values()
+            .filter(|connection| connection.leases)
+            .count()
+    }
+
+    fn options_differ(&self, wanted: &ClusterOptions) -> ClusterError {
+        let running = self.ring.as_ref().map(Ring::options);
+        let reason = if self.stays {
+            "it stays until `cassandra-cluster down`"
+        } else {
+            "another process holds a lease of it"
+        };
+        ClusterError::OptionsDiffer(format!(
+            "cluster {} runs with other options, and {reason}: running {running:?}, \
+             wanted {wanted:?}",
+            self.place.name()
+        ))
+    }
+}
+
+/// Takes the lock that makes this process the only supervisor; `None` if another one has it.
+fn lock(place: &Place) -> Result<Option<File>, ClusterError> {
+    let path = place.lock();
+    let file =
+        File::create(&path).map_err(ClusterError::io(format!("create {}", path.display())))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(ClusterError::io(format!("lock {}", path.display()))(
+            error.into(),
+        )),
+    }
+}
+
+/// Turns connections into events until the supervisor is gone.
+fn accept(listener: &UnixListener, events: &Sender<Event>) {
+    for (id, stream) in (1..).zip(listener.incoming()) {
+        let Ok(stream) = stream else { return };
+        let Ok(writer) = stream.try_clone() else {
+            continue;
+        };
+        if events.send(Event::Opened(id, writer)).is_err() {
+            return;
+        }
+        let events = events.clone();
+        thread::spawn(move || read(id, &stream, &events));
+    }
+}
+
+/// Turns the lines of a connection into events, up to its end.
+fn read(id: ConnectionId, stream: &UnixStream, events: &Sender<Event>) {
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { break };
+        let event = match serde_json::from_str(&line) {
+            Ok(request) => Event::Asked(id, request),
+            Err(error) => Event::NotUnderstood(id, error.to_string()),
+        };
+        if events.send(event).is_err() {
+            return;
+        }
+    }
+    // The supervisor is ending if nobody receives this.
+    let _ = events.send(Event::Closed(id));
+}
+
+fn failure(error: ClusterError) -> Failure {
+    match error {
+        ClusterError::OptionsDiffer(message) => Failure::OptionsDiffer(message),
+        ClusterError::NotStarted(message) => Failure::NotStarted(message),
+        ClusterError::Refused(message) => Failure::Refused(message),
+        ClusterError::Io { .. } => Failure::NotStarted(error.to_string()),
+        ClusterError::InvalidOptions(_)
+        | ClusterError::MissingProgram { .. }
+        | ClusterError::WrongJava { .. }
+        | ClusterError::Artifacts(_)
+        | ClusterError::Build(_)
+        | ClusterError::NotRunning { .. }
+        | ClusterError::SupervisorGone { .. }
+        | ClusterError::Nodetool { .. } => Failure::Refused(error.to_string()),
+    }
+}
