@@ -142,7 +142,7 @@ impl Cluster {
     ///
     /// See [`Cluster`].
     pub fn status(&self) -> Result<Status, ClusterError> {
-        status(&self.place)
+        self.or_gone(status(&self.place))
     }
 
     /// The process id of a node's Java virtual machine.
@@ -191,12 +191,18 @@ impl Cluster {
     }
 
     fn request(&self, request: &Request) -> Result<Reply, ClusterError> {
-        match request_of(&self.place, request) {
-            Err(ClusterError::NotRunning { .. }) => Err(ClusterError::SupervisorGone {
-                log: self.place.supervisor_log(),
-            }),
-            result => result,
-        }
+        self.or_gone(request_of(&self.place, request))
+    }
+
+    /// While a lease is held, the cluster can stop running in one way only.
+    fn or_gone<T>(&self, result: Result<T, ClusterError>) -> Result<T, ClusterError> {
+        result.map_err(|error| {
+            if matches!(error, ClusterError::NotRunning { .. }) {
+                let log = self.place.supervisor_log();
+                return ClusterError::SupervisorGone { log };
+            }
+            error
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Asks a node whether it serves clients: as much of the CQL native protocol, version 4, as a
-//! connection needs to be opened.
+//! Asks a node whether it serves clients and knows the ring: as much of the CQL native protocol,
+//! version 4, as that needs.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,47 +13,74 @@ const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const READY: u8 = 0x02;
 const AUTHENTICATE: u8 = 0x03;
+const QUERY: u8 = 0x07;
+const RESULT: u8 = 0x08;
 const AUTH_RESPONSE: u8 = 0x0f;
 const AUTH_SUCCESS: u8 = 0x10;
 
 /// How a node received a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The connection is open for queries.
-    Welcome,
+    /// The connection was open for queries.
+    Welcome {
+        /// How many other nodes' tokens the node knew.
+        peers: i64,
+    },
     /// The node asked for a password and did not take the default one.
     PasswordRefused,
 }
 
-/// Opens a connection to a node; logs in as `cassandra` if it asks for a password.
+/// Opens a connection to a node, logs in as `cassandra` if it asks for a password, and asks for
+/// its peers.
+///
+/// That a node sees another one alive doesn't mean that it knows its tokens yet. Before it does,
+/// it chooses replicas without the other one.
 ///
 /// # Errors
 ///
-/// Whatever kept the node from answering, within about a second for each of at most three steps.
+/// Whatever kept the node from answering, within about a second for each of at most four steps.
 pub(crate) fn greet(node: SocketAddr) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&node, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    match ask(&mut stream, STARTUP, &startup_body())? {
-        READY => Ok(Answer::Welcome),
-        AUTHENTICATE => match ask(&mut stream, AUTH_RESPONSE, &login_body())? {
-            AUTH_SUCCESS => Ok(Answer::Welcome),
-            ERROR => Ok(Answer::PasswordRefused),
-            opcode => Err(unexpected(opcode)),
+    match ask(&mut stream, STARTUP, &startup_body())?.opcode {
+        READY => {}
+        AUTHENTICATE => match ask(&mut stream, AUTH_RESPONSE, &login_body())?.opcode {
+            AUTH_SUCCESS => {}
+            ERROR => return Ok(Answer::PasswordRefused),
+            opcode => return Err(unexpected(opcode)),
         },
-        opcode => Err(unexpected(opcode)),
+        opcode => return Err(unexpected(opcode)),
+    }
+    let answer = ask(&mut stream, QUERY, &peers_body())?;
+    // The only column of the only row is a number of 64 bits, which ends the frame.
+    match (answer.opcode, answer.body.last_chunk()) {
+        (RESULT, Some(&count)) => Ok(Answer::Welcome {
+            peers: i64::from_be_bytes(count),
+        }),
+        (opcode, _) => Err(unexpected(opcode)),
     }
 }
 
-/// Sends one frame and returns the kind of the answer, whose content doesn't matter here.
-fn ask(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> io::Result<u8> {
+struct Frame {
+    opcode: u8,
+    body: Vec<u8>,
+}
+
+fn ask(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> io::Result<Frame> {
     stream.write_all(&frame(opcode, body))?;
+    read_frame(stream)
+}
+
+fn read_frame(stream: &mut TcpStream) -> io::Result<Frame> {
     let mut header = [0; 9];
     stream.read_exact(&mut header)?;
     let [_, _, _, _, opcode, length @ ..] = header;
-    let length = u64::from(u32::from_be_bytes(length));
-    io::copy(&mut stream.take(length), &mut io::sink())?;
-    Ok(opcode)
+    let mut body = Vec::new();
+    stream
+        .take(u32::from_be_bytes(length).into())
+        .read_to_end(&mut body)?;
+    Ok(Frame { opcode, body })
 }
 
 /// Version, no flags, stream 0, kind, length, body.
@@ -83,6 +110,13 @@ fn login_body() -> Vec<u8> {
     [&length.to_be_bytes(), token.as_slice()].concat()
 }
 
+/// A query at consistency ONE without further parameters. It counts rows whose tokens are known.
+fn peers_body() -> Vec<u8> {
+    let query = b"SELECT count(tokens) FROM system.peers";
+    let length = u32::try_from(query.len()).expect("the query is short");
+    [&length.to_be_bytes(), query.as_slice(), &[0, 1, 0]].concat()
+}
+
 fn unexpected(opcode: u8) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
@@ -97,6 +131,8 @@ mod tests {
 
     use super::*;
 
+    const TWO_PEERS: &[u8] = &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2];
+
     /// A server that gives the answers in turn and returns the kinds of the frames it got.
     fn serve(answers: &'static [u8]) -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -104,35 +140,27 @@ mod tests {
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let answer = |&opcode: &u8| {
-                let asked = ask_for_frame(&mut stream);
-                stream.write_all(&frame(opcode, b"ignored")).unwrap();
-                asked
+                let asked = read_frame(&mut stream).unwrap();
+                stream.write_all(&frame(opcode, TWO_PEERS)).unwrap();
+                asked.opcode
             };
             answers.iter().map(answer).collect()
         });
         (address, server)
     }
 
-    fn ask_for_frame(stream: &mut TcpStream) -> u8 {
-        let mut header = [0; 9];
-        stream.read_exact(&mut header).unwrap();
-        let length = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
-        io::copy(&mut stream.take(length.into()), &mut io::sink()).unwrap();
-        header[4]
-    }
-
     #[test]
-    fn an_open_node_is_ready_at_once() {
-        let (address, server) = serve(&[READY]);
-        assert_eq!(greet(address).unwrap(), Answer::Welcome);
-        assert_eq!(server.join().unwrap(), [STARTUP]);
+    fn an_open_node_is_asked_for_its_peers_at_once() {
+        let (address, server) = serve(&[READY, RESULT]);
+        assert_eq!(greet(address).unwrap(), Answer::Welcome { peers: 2 });
+        assert_eq!(server.join().unwrap(), [STARTUP, QUERY]);
     }
 
     #[test]
     fn a_node_with_passwords_is_logged_in_to() {
-        let (address, server) = serve(&[AUTHENTICATE, AUTH_SUCCESS]);
-        assert_eq!(greet(address).unwrap(), Answer::Welcome);
-        assert_eq!(server.join().unwrap(), [STARTUP, AUTH_RESPONSE]);
+        let (address, server) = serve(&[AUTHENTICATE, AUTH_SUCCESS, RESULT]);
+        assert_eq!(greet(address).unwrap(), Answer::Welcome { peers: 2 });
+        assert_eq!(server.join().unwrap(), [STARTUP, AUTH_RESPONSE, QUERY]);
 
         let (address, server) = serve(&[AUTHENTICATE, ERROR]);
         assert_eq!(greet(address).unwrap(), Answer::PasswordRefused);
@@ -141,9 +169,11 @@ mod tests {
 
     #[test]
     fn a_node_that_fails_is_an_error() {
-        let (address, server) = serve(&[ERROR]);
-        greet(address).unwrap_err();
-        server.join().unwrap();
-        greet(address).unwrap_err();
+        for answers in [&[ERROR] as &[u8], &[READY, ERROR]] {
+            let (address, server) = serve(answers);
+            greet(address).unwrap_err();
+            server.join().unwrap();
+            greet(address).unwrap_err();
+        }
     }
 }

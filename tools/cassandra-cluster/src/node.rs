@@ -160,7 +160,7 @@ impl Node {
                 self.process = Process::Paused(child);
                 sent.map_err(ClusterError::io(format!("pause node {}", self.number)))
             }
-            other => {
+            other @ (Process::Paused(_) | Process::Killed | Process::Died(_)) => {
                 self.process = other;
                 Ok(())
             }
@@ -176,7 +176,7 @@ impl Node {
                 self.answer = None;
                 sent.map_err(ClusterError::io(format!("resume node {}", self.number)))
             }
-            other => {
+            other @ (Process::Running(_) | Process::Killed | Process::Died(_)) => {
                 self.process = other;
                 Ok(())
             }
@@ -192,10 +192,14 @@ impl Node {
         }
     }
 
-    /// How the node receives clients. It is asked only after its start, and until it lets one in.
-    pub(crate) fn greet(&mut self) -> Option<Answer> {
-        let asked = self.log.started() && self.answer != Some(Answer::Welcome);
-        if asked && self.is_running() {
+    /// How the node received a client last. It is asked anew only between its start and the first
+    /// time it let one in and knew `peers` others.
+    pub(crate) fn greet(&mut self, peers: u8) -> Option<Answer> {
+        let content = self.answer
+            == Some(Answer::Welcome {
+                peers: peers.into(),
+            });
+        if !content && self.log.started() && self.is_running() {
             self.answer = cql::greet(self.cql).ok();
         }
         self.answer

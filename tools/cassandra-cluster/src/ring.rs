@@ -31,14 +31,13 @@ pub(crate) enum Goal {
     SeenDown(u8),
 }
 
-/// How far a [`Goal`] is.
+/// Why a [`Goal`] is not reached.
 #[derive(Debug)]
-pub(crate) enum Progress {
-    Reached,
-    /// Waiting may help. The text says what is missing.
-    Lacking(String),
+pub(crate) enum Obstacle {
+    /// Waiting may help.
+    Yet(String),
     /// Waiting does not help.
-    Hopeless(String),
+    Forever(String),
 }
 
 impl Ring {
@@ -96,34 +95,20 @@ impl Ring {
     }
 
     pub(crate) fn kill(&mut self, number: u8) -> Result<(), ClusterError> {
-        self.node(number)?.kill()
+        self.find_mut(number)?.kill()
     }
 
     pub(crate) fn pause(&mut self, number: u8) -> Result<(), ClusterError> {
-        let node = self.node(number)?;
-        if !matches!(
-            node.state(),
-            NodeState::Running { .. } | NodeState::Paused { .. }
-        ) {
-            return Err(not_alive(number));
-        }
-        node.pause()
+        self.alive(number)?.pause()
     }
 
     pub(crate) fn resume(&mut self, number: u8) -> Result<(), ClusterError> {
-        let node = self.node(number)?;
-        if !matches!(
-            node.state(),
-            NodeState::Running { .. } | NodeState::Paused { .. }
-        ) {
-            return Err(not_alive(number));
-        }
-        node.resume()
+        self.alive(number)?.resume()
     }
 
     /// Starts a node that was killed or died; does nothing to one that runs.
     pub(crate) fn start_node(&mut self, number: u8) -> Result<(), ClusterError> {
-        match self.node(number)?.state() {
+        match self.find_mut(number)?.state() {
             NodeState::Running { .. } => return Ok(()),
             NodeState::Paused { .. } => {
                 return Err(ClusterError::Refused(format!(
@@ -146,7 +131,7 @@ impl Ring {
     /// Resumes and starts whatever does not run.
     pub(crate) fn heal(&mut self) -> Result<(), ClusterError> {
         for number in self.options.numbers() {
-            match self.node(number)?.state() {
+            match self.find_mut(number)?.state() {
                 NodeState::Running { .. } => {}
                 NodeState::Paused { .. } => self.resume(number)?,
                 NodeState::Killed | NodeState::Died { .. } => self.start_node(number)?,
@@ -163,12 +148,18 @@ impl Ring {
         }
     }
 
-    /// How far a goal is. Call [`Ring::observe`] before.
-    pub(crate) fn progress(&mut self, goal: Goal) -> Progress {
+    /// Whether a goal is reached. Call [`Ring::observe`] before.
+    pub(crate) fn check(&mut self, goal: Goal) -> Result<(), Obstacle> {
         match goal {
-            Goal::Whole => self.whole(),
-            Goal::Up(number) => self.up(number),
-            Goal::SeenDown(number) => self.seen_down(number),
+            Goal::Whole => {
+                self.options
+                    .numbers()
+                    .try_for_each(|number| self.check_up(number))?;
+                self.was_whole = true;
+                Ok(())
+            }
+            Goal::Up(number) => self.check_up(number),
+            Goal::SeenDown(number) => self.check_seen_down(number),
         }
     }
 
@@ -187,16 +178,14 @@ impl Ring {
             .map_or_else(String::new, |node| log::tail(node.log().path()))
     }
 
-    fn node(&mut self, number: u8) -> Result<&mut Node, ClusterError> {
-        let nodes = self.options.nodes;
-        self.nodes
-            .iter_mut()
-            .find(|node| node.number() == number)
-            .ok_or_else(|| {
-                ClusterError::Refused(format!(
-                    "there is no node {number}: the last is node {nodes}"
-                ))
-            })
+    fn alive(&mut self, number: u8) -> Result<&mut Node, ClusterError> {
+        let node = self.find_mut(number)?;
+        match node.state() {
+            NodeState::Running { .. } | NodeState::Paused { .. } => Ok(node),
+            NodeState::Killed | NodeState::Died { .. } => Err(ClusterError::Refused(format!(
+                "node {number} does not run: start it"
+            ))),
+        }
     }
 
     fn node_status(&self, node: &Node) -> NodeStatus {
@@ -216,92 +205,122 @@ impl Ring {
         }
     }
 
-    fn whole(&mut self) -> Progress {
-        for number in self.options.numbers() {
-            match self.up(number) {
-                Progress::Reached => {}
-                other => return other,
-            }
-        }
-        self.was_whole = true;
-        Progress::Reached
+    fn check_up(&mut self, number: u8) -> Result<(), Obstacle> {
+        self.check_started(number)?;
+        self.check_seen_both_ways(number)?;
+        self.check_serves(number)
     }
 
-    fn up(&mut self, number: u8) -> Progress {
-        let after_first_login = self.was_whole;
-        let node = match self.node(number) {
-            Ok(node) => node,
-            Err(error) => return Progress::Hopeless(error.to_string()),
-        };
+    fn check_started(&self, number: u8) -> Result<(), Obstacle> {
+        let node = self.find(number)?;
         match node.state() {
-            NodeState::Running { .. } => {}
-            NodeState::Died { how } => {
-                let tail = log::tail(node.log().path());
-                return Progress::Hopeless(format!("node {number} ended with {how}; {tail}"));
+            NodeState::Running { .. } if node.log().started() => Ok(()),
+            NodeState::Running { .. } => yet(format!("node {number} has not started")),
+            NodeState::Paused { .. } => yet(format!("node {number} is paused")),
+            NodeState::Killed => yet(format!("node {number} was killed")),
+            NodeState::Died { how } => Err(Obstacle::Forever(format!(
+                "node {number} ended with {how}; {}",
+                log::tail(node.log().path())
+            ))),
+        }
+    }
+
+    fn check_seen_both_ways(&self, number: u8) -> Result<(), Obstacle> {
+        let node = self.find(number)?;
+        for other in &self.nodes {
+            if other.number() == number || !other.is_running() {
+                continue;
             }
-            NodeState::Killed => return Progress::Lacking(format!("node {number} was killed")),
-            NodeState::Paused { .. } => {
-                return Progress::Lacking(format!("node {number} is paused"));
+            for (one, two) in [(node, other), (other, node)] {
+                if !one.log().up().contains(&two.address()) {
+                    return yet(format!(
+                        "node {} does not see node {}",
+                        one.number(),
+                        two.number()
+                    ));
+                }
             }
         }
-        if !node.log().started() {
-            return Progress::Lacking(format!("node {number} has not started"));
-        }
-        // Later the password may have been changed, and being asked for it is enough.
-        match node.greet() {
-            Some(Answer::Welcome) => {}
-            Some(Answer::PasswordRefused) if after_first_login => {}
+        Ok(())
+    }
+
+    fn check_serves(&mut self, number: u8) -> Result<(), Obstacle> {
+        let others = self.options.nodes - 1;
+        let after_first_login = self.was_whole;
+        match self.find_mut(number)?.greet(others) {
+            Some(Answer::Welcome { peers }) if peers == i64::from(others) => Ok(()),
+            Some(Answer::Welcome { .. }) => yet(format!(
+                "node {number} does not know the tokens of all others"
+            )),
+            // The password may have been changed since, and being asked for it is enough.
+            Some(Answer::PasswordRefused) if after_first_login => Ok(()),
             Some(Answer::PasswordRefused) => {
-                return Progress::Lacking(format!("node {number} has no role `cassandra` yet"));
+                yet(format!("node {number} does not let the role cassandra in"))
             }
-            None => return Progress::Lacking(format!("node {number} does not answer CQL")),
-        }
-        self.seen_both_ways(number)
-    }
-
-    fn seen_both_ways(&self, number: u8) -> Progress {
-        let address = self.options.address(number);
-        let mut running = self.nodes.iter().filter(|node| node.is_running());
-        let Some(node) = running.clone().find(|node| node.number() == number) else {
-            return Progress::Lacking(format!("node {number} does not run"));
-        };
-        let stranger = running.find_map(|other| {
-            if other.number() == number {
-                None
-            } else if !other.log().up().contains(&address) {
-                Some((other.number(), number))
-            } else if !node.log().up().contains(&other.address()) {
-                Some((number, other.number()))
-            } else {
-                None
-            }
-        });
-        match stranger {
-            Some((one, two)) => Progress::Lacking(format!("node {one} does not see node {two}")),
-            None => Progress::Reached,
+            None => yet(format!("node {number} does not answer CQL")),
         }
     }
 
-    fn seen_down(&self, number: u8) -> Progress {
-        let address = self.options.address(number);
-        let Some(node) = self.nodes.iter().find(|node| node.number() == number) else {
-            return Progress::Hopeless(format!("there is no node {number}"));
-        };
+    fn check_seen_down(&self, number: u8) -> Result<(), Obstacle> {
+        let node = self.find(number)?;
         if node.is_running() {
-            return Progress::Hopeless(format!("node {number} runs, so nobody sees it down"));
+            let message = format!("node {number} runs, so it will not be seen down");
+            return Err(Obstacle::Forever(message));
         }
-        let deceived = self
-            .nodes
-            .iter()
-            .find(|other| other.is_running() && other.log().up().contains(&address));
-        match deceived {
-            Some(other) => Progress::Lacking(format!(
-                "node {} still takes node {number} for alive",
+        let sees = |other: &&Node| other.is_running() && other.log().up().contains(&node.address());
+        match self.nodes.iter().find(sees) {
+            Some(other) => yet(format!(
+                "node {} still sees node {number} up",
                 other.number()
             )),
-            None => Progress::Reached,
+            None => Ok(()),
         }
     }
+
+    fn find(&self, number: u8) -> Result<&Node, NoSuchNode> {
+        let missing = NoSuchNode {
+            number,
+            last: self.options.nodes,
+        };
+        self.nodes
+            .iter()
+            .find(|node| node.number() == number)
+            .ok_or(missing)
+    }
+
+    fn find_mut(&mut self, number: u8) -> Result<&mut Node, NoSuchNode> {
+        let missing = NoSuchNode {
+            number,
+            last: self.options.nodes,
+        };
+        self.nodes
+            .iter_mut()
+            .find(|node| node.number() == number)
+            .ok_or(missing)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no node {number}: the last is node {last}")]
+struct NoSuchNode {
+    number: u8,
+    last: u8,
+}
+
+impl From<NoSuchNode> for ClusterError {
+    fn from(error: NoSuchNode) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<NoSuchNode> for Obstacle {
+    fn from(error: NoSuchNode) -> Self {
+        Self::Forever(error.to_string())
+    }
+}
+
+fn yet(what: String) -> Result<(), Obstacle> {
+    Err(Obstacle::Yet(what))
 }
 
 /// Puts the directory of the cluster in the state the nodes start from.
@@ -351,8 +370,4 @@ fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> 
         "the data is of {} nodes from 127.0.0.{}; start the same again, or leave out --keep",
         old.nodes, old.first_host
     )))
-}
-
-fn not_alive(number: u8) -> ClusterError {
-    ClusterError::Refused(format!("node {number} does not run: start it"))
 }

@@ -15,7 +15,7 @@ use rustix::fs::FlockOperation;
 
 use crate::place::Place;
 use crate::protocol::{self, Failure, OldData, Reply, Request, Status};
-use crate::ring::{Goal, Progress, Ring};
+use crate::ring::{Goal, Obstacle, Ring};
 use crate::{ClusterError, ClusterOptions};
 
 /// How long a cluster outlives its last lease, so that the next test program finds it running.
@@ -286,24 +286,24 @@ impl Supervisor {
             return self.reply(waiter.connection, &Reply::Failed(gone));
         };
         let was_whole = ring.was_whole();
-        let why = match ring.progress(waiter.goal) {
-            Progress::Reached => {
+        let why = match ring.check(waiter.goal) {
+            Ok(()) => {
                 match waiter.then {
                     Then::Stay => self.stays = true,
                     Then::Nothing => {}
                 }
                 return self.reply(waiter.connection, &Reply::Done);
             }
-            Progress::Lacking(_) if Instant::now() < waiter.deadline => {
+            Err(Obstacle::Yet(_)) if Instant::now() < waiter.deadline => {
                 return self.waiters.push(waiter);
             }
-            Progress::Lacking(what) => {
+            Err(Obstacle::Yet(what)) => {
                 format!("{what} after {} s; {}", LIMIT.as_secs(), ring.telling_log())
             }
-            Progress::Hopeless(what) => what,
+            Err(Obstacle::Forever(what)) => what,
         };
         eprintln!("connection {}: {why}", waiter.connection);
-        let failure = if was_whole {
+        let failure = if was_whole || waiter.goal != Goal::Whole {
             Failure::Refused(why)
         } else {
             ring.stop();

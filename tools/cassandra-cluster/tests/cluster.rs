@@ -1,0 +1,320 @@
+//! Real clusters, each with a name and addresses of its own: 127.0.0.21 to 127.0.0.28.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cassandra_cluster::{
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, NodeState,
+};
+use rustix::process::{Pid, Signal};
+
+const SUPPORTED: u8 = 0x06;
+const ERROR: u8 = 0x00;
+
+#[test]
+fn leases_share_one_cluster_which_ends_with_its_supervisor() {
+    let options = options("test-lease", 21);
+    let first = Cluster::lease(options.clone()).unwrap();
+    let second = Cluster::lease(options.clone()).unwrap();
+    let [node] = first.nodes()[..] else {
+        panic!("not one node: {:?}", first.nodes())
+    };
+    assert_eq!(node.to_string(), "127.0.0.21:9042");
+    assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
+    assert_eq!(first.pid(1).unwrap(), second.pid(1).unwrap());
+    assert_eq!(first.status().unwrap().leases, 2);
+
+    let other = ClusterOptions {
+        commit_log: CommitLog::Batch,
+        ..options
+    };
+    let refused = Cluster::lease(other).unwrap_err();
+    assert!(
+        matches!(refused, ClusterError::OptionsDiffer(_)),
+        "{refused}"
+    );
+
+    // Longer than a cluster without a lease would last.
+    drop(first);
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
+    assert_eq!(second.status().unwrap().leases, 1);
+
+    // No order to end reaches the nodes, and still none is left.
+    let directory = directory(&second);
+    assert_eq!(processes_below(&directory).len(), 1);
+    let supervisor = pid(second.status().unwrap().supervisor);
+    rustix::process::kill_process(supervisor, Signal::KILL).unwrap();
+    wait_until_gone(&directory);
+    let gone = second.status().unwrap_err();
+    assert!(
+        matches!(gone, ClusterError::SupervisorGone { .. }),
+        "{gone}"
+    );
+}
+
+#[test]
+fn nodes_end_with_a_holder_that_is_killed() {
+    // What the program echoes tells that it runs, and so that the cluster does.
+    let mut holder = program(&["run", "1", "--name", "test-holder", "--first-host", "22"])
+        .args(["--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = holder.stdin.take().unwrap();
+    input.write_all(b"up\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "up\n");
+    let directory = directory_of("test-holder");
+    assert_eq!(processes_below(&directory).len(), 1);
+
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    wait_until_gone(&directory);
+    assert_eq!(exit_code(&["status", "--name", "test-holder"]), 1);
+}
+
+#[test]
+fn a_hurt_cluster_is_healed() {
+    // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
+    let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
+    let options = ClusterOptions {
+        nodes: 2,
+        settings,
+        ..options("test-hurt", 24)
+    };
+    let cluster = Cluster::lease(options).unwrap();
+    let [first, second] = cluster.nodes()[..] else {
+        panic!("not two: {:?}", cluster.nodes())
+    };
+    assert_eq!(sees(&cluster), [[2], [1]]);
+
+    let old = cluster.pid(2).unwrap();
+    cluster.kill(2).unwrap();
+    assert!(!Path::new(&format!("/proc/{old}")).exists());
+    assert_eq!(cluster.status().unwrap().nodes[1].state, NodeState::Killed);
+    let refused = ask_for_options(second).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    cluster.wait_until_seen_down(2).unwrap();
+    assert_eq!(cluster.status().unwrap().nodes[0].sees, [0; 0]);
+    cluster.start(2).unwrap();
+    assert_eq!(sees(&cluster), [[2], [1]]);
+    assert_eq!(ask_for_options(second).unwrap(), SUPPORTED);
+    assert_ne!(cluster.pid(2).unwrap(), old);
+
+    cluster.pause(1).unwrap();
+    let pid = cluster.pid(1).unwrap();
+    assert_eq!(
+        cluster.status().unwrap().nodes[0].state,
+        NodeState::Paused { pid }
+    );
+    let silent = ask_for_options(first).unwrap_err();
+    assert_eq!(silent.kind(), ErrorKind::WouldBlock);
+    cluster.resume(1).unwrap();
+    cluster.kill(2).unwrap();
+    cluster.heal().unwrap();
+    assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
+    let table = cluster.nodetool(1, &["status"]).unwrap();
+    assert_eq!(table.matches("UN  127.0.0.2").count(), 2, "{table}");
+
+    for error in [
+        cluster.kill(3).unwrap_err(),
+        cluster.wait_until_seen_down(1).unwrap_err(),
+    ] {
+        assert!(matches!(error, ClusterError::Refused(_)), "{error}");
+    }
+    let directory = directory(&cluster);
+    drop(cluster);
+    wait_until_gone(&directory);
+}
+
+#[test]
+fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
+    let name = ["--name", "test-up"];
+    let run = |arguments: &[&str]| exit_code(&[arguments, &name].concat());
+    let up = ["up", "1", "--auth", "--first-host", "26"];
+    assert_eq!(run(&up), 0);
+    let authentication = Authentication::Password;
+    let options = ClusterOptions {
+        authentication,
+        ..options("test-up", 26)
+    };
+    let cluster = Cluster::lease(options).unwrap();
+    let status = cluster.status().unwrap();
+    assert!(status.stays);
+    // A query from somebody who has not logged in.
+    assert_eq!(
+        ask(cluster.nodes()[0], 0x07, b"\0\0\0\0\0\x01\0").unwrap(),
+        ERROR
+    );
+    let directory = directory(&cluster);
+
+    assert_eq!(run(&["down"]), 1, "while there is a lease");
+    assert_eq!(run(&up), 0);
+    drop(cluster);
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(processes_below(&directory).len(), 1);
+    assert_eq!(run(&["kill", "1"]), 0);
+    assert!(processes_below(&directory).is_empty());
+    assert_eq!(run(&["kill", "2"]), 1);
+    assert_eq!(run(&["down"]), 0);
+    assert_eq!(run(&["down"]), 1);
+
+    let id = |directory: &Path| fs::read_to_string(directory.join("options.json")).unwrap();
+    let before = id(&directory);
+    assert_eq!(
+        run(&["up", "2", "--first-host", "26", "--keep"]),
+        3,
+        "data of another ring"
+    );
+    assert_eq!(id(&directory), before);
+}
+
+#[test]
+fn a_foreign_process_on_an_address_is_named() {
+    let _foreign = TcpListener::bind("127.0.0.27:9042").unwrap();
+    let error = Cluster::lease(options("test-foreign", 27)).unwrap_err();
+    assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
+    assert!(
+        error.to_string().contains("127.0.0.27:9042 is in use"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_node_that_does_not_start_is_quoted() {
+    let settings = BTreeMap::from([("no_such_setting".to_owned(), "1".to_owned())]);
+    let options = ClusterOptions {
+        settings,
+        ..options("test-broken", 28)
+    };
+    let error = Cluster::lease(options).unwrap_err();
+    assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
+    assert!(error.to_string().contains("[no_such_setting]"), "{error}");
+}
+
+#[test]
+fn exit_codes_tell_usage_from_no() {
+    assert_eq!(exit_code(&["--help"]), 0);
+    assert_eq!(exit_code(&["up", "6"]), 2);
+    assert_eq!(exit_code(&["bogus"]), 2);
+    for command in ["down", "status"] {
+        assert_eq!(exit_code(&[command, "--name", "test-nothing"]), 1);
+    }
+    assert_eq!(exit_code(&["logs", "1", "--name", "test-nothing"]), 1);
+}
+
+fn options(name: &str, first_host: u8) -> ClusterOptions {
+    ClusterOptions {
+        name: name.to_owned(),
+        first_host,
+        ..ClusterOptions::default()
+    }
+}
+
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cassandra-cluster"));
+    command.args(arguments);
+    command
+}
+
+fn exit_code(arguments: &[&str]) -> i32 {
+    let Output { status, stderr, .. } = program(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    status
+        .code()
+        .unwrap_or_else(|| panic!("{arguments:?} ended with {status}: {said}"))
+}
+
+/// The numbers that each node sees up.
+fn sees(cluster: &Cluster) -> Vec<Vec<u8>> {
+    cluster
+        .status()
+        .unwrap()
+        .nodes
+        .into_iter()
+        .map(|node| node.sees)
+        .collect()
+}
+
+/// The kind of a node's answer to a question that needs no connection set up: which options it
+/// supports.
+fn ask_for_options(node: SocketAddr) -> std::io::Result<u8> {
+    ask(node, 0x05, b"")
+}
+
+fn ask(node: SocketAddr, opcode: u8, body: &[u8]) -> std::io::Result<u8> {
+    let mut stream = TcpStream::connect(node)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let length = u8::try_from(body.len()).unwrap();
+    stream.write_all(&[&[0x04, 0, 0, 0, opcode, 0, 0, 0, length], body].concat())?;
+    let mut header = [0; 9];
+    stream.read_exact(&mut header)?;
+    Ok(header[4])
+}
+
+fn directory(cluster: &Cluster) -> PathBuf {
+    cluster
+        .logs(1)
+        .parent()
+        .and_then(Path::parent)
+        .unwrap()
+        .to_owned()
+}
+
+/// The directory of a running cluster that this process holds no lease of.
+fn directory_of(name: &str) -> PathBuf {
+    let status = program(&["status", "--json", "--name", name])
+        .output()
+        .unwrap()
+        .stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    let log = Path::new(status["nodes"][0]["log"].as_str().unwrap());
+    log.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+/// The processes of the nodes whose data is below a directory.
+fn processes_below(directory: &Path) -> Vec<u32> {
+    let mark = format!("-Dcassandra.storagedir={}/", directory.display());
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        String::from_utf8_lossy(&command)
+            .contains(&mark)
+            .then_some(pid)
+    });
+    processes.collect()
+}
+
+/// Waits until neither a node nor a supervisor is left.
+fn wait_until_gone(directory: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let locked = || {
+        let lock = fs::File::open(directory.join("lock")).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+    };
+    while locked() || !processes_below(directory).is_empty() {
+        let left = processes_below(directory);
+        assert!(Instant::now() < deadline, "left over after 10 s: {left:?}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn pid(raw: u32) -> Pid {
+    i32::try_from(raw).ok().and_then(Pid::from_raw).unwrap()
+}
