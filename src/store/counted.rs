@@ -1,0 +1,201 @@
+//! Counts what a client asks of its store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Answer, HostRow, Registry, Store};
+use crate::error::{DatabaseError, Outcome};
+use crate::protocol::{Change, Read, StoredRow, Write};
+
+/// How often a client has asked the database for something since it was built, failed calls and
+/// repeated ones included. The registry of hosts does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Writes of lock rows: announcements, tickets and renewals.
+    pub writes: u64,
+    /// Deletes of lock rows.
+    pub deletes: u64,
+    /// Reads of all rows of an object: the dear ones.
+    pub object_reads: u64,
+    /// Reads of the rows of one contender.
+    pub contender_reads: u64,
+    /// Writes and deletes whose outcome is unknown: they may have been applied.
+    pub unknown_outcomes: u64,
+    /// Other calls that failed.
+    pub failures: u64,
+}
+
+/// A store that counts, and leaves the work to another one.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    store: Arc<dyn Store>,
+    counters: Counters,
+}
+
+impl Counted {
+    /// Counts from now on what is asked of `store`.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Counted {
+            store,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was counted so far. Calls that are under way may be in some of the numbers only.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Statistics {
+            writes: read(&self.counters.writes),
+            deletes: read(&self.counters.deletes),
+            object_reads: read(&self.counters.object_reads),
+            contender_reads: read(&self.counters.contender_reads),
+            unknown_outcomes: read(&self.counters.unknown_outcomes),
+            failures: read(&self.counters.failures),
+        }
+    }
+}
+
+impl Store for Counted {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        let counters = &self.counters;
+        count(match write.change {
+            Change::Put { .. } => &counters.writes,
+            Change::Delete { .. } => &counters.deletes,
+        });
+        Box::pin(async move {
+            let result = self.store.write(object, write).await;
+            result.inspect_err(|error| count(counters.failed_write(error)))
+        })
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        let counters = &self.counters;
+        count(match read {
+            Read::Object => &counters.object_reads,
+            Read::Contender(_) | Read::Entering(_) => &counters.contender_reads,
+        });
+        Box::pin(async move {
+            let result = self.store.read(object, read).await;
+            result.inspect_err(|_| count(&counters.failures))
+        })
+    }
+
+    fn read_registry(&self) -> Answer<'_, Registry> {
+        self.store.read_registry()
+    }
+
+    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+        self.store.raise_next(next)
+    }
+
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+        self.store.write_host(host)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    writes: AtomicU64,
+    deletes: AtomicU64,
+    object_reads: AtomicU64,
+    contender_reads: AtomicU64,
+    unknown_outcomes: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Counters {
+    fn failed_write(&self, error: &DatabaseError) -> &AtomicU64 {
+        match error.outcome() {
+            Outcome::Unknown => &self.unknown_outcomes,
+            Outcome::Applied | Outcome::NotApplied => &self.failures,
+        }
+    }
+}
+
+/// The numbers order nothing, so relaxed counting will do.
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Claim, ContenderId, Mode};
+    use crate::store::MemoryStore;
+    use crate::store::memory::Fault;
+
+    const ME: ContenderId = ContenderId {
+        host: 1,
+        client: 2,
+        slot: 0,
+    };
+
+    fn put() -> Write {
+        let claim = Claim {
+            contender: ME,
+            round: 1,
+            mode: Mode::Exclusive,
+            ticket: None,
+            owner: String::new(),
+        };
+        Write {
+            stamp: 1,
+            change: Change::Put {
+                claim,
+                ttl_seconds: 60,
+            },
+        }
+    }
+
+    #[tokio::test]
+    async fn every_call_counts_once() {
+        let memory = MemoryStore::new();
+        let store = Counted::new(Arc::new(memory.clone()));
+        let delete = Write {
+            stamp: 2,
+            change: Change::Delete {
+                contender: ME,
+                ticket: true,
+            },
+        };
+        store
+            .write("a", &put())
+            .await
+            .expect("memory does not fail");
+        store
+            .write("a", &delete)
+            .await
+            .expect("memory does not fail");
+        store
+            .read("a", Read::Object)
+            .await
+            .expect("memory does not fail");
+        store
+            .read("a", Read::Contender(ME))
+            .await
+            .expect("memory does not fail");
+        store
+            .read("a", Read::Entering(ME))
+            .await
+            .expect("memory does not fail");
+        store.read_registry().await.expect("memory does not fail");
+        memory.fail_next(2, Fault::UnknownApplied);
+        store.write("a", &put()).await.expect_err("this call fails");
+        store
+            .read("a", Read::Object)
+            .await
+            .expect_err("this call fails");
+        memory.fail_next(1, Fault::NotApplied);
+        store.write("a", &put()).await.expect_err("this call fails");
+        let expected = Statistics {
+            writes: 3,
+            deletes: 1,
+            object_reads: 2,
+            contender_reads: 2,
+            unknown_outcomes: 1,
+            failures: 2,
+        };
+        assert_eq!(store.statistics(), expected);
+    }
+}

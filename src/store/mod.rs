@@ -5,6 +5,7 @@
 
 mod cassandra;
 mod counted;
+mod identifier;
 mod memory;
 
 use std::fmt::Debug;
@@ -17,6 +18,10 @@ use crate::protocol::{Read, StoredRow, Write};
 pub(crate) use cassandra::CassandraStore;
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
+pub(crate) use identifier::Identifier;
+pub use identifier::InvalidIdentifier;
+#[cfg(any(test, feature = "test-util"))]
+pub use memory::Fault;
 pub use memory::MemoryStore;
 
 /// The answer of a store, later.
@@ -43,8 +48,8 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// value never replaces a larger one.
     fn raise_next(&self, next: i32) -> Answer<'_, ()>;
 
-    /// Writes the row of one host with `stamp`.
-    fn write_host<'a>(&'a self, host: &'a HostRow, stamp: i64) -> Answer<'a, ()>;
+    /// Writes the row of one host, with its stamp.
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
 }
 
 /// The registry of hosts as it stands.
@@ -67,4 +72,6 @@ pub(crate) struct HostRow {
     pub(crate) added_at_millis: i64,
     /// When it was removed, in milliseconds since the Unix epoch, if it is.
     pub(crate) removed_at_millis: Option<i64>,
+    /// The write timestamp of the row, in µs.
+    pub(crate) stamp: i64,
 }

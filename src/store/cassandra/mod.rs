@@ -1,0 +1,164 @@
+//! A lock table on Apache Cassandra or ScyllaDB.
+
+mod classify;
+mod profile;
+mod statements;
+mod values;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::batch::Batch;
+use scylla::statement::prepared::PreparedStatement;
+use uuid::Uuid;
+
+use self::classify::classify;
+use self::statements::{RegistryStatements, RowStatements};
+use self::values::{deletions, host_values, insertions, registry, stored_rows};
+use super::{Answer, HostRow, Identifier, Registry, Store};
+use crate::error::{DatabaseError, Outcome};
+use crate::options::Consistency;
+use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
+
+/// Preparing asks every node, and the driver waits for each without a limit of its own.
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The one partition of the registry.
+const REGISTRY: &str = "hosts";
+
+/// The rows of one lock table, and the registry of hosts in the same keyspace.
+pub(crate) struct CassandraStore {
+    session: Arc<Session>,
+    keyspace: Identifier,
+    lock_table: Identifier,
+    rows: RowStatements,
+    registry: RegistryStatements,
+}
+
+impl CassandraStore {
+    /// Waits until all nodes know the tables, and prepares the statements.
+    pub(crate) async fn prepare(
+        session: Arc<Session>,
+        keyspace: &Identifier,
+        lock_table: &Identifier,
+        consistency: &Consistency,
+    ) -> Result<Self, DatabaseError> {
+        let preparation = async {
+            // A node that does not know a new table yet would refuse its statements for good.
+            let agreement = session.await_schema_agreement().await;
+            agreement.map_err(|error| DatabaseError::new(Outcome::NotApplied, error))?;
+            let rows = RowStatements::prepare(&session, keyspace, lock_table, consistency).await?;
+            let registry = RegistryStatements::prepare(&session, keyspace).await?;
+            Ok((rows, registry))
+        };
+        let prepared = tokio::time::timeout(PREPARATION_TIMEOUT, preparation).await;
+        let (rows, registry) = prepared.unwrap_or_else(|_| {
+            let slow = "preparing the statements took too long: a node does not answer";
+            Err(DatabaseError::new(Outcome::NotApplied, slow))
+        })?;
+        let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
+        Ok(CassandraStore {
+            session,
+            keyspace,
+            lock_table,
+            rows,
+            registry,
+        })
+    }
+
+    async fn execute(
+        &self,
+        statement: &PreparedStatement,
+        values: impl SerializeRow,
+    ) -> Result<QueryResult, DatabaseError> {
+        let result = self.session.execute_unpaged(statement, values).await;
+        result.map_err(|error| classify(&error))
+    }
+
+    /// Writes one row by itself, or two as one.
+    async fn change(
+        &self,
+        single: &PreparedStatement,
+        pair: &Batch,
+        rows: Vec<impl SerializeRow>,
+    ) -> Result<(), DatabaseError> {
+        match rows.as_slice() {
+            [row] => self.execute(single, row).await.map(drop),
+            rows => {
+                let result = self.session.batch(pair, rows).await;
+                result.map(drop).map_err(|error| classify(&error))
+            }
+        }
+    }
+}
+
+impl Store for CassandraStore {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        let statements = &self.rows;
+        Box::pin(async move {
+            match &write.change {
+                Change::Put { claim, ttl_seconds } => {
+                    let rows = insertions(object, claim, write.stamp, *ttl_seconds);
+                    self.change(&statements.insert, &statements.insert_pair, rows)
+                        .await
+                }
+                Change::Delete { contender, ticket } => {
+                    let rows = deletions(object, *contender, *ticket, write.stamp);
+                    self.change(&statements.delete, &statements.delete_pair, rows)
+                        .await
+                }
+            }
+        })
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        let statements = &self.rows;
+        Box::pin(async move {
+            let key = |id: ContenderId| (object, id.host, Uuid::from_u128(id.client), id.slot);
+            let result = match read {
+                Read::Object => self.execute(&statements.read_object, (object,)).await,
+                Read::Contender(id) => self.execute(&statements.read_contender, key(id)).await,
+                Read::Entering(id) => self.execute(&statements.read_entering, key(id)).await,
+            }?;
+            stored_rows(result)
+        })
+    }
+
+    fn read_registry(&self) -> Answer<'_, Registry> {
+        Box::pin(async move {
+            let result = self.execute(&self.registry.read, (REGISTRY,)).await?;
+            registry(result)
+        })
+    }
+
+    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let values = (i64::from(next), next, REGISTRY);
+            self.execute(&self.registry.raise_next, values)
+                .await
+                .map(drop)
+        })
+    }
+
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let values = host_values(REGISTRY, host);
+            self.execute(&self.registry.write_host, values)
+                .await
+                .map(drop)
+        })
+    }
+}
+
+impl fmt::Debug for CassandraStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CassandraStore")
+            .field("keyspace", &self.keyspace)
+            .field("lock_table", &self.lock_table)
+            .finish_non_exhaustive()
+    }
+}

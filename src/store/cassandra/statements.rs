@@ -1,0 +1,130 @@
+//! The statements of the store, prepared.
+
+use scylla::client::session::Session;
+use scylla::statement::batch::{Batch, BatchType};
+use scylla::statement::prepared::PreparedStatement;
+
+use super::classify::classify_preparation;
+use super::profile::{TRY_TIMEOUT, Terms};
+use crate::error::DatabaseError;
+use crate::options::Consistency;
+use crate::protocol::row_name;
+use crate::store::Identifier;
+
+/// The statements on the lock table.
+pub(super) struct RowStatements {
+    pub(super) insert: PreparedStatement,
+    pub(super) insert_pair: Batch,
+    pub(super) delete: PreparedStatement,
+    pub(super) delete_pair: Batch,
+    pub(super) read_object: PreparedStatement,
+    pub(super) read_contender: PreparedStatement,
+    pub(super) read_entering: PreparedStatement,
+}
+
+impl RowStatements {
+    pub(super) async fn prepare(
+        session: &Session,
+        keyspace: &Identifier,
+        table: &Identifier,
+        consistency: &Consistency,
+    ) -> Result<Self, DatabaseError> {
+        let terms = Terms::new(session, consistency);
+        let prepare = async |text: String| prepare(session, &terms, text).await;
+        let table = format!("\"{keyspace}\".\"{table}\"");
+        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner";
+        let of_contender = "host = ? AND client = ? AND slot = ?";
+        let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
+
+        // Rows are written whole, and a write never names `fence`: a null would be a tombstone on
+        // it.
+        let insert = prepare(format!(
+            "INSERT INTO {table} (object_name, {columns}, since) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+        ))
+        .await?;
+        // By the full primary key only: nothing else of the object may go.
+        let delete = prepare(format!(
+            "DELETE FROM {table} USING TIMESTAMP ? \
+             WHERE object_name = ? AND row_name = ? AND {of_contender}"
+        ))
+        .await?;
+        Ok(RowStatements {
+            insert_pair: pair(&terms, &insert),
+            insert,
+            delete_pair: pair(&terms, &delete),
+            delete,
+            read_object: prepare(read.clone()).await?,
+            read_contender: prepare(format!(
+                "{read} AND row_name IN ('{}', '{}', '{}') AND {of_contender}",
+                row_name::ENTERING,
+                row_name::TICKETS,
+                row_name::REVOKED,
+            ))
+            .await?,
+            read_entering: prepare(format!(
+                "{read} AND row_name = '{}' AND {of_contender}",
+                row_name::ENTERING,
+            ))
+            .await?,
+        })
+    }
+}
+
+/// The statements on the registry of hosts, always with a quorum of all replicas: a number must be
+/// unique in all data centres.
+pub(super) struct RegistryStatements {
+    pub(super) read: PreparedStatement,
+    pub(super) raise_next: PreparedStatement,
+    pub(super) write_host: PreparedStatement,
+}
+
+impl RegistryStatements {
+    pub(super) async fn prepare(
+        session: &Session,
+        keyspace: &Identifier,
+    ) -> Result<Self, DatabaseError> {
+        let terms = Terms::new(session, &Consistency::Quorum);
+        let prepare = async |text: String| prepare(session, &terms, text).await;
+        let table = format!("\"{keyspace}\".\"lock_hosts\"");
+        let read = format!(
+            "SELECT host_name, number, added_at, removed_at, WRITETIME(number) AS stamp, next \
+             FROM {table} WHERE registry = ?"
+        );
+        let raise_next =
+            format!("UPDATE {table} USING TIMESTAMP ? SET next = ? WHERE registry = ?");
+        let write_host = format!(
+            "INSERT INTO {table} (registry, host_name, number, added_at, removed_at) \
+             VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
+        );
+        Ok(RegistryStatements {
+            read: prepare(read).await?,
+            raise_next: prepare(raise_next).await?,
+            write_host: prepare(write_host).await?,
+        })
+    }
+}
+
+async fn prepare(
+    session: &Session,
+    terms: &Terms,
+    text: String,
+) -> Result<PreparedStatement, DatabaseError> {
+    let statement = session.prepare(text).await;
+    statement
+        .map(|statement| terms.apply(statement))
+        .map_err(|error| classify_preparation(&error))
+}
+
+/// Twice the same statement as one. A batch takes nothing over from its statements, so it is put on
+/// the terms by itself. One partition, so it goes without a batch log: a replica applies it whole.
+fn pair(terms: &Terms, statement: &PreparedStatement) -> Batch {
+    let statements = vec![statement.clone().into(), statement.clone().into()];
+    let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
+    batch.set_execution_profile_handle(Some(terms.profile.clone()));
+    batch.set_consistency(terms.consistency);
+    batch.set_serial_consistency(Some(terms.serial_consistency));
+    batch.set_request_timeout(Some(TRY_TIMEOUT));
+    batch.set_is_idempotent(true);
+    batch
+}

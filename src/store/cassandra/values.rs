@@ -1,0 +1,192 @@
+//! What is bound to the statements, and what their results hold.
+
+use scylla::deserialize::row::DeserializeRow;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::value::{CqlTimestamp, MaybeUnset};
+use scylla::{DeserializeRow, SerializeRow};
+use uuid::Uuid;
+
+use crate::error::DatabaseError;
+use crate::protocol::{Claim, ContenderId, StoredRow, row_name};
+use crate::store::{HostRow, Registry};
+
+/// The values of the insert of each row of a claim.
+pub(super) fn insertions<'a>(
+    object: &'a str,
+    claim: &Claim,
+    stamp: i64,
+    ttl_seconds: i32,
+) -> Vec<impl SerializeRow + use<'a>> {
+    let since = CqlTimestamp(claim.since_millis());
+    let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
+    let insertion = |row: StoredRow| Insertion {
+        object,
+        row_name: row.row_name,
+        host: row.contender.host,
+        client: Uuid::from_u128(row.contender.client),
+        slot: row.contender.slot,
+        round: row.round,
+        mode: row.mode,
+        max_holders: unset_if_none(row.max_holders),
+        ticket: unset_if_none(row.ticket),
+        owner: row.owner,
+        since,
+        stamp,
+        ttl_seconds,
+    };
+    rows.into_iter().flatten().map(insertion).collect()
+}
+
+/// The values of the insert of one row, in the order of its markers.
+#[derive(SerializeRow)]
+#[scylla(flavor = "enforce_order", skip_name_checks)]
+struct Insertion<'a> {
+    object: &'a str,
+    row_name: String,
+    host: i32,
+    client: Uuid,
+    slot: i16,
+    round: Option<i64>,
+    mode: Option<i8>,
+    max_holders: MaybeUnset<i32>,
+    ticket: MaybeUnset<i64>,
+    owner: Option<String>,
+    since: CqlTimestamp,
+    stamp: i64,
+    ttl_seconds: i32,
+}
+
+/// A null would be written as a tombstone; what is unset is not written at all.
+fn unset_if_none<T>(value: Option<T>) -> MaybeUnset<T> {
+    value.map_or(MaybeUnset::Unset, MaybeUnset::Set)
+}
+
+/// The values of the delete of each row of a contender.
+pub(super) fn deletions(
+    object: &str,
+    contender: ContenderId,
+    ticket: bool,
+    stamp: i64,
+) -> Vec<impl SerializeRow> {
+    let names = [
+        Some(row_name::ENTERING),
+        ticket.then_some(row_name::TICKETS),
+    ];
+    let ContenderId { host, client, slot } = contender;
+    let deletion = |name| (stamp, object, name, host, Uuid::from_u128(client), slot);
+    names.into_iter().flatten().map(deletion).collect()
+}
+
+/// The values of the insert of a host.
+pub(super) fn host_values(registry: &str, host: &HostRow) -> impl SerializeRow {
+    let added_at = CqlTimestamp(host.added_at_millis);
+    // A null on purpose where there is no time: a host that is added again is removed no longer.
+    let removed_at = host.removed_at_millis.map(CqlTimestamp);
+    (
+        registry,
+        host.name.as_str(),
+        host.number,
+        added_at,
+        removed_at,
+        host.stamp,
+    )
+}
+
+/// The rows of an object.
+pub(super) fn stored_rows(result: QueryResult) -> Result<Vec<StoredRow>, DatabaseError> {
+    let rows = decode::<LockRow>(result)?;
+    Ok(rows.into_iter().filter_map(LockRow::stored).collect())
+}
+
+/// The columns of the lock table that the protocol reads.
+#[derive(DeserializeRow)]
+struct LockRow {
+    row_name: Option<String>,
+    host: Option<i32>,
+    client: Option<Uuid>,
+    slot: Option<i16>,
+    round: Option<i64>,
+    mode: Option<i8>,
+    max_holders: Option<i32>,
+    ticket: Option<i64>,
+    owner: Option<String>,
+}
+
+impl LockRow {
+    /// `None` for what a partition shows that holds nothing but its static part: a row without a
+    /// key, which is no row.
+    fn stored(self) -> Option<StoredRow> {
+        let client = self.client?.as_u128();
+        Some(StoredRow {
+            row_name: self.row_name?,
+            contender: ContenderId {
+                host: self.host?,
+                client,
+                slot: self.slot?,
+            },
+            round: self.round,
+            mode: self.mode,
+            max_holders: self.max_holders,
+            ticket: self.ticket,
+            owner: self.owner,
+        })
+    }
+}
+
+/// The registry of hosts.
+pub(super) fn registry(result: QueryResult) -> Result<Registry, DatabaseError> {
+    let rows = decode::<RegistryRow>(result)?;
+    let next = rows.first().and_then(|row| row.next).unwrap_or(0);
+    let hosts = rows.into_iter().filter_map(|row| row.host().transpose());
+    Ok(Registry {
+        next,
+        hosts: hosts.collect::<Result<_, _>>()?,
+    })
+}
+
+/// The columns of the registry.
+#[derive(DeserializeRow)]
+struct RegistryRow {
+    host_name: Option<String>,
+    number: Option<i32>,
+    added_at: Option<CqlTimestamp>,
+    removed_at: Option<CqlTimestamp>,
+    stamp: Option<i64>,
+    next: Option<i32>,
+}
+
+impl RegistryRow {
+    /// `None` for the row of a registry that holds nothing but `next`.
+    ///
+    /// A host without a number is refused: skipping it could give it a second one.
+    fn host(self) -> Result<Option<HostRow>, DatabaseError> {
+        let Some(name) = self.host_name else {
+            return Ok(None);
+        };
+        let (Some(number), Some(stamp)) = (self.number, self.stamp) else {
+            let refusal = format!("host {name:?} has no number in lock_hosts: write or delete it");
+            return Err(DatabaseError::permanent(refusal));
+        };
+        Ok(Some(HostRow {
+            name,
+            number,
+            added_at_millis: self.added_at.map_or(0, |time| time.0),
+            removed_at_millis: self.removed_at.map(|time| time.0),
+            stamp,
+        }))
+    }
+}
+
+/// The rows of a result. A result of other types is that of another table.
+fn decode<R>(result: QueryResult) -> Result<Vec<R>, DatabaseError>
+where
+    R: for<'frame> DeserializeRow<'frame, 'frame>,
+{
+    let result = result
+        .into_rows_result()
+        .map_err(DatabaseError::permanent)?;
+    let rows = result.rows::<R>().map_err(DatabaseError::permanent)?;
+    rows.collect::<Result<_, _>>()
+        .map_err(DatabaseError::permanent)
+}

@@ -1,0 +1,300 @@
+//! A lock table in memory, for tests and for programs that run in one process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{Answer, HostRow, Registry, Store};
+use crate::clock::{Clock, SystemClock};
+use crate::error::DatabaseError;
+use crate::protocol::{Change, ContenderId, Read, StoredRow, Write, row_name};
+
+#[cfg(any(test, feature = "test-util"))]
+mod faults;
+
+#[cfg(any(test, feature = "test-util"))]
+pub use faults::Fault;
+
+/// How many copies there are of each row, as on a usual cluster.
+const REPLICAS: usize = 3;
+
+/// How many copies a read merges: any two such sets have a copy in common.
+const QUORUM: usize = REPLICAS / 2 + 1;
+
+/// The longest TTL, as a lock table has by default.
+const MAX_TTL: Duration = Duration::from_secs(120);
+
+/// How long a dead row is remembered, so that an older write does not bring it back.
+const GRACE: Duration = Duration::from_secs(2 * MAX_TTL.as_secs());
+
+/// A lock table in the memory of this process, with a registry of hosts.
+///
+/// It treats rows as a cluster does: three replicas, reads that merge a changing majority of them,
+/// writes ordered by their timestamps, rows that expire. Clones share the rows. Clients built on
+/// clones of one store exclude each other; nothing outside of the process sees the rows.
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+    #[cfg(any(test, feature = "test-util"))]
+    faults: faults::Faults,
+}
+
+impl MemoryStore {
+    /// An empty store on the system's clocks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// An empty store whose rows expire by `clock`. Clients of the store use the same clock.
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let shared = Shared {
+            clock,
+            tables: Mutex::default(),
+            #[cfg(any(test, feature = "test-util"))]
+            faults: faults::Faults::default(),
+        };
+        MemoryStore {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The clock that rows expire by.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.clock)
+    }
+
+    /// The longest TTL that clients may use.
+    pub(crate) fn max_ttl() -> Duration {
+        MAX_TTL
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &'a self,
+        call: impl FnOnce(&mut Tables, Duration) -> T + Send + 'a,
+    ) -> Answer<'a, T> {
+        Box::pin(async move {
+            #[cfg(any(test, feature = "test-util"))]
+            let fault = self.shared.faults.begin().await?;
+            let answer = call(&mut self.tables(), self.shared.clock.elapsed());
+            #[cfg(any(test, feature = "test-util"))]
+            self.shared.faults.end(fault).await?;
+            Ok::<T, DatabaseError>(answer)
+        })
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // A panic of another thread leaves whole rows behind.
+        self.shared
+            .tables
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        self.answer(move |tables, now| tables.write(object, write, now))
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        self.answer(move |tables, now| tables.read(object, read, now))
+    }
+
+    fn read_registry(&self) -> Answer<'_, Registry> {
+        self.answer(|tables, _| {
+            let hosts = tables.hosts.values().cloned().collect();
+            Registry {
+                next: tables.next,
+                hosts,
+            }
+        })
+    }
+
+    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+        self.answer(move |tables, _| tables.next = tables.next.max(next))
+    }
+
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+        self.answer(move |tables, _| tables.write_host(host))
+    }
+}
+
+/// The lock table and the registry. The registry has one copy: nobody asks it in a hurry.
+#[derive(Default)]
+struct Tables {
+    replicas: [Replica; REPLICAS],
+    /// The replica that the next read asks first.
+    first: usize,
+    /// When dead rows of objects that nobody uses any more are looked for next.
+    sweep_due: Duration,
+    next: i32,
+    hosts: BTreeMap<String, HostRow>,
+}
+
+impl Tables {
+    fn write(&mut self, object: &str, write: &Write, now: Duration) {
+        self.sweep(now);
+        for (key, cell) in cells(write, now) {
+            for replica in &mut self.replicas {
+                replica.apply(object, &key, &cell);
+            }
+        }
+    }
+
+    fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
+        let mut merged = BTreeMap::<&Key, &Cell>::new();
+        for asked in self.first..self.first + QUORUM {
+            let rows = self.replicas[asked % REPLICAS].objects.get(object);
+            for (key, cell) in rows.into_iter().flatten() {
+                let newest = merged.entry(key).or_insert(cell);
+                if cell.beats(newest) {
+                    *newest = cell;
+                }
+            }
+        }
+        self.first = (self.first + 1) % REPLICAS;
+        let asked_for = merged
+            .into_iter()
+            .filter(|((name, id), _)| matches(read, name, *id));
+        asked_for
+            .filter_map(|(_, cell)| cell.live(now).cloned())
+            .collect()
+    }
+
+    fn write_host(&mut self, host: &HostRow) {
+        if self
+            .hosts
+            .get(&host.name)
+            .is_none_or(|newest| host.stamp > newest.stamp)
+        {
+            self.hosts.insert(host.name.clone(), host.clone());
+        }
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        if now < self.sweep_due {
+            return;
+        }
+        self.sweep_due = now + GRACE;
+        for replica in &mut self.replicas {
+            replica.objects.retain(|_, rows| {
+                rows.retain(|_, cell| now < cell.dead_from + GRACE);
+                !rows.is_empty()
+            });
+        }
+    }
+}
+
+/// The clustering key of a row.
+type Key = (String, ContenderId);
+
+/// One copy of the rows.
+#[derive(Default)]
+struct Replica {
+    objects: HashMap<String, BTreeMap<Key, Cell>>,
+}
+
+impl Replica {
+    fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
+        let rows = match self.objects.get_mut(object) {
+            Some(rows) => rows,
+            None => self.objects.entry(object.to_owned()).or_default(),
+        };
+        if rows.get(key).is_none_or(|newest| cell.beats(newest)) {
+            rows.insert(key.clone(), cell.clone());
+        }
+    }
+}
+
+/// The newest write of a row. Rows are written whole, so a row needs one stamp only.
+#[derive(Clone)]
+struct Cell {
+    stamp: i64,
+    /// What was written; `None` when the row was deleted.
+    row: Option<StoredRow>,
+    /// When the row is seen no longer.
+    dead_from: Duration,
+}
+
+impl Cell {
+    /// The higher stamp wins; with the same stamp, a delete does. The same write once more leaves
+    /// everything as it is: a retry does not prolong a row.
+    fn beats(&self, other: &Cell) -> bool {
+        (self.stamp, self.row.is_none()) > (other.stamp, other.row.is_none())
+    }
+
+    fn live(&self, now: Duration) -> Option<&StoredRow> {
+        self.row.as_ref().filter(|_| now < self.dead_from)
+    }
+}
+
+/// What a write does to each row that it touches.
+fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
+    let stamp = write.stamp;
+    match &write.change {
+        Change::Put { claim, ttl_seconds } => {
+            // Cassandra counts whole seconds, so a row may live up to one second less than its TTL.
+            let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
+            let dead_from = Duration::from_secs(now.as_secs()) + ttl;
+            let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
+            let cell = |row: StoredRow| {
+                let key = (row.row_name.clone(), row.contender);
+                (
+                    key,
+                    Cell {
+                        stamp,
+                        row: Some(row),
+                        dead_from,
+                    },
+                )
+            };
+            rows.into_iter().flatten().map(cell).collect()
+        }
+        Change::Delete { contender, ticket } => {
+            let names = [
+                Some(row_name::ENTERING),
+                ticket.then_some(row_name::TICKETS),
+            ];
+            let cell = |name: &str| {
+                let key = (name.to_owned(), *contender);
+                (
+                    key,
+                    Cell {
+                        stamp,
+                        row: None,
+                        dead_from: now,
+                    },
+                )
+            };
+            names.into_iter().flatten().map(cell).collect()
+        }
+    }
+}
+
+/// Whether a read asks for a row.
+fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
+    match read {
+        Read::Object => true,
+        Read::Contender(asked) => asked == contender,
+        Read::Entering(asked) => asked == contender && name == row_name::ENTERING,
+    }
+}

@@ -1,0 +1,128 @@
+//! Knobs of the memory store for tests: calls that fail or take their time, and a clock that
+//! follows tokio's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::MemoryStore;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{DatabaseError, Outcome};
+
+/// How a call of a [`MemoryStore`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is certainly not applied; another try may help.
+    NotApplied,
+    /// It is not applied, but the caller can't know.
+    UnknownNotApplied,
+    /// It is applied, but the caller can't know.
+    UnknownApplied,
+    /// It is refused for good, as when the table is gone.
+    Refused,
+}
+
+impl MemoryStore {
+    /// An empty store whose rows expire by tokio's clock, so that a test with paused time moves
+    /// them too. Clients of the store use the same clock.
+    #[must_use]
+    pub fn with_tokio_clock() -> Self {
+        Self::with_clock(Arc::new(TokioClock::new()))
+    }
+
+    /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before.
+    pub fn fail_next(&self, calls: usize, fault: Fault) {
+        self.shared
+            .faults
+            .set(|plan| plan.failing = Some((calls, fault)));
+    }
+
+    /// Lets each call take `delay`: half of it passes before the call is applied, half after.
+    pub fn delay_calls(&self, delay: Duration) {
+        self.shared.faults.set(|plan| plan.delay = delay);
+    }
+}
+
+/// What was asked for.
+#[derive(Default)]
+pub(super) struct Faults(Mutex<Plan>);
+
+#[derive(Clone, Copy, Default)]
+struct Plan {
+    failing: Option<(usize, Fault)>,
+    delay: Duration,
+}
+
+impl Faults {
+    /// Called before a call is applied; an error when it must not be. What it returns is to be
+    /// given to [`Faults::end`].
+    pub(super) async fn begin(&self) -> Result<Option<Fault>, DatabaseError> {
+        let (fault, delay) = self.set(|plan| (plan.next_fault(), plan.delay));
+        pass(delay / 2).await;
+        match fault {
+            None | Some(Fault::UnknownApplied) => Ok(fault),
+            Some(Fault::NotApplied) => Err(DatabaseError::new(Outcome::NotApplied, INJECTED)),
+            Some(Fault::UnknownNotApplied) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
+            Some(Fault::Refused) => Err(DatabaseError::permanent(INJECTED)),
+        }
+    }
+
+    /// Called after a call was applied.
+    pub(super) async fn end(&self, fault: Option<Fault>) -> Result<(), DatabaseError> {
+        let delay = self.set(|plan| plan.delay);
+        pass(delay / 2).await;
+        match fault {
+            None => Ok(()),
+            Some(_) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
+        }
+    }
+
+    fn set<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Plan {
+    fn next_fault(&mut self) -> Option<Fault> {
+        let (calls, fault) = self.failing?;
+        self.failing = calls.checked_sub(2).map(|left| (left + 1, fault));
+        Some(fault)
+    }
+}
+
+const INJECTED: &str = "a fault that a test asked for";
+
+async fn pass(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// A clock that follows tokio's, paused or not.
+#[derive(Debug)]
+struct TokioClock {
+    origin: Instant,
+    unix_origin_micros: i64,
+}
+
+impl TokioClock {
+    fn new() -> Self {
+        TokioClock {
+            origin: Instant::now(),
+            unix_origin_micros: SystemClock::new().unix_micros(),
+        }
+    }
+}
+
+impl Clock for TokioClock {
+    fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn unix_micros(&self) -> i64 {
+        let elapsed = i64::try_from(self.elapsed().as_micros());
+        self.unix_origin_micros + elapsed.expect("a test does not run for a thousand years")
+    }
+}
