@@ -1,8 +1,11 @@
 //! One node: its process, and what is known about it.
 
 use std::fs::{self, File};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
@@ -221,27 +224,35 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     // If the supervisor ended before the line above, nobody would send the signal any more.
     let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
     if current.as_deref() != Some(parent) {
-        return failed(std::io::Error::other("the supervisor is gone"));
+        return failed(io::Error::other("the supervisor is gone"));
     }
     failed(Command::new(program).args(arguments).exec())
 }
 
 /// Finds out before a start whether another process sits on an address: the node itself would
 /// only say so in its log, and another cluster might seem to be this one.
+///
+/// A node that is just dying with a supervisor that was killed needs a moment to leave.
 fn require_free(address: SocketAddr) -> Result<(), ClusterError> {
-    match TcpListener::bind(address) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            Err(ClusterError::NotStarted(format!(
-                "{address} is in use by a process that is not of this cluster; find it with \
-                 `ss -ltnp`, and stop it or choose other addresses"
-            )))
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match TcpListener::bind(address) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                return Err(ClusterError::io(format!("listen on {address}"))(error));
+            }
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
+            Err(_) => {
+                return Err(ClusterError::NotStarted(format!(
+                    "{address} is in use by a process that is not of this cluster; find it with \
+                     `ss -ltnp`, and stop it or choose other addresses"
+                )));
+            }
         }
-        Err(error) => Err(ClusterError::io(format!("listen on {address}"))(error)),
     }
 }
 
-fn signal(child: &Child, signal: Signal) -> std::io::Result<()> {
+fn signal(child: &Child, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.expect("a child has a positive process id");
     Ok(rustix::process::kill_process(pid, signal)?)

@@ -110,6 +110,36 @@ impl ClusterOptions {
         Ok(())
     }
 
+    /// What a process wants otherwise, for a message to people.
+    pub(crate) fn differences(&self, wanted: &Self) -> String {
+        let pairs = [
+            ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),
+            (
+                "first host",
+                self.first_host.to_string(),
+                wanted.first_host.to_string(),
+            ),
+            (
+                "commit log",
+                format!("{:?}", self.commit_log),
+                format!("{:?}", wanted.commit_log),
+            ),
+            (
+                "authentication",
+                format!("{:?}", self.authentication),
+                format!("{:?}", wanted.authentication),
+            ),
+            (
+                "settings",
+                format!("{:?}", self.settings),
+                format!("{:?}", wanted.settings),
+            ),
+        ];
+        let different = pairs.into_iter().filter(|(_, old, new)| old != new);
+        let texts = different.map(|(what, old, new)| format!("{what} {old}, not {new}"));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// The node numbers, from 1.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u8> + use<> {
         1..=self.nodes
@@ -164,6 +194,23 @@ mod tests {
         assert_eq!(options.jmx(1).to_string(), "127.0.0.1:8199");
         assert_eq!(options.jmx(3).to_string(), "127.0.0.1:8399");
         assert_eq!(ClusterOptions::default().jmx(1).port(), 7199);
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let running = ClusterOptions {
+            nodes: 3,
+            ..ClusterOptions::default()
+        };
+        assert_eq!(running.differences(&running), "");
+        let wanted = ClusterOptions {
+            commit_log: CommitLog::Batch,
+            ..ClusterOptions::default()
+        };
+        assert_eq!(
+            running.differences(&wanted),
+            "nodes 3, not 1; commit log Periodic, not Batch"
+        );
     }
 
     #[test]

@@ -55,6 +55,7 @@ struct Supervisor {
     /// When to end, unless somebody needs the cluster before.
     unneeded_at: Instant,
     ended: bool,
+    began: Instant,
 }
 
 type ConnectionId = u64;
@@ -97,15 +98,12 @@ impl Supervisor {
             waiters: Vec::new(),
             unneeded_at: Instant::now() + FIRST_REQUEST,
             ended: false,
+            began: Instant::now(),
         }
     }
 
     fn run(mut self, events: &Receiver<Event>) {
-        eprintln!(
-            "supervisor {} of cluster {}",
-            std::process::id(),
-            self.place.name()
-        );
+        self.note(&format!("process {} supervises", std::process::id()));
         while !self.ended {
             match events.recv_timeout(TICK) {
                 Ok(event) => self.handle(event),
@@ -129,7 +127,7 @@ impl Supervisor {
                 );
             }
             Event::Asked(id, request) => {
-                eprintln!("connection {id}: {request:?}");
+                self.note(&format!("connection {id}: {request:?}"));
                 match self.fulfil(id, request) {
                     Ok(Some(reply)) => self.reply(id, &reply),
                     Ok(None) => {}
@@ -151,7 +149,7 @@ impl Supervisor {
                     .remove(&id)
                     .is_some_and(|connection| connection.leases)
                 {
-                    eprintln!("connection {id}: lease ended");
+                    self.note(&format!("connection {id}: lease ended"));
                     self.unneeded_at = Instant::now() + LINGER;
                 }
             }
@@ -214,7 +212,10 @@ impl Supervisor {
             Some(ring) if *ring.options() == options => {
                 return if shared { Ok(()) } else { ring.heal() };
             }
-            Some(_) if shared => return Err(self.options_differ(&options)),
+            Some(ring) if shared => {
+                let running = ring.options().clone();
+                return Err(self.options_differ(&running, &options));
+            }
             Some(ring) => ring.stop(),
             None => {}
         }
@@ -302,7 +303,6 @@ impl Supervisor {
             }
             Err(Obstacle::Forever(what)) => what,
         };
-        eprintln!("connection {}: {why}", waiter.connection);
         let failure = if was_whole || waiter.goal != Goal::Whole {
             Failure::Refused(why)
         } else {
@@ -319,7 +319,7 @@ impl Supervisor {
         if self.ended {
             return;
         }
-        eprintln!("ending");
+        self.note("ending");
         self.ended = true;
         // It is gone already if somebody removed the whole directory.
         let _ = fs::remove_file(self.place.socket());
@@ -330,9 +330,21 @@ impl Supervisor {
 
     /// A reply that can't be delivered is for nobody: the connection's end is noticed elsewhere.
     fn reply(&self, id: ConnectionId, reply: &Reply) {
+        if let Reply::Failed(failure) = reply {
+            self.note(&format!("connection {id}: {failure:?}"));
+        }
         if let Some(connection) = self.connections.get(&id) {
             let _ = protocol::write_line(&connection.stream, reply);
         }
+    }
+
+    /// Writes to the supervisor's log, which its error output is.
+    fn note(&self, text: &str) {
+        eprintln!(
+            "{} {:8.3} s: {text}",
+            self.place.name(),
+            self.began.elapsed().as_secs_f64()
+        );
     }
 
     fn ring(&mut self) -> Result<&mut Ring, ClusterError> {
@@ -349,17 +361,16 @@ impl Supervisor {
             .count()
     }
 
-    fn options_differ(&self, wanted: &ClusterOptions) -> ClusterError {
-        let running = self.ring.as_ref().map(Ring::options);
+    fn options_differ(&self, running: &ClusterOptions, wanted: &ClusterOptions) -> ClusterError {
         let reason = if self.stays {
             "it stays until `cassandra-cluster down`"
         } else {
             "another process holds a lease of it"
         };
         ClusterError::OptionsDiffer(format!(
-            "cluster {} runs with other options, and {reason}: running {running:?}, \
-             wanted {wanted:?}",
-            self.place.name()
+            "cluster {} runs with other options ({}), and {reason}",
+            self.place.name(),
+            running.differences(wanted)
         ))
     }
 }

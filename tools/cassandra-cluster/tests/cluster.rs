@@ -104,19 +104,6 @@ fn a_hurt_cluster_is_healed() {
     };
     assert_eq!(sees(&cluster), [[2], [1]]);
 
-    let old = cluster.pid(2).unwrap();
-    cluster.kill(2).unwrap();
-    assert!(!Path::new(&format!("/proc/{old}")).exists());
-    assert_eq!(cluster.status().unwrap().nodes[1].state, NodeState::Killed);
-    let refused = ask_for_options(second).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    cluster.wait_until_seen_down(2).unwrap();
-    assert_eq!(cluster.status().unwrap().nodes[0].sees, [0; 0]);
-    cluster.start(2).unwrap();
-    assert_eq!(sees(&cluster), [[2], [1]]);
-    assert_eq!(ask_for_options(second).unwrap(), SUPPORTED);
-    assert_ne!(cluster.pid(2).unwrap(), old);
-
     cluster.pause(1).unwrap();
     let pid = cluster.pid(1).unwrap();
     assert_eq!(
@@ -126,9 +113,24 @@ fn a_hurt_cluster_is_healed() {
     let silent = ask_for_options(first).unwrap_err();
     assert_eq!(silent.kind(), ErrorKind::WouldBlock);
     cluster.resume(1).unwrap();
-    cluster.kill(2).unwrap();
-    cluster.heal().unwrap();
     assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
+
+    let old = cluster.pid(2).unwrap();
+    cluster.kill(2).unwrap();
+    assert!(!Path::new(&format!("/proc/{old}")).exists());
+    assert_eq!(cluster.status().unwrap().nodes[1].state, NodeState::Killed);
+    let refused = ask_for_options(second).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    cluster.wait_until_seen_down(2).unwrap();
+    assert_eq!(cluster.status().unwrap().nodes[0].sees, [0; 0]);
+
+    // One node to be resumed and one to be started.
+    cluster.pause(1).unwrap();
+    cluster.heal().unwrap();
+    assert_eq!(sees(&cluster), [[2], [1]]);
+    assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
+    assert_eq!(ask_for_options(second).unwrap(), SUPPORTED);
+    assert_ne!(cluster.pid(2).unwrap(), old);
     let table = cluster.nodetool(1, &["status"]).unwrap();
     assert_eq!(table.matches("UN  127.0.0.2").count(), 2, "{table}");
 
@@ -172,6 +174,9 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     assert_eq!(run(&["kill", "1"]), 0);
     assert!(processes_below(&directory).is_empty());
     assert_eq!(run(&["kill", "2"]), 1);
+    assert_eq!(run(&["pause", "1"]), 1);
+    assert_eq!(run(&["start", "1"]), 0);
+    assert_eq!(processes_below(&directory).len(), 1);
     assert_eq!(run(&["down"]), 0);
     assert_eq!(run(&["down"]), 1);
 
