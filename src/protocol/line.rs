@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use super::row::ContenderId;
-use super::verdict::{Blockers, Place, Survey};
+use super::row::{ContenderId, Mode};
+use super::verdict::{Blockers, Place, Standing, Survey};
 
 /// For how many of one's own doorway times a choosing contender is expected to choose.
 const CHOOSING_DOORWAYS: u32 = 4;
@@ -35,18 +35,34 @@ pub(crate) enum Question {
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     mine: Place,
+    mode: Mode,
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one at it is.
     presumed_gone: Option<Place>,
+    /// How many questions found nobody gone.
+    futile: usize,
     choosing_until: Duration,
 }
 
 impl Line {
     /// The line ahead of `mine`, fixed by the first read after drawing; `doorway` is how long it
     /// took to get here.
-    pub(crate) fn new(mine: Place, blockers: Blockers, now: Duration, doorway: Duration) -> Self {
-        let patience = (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
-        Line { mine, blockers, presumed_gone: None, choosing_until: now + patience }
+    pub(crate) fn new(
+        mine: Place,
+        mode: Mode,
+        blockers: Blockers,
+        now: Duration,
+        doorway: Duration,
+    ) -> Self {
+        let choosing_until = now + (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
+        Line {
+            mine,
+            mode,
+            blockers,
+            presumed_gone: None,
+            futile: 0,
+            choosing_until,
+        }
     }
 
     /// Those who are left.
@@ -54,23 +70,36 @@ impl Line {
         &self.blockers
     }
 
+    /// Whether those who are left let us in.
+    pub(crate) fn admits(&self) -> bool {
+        self.blockers.admit(self.mode)
+    }
+
+    /// Whether those who are left and have a ticket, and so hold the object or will before us,
+    /// keep us out by themselves.
+    pub(crate) fn is_taken(&self) -> bool {
+        !self.blockers.queue_admits(self.mode)
+    }
+
     /// Until when a choosing contender may be expected to be just that, and not a holder.
     pub(crate) fn choosing_until(&self) -> Duration {
         self.choosing_until
     }
 
-    /// Whether somebody who is left has a ticket, and so holds the object or will before us.
-    pub(crate) fn is_behind_a_ticket(&self) -> bool {
-        self.blockers.iter().any(|(_, standing)| standing.ticket().is_some())
-    }
-
     /// What to read next.
     pub(crate) fn question(&self) -> Question {
+        if self.admits() {
+            return Question::Everybody;
+        }
         let rest = self.rest();
-        match rest.get(self.asked(&rest)) {
-            None => Question::Everybody,
-            Some(place) if is_choosing(*place) => Question::Choosing(place.contender),
-            Some(place) => Question::Present(place.contender),
+        let Some(Place { contender, .. }) = rest.get(self.asked(&rest)).copied() else {
+            return Question::Everybody;
+        };
+        match self.blockers.standing(contender) {
+            Some(Standing::Queued { .. }) => Question::Present(contender),
+            Some(Standing::Choosing { .. }) => Question::Choosing(contender),
+            // It may have rows of names that are unknown here, and so can't be asked for.
+            Some(Standing::Unreadable) | None => Question::Everybody,
         }
     }
 
@@ -78,33 +107,43 @@ impl Line {
     pub(crate) fn answered(&mut self, contender: ContenderId, survey: &Survey) -> bool {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, survey, self.mine);
-        if gone {
+        if gone && self.leave_in_order() {
             // Places say nothing of who is choosing, so one that left tells nothing of the others.
-            if let Some(place) = place.filter(|place| !is_choosing(*place)) {
-                self.presumed_gone = Some(place);
-            }
+            self.presumed_gone = place
+                .filter(|place| !is_choosing(*place))
+                .or(self.presumed_gone);
         }
+        self.futile += usize::from(!gone);
         gone
     }
 
-    /// Takes a read of the whole object. Nobody is presumed gone any more.
-    pub(crate) fn confirmed(&mut self, survey: &Survey) {
-        self.blockers.confirm(survey, self.mine);
+    /// Takes a read of the whole object; true when somebody was out of the way. Nobody is presumed
+    /// gone any more.
+    pub(crate) fn confirmed(&mut self, survey: &Survey) -> bool {
+        let somebody_gone = self.blockers.confirm(survey, self.mine);
         self.presumed_gone = None;
+        self.futile += usize::from(!somebody_gone);
+        somebody_gone
     }
 
     /// How long to pause when the one that was asked is still there. `jitter` is in 0..1.
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
         let asked = self.asked(&rest);
-        let ahead = rest.len() - asked.min(rest.len());
-        let hurried = rest.get(asked).is_some_and(|place| is_choosing(*place))
-            && now < self.choosing_until;
+        let ahead = if self.leave_in_order() {
+            rest.len() - asked
+        } else {
+            rest.len()
+        };
+        let hurried =
+            rest.get(asked).is_some_and(|place| is_choosing(*place)) && now < self.choosing_until;
         let pause = match u32::try_from(ahead) {
             Ok(ahead) if ahead > 1 && !hurried => PAUSE_PER_CONTENDER * ahead,
             Ok(_) | Err(_) => round_trip,
         };
-        pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
+        pause
+            .clamp(PAUSE_MIN, PAUSE_MAX)
+            .mul_f64(0.75 + jitter / 2.0)
     }
 
     /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
@@ -119,14 +158,33 @@ impl Line {
         rest
     }
 
-    /// Which of the rest to ask: the one half way to us; among choosing ones alone, the first.
+    /// Which of the rest to ask: of those with a ticket the one half way to us; the first where all
+    /// are choosing. Where they leave in any order and each makes room, one after the other.
     fn asked(&self, rest: &[Place]) -> usize {
-        if rest.last().is_some_and(|last| is_choosing(*last)) { 0 } else { rest.len() / 2 }
+        let choosing = rest.partition_point(|place| is_choosing(*place));
+        if !self.leave_in_order() {
+            self.futile % rest.len().max(1)
+        } else if choosing == rest.len() {
+            0
+        } else {
+            choosing + (rest.len() - choosing) / 2
+        }
+    }
+
+    /// Whether we are let in only when all are gone, so that one may stand for those before it.
+    fn leave_in_order(&self) -> bool {
+        match self.mode {
+            Mode::Exclusive | Mode::Shared => true,
+            Mode::Limited(_) => false,
+        }
     }
 
     fn place(&self, contender: ContenderId) -> Option<Place> {
-        let (_, standing) = self.blockers.iter().find(|(blocker, _)| *blocker == contender)?;
-        Some(Place { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
+        let standing = self.blockers.standing(contender)?;
+        Some(Place {
+            ticket: standing.ticket().unwrap_or(NO_TICKET),
+            contender,
+        })
     }
 }
 
@@ -142,10 +200,17 @@ mod tests {
     use super::super::row::{Claim, Mode, StoredRow};
     use super::*;
 
-    const ME: Place = Place { ticket: 100, contender: id(99) };
+    const ME: Place = Place {
+        ticket: 10_000,
+        contender: id(99),
+    };
 
     const fn id(host: i32) -> ContenderId {
-        ContenderId { host, client: 0, slot: 0 }
+        ContenderId {
+            host,
+            client: 0,
+            slot: 0,
+        }
     }
 
     fn rows(claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
@@ -160,16 +225,28 @@ mod tests {
             })
             .collect();
         let tickets = claims.iter().filter_map(StoredRow::ticket);
-        claims.iter().map(StoredRow::entering).chain(tickets).collect()
+        claims
+            .iter()
+            .map(StoredRow::entering)
+            .chain(tickets)
+            .collect()
     }
 
     fn line(claims: &[(i32, Option<i64>)]) -> Line {
         let blockers = Survey::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
-        Line::new(ME, blockers, Duration::ZERO, Duration::from_millis(10))
+        Line::new(
+            ME,
+            Mode::Exclusive,
+            blockers,
+            Duration::ZERO,
+            Duration::from_millis(10),
+        )
     }
 
     fn queue(length: i32) -> Vec<(i32, Option<i64>)> {
-        (1..=length).map(|host| (host, Some(i64::from(host)))).collect()
+        (1..=length)
+            .map(|host| (host, Some(i64::from(host))))
+            .collect()
     }
 
     #[test]
@@ -182,7 +259,11 @@ mod tests {
         }
         assert_eq!(asked, [5, 7, 8]);
         assert_eq!(line.question(), Question::Everybody);
-        assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
+        assert_eq!(
+            line.blockers().iter().count(),
+            5,
+            "presumed gone is not gone"
+        );
         line.confirmed(&Survey::of(&rows(&[(2, Some(2))])));
         assert_eq!(line.question(), Question::Present(id(2)));
         assert_eq!(line.blockers().iter().count(), 1);
@@ -192,27 +273,43 @@ mod tests {
     fn choosing_ones_are_asked_one_by_one_and_only_when_no_ticket_is_ahead() {
         let mut line = line(&[(1, None), (2, None), (3, Some(3))]);
         assert_eq!(line.question(), Question::Present(id(3)));
-        assert!(line.is_behind_a_ticket());
+        assert!(line.is_taken());
         assert!(line.answered(id(3), &Survey::default()));
         assert_eq!(line.question(), Question::Everybody);
         line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])));
-        assert!(!line.is_behind_a_ticket());
+        assert!(!line.is_taken());
         assert_eq!(line.question(), Question::Choosing(id(1)));
-        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(101))]))));
+        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))]))));
         assert_eq!(line.question(), Question::Choosing(id(2)));
         assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))]))));
-        assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
+        assert_eq!(
+            line.question(),
+            Question::Present(id(2)),
+            "it drew a ticket before ours"
+        );
     }
 
     #[test]
     fn pauses_grow_with_the_number_ahead() {
         let ms = Duration::from_millis;
         let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
-        assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
+        assert_eq!(
+            pause(&queue(1), ms(0)),
+            ms(2),
+            "the last one about a round trip"
+        );
         assert_eq!(pause(&queue(8), ms(0)), ms(12));
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
-        assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
-        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(6), "then like any holder");
+        assert_eq!(
+            pause(&[(1, None), (2, None)], ms(39)),
+            ms(2),
+            "choosing: fast at first"
+        );
+        assert_eq!(
+            pause(&[(1, None), (2, None)], ms(40)),
+            ms(6),
+            "then like any holder"
+        );
         let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
         assert_eq!((jittered(0.0), jittered(1.0)), (ms(9), ms(15)));
     }

@@ -9,18 +9,28 @@
 //! supersedes it, and an answer to any other operation is ignored. [`Input::Release`] and
 //! [`Input::Tick`] are legal in every state.
 //!
-//! Deliberately absent here: async, a clock, randomness, the driver. Time, stamps and jitter come
-//! in with [`Now`].
+//! # Where to look
+//!
+//! [`traffic`] says what goes in and out. [`contender`] is the state machine, [`entry`] its own
+//! rows of one round, [`lease`] how long those count. [`row`] says how rows are written and read,
+//! [`verdict`] what follows from them, and [`line`] whom a waiting contender asks next.
+//!
+//! # What is absent
+//!
+//! Async, a clock, randomness, the driver. Time, stamps and jitter come in with [`Now`].
 
 mod contender;
+mod entry;
 mod lease;
 mod line;
 mod row;
+mod traffic;
 mod verdict;
 
-pub(crate) use contender::{
-    Acquire, Ahead, Change, Contender, Event, Failure, Input, Loss, Now, OpId, Output, Patience,
-    Read, ReadFailure, Write, WriteOutcome,
-};
+pub(crate) use contender::Contender;
 pub(crate) use lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, TTL_MIN};
 pub(crate) use row::{Claim, ContenderId, Mode, StoredRow, row_name};
+pub(crate) use traffic::{
+    Acquire, Ahead, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
+    ReadFailure, Write, WriteOutcome,
+};

@@ -1,0 +1,221 @@
+//! Where the answers to a contender's operations lead.
+
+use std::time::Duration;
+
+use super::super::entry::{Entry, Renewal};
+use super::super::line::{Line, Question};
+use super::super::row::StoredRow;
+use super::super::traffic::{Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome};
+use super::super::verdict::Survey;
+use super::{Attempt, Contender, Outstanding, State, Task};
+
+impl Contender {
+    /// A write was answered.
+    pub(super) fn written(&mut self, now: Now, task: Task, outcome: WriteOutcome) {
+        match outcome {
+            WriteOutcome::Applied => self.applied(now, task),
+            WriteOutcome::NotApplied | WriteOutcome::Unknown => self.back_off(now, task),
+            WriteOutcome::Rejected => self.rejected(now, task),
+        }
+    }
+
+    /// A read was answered.
+    pub(super) fn read(
+        &mut self,
+        now: Now,
+        answered: &Outstanding,
+        rows: Result<Vec<StoredRow>, ReadFailure>,
+    ) {
+        match rows {
+            Ok(rows) => self.seen(now, answered, &Survey::of(&rows)),
+            Err(ReadFailure::Failed) => self.back_off(now, answered.task),
+            Err(ReadFailure::Rejected) => self.rejected(now, answered.task),
+        }
+    }
+
+    fn applied(&mut self, now: Now, task: Task) {
+        if task == Task::Renew {
+            return self.renewed(now);
+        }
+        match (task, std::mem::replace(&mut self.state, State::Idle)) {
+            (Task::Announce, State::Announcing(acquire, claim, attempt)) => {
+                self.enter(State::Looking(Entry::announced(acquire, claim, &attempt)));
+            }
+            (Task::Draw, State::Drawing(entry, attempt)) => self.drawn(now, entry, &attempt),
+            (Task::Delete, State::Releasing { again, .. }) => self.gone(now, again),
+            (task, state) => unreachable!("{task:?} is not written in {state:?}"),
+        }
+    }
+
+    fn seen(&mut self, now: Now, answered: &Outstanding, survey: &Survey) {
+        if answered.task == Task::Verify {
+            return self.verified(now, survey);
+        }
+        match (
+            answered.task,
+            std::mem::replace(&mut self.state, State::Idle),
+        ) {
+            (Task::Look, State::Looking(entry)) => self.looked(now, entry, survey),
+            (Task::Settle, State::Settling(entry, doorway)) => {
+                self.settled(now, entry, doorway, survey);
+            }
+            (Task::Ask(question), State::Waiting(entry, line)) => {
+                let round_trip = now.elapsed - answered.sent;
+                self.asked(now, entry, line, question, survey, round_trip);
+            }
+            (task, state) => unreachable!("{task:?} is not read in {state:?}"),
+        }
+    }
+
+    fn looked(&mut self, now: Now, mut entry: Entry, survey: &Survey) {
+        if !entry.is_seen_in(survey) {
+            return self.fail(now, Failure::RowMissing);
+        }
+        let mode = entry.acquire.mode;
+        let blockers = survey.blockers_before_drawing(self.id, mode);
+        self.note_ahead(&blockers);
+        if blockers.admit(mode) {
+            return self.hold(entry);
+        }
+        if entry.acquire.patience == Patience::Try && !blockers.queue_admits(mode) {
+            return self.taken(now);
+        }
+        let Some(ticket) = survey.largest_ticket().checked_add(1) else {
+            return self.fail(now, Failure::NoTicketLeft);
+        };
+        entry.claim.ticket = Some(ticket);
+        let attempt = Attempt::put(now, &entry.claim, entry.acquire.terms);
+        self.enter(State::Drawing(entry, attempt));
+    }
+
+    fn drawn(&mut self, now: Now, mut entry: Entry, attempt: &Attempt) {
+        let lease = entry.lease_after(attempt, now.elapsed);
+        entry.lease = lease.expect("drawn after announcing, whose lease is still valid");
+        let doorway = entry.doorway(now.elapsed);
+        self.enter(State::Settling(entry, doorway));
+    }
+
+    fn settled(&mut self, now: Now, entry: Entry, doorway: Duration, survey: &Survey) {
+        if !entry.is_seen_in(survey) {
+            return self.fail(now, Failure::RowMissing);
+        }
+        let (place, mode) = (entry.place(), entry.acquire.mode);
+        let line = Line::new(
+            place,
+            mode,
+            survey.blockers_of(place, mode),
+            now.elapsed,
+            doorway,
+        );
+        self.note_ahead(line.blockers());
+        if line.admits() {
+            self.hold(entry);
+        } else {
+            self.wait(now, entry, line);
+        }
+    }
+
+    fn asked(
+        &mut self,
+        now: Now,
+        entry: Entry,
+        mut line: Line,
+        question: Question,
+        survey: &Survey,
+        round_trip: Duration,
+    ) {
+        let somebody_left = match question {
+            Question::Present(contender) | Question::Choosing(contender) => {
+                line.answered(contender, survey)
+            }
+            Question::Everybody => {
+                if !entry.is_seen_in(survey) {
+                    return self.fail(now, Failure::RowMissing);
+                }
+                let somebody_left = line.confirmed(survey);
+                self.note_ahead(line.blockers());
+                // Only a read of the whole object lets in: a look at one row confirms no other.
+                if line.admits() {
+                    return self.hold(entry);
+                }
+                somebody_left
+            }
+        };
+        let pause = line.pause(now.elapsed, round_trip, now.jitter);
+        self.wait(now, entry, line);
+        if !somebody_left {
+            self.pace.pause(now, pause);
+        }
+    }
+
+    /// On with the line, unless a try sees that it would wait for a holder.
+    fn wait(&mut self, now: Now, entry: Entry, line: Line) {
+        if entry.acquire.patience == Patience::Try && line.is_taken() {
+            self.taken(now);
+        } else {
+            self.enter(State::Waiting(entry, line));
+        }
+    }
+
+    /// A renewal was acknowledged.
+    fn renewed(&mut self, now: Now) {
+        let held = matches!(self.state, State::Held(_));
+        let renewed = self.renewed_entry().renewed(now.elapsed);
+        if let Some(lease) = renewed.filter(|_| held) {
+            self.event(Event::Renewed { lease });
+        }
+    }
+
+    /// A renewal was read back.
+    fn verified(&mut self, now: Now, survey: &Survey) {
+        let entry = self.renewed_entry();
+        entry.renewal = Renewal::resting();
+        if entry.is_seen_in(survey) {
+            return;
+        }
+        if matches!(self.state, State::Held(_)) {
+            self.lose(now, Loss::RowMissing);
+        } else {
+            self.fail(now, Failure::RowMissing);
+        }
+    }
+
+    fn back_off(&mut self, now: Now, task: Task) {
+        let pace = match task {
+            Task::Renew | Task::Verify => &mut self.renewed_entry().renewal.pace,
+            Task::Announce
+            | Task::Look
+            | Task::Draw
+            | Task::Settle
+            | Task::Ask(_)
+            | Task::Delete => &mut self.pace,
+        };
+        pace.back_off(now);
+    }
+
+    /// The statement was refused and will be refused again.
+    fn rejected(&mut self, now: Now, task: Task) {
+        match self.state {
+            State::Idle => unreachable!("nothing is outstanding when idle"),
+            // A holder keeps what it has to the end of its lease, and rows have to go in any case.
+            State::Held(_) | State::Releasing { .. } => self.back_off(now, task),
+            State::Announcing(..)
+            | State::Looking(_)
+            | State::Drawing(..)
+            | State::Settling(..)
+            | State::Waiting(..) => self.fail(now, Failure::Rejected),
+        }
+    }
+
+    /// The entry of a state that renews.
+    fn renewed_entry(&mut self) -> &mut Entry {
+        match &mut self.state {
+            State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
+            State::Idle
+            | State::Announcing(..)
+            | State::Looking(_)
+            | State::Drawing(..)
+            | State::Releasing { .. } => unreachable!("these states renew nothing"),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A contender's own rows in one round: what they say, how long they count, and their renewal
+//! (design section 5).
+
+use std::time::Duration;
+
+use super::lease::{Lease, LeaseTerms};
+use super::row::Claim;
+use super::traffic::{Acquire, Change, Now, Write};
+use super::verdict::{Place, Survey};
+
+/// A round whose `entering::` row is acknowledged.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) acquire: Acquire,
+    pub(super) claim: Claim,
+    pub(super) lease: Lease,
+    pub(super) renewal: Renewal,
+    announced: Duration,
+}
+
+impl Entry {
+    /// The entry after the acknowledgement of its announcement.
+    pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
+        let announced = announcement.first_try;
+        let lease = Lease::announced(acquire.terms, announced);
+        Entry {
+            acquire,
+            claim,
+            lease,
+            renewal: Renewal::resting(),
+            announced,
+        }
+    }
+
+    /// The place in the queue.
+    pub(super) fn place(&self) -> Place {
+        let ticket = self
+            .claim
+            .ticket
+            .expect("a place is asked for once a ticket is drawn");
+        Place {
+            ticket,
+            contender: self.claim.contender,
+        }
+    }
+
+    /// How long it took from announcing to `now`.
+    pub(super) fn doorway(&self, now: Duration) -> Duration {
+        now - self.announced
+    }
+
+    /// Whether a read shows our rows as they were acknowledged.
+    pub(super) fn is_seen_in(&self, survey: &Survey) -> bool {
+        survey
+            .standing(self.claim.contender)
+            .is_some_and(|standing| {
+                standing.round() == Some(self.claim.round) && standing.ticket() == self.claim.ticket
+            })
+    }
+
+    /// The lease once a write of these rows is acknowledged; `None` when that came too late.
+    pub(super) fn lease_after(&self, acknowledged: &Attempt, now: Duration) -> Option<Lease> {
+        let with_ticket = self.claim.ticket.is_some();
+        self.lease
+            .renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now)
+    }
+
+    /// What the renewal takes next, and when.
+    pub(super) fn renewal_step(&self) -> (Duration, RenewalStep) {
+        let due = self.lease.renewal_due(self.acquire.terms);
+        let not_before = self.renewal.pace.not_before;
+        match self.renewal.stage {
+            Stage::Resting => (due.max(not_before), RenewalStep::Write),
+            Stage::Writing(_) => (not_before, RenewalStep::Write),
+            // Reads that fail must not keep the rows from being written again.
+            Stage::Verifying if due <= not_before => (due, RenewalStep::Write),
+            Stage::Verifying => (not_before, RenewalStep::Verify),
+        }
+    }
+
+    /// The renewal under way, or a new one: the rows whole, with a new stamp.
+    pub(super) fn renewal_write(&mut self, now: Now) -> Write {
+        match &self.renewal.stage {
+            Stage::Writing(attempt) => attempt.write.clone(),
+            Stage::Resting | Stage::Verifying => {
+                let attempt = Attempt::put(now, &self.claim, self.acquire.terms);
+                let write = attempt.write.clone();
+                self.renewal.stage = Stage::Writing(attempt);
+                write
+            }
+        }
+    }
+
+    /// Takes the acknowledgement of the renewal under way. The new lease, or `None` when it is over
+    /// already because its first try lies so far back; then the rows are written once more.
+    pub(super) fn renewed(&mut self, now: Duration) -> Option<Lease> {
+        let Stage::Writing(attempt) = std::mem::replace(&mut self.renewal.stage, Stage::Resting)
+        else {
+            unreachable!("a renewal was acknowledged, so it was being written");
+        };
+        self.renewal.pace = Pace::default();
+        self.lease = self.lease_after(&attempt, now)?;
+        self.renewal.stage = Stage::Verifying;
+        Some(self.lease)
+    }
+}
+
+/// A write that is tried until it is acknowledged, with one stamp.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) write: Write,
+    pub(super) first_try: Duration,
+}
+
+impl Attempt {
+    /// The first try of writing a claim.
+    pub(super) fn put(now: Now, claim: &Claim, terms: LeaseTerms) -> Self {
+        let change = Change::Put {
+            claim: claim.clone(),
+            ttl_seconds: terms.ttl_seconds(),
+        };
+        Attempt {
+            write: Write {
+                stamp: now.stamp,
+                change,
+            },
+            first_try: now.elapsed,
+        }
+    }
+}
+
+/// Where the renewal of a lease stands.
+#[derive(Debug)]
+pub(super) struct Renewal {
+    stage: Stage,
+    pub(super) pace: Pace,
+}
+
+impl Renewal {
+    /// No renewal is under way.
+    pub(super) fn resting() -> Self {
+        Renewal {
+            stage: Stage::Resting,
+            pace: Pace::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing to do until the lease is due.
+    Resting,
+    /// Writing the rows again.
+    Writing(Attempt),
+    /// Reading them back.
+    Verifying,
+}
+
+/// What a renewal takes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RenewalStep {
+    /// Write the rows.
+    Write,
+    /// Read them back.
+    Verify,
+}
+
+/// When a step may be taken, and how often it failed.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    pub(super) not_before: Duration,
+    failures: u32,
+}
+
+/// After a failed try: from this, doubled each time, up to [`BACKOFF_MAX`], jittered by a quarter.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// So many doublings exceed the maximum.
+const DOUBLINGS_MAX: u32 = 6;
+const _: () = assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > BACKOFF_MAX.as_millis());
+
+impl Pace {
+    /// The step failed: longer and longer pauses, since who is overloaded needs fewer requests.
+    pub(super) fn back_off(&mut self, now: Now) {
+        let wait = BACKOFF_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
+        self.not_before = now.elapsed + wait.min(BACKOFF_MAX).mul_f64(0.75 + now.jitter / 2.0);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The step brought nothing new: take it again after a while.
+    pub(super) fn pause(&mut self, now: Now, pause: Duration) {
+        self.not_before = now.elapsed + pause;
+    }
+}
