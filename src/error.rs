@@ -1,8 +1,16 @@
 //! Errors: one type per operation.
 
-use std::error::Error;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::hosts::RegistryError;
+use crate::options::{OptionError, shown};
+use crate::schema::SchemaError;
 
 
 /// An error of the database, with what it says of the request's fate.
@@ -10,7 +18,7 @@ use std::sync::Arc;
 pub struct DatabaseError {
     outcome: Outcome,
     permanent: bool,
-    source: Arc<dyn Error + Send + Sync>,
+    source: Arc<dyn StdError + Send + Sync>,
 }
 
 /// What became of a request that failed.
@@ -27,12 +35,12 @@ pub enum Outcome {
 
 impl DatabaseError {
     /// An error after which the same request may succeed.
-    pub(crate) fn new(outcome: Outcome, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn new(outcome: Outcome, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         DatabaseError { outcome, permanent: false, source: Arc::from(source.into()) }
     }
 
     /// An error that the same request will meet again: the statement itself is refused.
-    pub(crate) fn permanent(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub(crate) fn permanent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         DatabaseError { permanent: true, ..Self::new(Outcome::NotApplied, source) }
     }
 
@@ -71,8 +79,172 @@ impl fmt::Display for DatabaseError {
     }
 }
 
-impl Error for DatabaseError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
+impl StdError for DatabaseError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.source)
     }
+}
+
+/// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
+/// deleted in the background; should that fail too, they expire by their TTL.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The name or an option can't be used. Nothing was written.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The timeout passed before the lock was free, or while the database did not answer.
+    #[error("lock {:?} was not obtained within {waited:?}{}", shown(name), Waiting(ahead))]
+    TimedOut {
+        /// The object.
+        name: String,
+        /// How long the caller waited.
+        waited: Duration,
+        /// Who holds the lock or is ahead, as last seen; empty when nobody was seen.
+        ahead: Vec<Ahead>,
+        /// The last error of the database, if the last thing that it said was one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
+    /// tells what is wrong.
+    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
+    Refused {
+        /// The object.
+        name: String,
+        /// What the database says.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// A row that a quorum had acknowledged was not there: the clocks differ by more than the bound,
+    /// or somebody deleted it. `lock-hosts check` compares clocks.
+    #[error(
+        "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts check`",
+        shown(name)
+    )]
+    RowMissing {
+        /// The object.
+        name: String,
+    },
+    /// Somebody wrote the largest ticket there is; it goes with the TTL of its row.
+    #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
+    NoTicketLeft {
+        /// The object.
+        name: String,
+    },
+    /// The client's host was removed from the registry.
+    #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
+    HostRemoved {
+        /// The host's name.
+        host: String,
+    },
+    /// The client was shut down, or the runtime that it was built on has ended.
+    #[error("the lock client is closed")]
+    Closed,
+}
+
+/// Somebody who holds a lock or will hold it first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ahead {
+    /// Host name, process id and label, as the other one wrote them.
+    pub owner: String,
+    /// Number of its host.
+    pub host: i32,
+    /// Its client.
+    pub client: Uuid,
+    /// Its ticket; `None` while it chooses one, or holds without.
+    pub ticket: Option<i64>,
+}
+
+/// Says who is ahead, for people.
+struct Waiting<'a>(&'a [Ahead]);
+
+impl fmt::Display for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => Ok(()),
+            [one] => write!(f, ": {} holds it or is ahead", one.owner),
+            [first, others @ ..] => {
+                write!(f, ": {} and {} more hold it or are ahead", first.owner, others.len())
+            }
+        }
+    }
+}
+
+/// Why a lock could not be given back as it should.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum UnlockError {
+    /// The lock had been lost before. Nothing is held; somebody else may have been let in since.
+    #[error("the lock was lost before it was given back: {0}")]
+    Lost(LostReason),
+    /// No quorum acknowledged the release in time. It goes on in the background; at the latest the
+    /// rows expire by their TTL.
+    #[error("the release was not acknowledged within {waited:?}")]
+    Unacknowledged {
+        /// How long was waited.
+        waited: Duration,
+        /// The last error of the database, if it said one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The client's runtime ended first. The rows expire by their TTL.
+    #[error("the lock client is closed; the lock is given back when its ttl is over")]
+    Closed,
+}
+
+/// Why a held lock is held no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease ran out before a renewal was acknowledged.
+    #[error("the lease ran out")]
+    Expired,
+    /// A row of ours was not there any more.
+    #[error("the row of the lock is missing")]
+    RowMissing,
+    /// The client was shut down.
+    #[error("the client was shut down")]
+    ClientClosed,
+}
+
+/// Why a client was not built. Nothing was written, but a host's registration where
+/// `register_host(true)` asks for it.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option can't be used.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The tables are missing, or not as they must be.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The host has no number.
+    #[error(
+        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
+         build the client with `register_host(true)`"
+    )]
+    UnknownHost {
+        /// The host's name.
+        host: String,
+        /// The keyspace of the registry.
+        keyspace: String,
+    },
+    /// The registry of hosts could not be read, or the host not added.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The database did not answer.
+    #[error("the client could not be prepared")]
+    Database(#[from] DatabaseError),
+}
+
+/// A shutdown that did not finish in time: releases are not acknowledged yet. They go on in the
+/// background while the runtime lives; at the latest the rows expire by their TTL.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("not every lock was given back within {waited:?}; the rest expires by its ttl")]
+#[non_exhaustive]
+pub struct ShutdownError {
+    /// How long was waited.
+    pub waited: Duration,
 }

@@ -1,4 +1,25 @@
-//! Options that clients and requests share.
+//! Options that clients and requests share: defaults, and relations checked once.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::protocol::{LeaseTerms, TTL_MIN};
+
+/// How long an acquisition waits unless told otherwise, as QCassandraLock did.
+pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How long rows live without renewal unless told otherwise, as QCassandraLock's did.
+pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(60);
+
+/// How far the clocks of two nodes may differ (design section 5).
+pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// The longest object name, in bytes: a partition key holds no more.
+pub(crate) const NAME_BYTES_MAX: usize = 65_535;
+
+// The shortest TTL has to leave a lease worth the name.
+const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW.as_millis() + 1_000));
 
 /// How many replicas have to answer.
 ///
@@ -12,4 +33,114 @@ pub enum Consistency {
     /// More than half of the replicas of the named data centre. All clients of a lock table have to
     /// name the same one: clients of two data centres would not exclude each other.
     LocalQuorum(String),
+}
+
+/// An option or a name that can't be used. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// An object name is empty.
+    #[error("an object name must not be empty")]
+    EmptyName,
+    /// An object name does not fit into a partition key.
+    #[error("an object name has {NAME_BYTES_MAX} bytes at most, not {bytes}; hash longer ones")]
+    NameTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A TTL is below the minimum of 5 seconds.
+    #[error("a ttl of {ttl:?} is too short: use at least {TTL_MIN:?}")]
+    TtlTooShort {
+        /// The TTL asked for.
+        ttl: Duration,
+    },
+    /// A TTL is above what the lock table was made for.
+    #[error(
+        "a ttl of {ttl:?} is longer than the lock table allows: use at most {max_ttl:?}; locks are \
+         renewed while they are held, so they need no long one"
+    )]
+    TtlTooLong {
+        /// The TTL asked for.
+        ttl: Duration,
+        /// The table's `default_time_to_live`.
+        max_ttl: Duration,
+    },
+    /// A TTL has a fraction of a second, which Cassandra can't store.
+    #[error("a ttl of {ttl:?} is not in whole seconds")]
+    TtlNotWholeSeconds {
+        /// The TTL asked for.
+        ttl: Duration,
+    },
+    /// An acquisition has no time to succeed.
+    #[error("an acquire timeout of zero lets nobody in: use `try_lock` to not wait")]
+    ZeroTimeout,
+}
+
+/// Checks an object name.
+pub(crate) fn check_name(name: &str) -> Result<(), OptionError> {
+    match name.len() {
+        0 => Err(OptionError::EmptyName),
+        bytes if bytes > NAME_BYTES_MAX => Err(OptionError::NameTooLong { bytes }),
+        _ => Ok(()),
+    }
+}
+
+/// Checks an acquire timeout.
+pub(crate) fn check_timeout(timeout: Duration) -> Result<(), OptionError> {
+    if timeout.is_zero() { Err(OptionError::ZeroTimeout) } else { Ok(()) }
+}
+
+/// Checks a TTL against the table's longest one.
+pub(crate) fn lease_terms(ttl: Duration, max_ttl: Duration) -> Result<LeaseTerms, OptionError> {
+    if ttl.subsec_nanos() != 0 {
+        return Err(OptionError::TtlNotWholeSeconds { ttl });
+    }
+    if ttl < TTL_MIN {
+        return Err(OptionError::TtlTooShort { ttl });
+    }
+    if ttl > max_ttl {
+        return Err(OptionError::TtlTooLong { ttl, max_ttl });
+    }
+    Ok(LeaseTerms::new(ttl, MAX_CLOCK_SKEW))
+}
+
+/// A name as it is shown in errors and spans: long ones are cut.
+pub(crate) fn shown(name: &str) -> String {
+    const CHARS_MAX: usize = 100;
+    match name.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}… ({} bytes)", &name[..end], name.len()),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_a_partition_key() {
+        assert_eq!(check_name(""), Err(OptionError::EmptyName));
+        assert_eq!(check_name("a"), Ok(()));
+        assert_eq!(check_name(&"é".repeat(32_767)), Ok(()));
+        let bytes = 65_536;
+        assert_eq!(check_name(&"a".repeat(bytes)), Err(OptionError::NameTooLong { bytes }));
+    }
+
+    #[test]
+    fn ttls_are_whole_and_within_bounds() {
+        let s = Duration::from_secs;
+        let refused = |ttl| lease_terms(ttl, s(120)).expect_err("this ttl is refused");
+        assert_eq!(refused(s(4)), OptionError::TtlTooShort { ttl: s(4) });
+        assert_eq!(refused(s(121)), OptionError::TtlTooLong { ttl: s(121), max_ttl: s(120) });
+        let ttl = Duration::from_millis(5_500);
+        assert_eq!(refused(ttl), OptionError::TtlNotWholeSeconds { ttl });
+        assert!(lease_terms(s(5), s(120)).is_ok() && lease_terms(s(120), s(120)).is_ok());
+        assert_eq!(check_timeout(Duration::ZERO), Err(OptionError::ZeroTimeout));
+    }
+
+    #[test]
+    fn long_names_are_shown_cut() {
+        assert_eq!(shown("users::snap"), "users::snap");
+        assert_eq!(shown(&"é".repeat(200)), format!("{}… (400 bytes)", "é".repeat(100)));
+    }
 }
