@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::MemoryStore;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{DatabaseError, Outcome};
+use crate::protocol::Read;
 
 /// How a call of a [`MemoryStore`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,16 +33,24 @@ impl MemoryStore {
         Self::with_clock(Arc::new(TokioClock::new()))
     }
 
-    /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before.
+    /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before, so
+    /// that 0 ends it.
     pub fn fail_next(&self, calls: usize, fault: Fault) {
         self.shared
             .faults
-            .set(|plan| plan.failing = Some((calls, fault)));
+            .set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
 
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.shared.faults.set(|plan| plan.delay = delay);
+    }
+
+    /// How many rows of an object are there, as a read sees them now. It neither fails nor delays.
+    #[must_use]
+    pub fn live_rows(&self, object: &str) -> usize {
+        let now = self.shared.clock.elapsed();
+        self.tables().read(object, Read::Object, now).len()
     }
 }
 
@@ -87,7 +96,7 @@ impl Faults {
 impl Plan {
     fn next_fault(&mut self) -> Option<Fault> {
         let (calls, fault) = self.failing?;
-        self.failing = calls.checked_sub(2).map(|left| (left + 1, fault));
+        self.failing = (calls > 1).then_some((calls - 1, fault));
         Some(fault)
     }
 }
