@@ -42,7 +42,7 @@ pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
     if jars.exists() {
         return Ok(());
     }
-    let partial = jars.with_extension("partial");
+    let partial = root.join("lib.partial");
     if partial.exists() {
         fs::remove_dir_all(&partial)
             .map_err(ClusterError::io(format!("remove {}", partial.display())))?;

@@ -299,7 +299,11 @@ impl Supervisor {
                 return self.waiters.push(waiter);
             }
             Err(Obstacle::Yet(what)) => {
-                format!("{what} after {} s; {}", LIMIT.as_secs(), ring.telling_log())
+                format!(
+                    "gave up after {} s: {what}; {}",
+                    LIMIT.as_secs(),
+                    ring.telling_log()
+                )
             }
             Err(Obstacle::Forever(what)) => what,
         };
