@@ -61,7 +61,9 @@ fn reach(place: &Place, program: Program) -> Result<UnixStream, ClusterError> {
     java::check()?;
     artifacts::resolve(place)?;
     let program = match program {
-        Program::Current => PathBuf::from("/proc/self/exe"),
+        Program::Current => {
+            std::env::current_exe().map_err(ClusterError::io("find this program"))?
+        }
         Program::Built => build()?,
     };
     let deadline = Instant::now() + LIMIT;
