@@ -4,11 +4,14 @@
 //! done next; [`answers`] says where the answers lead.
 
 mod answers;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
+use super::lease::TIME_IN_FLIGHT;
 use super::line::{Line, Question};
 use super::row::{Claim, ContenderId};
 use super::traffic::{
@@ -27,7 +30,7 @@ pub(crate) struct Contender {
     pace: Pace,
     /// A `tickets::` row was sent and not yet deleted for certain.
     ticket_sent: bool,
-    /// When every row that was ever sent is certainly gone.
+    /// When every row that was ever sent is certainly gone, deleted or not.
     gone_by: Duration,
     ahead: Vec<Ahead>,
 }
@@ -200,6 +203,8 @@ impl Contender {
 
     /// Deletes the rows, whatever is still outstanding: the delete's stamp is above all others.
     fn withdraw(&mut self, now: Now, again: Option<Acquire>) {
+        // Who slept past every TTL may have slept with a write that is sent only now.
+        self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
         let change = Change::Delete {
             contender: self.id,
             ticket: self.ticket_sent,

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) acquire: Acquire,
     pub(super) claim: Claim,
     pub(super) lease: Lease,
-    pub(super) renewal: Renewal,
+    renewal: Renewal,
     announced: Duration,
 }
 
@@ -58,11 +58,18 @@ impl Entry {
             })
     }
 
-    /// The lease once a write of these rows is acknowledged; `None` when that came too late.
-    pub(super) fn lease_after(&self, acknowledged: &Attempt, now: Duration) -> Option<Lease> {
+    /// Takes the acknowledgement of a write of these rows, which begins a new lease.
+    pub(super) fn extend(&mut self, acknowledged: &Attempt, now: Duration) {
         let with_ticket = self.claim.ticket.is_some();
-        self.lease
-            .renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now)
+        let lease =
+            self.lease
+                .renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now);
+        self.lease = lease.expect("no answer is taken once the lease is over");
+    }
+
+    /// When to try again what failed of the renewal.
+    pub(super) fn renewal_pace(&mut self) -> &mut Pace {
+        &mut self.renewal.pace
     }
 
     /// What the renewal takes next, and when.
@@ -91,17 +98,20 @@ impl Entry {
         }
     }
 
-    /// Takes the acknowledgement of the renewal under way. The new lease, or `None` when it is over
-    /// already because its first try lies so far back; then the rows are written once more.
-    pub(super) fn renewed(&mut self, now: Duration) -> Option<Lease> {
-        let Stage::Writing(attempt) = std::mem::replace(&mut self.renewal.stage, Stage::Resting)
+    /// Takes the acknowledgement of the renewal under way.
+    pub(super) fn renewed(&mut self, now: Duration) {
+        let Stage::Writing(attempt) = std::mem::replace(&mut self.renewal.stage, Stage::Verifying)
         else {
             unreachable!("a renewal was acknowledged, so it was being written");
         };
         self.renewal.pace = Pace::default();
-        self.lease = self.lease_after(&attempt, now)?;
-        self.renewal.stage = Stage::Verifying;
-        Some(self.lease)
+        self.extend(&attempt, now);
+    }
+
+    /// Whether the renewal, read back by `survey`, shows what was written.
+    pub(super) fn verified(&mut self, survey: &Survey) -> bool {
+        self.renewal = Renewal::resting();
+        self.is_seen_in(survey)
     }
 }
 
@@ -131,14 +141,14 @@ impl Attempt {
 
 /// Where the renewal of a lease stands.
 #[derive(Debug)]
-pub(super) struct Renewal {
+struct Renewal {
     stage: Stage,
-    pub(super) pace: Pace,
+    pace: Pace,
 }
 
 impl Renewal {
     /// No renewal is under way.
-    pub(super) fn resting() -> Self {
+    fn resting() -> Self {
         Renewal {
             stage: Stage::Resting,
             pace: Pace::default(),

@@ -44,7 +44,7 @@ pub(crate) enum Input {
 }
 
 /// How to acquire.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acquire {
     /// How to hold the object.
     pub(crate) mode: Mode,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::entry::{Entry, Renewal};
+use super::super::entry::Entry;
 use super::super::line::{Line, Question};
 use super::super::row::StoredRow;
 use super::super::traffic::{Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome};
@@ -89,8 +89,7 @@ impl Contender {
     }
 
     fn drawn(&mut self, now: Now, mut entry: Entry, attempt: &Attempt) {
-        let lease = entry.lease_after(attempt, now.elapsed);
-        entry.lease = lease.expect("drawn after announcing, whose lease is still valid");
+        entry.extend(attempt, now.elapsed);
         let doorway = entry.doorway(now.elapsed);
         self.enter(State::Settling(entry, doorway));
     }
@@ -111,7 +110,7 @@ impl Contender {
         if line.admits() {
             self.hold(entry);
         } else {
-            self.wait(now, entry, line);
+            self.wait(now, entry, line, Duration::ZERO);
         }
     }
 
@@ -141,36 +140,37 @@ impl Contender {
                 somebody_left
             }
         };
-        let pause = line.pause(now.elapsed, round_trip, now.jitter);
-        self.wait(now, entry, line);
-        if !somebody_left {
-            self.pace.pause(now, pause);
-        }
+        let pause = if somebody_left {
+            Duration::ZERO
+        } else {
+            line.pause(now.elapsed, round_trip, now.jitter)
+        };
+        self.wait(now, entry, line, pause);
     }
 
-    /// On with the line, unless a try sees that it would wait for a holder.
-    fn wait(&mut self, now: Now, entry: Entry, line: Line) {
+    /// On with the line after a pause, unless a try sees that it would wait for a holder.
+    fn wait(&mut self, now: Now, entry: Entry, line: Line, pause: Duration) {
         if entry.acquire.patience == Patience::Try && line.is_taken() {
             self.taken(now);
         } else {
             self.enter(State::Waiting(entry, line));
+            self.pace.pause(now, pause);
         }
     }
 
     /// A renewal was acknowledged.
     fn renewed(&mut self, now: Now) {
-        let held = matches!(self.state, State::Held(_));
-        let renewed = self.renewed_entry().renewed(now.elapsed);
-        if let Some(lease) = renewed.filter(|_| held) {
+        let entry = self.renewing_entry();
+        entry.renewed(now.elapsed);
+        let lease = entry.lease;
+        if matches!(self.state, State::Held(_)) {
             self.event(Event::Renewed { lease });
         }
     }
 
     /// A renewal was read back.
     fn verified(&mut self, now: Now, survey: &Survey) {
-        let entry = self.renewed_entry();
-        entry.renewal = Renewal::resting();
-        if entry.is_seen_in(survey) {
+        if self.renewing_entry().verified(survey) {
             return;
         }
         if matches!(self.state, State::Held(_)) {
@@ -182,7 +182,7 @@ impl Contender {
 
     fn back_off(&mut self, now: Now, task: Task) {
         let pace = match task {
-            Task::Renew | Task::Verify => &mut self.renewed_entry().renewal.pace,
+            Task::Renew | Task::Verify => self.renewing_entry().renewal_pace(),
             Task::Announce
             | Task::Look
             | Task::Draw
@@ -208,7 +208,7 @@ impl Contender {
     }
 
     /// The entry of a state that renews.
-    fn renewed_entry(&mut self) -> &mut Entry {
+    fn renewing_entry(&mut self) -> &mut Entry {
         match &mut self.state {
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
             State::Idle

@@ -1,0 +1,489 @@
+//! Scripts of the state machine: what a contender is told, and what it must say next.
+//!
+//! A [`Script`] holds every step against the contract as well: nothing is said that the script does
+//! not expect; ticks that come early and answers that come late change nothing; the deadline lies
+//! ahead, and is there unless idle; stamps and rounds grow, and a stamp never stands for two
+//! contents.
+
+mod contract;
+mod doorway;
+
+mod lease;
+mod release;
+mod tries;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
+use super::super::row::{Claim, ContenderId, Mode, StoredRow};
+use super::super::traffic::{
+    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
+    Write, WriteOutcome,
+};
+use super::Contender;
+
+/// The contender of every script. Hosts below it win ties, hosts above it lose them.
+const ME: ContenderId = id(5);
+const TTL: Duration = s(60);
+const SKEW: Duration = s(1);
+
+const fn id(host: i32) -> ContenderId {
+    ContenderId {
+        host,
+        client: 0,
+        slot: 0,
+    }
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn terms() -> LeaseTerms {
+    LeaseTerms::new(TTL, SKEW)
+}
+
+fn exclusive() -> Acquire {
+    Acquire {
+        mode: Mode::Exclusive,
+        terms: terms(),
+        patience: Patience::Wait,
+        renew: true,
+        owner: "me".to_owned(),
+    }
+}
+
+fn a_try() -> Acquire {
+    Acquire {
+        patience: Patience::Try,
+        ..exclusive()
+    }
+}
+
+/// The rows of another contender, exclusive and in its first round, that has no ticket yet.
+fn choosing(host: i32) -> Vec<StoredRow> {
+    rows_of(&claim(host, 1, None))
+}
+
+/// The rows of another contender, exclusive and in its first round, that has drawn a ticket.
+fn queued(host: i32, ticket: i64) -> Vec<StoredRow> {
+    rows_of(&claim(host, 1, Some(ticket)))
+}
+
+fn claim(host: i32, round: i64, ticket: Option<i64>) -> Claim {
+    let owner = format!("host {host}");
+    Claim {
+        contender: id(host),
+        round,
+        mode: Mode::Exclusive,
+        ticket,
+        owner,
+    }
+}
+
+fn rows_of(claim: &Claim) -> Vec<StoredRow> {
+    [StoredRow::entering(claim)]
+        .into_iter()
+        .chain(StoredRow::ticket(claim))
+        .collect()
+}
+
+/// A row that a later version may write.
+fn unreadable(host: i32) -> Vec<StoredRow> {
+    let row = StoredRow::entering(&claim(host, 1, None));
+    vec![StoredRow {
+        row_name: "priority::".to_owned(),
+        ..row
+    }]
+}
+
+/// Which rows a delete covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    Entering,
+    Both,
+}
+
+/// A contender and the course of its story so far.
+struct Script {
+    contender: Contender,
+    now: Duration,
+    jitter: f64,
+    stamp: i64,
+    /// What the contender said and the script has not yet expected.
+    said: VecDeque<Output>,
+    /// All operations so far; the last one may still be outstanding.
+    ops: Vec<OpId>,
+    writes: Vec<Write>,
+    /// What our rows say, by the last write of them.
+    claim: Claim,
+}
+
+impl Script {
+    fn new() -> Self {
+        Script {
+            contender: Contender::new(ME),
+            now: s(1_000),
+            jitter: 0.5,
+            stamp: 1_700_000_000_000_000,
+            said: VecDeque::new(),
+            ops: Vec::new(),
+            writes: Vec::new(),
+            claim: claim(ME.host, 0, None),
+        }
+    }
+
+    // What the contender is told.
+
+    /// Announced, but not yet acknowledged.
+    fn announcing(acquire: Acquire) -> Self {
+        let mut script = Script::new();
+        script.acquire(acquire);
+        script
+    }
+
+    fn acquire(&mut self, acquire: Acquire) {
+        self.tell(Input::Acquire(acquire));
+        self.announces();
+    }
+
+    /// Announced, and the first read is under way.
+    fn looking(acquire: Acquire) -> Self {
+        let mut script = Script::announcing(acquire);
+        script.applied();
+        script.reads(Read::Object);
+        script
+    }
+
+    /// Writing a ticket after seeing `others`.
+    fn drawing(acquire: Acquire, others: &[Vec<StoredRow>], ticket: i64) -> Self {
+        let mut script = Script::looking(acquire);
+        script.sees(others);
+        script.draws(ticket);
+        script
+    }
+
+    /// In the queue after seeing `others`, and reading once more.
+    fn settling(acquire: Acquire, others: &[Vec<StoredRow>], ticket: i64) -> Self {
+        let mut script = Script::drawing(acquire, others, ticket);
+        script.applied();
+        script.reads(Read::Object);
+        script
+    }
+
+    /// Behind host 1, which has ticket 7, and asking whether that is still there.
+    fn waiting(acquire: Acquire) -> Self {
+        let mut script = Script::settling(acquire, &[queued(1, 7)], 8);
+        script.sees(&[queued(1, 7)]);
+        script.reads(Read::Entering(id(1)));
+        script
+    }
+
+    /// Held by the short way.
+    fn held(acquire: Acquire) -> Self {
+        let mut script = Script::looking(acquire);
+        script.sees(&[]);
+        script.is_let_in();
+        script
+    }
+
+    /// Held with a ticket.
+    fn held_with_ticket(acquire: Acquire) -> Self {
+        let mut script = Script::settling(acquire, &[queued(1, 7)], 8);
+        script.sees(&[]);
+        script.is_let_in();
+        script
+    }
+
+    /// The write is acknowledged.
+    fn applied(&mut self) {
+        self.written(WriteOutcome::Applied);
+    }
+
+    fn written(&mut self, outcome: WriteOutcome) {
+        let op = self.outstanding();
+        self.tell(Input::Written { op, outcome });
+    }
+
+    /// The read shows our own rows and those of others.
+    fn sees(&mut self, others: &[Vec<StoredRow>]) {
+        let mine = rows_of(&self.claim);
+        self.sees_only(&[&[mine], others].concat());
+    }
+
+    /// The read shows these rows.
+    fn sees_only(&mut self, rows: &[Vec<StoredRow>]) {
+        let op = self.outstanding();
+        self.tell(Input::Read {
+            op,
+            rows: Ok(rows.concat()),
+        });
+    }
+
+    fn read_fails(&mut self, failure: ReadFailure) {
+        let op = self.outstanding();
+        self.tell(Input::Read {
+            op,
+            rows: Err(failure),
+        });
+    }
+
+    fn release(&mut self) {
+        self.tell(Input::Release);
+    }
+
+    /// Time passes, and no input comes yet.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// Time passes up to the deadline, which is reached after exactly this time.
+    fn sleeps(&mut self, time: Duration) {
+        let deadline = self
+            .contender
+            .deadline()
+            .expect("there is something to wait for");
+        assert_eq!(deadline - self.now, time, "another deadline was expected");
+        self.wakes();
+    }
+
+    /// Time passes up to the deadline, whenever that is.
+    fn wakes(&mut self) {
+        self.now = self
+            .contender
+            .deadline()
+            .expect("there is something to wait for");
+        self.tell(Input::Tick);
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.is_silent();
+        let said = self.handle(input);
+        for output in &said {
+            match output {
+                Output::Write { op, write } => self.note_write(*op, write),
+                Output::Read { op, .. } => self.note_op(*op),
+                Output::Event(_) => {}
+            }
+        }
+        self.said.extend(said);
+        self.check_contract();
+    }
+
+    fn handle(&mut self, input: Input) -> Vec<Output> {
+        self.stamp += 1;
+        let now = Now {
+            elapsed: self.now,
+            stamp: self.stamp,
+            jitter: self.jitter,
+        };
+        self.contender.handle(now, input);
+        std::iter::from_fn(|| self.contender.poll()).collect()
+    }
+
+    // What the contender says.
+
+    fn announces(&mut self) {
+        let write = self.writes_something();
+        let round = write.stamp;
+        assert!(round > self.claim.round, "rounds grow");
+        self.claim = Claim {
+            round,
+            ticket: None,
+            ..self.claim.clone()
+        };
+        self.claim.owner = "me".to_owned();
+        self.claim.mode = match &write.change {
+            Change::Put { claim, .. } => claim.mode,
+            Change::Delete { .. } => unreachable!("a delete announces nothing"),
+        };
+        assert_eq!(write.change, self.put());
+    }
+
+    fn draws(&mut self, ticket: i64) {
+        self.claim.ticket = Some(ticket);
+        self.puts();
+    }
+
+    /// Our rows are written whole, with a new stamp.
+    fn puts(&mut self) {
+        let write = self.writes_something();
+        assert_eq!(write.change, self.put());
+        let before = self
+            .writes
+            .iter()
+            .filter(|before| before.stamp == write.stamp);
+        assert_eq!(before.count(), 1, "a new stamp");
+    }
+
+    /// The last write once more, to the letter.
+    fn writes_again(&mut self) {
+        let write = self.writes_something();
+        assert_eq!(write, self.writes[self.writes.len() - 2]);
+    }
+
+    fn deletes(&mut self, rows: Rows) {
+        let write = self.writes_something();
+        let ticket = rows == Rows::Both;
+        assert_eq!(
+            write.change,
+            Change::Delete {
+                contender: ME,
+                ticket
+            }
+        );
+    }
+
+    fn writes_something(&mut self) -> Write {
+        match self.said.pop_front() {
+            Some(Output::Write { write, .. }) => write,
+            other => panic!("a write was expected, not {other:?}"),
+        }
+    }
+
+    fn reads(&mut self, expected: Read) {
+        match self.said.pop_front() {
+            Some(Output::Read { read, .. }) => assert_eq!(read, expected),
+            other => panic!("a read was expected, not {other:?}"),
+        }
+    }
+
+    fn says(&mut self, expected: Event) {
+        assert_eq!(self.said.pop_front(), Some(Output::Event(expected)));
+    }
+
+    /// Held, until so long from now.
+    fn is_held_for(&mut self, time: Duration) {
+        let lease = self.is_let_in();
+        assert_eq!(lease.deadline() - self.now, time);
+    }
+
+    fn is_let_in(&mut self) -> Lease {
+        match self.said.pop_front() {
+            Some(Output::Event(Event::Held {
+                lease,
+                terms: granted,
+            })) => {
+                assert_eq!(granted, terms());
+                assert!(lease.is_valid(self.now));
+                lease
+            }
+            other => panic!("the lock was expected, not {other:?}"),
+        }
+    }
+
+    /// Renewed, until so long from now.
+    fn is_renewed_for(&mut self, time: Duration) {
+        match self.said.pop_front() {
+            Some(Output::Event(Event::Renewed { lease })) => {
+                assert_eq!(lease.deadline() - self.now, time);
+            }
+            other => panic!("a renewal was expected, not {other:?}"),
+        }
+    }
+
+    fn fails(&mut self, failure: Failure, rows: Rows) {
+        self.says(Event::Failed(failure));
+        self.gives_back(rows);
+    }
+
+    fn is_lost(&mut self, loss: Loss, rows: Rows) {
+        self.says(Event::Lost(loss));
+        self.gives_back(rows);
+    }
+
+    fn is_taken(&mut self, rows: Rows) {
+        self.says(Event::Taken);
+        self.gives_back(rows);
+    }
+
+    /// The rows are deleted, and that is the end of it.
+    fn gives_back(&mut self, rows: Rows) {
+        self.deletes(rows);
+        self.applied();
+        self.says(Event::Released);
+        assert!(self.contender.is_idle());
+    }
+
+    fn is_silent(&self) {
+        assert_eq!(self.said, [], "nothing more was expected");
+    }
+
+    // The contract.
+
+    fn put(&self) -> Change {
+        Change::Put {
+            claim: self.claim.clone(),
+            ttl_seconds: 60,
+        }
+    }
+
+    /// The operation to answer: the last one.
+    fn outstanding(&self) -> OpId {
+        *self.ops.last().expect("an operation was started")
+    }
+
+    fn note_write(&mut self, op: OpId, write: &Write) {
+        self.note_op(op);
+        let latest = self.writes.iter().max_by_key(|write| write.stamp);
+        let repeated = self.writes.last() == Some(write);
+        assert!(
+            repeated || latest.is_none_or(|latest| write.stamp > latest.stamp),
+            "a stamp was used for something new: {write:?} after {latest:?}"
+        );
+        self.writes.push(write.clone());
+    }
+
+    fn note_op(&mut self, op: OpId) {
+        assert!(self.ops.last().is_none_or(|last| op > *last), "ids grow");
+        self.ops.push(op);
+    }
+
+    /// Holds the present state against what is true of every state.
+    fn check_contract(&mut self) {
+        assert_eq!(
+            self.contender.deadline().is_none(),
+            self.contender.is_idle()
+        );
+        assert!(
+            self.contender
+                .deadline()
+                .is_none_or(|deadline| deadline > self.now),
+            "nothing is left to be done now"
+        );
+        let before = format!("{:?}", self.contender);
+        let stale = self
+            .ops
+            .iter()
+            .rev()
+            .skip(1)
+            .take(3)
+            .copied()
+            .collect::<Vec<_>>();
+        let never = self.ops.last().copied().unwrap_or_default().next();
+        for op in stale.into_iter().chain([never]) {
+            let outcome = WriteOutcome::Applied;
+            assert_eq!(
+                self.handle(Input::Written { op, outcome }),
+                [],
+                "a stale answer"
+            );
+            assert_eq!(
+                self.handle(Input::Read {
+                    op,
+                    rows: Ok(Vec::new())
+                }),
+                [],
+                "a stale answer"
+            );
+        }
+        assert_eq!(self.handle(Input::Tick), [], "a spurious tick");
+        assert_eq!(format!("{:?}", self.contender), before);
+    }
+}

@@ -1,0 +1,162 @@
+//! From announcing oneself to the first read with a ticket (design section 4, steps 1 to 4).
+
+use super::*;
+
+#[test]
+fn the_short_way_is_one_write_and_one_read() {
+    let mut script = Script::announcing(exclusive());
+    script.pass(ms(2));
+    script.applied();
+    script.reads(Read::Object);
+    script.pass(ms(2));
+    script.sees(&[]);
+    script.is_held_for(TTL - s(1) - SKEW - ms(4));
+    assert_eq!(script.ops.len(), 2);
+    script.release();
+    script.gives_back(Rows::Entering);
+}
+
+#[test]
+fn whoever_is_seen_makes_it_draw() {
+    for (others, ticket) in [(choosing(1), 1), (queued(1, 1), 2), (unreadable(1), 1)] {
+        let mut script = Script::looking(exclusive());
+        script.sees(&[others]);
+        script.draws(ticket);
+    }
+}
+
+#[test]
+fn the_ticket_is_above_all_that_are_seen() {
+    let absent = vec![queued(9, 41)[1].clone()];
+    let of_a_round_before = rows_of(&claim(2, 0, Some(41)))[1].clone();
+    let choosing_again = vec![choosing(2)[0].clone(), of_a_round_before];
+    for others in [
+        [queued(1, 41), choosing(2)],
+        [queued(1, 40), absent],
+        [queued(1, 40), choosing_again],
+    ] {
+        let mut script = Script::looking(exclusive());
+        script.sees(&others);
+        script.draws(42);
+    }
+}
+
+#[test]
+fn a_ticket_of_somebody_absent_does_not_keep_it_out() {
+    let mut script = Script::looking(exclusive());
+    script.sees(&[vec![queued(9, 41)[1].clone()]]);
+    script.is_let_in();
+}
+
+#[test]
+fn alone_with_a_ticket_it_is_let_in_on_the_lease_of_both_rows() {
+    let mut script = Script::looking(exclusive());
+    script.pass(s(3));
+    script.sees(&[choosing(1)]);
+    script.draws(1);
+    script.pass(s(2));
+    script.applied();
+    script.reads(Read::Object);
+    script.sees(&[]);
+    script.is_held_for(TTL - s(1) - SKEW - s(2));
+    script.release();
+    script.gives_back(Rows::Both);
+}
+
+#[test]
+fn after_drawing_only_who_is_choosing_or_before_it_blocks() {
+    for others in [queued(6, 8), queued(1, 9), vec![queued(1, 1)[1].clone()]] {
+        let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+        script.sees(&[others]);
+        script.is_let_in();
+    }
+    for (others, question) in [
+        (queued(1, 7), Read::Entering(id(1))),
+        (queued(1, 8), Read::Entering(id(1))),
+        (choosing(1), Read::Contender(id(1))),
+        (choosing(9), Read::Contender(id(9))),
+        (unreadable(9), Read::Object),
+    ] {
+        let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+        script.sees(&[others]);
+        script.reads(question);
+    }
+}
+
+#[test]
+fn without_its_own_rows_it_is_never_let_in() {
+    let mine = Script::looking(exclusive()).claim;
+    let other_round = Claim {
+        round: mine.round - 1,
+        ..mine.clone()
+    };
+    let odd = StoredRow {
+        round: None,
+        ..StoredRow::entering(&mine)
+    };
+    for own in [Vec::new(), rows_of(&other_round), vec![odd]] {
+        let mut script = Script::looking(exclusive());
+        script.sees_only(&[own]);
+        script.fails(Failure::RowMissing, Rows::Entering);
+    }
+    let mine = Script::settling(exclusive(), &[queued(1, 7)], 8).claim;
+    let whole = rows_of(&mine);
+    let other_ticket = rows_of(&Claim {
+        ticket: Some(9),
+        ..mine
+    });
+    for own in [
+        Vec::new(),
+        whole[..1].to_vec(),
+        whole[1..].to_vec(),
+        other_ticket,
+    ] {
+        let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+        script.sees_only(&[own]);
+        script.fails(Failure::RowMissing, Rows::Both);
+    }
+}
+
+#[test]
+fn the_largest_number_there_is_leaves_no_ticket() {
+    for (largest, ticket) in [(i64::MIN, 1), (-1, 1), (i64::MAX - 1, i64::MAX)] {
+        let mut script = Script::looking(exclusive());
+        script.sees(&[queued(1, largest)]);
+        script.draws(ticket);
+    }
+    let mut script = Script::looking(exclusive());
+    script.sees(&[queued(1, i64::MAX)]);
+    script.fails(Failure::NoTicketLeft, Rows::Entering);
+}
+
+#[test]
+fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
+    let others = |mode, hosts: &[i32]| {
+        let claims = hosts.iter().map(|&host| Claim {
+            mode,
+            ..claim(host, 1, Some(3))
+        });
+        claims.map(|claim| rows_of(&claim)).collect::<Vec<_>>()
+    };
+    let (shared, limited) = (Mode::Shared, Mode::Limited(2));
+    let cases = [
+        (shared, others(shared, &[1, 2, 3]), true),
+        (shared, others(limited, &[1]), false),
+        (shared, others(Mode::Exclusive, &[1]), false),
+        (limited, others(limited, &[1]), true),
+        (limited, others(limited, &[1, 2]), false),
+        (limited, others(Mode::Exclusive, &[1]), false),
+    ];
+    for (mode, others, free) in cases {
+        let mut script = Script::looking(Acquire {
+            mode,
+            ..exclusive()
+        });
+        script.sees(&others);
+        if free {
+            script.is_let_in();
+        } else {
+            script.draws(4);
+        }
+    }
+}

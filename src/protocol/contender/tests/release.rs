@@ -1,0 +1,228 @@
+//! Giving back, and giving up: legal in every state (design sections 4 and 8).
+
+use super::*;
+
+/// The last moment at which a row that is sent now may still be there: 60 s of TTL, 1 s of skew and
+/// 15 s on the way.
+const GONE: Duration = s(76);
+
+/// Every state that has rows, with its operation outstanding, and what a release must delete.
+fn states() -> Vec<(Script, Rows)> {
+    let mut renewing = Script::held_with_ticket(exclusive());
+    renewing.sleeps(s(20));
+    renewing.puts();
+    let mut verifying = Script::held(exclusive());
+    verifying.sleeps(s(20));
+    verifying.puts();
+    verifying.applied();
+    verifying.is_renewed_for(s(58));
+    verifying.reads(Read::Contender(ME));
+    vec![
+        (Script::announcing(exclusive()), Rows::Entering),
+        (Script::looking(exclusive()), Rows::Entering),
+        (Script::drawing(exclusive(), &[queued(1, 7)], 8), Rows::Both),
+        (
+            Script::settling(exclusive(), &[queued(1, 7)], 8),
+            Rows::Both,
+        ),
+        (Script::waiting(exclusive()), Rows::Both),
+        (Script::held(exclusive()), Rows::Entering),
+        (Script::held_with_ticket(exclusive()), Rows::Both),
+        (renewing, Rows::Both),
+        (verifying, Rows::Entering),
+    ]
+}
+
+#[test]
+fn every_state_can_be_left_and_late_answers_change_nothing() {
+    for (mut script, rows) in states() {
+        let superseded = script.outstanding();
+        script.release();
+        script.deletes(rows);
+        for outcome in [
+            WriteOutcome::Applied,
+            WriteOutcome::Unknown,
+            WriteOutcome::Rejected,
+        ] {
+            script.tell(Input::Written {
+                op: superseded,
+                outcome,
+            });
+        }
+        let mine = rows_of(&script.claim);
+        for answer in [Ok(mine), Ok(Vec::new()), Err(ReadFailure::Rejected)] {
+            script.tell(Input::Read {
+                op: superseded,
+                rows: answer,
+            });
+        }
+        script.is_silent();
+        script.applied();
+        script.says(Event::Released);
+        // The place is as good as new.
+        script.acquire(exclusive());
+        script.applied();
+        script.reads(Read::Object);
+        script.sees(&[]);
+        script.is_let_in();
+        script.release();
+        script.gives_back(Rows::Entering);
+    }
+}
+
+#[test]
+fn a_state_that_waits_to_try_again_can_be_left() {
+    let mut announcing = Script::announcing(exclusive());
+    announcing.written(WriteOutcome::Unknown);
+    announcing.release();
+    announcing.gives_back(Rows::Entering);
+
+    let mut drawing = Script::drawing(exclusive(), &[queued(1, 7)], 8);
+    drawing.written(WriteOutcome::NotApplied);
+    drawing.release();
+    drawing.gives_back(Rows::Both);
+
+    let mut waiting = Script::waiting(exclusive());
+    waiting.sees_only(&[queued(1, 7)]);
+    waiting.release();
+    waiting.gives_back(Rows::Both);
+}
+
+#[test]
+fn a_delete_is_repeated_with_its_stamp_until_it_is_acknowledged() {
+    for (mut script, rows) in states() {
+        script.release();
+        script.deletes(rows);
+        for outcome in [
+            WriteOutcome::Unknown,
+            WriteOutcome::NotApplied,
+            WriteOutcome::Rejected,
+        ] {
+            script.written(outcome);
+            script.wakes();
+            script.writes_again();
+        }
+        script.applied();
+        script.says(Event::Released);
+    }
+}
+
+#[test]
+fn a_delete_is_repeated_until_the_rows_are_gone_by_themselves() {
+    let mut script = Script::held(exclusive());
+    script.sleeps(s(20));
+    script.puts();
+    let last_sent = script.now;
+    script.pass(s(1));
+    script.release();
+    script.deletes(Rows::Entering);
+    let mut tries = 1;
+    loop {
+        script.pass(ms(100));
+        script.written(WriteOutcome::Unknown);
+        script.wakes();
+        if script.contender.is_idle() {
+            break;
+        }
+        script.writes_again();
+        tries += 1;
+    }
+    script.says(Event::Released);
+    assert_eq!(script.now - last_sent, GONE);
+    assert!((100..150).contains(&tries), "{tries} tries in {GONE:?}");
+}
+
+#[test]
+fn a_delete_that_is_never_answered_ends_with_the_rows() {
+    for (mut script, rows) in states() {
+        script.release();
+        script.deletes(rows);
+        script.wakes();
+        script.says(Event::Released);
+        assert!(script.contender.is_idle());
+    }
+}
+
+#[test]
+fn a_ticket_of_a_round_that_is_over_is_not_deleted_again() {
+    let mut script = Script::waiting(exclusive());
+    script.release();
+    script.gives_back(Rows::Both);
+    script.acquire(exclusive());
+    script.release();
+    script.gives_back(Rows::Entering);
+}
+
+#[test]
+fn a_restart_can_be_cancelled() {
+    let restarting = || {
+        let mut script = Script::looking(exclusive());
+        script.sleeps(s(58));
+        script.deletes(Rows::Entering);
+        script
+    };
+    let mut before_it_begins = restarting();
+    before_it_begins.release();
+    before_it_begins.applied();
+    before_it_begins.says(Event::Released);
+
+    let mut once_begun = restarting();
+    once_begun.applied();
+    once_begun.announces();
+    once_begun.release();
+    once_begun.gives_back(Rows::Entering);
+}
+
+#[test]
+fn a_restart_waits_until_the_old_rows_are_gone() {
+    let mut script = Script::looking(exclusive());
+    script.sleeps(s(58));
+    script.deletes(Rows::Entering);
+    script.sleeps(GONE - s(58));
+    script.announces();
+    script.applied();
+    script.reads(Read::Object);
+}
+
+#[test]
+fn who_slept_past_every_ttl_deletes_all_the_same() {
+    for input in [Input::Tick, Input::Release] {
+        let mut held = Script::held_with_ticket(exclusive());
+        held.pass(s(3_600));
+        held.tell(input);
+        held.says(Event::Lost(Loss::Expired));
+        held.deletes(Rows::Both);
+        held.sleeps(TIME_IN_FLIGHT);
+        held.says(Event::Released);
+    }
+    // A restart that is due already, and is cancelled at once.
+    let mut restarting = Script::looking(exclusive());
+    restarting.sleeps(s(58));
+    restarting.deletes(Rows::Entering);
+    restarting.pass(s(3_600));
+    restarting.release();
+    restarting.gives_back(Rows::Entering);
+}
+
+#[test]
+fn what_is_being_given_back_can_be_released_again() {
+    let mut script = Script::held(Acquire {
+        renew: false,
+        ..exclusive()
+    });
+    script.sleeps(s(58));
+    script.says(Event::Lost(Loss::Expired));
+    script.deletes(Rows::Entering);
+    script.release();
+    script.is_silent();
+    script.applied();
+    script.says(Event::Released);
+}
+
+#[test]
+fn an_idle_one_has_nothing_to_give_back() {
+    let mut script = Script::new();
+    script.release();
+    script.says(Event::Released);
+    script.acquire(exclusive());
+}

@@ -1,0 +1,129 @@
+//! Trying: through the doorway, waiting for nobody but who is choosing (design section 7).
+
+use super::*;
+
+#[test]
+fn a_free_lock_is_got() {
+    let mut script = Script::looking(a_try());
+    script.sees(&[]);
+    script.is_let_in();
+    let mut script = Script::settling(a_try(), &[choosing(1)], 1);
+    script.sees(&[queued(1, 2)]);
+    script.is_let_in();
+}
+
+#[test]
+fn behind_a_ticket_it_is_taken() {
+    let mut looking = Script::looking(a_try());
+    looking.sees(&[queued(1, 7)]);
+    looking.is_taken(Rows::Entering);
+
+    let mut settling = Script::settling(a_try(), &[choosing(1)], 1);
+    settling.sees(&[queued(1, 1)]);
+    settling.is_taken(Rows::Both);
+
+    let mut asking = asking();
+    asking.sees_only(&[queued(1, 1)]);
+    asking.is_taken(Rows::Both);
+}
+
+#[test]
+fn who_stays_without_a_ticket_is_asked_for_twenty_milliseconds() {
+    let mut script = asking();
+    for _ in 0..19 {
+        script.sees_only(&[choosing(1)]);
+        script.sleeps(ms(1));
+        script.reads(Read::Contender(id(1)));
+    }
+    script.sleeps(ms(1));
+    script.is_taken(Rows::Both);
+}
+
+#[test]
+fn after_a_slow_doorway_it_asks_for_four_of_them() {
+    let mut script = Script::announcing(a_try());
+    script.pass(ms(40));
+    script.applied();
+    script.reads(Read::Object);
+    script.pass(ms(30));
+    script.sees(&[choosing(1)]);
+    script.draws(1);
+    script.pass(ms(30));
+    script.applied();
+    script.reads(Read::Object);
+    // What comes after the ticket is no part of the doorway.
+    script.pass(ms(30));
+    script.sees(&[choosing(1)]);
+    script.reads(Read::Contender(id(1)));
+    script.pass(ms(399));
+    script.sees_only(&[choosing(1)]);
+    script.sleeps(ms(1));
+    script.is_taken(Rows::Both);
+}
+
+#[test]
+fn the_time_is_over_even_while_an_answer_is_out() {
+    let mut script = asking();
+    script.sleeps(ms(20));
+    script.is_taken(Rows::Both);
+}
+
+#[test]
+fn who_leaves_in_time_leaves_it_the_lock() {
+    let mut script = asking();
+    script.pass(ms(19));
+    script.sees_only(&[]);
+    script.reads(Read::Object);
+    script.sees(&[]);
+    script.is_let_in();
+}
+
+#[test]
+fn of_two_tries_that_draw_the_same_number_one_wins() {
+    let mut winner = Script::settling(a_try(), &[choosing(6)], 1);
+    winner.sees(&[queued(6, 1)]);
+    winner.is_let_in();
+    let mut loser = Script::settling(a_try(), &[choosing(4)], 1);
+    loser.sees(&[queued(4, 1)]);
+    loser.is_taken(Rows::Both);
+}
+
+#[test]
+fn limited_ones_that_leave_room_do_not_take_it() {
+    let mode = Mode::Limited(2);
+    let others = [
+        rows_of(&Claim {
+            mode,
+            ..claim(1, 1, Some(7))
+        }),
+        choosing(2),
+    ];
+    let mut script = Script::settling(Acquire { mode, ..a_try() }, &others, 8);
+    script.sees(&others);
+    script.reads(Read::Contender(id(2)));
+    script.sees_only(&[]);
+    script.reads(Read::Object);
+    script.sees(&others[..1]);
+    script.is_let_in();
+}
+
+#[test]
+fn a_lease_that_ends_begins_a_new_round_here_too() {
+    let mut script = Script::looking(a_try());
+    script.sleeps(s(58));
+    script.deletes(Rows::Entering);
+    script.applied();
+    script.announces();
+    script.applied();
+    script.reads(Read::Object);
+    script.sees(&[queued(1, 7)]);
+    script.is_taken(Rows::Entering);
+}
+
+/// Has number 1, and asks whether host 1 is still choosing.
+fn asking() -> Script {
+    let mut script = Script::settling(a_try(), &[choosing(1)], 1);
+    script.sees(&[choosing(1)]);
+    script.reads(Read::Contender(id(1)));
+    script
+}
