@@ -119,12 +119,7 @@ impl HostRegistry {
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
         });
-        HostRegistry {
-            store,
-            clock,
-            client,
-            timeout: TIMEOUT_DEFAULT,
-        }
+        HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
     }
 
     /// How long [`add`](Self::add) and [`remove`](Self::remove) try, 20 s by default. Somebody who
@@ -149,8 +144,7 @@ impl HostRegistry {
     /// again is safe. The registry's lock is given back in the background.
     pub async fn add(&self, name: &str) -> Result<Host, RegistryError> {
         check_name(name)?;
-        let added = self.change(name, Change::Add).await?;
-        Ok(added.expect("adding a host ends with that host"))
+        self.change(name, async |attempt: &mut Attempt<'_>| attempt.add().await).await
     }
 
     /// Removes a host: its new acquisitions fail within a minute, held locks stay held. The number
@@ -167,7 +161,7 @@ impl HostRegistry {
     /// registry's lock is given back in the background.
     pub async fn remove(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
-        self.change(name, Change::Remove).await
+        self.change(name, async |attempt: &mut Attempt<'_>| attempt.remove().await).await
     }
 
     /// All hosts in the order of their names, removed ones too. Takes no lock.
@@ -197,41 +191,38 @@ impl HostRegistry {
     }
 
     /// Makes a change under the registry's lock, again and again until it is known to be made.
-    async fn change(&self, name: &str, change: Change) -> Result<Option<Host>, RegistryError> {
+    async fn change<T>(
+        &self,
+        name: &str,
+        make: impl AsyncFn(&mut Attempt<'_>) -> Result<T, Setback>,
+    ) -> Result<T, RegistryError> {
         let began = self.clock.elapsed();
+        let waited = || self.clock.elapsed().saturating_sub(began);
         let mut written = Written::Nothing;
         loop {
-            let waited = self.clock.elapsed().saturating_sub(began);
-            let left = self.timeout.saturating_sub(waited);
-            let request = self
-                .client
-                .request(REGISTRY_LOCK)
-                .timeout(left)
-                .label("registry");
+            let left = self.timeout.saturating_sub(waited());
+            let request = self.client.request(REGISTRY_LOCK).timeout(left);
             let guard = match request.acquire().await {
                 Ok(guard) => guard,
-                Err(cause) => return Err(written.unlocked(name, waited, cause)),
+                Err(cause) => return Err(written.unlocked(name, waited(), cause)),
             };
-            let attempt = Attempt {
-                registry: self,
-                guard: &guard,
-                name,
-            };
-            let setback = match attempt.make(change, &mut written).await {
-                Ok(host) => {
+            let mut attempt = Attempt { registry: self, guard: &guard, name, written };
+            let made = make(&mut attempt).await;
+            written = attempt.written;
+            let setback = match made {
+                Ok(made) => {
                     // What was changed stays changed; the lock expires soon if it must.
                     if let Err(error) = guard.unlock().await {
                         debug!(%error, "the lock of the registry was not given back in time");
                     }
-                    return Ok(host);
+                    return Ok(made);
                 }
                 Err(setback) => setback,
             };
             drop(guard);
             debug!(name, ?setback, "the registry was not changed for certain");
-            let waited = self.clock.elapsed().saturating_sub(began);
-            if setback.is_final() || waited + RETRY_PAUSE >= self.timeout {
-                return Err(written.set_back(name, waited, setback));
+            if setback.is_final() || waited() + RETRY_PAUSE >= self.timeout {
+                return Err(written.set_back(name, waited(), setback));
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }
@@ -344,35 +335,20 @@ pub fn check_name(name: &str) -> Result<(), HostNameError> {
         Some(unfit) => format!("contains {unfit:?}"),
         None => return Ok(()),
     };
-    Err(HostNameError {
-        name: shown(name),
-        problem,
-    })
+    Err(HostNameError { name: shown(name), problem })
 }
 
 /// The name of this machine, under which it is registered unless told otherwise.
 #[must_use]
 pub fn this_host() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Reads the registration of a host; `None` when it has none or was removed. One try.
 pub(crate) async fn lookup(store: &dyn Store, name: &str) -> Result<Option<Host>, RegistryError> {
     let registry = store.read_registry().await.map_err(unread)?;
     let row = registry.hosts.into_iter().find(|host| host.name == name);
-    Ok(row
-        .filter(|host| host.removed_at_millis.is_none())
-        .map(Host::from))
-}
-
-/// What is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    Add,
-    Remove,
+    Ok(row.filter(|host| host.removed_at_millis.is_none()).map(Host::from))
 }
 
 /// One try of a change, under the registry's lock.
@@ -380,45 +356,31 @@ struct Attempt<'a> {
     registry: &'a HostRegistry,
     guard: &'a LockGuard,
     name: &'a str,
+    written: Written,
 }
 
 impl Attempt<'_> {
-    /// Makes the change, and reads it back.
-    async fn make(self, change: Change, written: &mut Written) -> Result<Option<Host>, Setback> {
-        let store = &*self.registry.store;
-        let Registry { next, hosts } = store.read_registry().await?;
-        let largest = hosts
-            .iter()
-            .map(|host| host.number)
-            .max()
-            .unwrap_or(REGISTRAR)
-            .max(next);
-        let row = hosts.into_iter().find(|host| host.name == self.name);
-        let row = match (change, row) {
-            (Change::Add, None) => self.new_row(largest).await?,
-            (Change::Add, Some(row)) if row.removed_at_millis.is_some() => HostRow {
-                removed_at_millis: None,
-                stamp: self.stamp_above(row.stamp),
-                ..row
-            },
-            (Change::Remove, Some(row)) if row.removed_at_millis.is_none() => {
-                let removed_at_millis = Some(self.now_millis());
-                HostRow {
-                    removed_at_millis,
-                    stamp: self.stamp_above(row.stamp),
-                    ..row
-                }
-            }
-            (Change::Add | Change::Remove, row) => return Ok(row.map(Host::from)),
+    async fn add(&mut self) -> Result<Host, Setback> {
+        let registry = self.registry.store.read_registry().await?;
+        let row = registry.hosts.iter().find(|host| host.name == self.name);
+        let row = match row {
+            Some(row) if row.removed_at_millis.is_none() => return Ok(Host::from(row.clone())),
+            Some(row) => HostRow { removed_at_millis: None, ..self.rewritten(row) },
+            None => self.new_row(&registry).await?,
         };
-        self.still_locked()?;
-        *written = Written::Perhaps;
-        store.write_host(&row).await?;
-        let seen = store.read_registry().await?;
-        if seen.hosts.contains(&row) {
-            Ok(Some(row.into()))
-        } else {
-            Err(Setback::Overwritten)
+        self.write(row).await
+    }
+
+    async fn remove(&mut self) -> Result<Option<Host>, Setback> {
+        let registry = self.registry.store.read_registry().await?;
+        let row = registry.hosts.iter().find(|host| host.name == self.name);
+        match row {
+            Some(row) if row.removed_at_millis.is_none() => {
+                let row =
+                    HostRow { removed_at_millis: Some(self.now_millis()), ..self.rewritten(row) };
+                self.write(row).await.map(Some)
+            }
+            row => Ok(row.cloned().map(Host::from)),
         }
     }
 
@@ -426,7 +388,9 @@ impl Attempt<'_> {
     ///
     /// The number is ours if its reservation was acknowledged while we held the lock: whoever gets
     /// the lock later reads it, and continues above. Otherwise it is spent.
-    async fn new_row(&self, largest: i32) -> Result<HostRow, Setback> {
+    async fn new_row(&self, registry: &Registry) -> Result<HostRow, Setback> {
+        let numbers = registry.hosts.iter().map(|host| host.number);
+        let largest = numbers.fold(registry.next.max(REGISTRAR), i32::max);
         let number = largest.checked_add(1).ok_or(Setback::NoNumberLeft)?;
         self.registry.store.raise_next(number).await?;
         self.still_locked()?;
@@ -439,16 +403,28 @@ impl Attempt<'_> {
         })
     }
 
+    /// A row with a stamp that beats what it is made of, also when a host with a fast clock wrote
+    /// that.
+    fn rewritten(&self, row: &HostRow) -> HostRow {
+        let stamp = self.registry.clock.unix_micros();
+        HostRow { stamp: stamp.max(row.stamp.saturating_add(1)), ..row.clone() }
+    }
+
+    /// Writes a host's row, and reads it back.
+    async fn write(&mut self, row: HostRow) -> Result<Host, Setback> {
+        let store = &self.registry.store;
+        self.still_locked()?;
+        self.written = Written::Perhaps;
+        store.write_host(&row).await?;
+        let seen = store.read_registry().await?;
+        if seen.hosts.contains(&row) { Ok(Host::from(row)) } else { Err(Setback::Overwritten) }
+    }
+
     fn still_locked(&self) -> Result<(), Setback> {
         match self.guard.state() {
             GuardState::Held { .. } | GuardState::AtRisk { .. } => Ok(()),
             GuardState::Lost(_) | GuardState::Released => Err(Setback::LockLost),
         }
-    }
-
-    /// A stamp for overwriting a row, also one that a host with a fast clock wrote.
-    fn stamp_above(&self, old: i64) -> i64 {
-        self.registry.clock.unix_micros().max(old.saturating_add(1))
     }
 
     fn now_millis(&self) -> i64 {
@@ -514,11 +490,7 @@ impl Written {
 }
 
 fn unconfirmed(name: &str, waited: Duration, cause: Option<DatabaseError>) -> RegistryError {
-    RegistryError::Unconfirmed {
-        name: name.to_owned(),
-        waited,
-        cause,
-    }
+    RegistryError::Unconfirmed { name: name.to_owned(), waited, cause }
 }
 
 fn unread(cause: DatabaseError) -> RegistryError {
@@ -543,11 +515,7 @@ fn is_unfit(c: char) -> bool {
 fn system_time(millis: i64) -> SystemTime {
     let distance = Duration::from_millis(millis.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
-    let time = if millis < 0 {
-        epoch.checked_sub(distance)
-    } else {
-        epoch.checked_add(distance)
-    };
+    let time = if millis < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
     // Only a row that somebody made up has a time that the system can't hold.
     time.unwrap_or(epoch)
 }
@@ -608,10 +576,7 @@ mod tests {
         }
 
         fn written(&self, what: String) {
-            self.writes
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(what);
+            self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(what);
         }
 
         async fn meet<T>(&self, call: Answer<'_, T>) -> Result<T, DatabaseError> {
@@ -666,21 +631,13 @@ mod tests {
         poll_fn(|cx| {
             let ready = left > 0 && future.as_mut().poll(cx).is_ready();
             left = left.saturating_sub(1);
-            if ready || left == 0 {
-                Poll::Ready(ready)
-            } else {
-                Poll::Pending
-            }
+            if ready || left == 0 { Poll::Ready(ready) } else { Poll::Pending }
         })
         .await
     }
 
     async fn add(registry: &HostRegistry, name: &str) -> i32 {
-        registry
-            .add(name)
-            .await
-            .expect("the host is added")
-            .number()
+        registry.add(name).await.expect("the host is added").number()
     }
 
     #[tokio::test(start_paused = true)]
@@ -695,10 +652,7 @@ mod tests {
         assert_eq!(add(&registry, "c").await, 3);
         assert_eq!(add(&registry, "a").await, 1);
         let list = registry.list().await.expect("the registry is listed");
-        let list: Vec<_> = list
-            .iter()
-            .map(|h| (h.name(), h.number(), h.removed_at()))
-            .collect();
+        let list: Vec<_> = list.iter().map(|h| (h.name(), h.number(), h.removed_at())).collect();
         assert_eq!(list, [("a", 1, None), ("b", 2, None), ("c", 3, None)]);
     }
 
@@ -709,20 +663,11 @@ mod tests {
         add(&registry, "a").await;
         assert_eq!(store.writes(), ["next 1", "a 1"]);
         assert_eq!(add(&registry, "a").await, 1);
-        assert!(
-            registry
-                .remove("b")
-                .await
-                .expect("nobody is removed")
-                .is_none()
-        );
+        assert!(registry.remove("b").await.expect("nobody is removed").is_none());
         assert_eq!(store.writes(), [""; 0]);
         let first = registry.remove("a").await.expect("the host is removed");
         assert_eq!(store.writes(), ["a 1"]);
-        assert_eq!(
-            registry.remove("a").await.expect("it was removed before"),
-            first
-        );
+        assert_eq!(registry.remove("a").await.expect("it was removed before"), first);
         assert_eq!(store.writes(), [""; 0]);
     }
 
@@ -730,11 +675,7 @@ mod tests {
     async fn only_hosts_that_are_not_removed_are_looked_up() {
         let store = Planned::new(&[]);
         let registry = store.registry();
-        let lookup = async |name| {
-            lookup(&*store, name)
-                .await
-                .map(|host| host.map(|h| h.number()))
-        };
+        let lookup = async |name| lookup(&*store, name).await.map(|host| host.map(|h| h.number()));
         assert_eq!(lookup("a").await.ok(), Some(None));
         add(&registry, "a").await;
         assert_eq!(lookup("a").await.ok(), Some(Some(1)));
@@ -767,11 +708,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_number_reserved_by_somebody_who_died_is_spent() {
         let store = Planned::new(&[]);
-        store
-            .memory
-            .raise_next(7)
-            .await
-            .expect("the number is reserved");
+        store.memory.raise_next(7).await.expect("the number is reserved");
         assert_eq!(add(&store.registry(), "a").await, 8);
     }
 
@@ -793,19 +730,11 @@ mod tests {
             removed_at_millis: None,
             stamp: store.memory.clock().unix_micros() + 3_600_000_000,
         };
-        store
-            .memory
-            .write_host(&row)
-            .await
-            .expect("the row is written");
+        store.memory.write_host(&row).await.expect("the row is written");
         let registry = store.registry();
         assert!(registry.remove("a").await.is_ok_and(|host| host.is_some()));
         assert_eq!(add(&registry, "a").await, 4);
-        assert_eq!(
-            add(&registry, "b").await,
-            5,
-            "above the numbers of all rows"
-        );
+        assert_eq!(add(&registry, "b").await, 5, "above the numbers of all rows");
     }
 
     #[tokio::test(start_paused = true)]
@@ -827,33 +756,20 @@ mod tests {
     async fn errors_say_what_may_be_left_behind() {
         let silent = [Fate::LostUnknown; 1000];
         let error = Planned::new(&silent).registry().add("a").await;
-        assert!(
-            matches!(error, Err(RegistryError::Unanswered(_))),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(RegistryError::Unanswered(_))), "{error:?}");
 
         let mut unconfirmed = silent;
         unconfirmed[..2].fill(Fate::Answered);
         let error = Planned::new(&unconfirmed).registry().add("a").await;
-        assert!(
-            matches!(error, Err(RegistryError::Unconfirmed { .. })),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(RegistryError::Unconfirmed { .. })), "{error:?}");
 
         let error = Planned::new(&[Fate::Refused]).registry().add("a").await;
         assert!(matches!(error, Err(RegistryError::Refused(_))), "{error:?}");
 
         let store = Planned::new(&[]);
-        store
-            .memory
-            .raise_next(i32::MAX)
-            .await
-            .expect("the last number is reserved");
+        store.memory.raise_next(i32::MAX).await.expect("the last number is reserved");
         let error = store.registry().add("a").await;
-        assert!(
-            matches!(error, Err(RegistryError::NoNumberLeft)),
-            "{error:?}"
-        );
+        assert!(matches!(error, Err(RegistryError::NoNumberLeft)), "{error:?}");
 
         let store = Planned::new(&[]);
         store.rows_are_lost.store(true, Ordering::Relaxed);
@@ -883,36 +799,14 @@ mod tests {
     #[test]
     fn names_are_visible_text() {
         let longest = "é".repeat(127) + "x";
-        for name in [
-            "a",
-            "web-1.example.org",
-            "größe",
-            "主机",
-            "a;b",
-            longest.as_str(),
-        ] {
+        for name in ["a", "web-1.example.org", "größe", "主机", "a;b", longest.as_str()] {
             assert_eq!(check_name(name), Ok(()), "{name}");
         }
         let too_long = longest.clone() + "x";
-        let unfit = [
-            "",
-            "a b",
-            "a,b",
-            "a\t",
-            "\n",
-            "a\0",
-            "\u{200b}",
-            "a\u{202e}b",
-            "\u{a0}",
-        ];
+        let unfit = ["", "a b", "a,b", "a\t", "\n", "a\0", "\u{200b}", "a\u{202e}b", "\u{a0}"];
         for name in unfit.into_iter().chain([too_long.as_str()]) {
-            let error = check_name(name)
-                .expect_err("the name is refused")
-                .to_string();
-            assert!(
-                error.contains("use 1 to 255 bytes of visible text"),
-                "{error}"
-            );
+            let error = check_name(name).expect_err("the name is refused").to_string();
+            assert!(error.contains("use 1 to 255 bytes of visible text"), "{error}");
         }
         assert!(check_name(&this_host()).is_ok());
     }
