@@ -60,4 +60,6 @@ pub use error::{
 };
 pub use guard::{GuardState, LockGuard, Lost};
 pub use options::{Consistency, OptionError};
+#[cfg(feature = "test-util")]
+pub use store::Fault;
 pub use store::{MemoryStore, Statistics};

@@ -36,10 +36,7 @@ pub(crate) struct Counted {
 impl Counted {
     /// Counts from now on what is asked of `store`.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Counted {
-            store,
-            counters: Counters::default(),
-        }
+        Counted { store, counters: Counters::default() }
     }
 
     /// What was counted so far. Calls that are under way may be in some of the numbers only.
@@ -125,11 +122,7 @@ mod tests {
     use crate::store::MemoryStore;
     use crate::store::memory::Fault;
 
-    const ME: ContenderId = ContenderId {
-        host: 1,
-        client: 2,
-        slot: 0,
-    };
+    const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
 
     fn put() -> Write {
         let claim = Claim {
@@ -139,53 +132,23 @@ mod tests {
             ticket: None,
             owner: String::new(),
         };
-        Write {
-            stamp: 1,
-            change: Change::Put {
-                claim,
-                ttl_seconds: 60,
-            },
-        }
+        Write { stamp: 1, change: Change::Put { claim, ttl_seconds: 60 } }
     }
 
     #[tokio::test]
     async fn every_call_counts_once() {
         let memory = MemoryStore::new();
         let store = Counted::new(Arc::new(memory.clone()));
-        let delete = Write {
-            stamp: 2,
-            change: Change::Delete {
-                contender: ME,
-                ticket: true,
-            },
-        };
-        store
-            .write("a", &put())
-            .await
-            .expect("memory does not fail");
-        store
-            .write("a", &delete)
-            .await
-            .expect("memory does not fail");
-        store
-            .read("a", Read::Object)
-            .await
-            .expect("memory does not fail");
-        store
-            .read("a", Read::Contender(ME))
-            .await
-            .expect("memory does not fail");
-        store
-            .read("a", Read::Entering(ME))
-            .await
-            .expect("memory does not fail");
+        let delete = Write { stamp: 2, change: Change::Delete { contender: ME, ticket: true } };
+        store.write("a", &put()).await.expect("memory does not fail");
+        store.write("a", &delete).await.expect("memory does not fail");
+        store.read("a", Read::Object).await.expect("memory does not fail");
+        store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
+        store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
         store.read_registry().await.expect("memory does not fail");
         memory.fail_next(2, Fault::UnknownApplied);
         store.write("a", &put()).await.expect_err("this call fails");
-        store
-            .read("a", Read::Object)
-            .await
-            .expect_err("this call fails");
+        store.read("a", Read::Object).await.expect_err("this call fails");
         memory.fail_next(1, Fault::NotApplied);
         store.write("a", &put()).await.expect_err("this call fails");
         let expected = Statistics {

@@ -62,31 +62,16 @@ mod tests {
     fn names_keep_their_case() {
         let longest = "x".repeat(48);
         for name in ["locks", "Locks_2", "_", "9", longest.as_str()] {
-            assert_eq!(
-                Identifier::keyspace(name).map(|n| n.to_string()),
-                Ok(name.to_owned())
-            );
+            assert_eq!(Identifier::keyspace(name).map(|n| n.to_string()), Ok(name.to_owned()));
         }
     }
 
     #[test]
     fn what_could_leave_the_quotes_is_refused() {
         let too_long = "x".repeat(49);
-        for name in [
-            "",
-            "a\"b",
-            "a b",
-            "a.b",
-            "a;b",
-            "é",
-            "a\0",
-            too_long.as_str(),
-        ] {
+        for name in ["", "a\"b", "a b", "a.b", "a;b", "é", "a\0", too_long.as_str()] {
             let error = Identifier::table(name).expect_err("this is no identifier");
-            assert!(
-                error.to_string().contains("can't be the name of a table"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("can't be the name of a table"), "{error}");
         }
     }
 }

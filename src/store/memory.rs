@@ -60,9 +60,7 @@ impl MemoryStore {
             #[cfg(any(test, feature = "test-util"))]
             faults: faults::Faults::default(),
         };
-        MemoryStore {
-            shared: Arc::new(shared),
-        }
+        MemoryStore { shared: Arc::new(shared) }
     }
 
     /// The clock that rows expire by.
@@ -91,10 +89,7 @@ impl MemoryStore {
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // A panic of another thread leaves whole rows behind.
-        self.shared
-            .tables
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,10 +117,7 @@ impl Store for MemoryStore {
     fn read_registry(&self) -> Answer<'_, Registry> {
         self.answer(|tables, _| {
             let hosts = tables.hosts.values().cloned().collect();
-            Registry {
-                next: tables.next,
-                hosts,
-            }
+            Registry { next: tables.next, hosts }
         })
     }
 
@@ -172,20 +164,12 @@ impl Tables {
             }
         }
         self.first = (self.first + 1) % REPLICAS;
-        let asked_for = merged
-            .into_iter()
-            .filter(|((name, id), _)| matches(read, name, *id));
-        asked_for
-            .filter_map(|(_, cell)| cell.live(now).cloned())
-            .collect()
+        let asked_for = merged.into_iter().filter(|((name, id), _)| matches(read, name, *id));
+        asked_for.filter_map(|(_, cell)| cell.live(now).cloned()).collect()
     }
 
     fn write_host(&mut self, host: &HostRow) {
-        if self
-            .hosts
-            .get(&host.name)
-            .is_none_or(|newest| host.stamp > newest.stamp)
-        {
+        if self.hosts.get(&host.name).is_none_or(|newest| host.stamp > newest.stamp) {
             self.hosts.insert(host.name.clone(), host.clone());
         }
     }
@@ -258,32 +242,15 @@ fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
             let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
             let cell = |row: StoredRow| {
                 let key = (row.row_name.clone(), row.contender);
-                (
-                    key,
-                    Cell {
-                        stamp,
-                        row: Some(row),
-                        dead_from,
-                    },
-                )
+                (key, Cell { stamp, row: Some(row), dead_from })
             };
             rows.into_iter().flatten().map(cell).collect()
         }
         Change::Delete { contender, ticket } => {
-            let names = [
-                Some(row_name::ENTERING),
-                ticket.then_some(row_name::TICKETS),
-            ];
+            let names = [Some(row_name::ENTERING), ticket.then_some(row_name::TICKETS)];
             let cell = |name: &str| {
                 let key = (name.to_owned(), *contender);
-                (
-                    key,
-                    Cell {
-                        stamp,
-                        row: None,
-                        dead_from: now,
-                    },
-                )
+                (key, Cell { stamp, row: None, dead_from: now })
             };
             names.into_iter().flatten().map(cell).collect()
         }

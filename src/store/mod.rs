@@ -15,7 +15,10 @@ use std::pin::Pin;
 use crate::error::DatabaseError;
 use crate::protocol::{Read, StoredRow, Write};
 
-pub(crate) use cassandra::CassandraStore;
+pub(crate) use cassandra::{
+    CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
+    TableFacts,
+};
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
 pub(crate) use identifier::Identifier;

@@ -99,10 +99,7 @@ fn answer(error: &DbError) -> Verdict {
         DbError::Unavailable { .. } | DbError::IsBootstrapping | DbError::Unprepared { .. } => {
             Verdict::NotApplied
         }
-        DbError::RateLimitReached {
-            rejected_by_coordinator: true,
-            ..
-        } => Verdict::NotApplied,
+        DbError::RateLimitReached { rejected_by_coordinator: true, .. } => Verdict::NotApplied,
         // Overloaded is mostly said before execution, which is not often enough.
         DbError::RateLimitReached { .. }
         | DbError::Overloaded
@@ -147,10 +144,7 @@ mod tests {
         let refused = [
             DbError::SyntaxError,
             DbError::Invalid,
-            DbError::AlreadyExists {
-                keyspace: "k".into(),
-                table: "t".into(),
-            },
+            DbError::AlreadyExists { keyspace: "k".into(), table: "t".into() },
             DbError::AuthenticationError,
             DbError::Unauthorized,
             DbError::ConfigError,
@@ -158,19 +152,10 @@ mod tests {
         check_answers(Verdict::Refused, refused);
         let op_type = OperationType::Write;
         let not_applied = [
-            DbError::Unavailable {
-                consistency: QUORUM,
-                required: 2,
-                alive: 1,
-            },
+            DbError::Unavailable { consistency: QUORUM, required: 2, alive: 1 },
             DbError::IsBootstrapping,
-            DbError::Unprepared {
-                statement_id: Vec::new().into(),
-            },
-            DbError::RateLimitReached {
-                op_type,
-                rejected_by_coordinator: true,
-            },
+            DbError::Unprepared { statement_id: Vec::new().into() },
+            DbError::RateLimitReached { op_type, rejected_by_coordinator: true },
         ];
         check_answers(Verdict::NotApplied, not_applied);
     }
@@ -182,12 +167,7 @@ mod tests {
         let op_type = OperationType::Write;
         let (keyspace, function, arg_types) = ("k".into(), "f".into(), Vec::new());
         let unknown = [
-            DbError::WriteTimeout {
-                consistency,
-                received,
-                required,
-                write_type,
-            },
+            DbError::WriteTimeout { consistency, received, required, write_type },
             DbError::WriteFailure {
                 consistency,
                 received,
@@ -195,32 +175,14 @@ mod tests {
                 numfailures,
                 write_type: WriteType::Simple,
             },
-            DbError::ReadTimeout {
-                consistency,
-                received,
-                required,
-                data_present,
-            },
-            DbError::ReadFailure {
-                consistency,
-                received,
-                required,
-                numfailures,
-                data_present,
-            },
-            DbError::RateLimitReached {
-                op_type,
-                rejected_by_coordinator: false,
-            },
+            DbError::ReadTimeout { consistency, received, required, data_present },
+            DbError::ReadFailure { consistency, received, required, numfailures, data_present },
+            DbError::RateLimitReached { op_type, rejected_by_coordinator: false },
             DbError::Overloaded,
             DbError::TruncateError,
             DbError::ServerError,
             DbError::ProtocolError,
-            DbError::FunctionFailure {
-                keyspace,
-                function,
-                arg_types,
-            },
+            DbError::FunctionFailure { keyspace, function, arg_types },
             DbError::Other(0x1700),
         ];
         check_answers(Verdict::Unknown, unknown);
@@ -230,26 +192,11 @@ mod tests {
     fn attempts_that_brought_no_answer() {
         let broken = BrokenConnectionErrorKind::TooManyOrphanedStreamIds(1).into();
         for (error, expected) in [
-            (
-                RequestAttemptError::UnableToAllocStreamId,
-                Verdict::NotApplied,
-            ),
-            (
-                RequestAttemptError::BrokenConnectionError(broken),
-                Verdict::Unknown,
-            ),
-            (
-                RequestAttemptError::UnexpectedResponse(CqlResponseKind::Ready),
-                Verdict::Unknown,
-            ),
-            (
-                RequestAttemptError::NonfinishedPagingState,
-                Verdict::Unknown,
-            ),
-            (
-                RequestAttemptError::RepreparedIdMissingInBatch,
-                Verdict::Refused,
-            ),
+            (RequestAttemptError::UnableToAllocStreamId, Verdict::NotApplied),
+            (RequestAttemptError::BrokenConnectionError(broken), Verdict::Unknown),
+            (RequestAttemptError::UnexpectedResponse(CqlResponseKind::Ready), Verdict::Unknown),
+            (RequestAttemptError::NonfinishedPagingState, Verdict::Unknown),
+            (RequestAttemptError::RepreparedIdMissingInBatch, Verdict::Refused),
             (
                 RequestAttemptError::RepreparedIdChanged {
                     statement: "SELECT".into(),
@@ -266,9 +213,7 @@ mod tests {
     #[test]
     fn requests_that_the_driver_gave_up() {
         let io = ConnectionError::IoError(Arc::new(std::io::ErrorKind::ConnectionRefused.into()));
-        let pool = ConnectionPoolError::Broken {
-            last_connection_error: io,
-        };
+        let pool = ConnectionPoolError::Broken { last_connection_error: io };
         let refused = PrepareError::AllAttemptsFailed {
             first_attempt: RequestAttemptError::DbError(DbError::Invalid, "no table".into()),
         };
@@ -277,31 +222,16 @@ mod tests {
         };
         for (error, expected) in [
             (BadQuery::PartitionKeyExtraction.into(), Verdict::Refused),
-            (
-                BadQuery::ValuesTooLongForKey(65_536, 65_535).into(),
-                Verdict::Refused,
-            ),
+            (BadQuery::ValuesTooLongForKey(65_536, 65_535).into(), Verdict::Refused),
             (ExecutionError::EmptyPlan, Verdict::NotApplied),
             (pool.clone().into(), Verdict::NotApplied),
             (PrepareError::from(pool).into(), Verdict::NotApplied),
-            (
-                PrepareError::PreparedStatementIdsMismatch.into(),
-                Verdict::NotApplied,
-            ),
+            (PrepareError::PreparedStatementIdsMismatch.into(), Verdict::NotApplied),
             (refused.into(), Verdict::Refused),
             (slow.into(), Verdict::NotApplied),
-            (
-                ExecutionError::RequestTimeout(Duration::from_secs(1)),
-                Verdict::Unknown,
-            ),
-            (
-                UseKeyspaceError::from(BadKeyspaceName::Empty).into(),
-                Verdict::Unknown,
-            ),
-            (
-                SchemaAgreementError::Timeout(Duration::from_secs(1)).into(),
-                Verdict::Unknown,
-            ),
+            (ExecutionError::RequestTimeout(Duration::from_secs(1)), Verdict::Unknown),
+            (UseKeyspaceError::from(BadKeyspaceName::Empty).into(), Verdict::Unknown),
+            (SchemaAgreementError::Timeout(Duration::from_secs(1)).into(), Verdict::Unknown),
         ] {
             assert_eq!(verdict(&error), expected, "{error:?}");
         }
@@ -310,16 +240,10 @@ mod tests {
     #[test]
     fn the_error_of_the_driver_is_kept() {
         let error = classify(&ExecutionError::RequestTimeout(Duration::from_secs(1)));
-        assert_eq!(
-            (error.outcome(), error.is_permanent()),
-            (Outcome::Unknown, false)
-        );
+        assert_eq!((error.outcome(), error.is_permanent()), (Outcome::Unknown, false));
         let source = std::error::Error::source(&error).expect("an error of the driver is kept");
         assert!(source.to_string().contains("1000ms"), "{source}");
         let error = classify(&BadQuery::PartitionKeyExtraction.into());
-        assert_eq!(
-            (error.outcome(), error.is_permanent()),
-            (Outcome::NotApplied, true)
-        );
+        assert_eq!((error.outcome(), error.is_permanent()), (Outcome::NotApplied, true));
     }
 }

@@ -1,6 +1,8 @@
 //! A lock table on Apache Cassandra or ScyllaDB.
 
+mod catalog;
 mod classify;
+mod nodes;
 mod profile;
 mod statements;
 mod values;
@@ -16,7 +18,9 @@ use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
+pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
 use self::classify::classify;
+pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{deletions, host_values, insertions, registry, stored_rows};
 use super::{Answer, HostRow, Identifier, Registry, Store};
@@ -49,8 +53,7 @@ impl CassandraStore {
     ) -> Result<Self, DatabaseError> {
         let preparation = async {
             // A node that does not know a new table yet would refuse its statements for good.
-            let agreement = session.await_schema_agreement().await;
-            agreement.map_err(|error| DatabaseError::new(Outcome::NotApplied, error))?;
+            Catalog::new(&session).settle().await;
             let rows = RowStatements::prepare(&session, keyspace, lock_table, consistency).await?;
             let registry = RegistryStatements::prepare(&session, keyspace).await?;
             Ok((rows, registry))
@@ -61,13 +64,7 @@ impl CassandraStore {
             Err(DatabaseError::new(Outcome::NotApplied, slow))
         })?;
         let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
-        Ok(CassandraStore {
-            session,
-            keyspace,
-            lock_table,
-            rows,
-            registry,
-        })
+        Ok(CassandraStore { session, keyspace, lock_table, rows, registry })
     }
 
     async fn execute(
@@ -103,13 +100,11 @@ impl Store for CassandraStore {
             match &write.change {
                 Change::Put { claim, ttl_seconds } => {
                     let rows = insertions(object, claim, write.stamp, *ttl_seconds);
-                    self.change(&statements.insert, &statements.insert_pair, rows)
-                        .await
+                    self.change(&statements.insert, &statements.insert_pair, rows).await
                 }
                 Change::Delete { contender, ticket } => {
                     let rows = deletions(object, *contender, *ticket, write.stamp);
-                    self.change(&statements.delete, &statements.delete_pair, rows)
-                        .await
+                    self.change(&statements.delete, &statements.delete_pair, rows).await
                 }
             }
         })
@@ -138,18 +133,14 @@ impl Store for CassandraStore {
     fn raise_next(&self, next: i32) -> Answer<'_, ()> {
         Box::pin(async move {
             let values = (i64::from(next), next, REGISTRY);
-            self.execute(&self.registry.raise_next, values)
-                .await
-                .map(drop)
+            self.execute(&self.registry.raise_next, values).await.map(drop)
         })
     }
 
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         Box::pin(async move {
             let values = host_values(REGISTRY, host);
-            self.execute(&self.registry.write_host, values)
-                .await
-                .map(drop)
+            self.execute(&self.registry.write_host, values).await.map(drop)
         })
     }
 }

@@ -36,11 +36,9 @@ impl Terms {
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .speculative_execution_policy(None);
         let (consistency, serial_consistency, profile) = match consistency {
-            Consistency::Quorum => (
-                statement::Consistency::Quorum,
-                SerialConsistency::Serial,
-                profile,
-            ),
+            Consistency::Quorum => {
+                (statement::Consistency::Quorum, SerialConsistency::Serial, profile)
+            }
             // A coordinator in another data centre would use the quorum of its own one.
             Consistency::LocalQuorum(datacenter) => {
                 let policy = DefaultPolicy::builder()
@@ -49,11 +47,7 @@ impl Terms {
                     .permit_dc_failover(false)
                     .build();
                 let profile = profile.load_balancing_policy(policy);
-                (
-                    statement::Consistency::LocalQuorum,
-                    SerialConsistency::LocalSerial,
-                    profile,
-                )
+                (statement::Consistency::LocalQuorum, SerialConsistency::LocalSerial, profile)
             }
         };
         let profile = profile
@@ -61,11 +55,7 @@ impl Terms {
             .serial_consistency(Some(serial_consistency))
             .build()
             .into_handle_with_label("bakery-lock".to_owned());
-        Terms {
-            consistency,
-            serial_consistency,
-            profile,
-        }
+        Terms { consistency, serial_consistency, profile }
     }
 
     /// Puts a statement on these terms. Every statement of ours may be repeated: writes carry their

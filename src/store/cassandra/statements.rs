@@ -111,9 +111,7 @@ async fn prepare(
     text: String,
 ) -> Result<PreparedStatement, DatabaseError> {
     let statement = session.prepare(text).await;
-    statement
-        .map(|statement| terms.apply(statement))
-        .map_err(|error| classify_preparation(&error))
+    statement.map(|statement| terms.apply(statement)).map_err(|error| classify_preparation(&error))
 }
 
 /// Twice the same statement as one. A batch takes nothing over from its statements, so it is put on

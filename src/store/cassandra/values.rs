@@ -69,10 +69,7 @@ pub(super) fn deletions(
     ticket: bool,
     stamp: i64,
 ) -> Vec<impl SerializeRow> {
-    let names = [
-        Some(row_name::ENTERING),
-        ticket.then_some(row_name::TICKETS),
-    ];
+    let names = [Some(row_name::ENTERING), ticket.then_some(row_name::TICKETS)];
     let ContenderId { host, client, slot } = contender;
     let deletion = |name| (stamp, object, name, host, Uuid::from_u128(client), slot);
     names.into_iter().flatten().map(deletion).collect()
@@ -83,14 +80,7 @@ pub(super) fn host_values(registry: &str, host: &HostRow) -> impl SerializeRow {
     let added_at = CqlTimestamp(host.added_at_millis);
     // A null on purpose where there is no time: a host that is added again is removed no longer.
     let removed_at = host.removed_at_millis.map(CqlTimestamp);
-    (
-        registry,
-        host.name.as_str(),
-        host.number,
-        added_at,
-        removed_at,
-        host.stamp,
-    )
+    (registry, host.name.as_str(), host.number, added_at, removed_at, host.stamp)
 }
 
 /// The rows of an object.
@@ -120,11 +110,7 @@ impl LockRow {
         let client = self.client?.as_u128();
         Some(StoredRow {
             row_name: self.row_name?,
-            contender: ContenderId {
-                host: self.host?,
-                client,
-                slot: self.slot?,
-            },
+            contender: ContenderId { host: self.host?, client, slot: self.slot? },
             round: self.round,
             mode: self.mode,
             max_holders: self.max_holders,
@@ -139,10 +125,7 @@ pub(super) fn registry(result: QueryResult) -> Result<Registry, DatabaseError> {
     let rows = decode::<RegistryRow>(result)?;
     let next = rows.first().and_then(|row| row.next).unwrap_or(0);
     let hosts = rows.into_iter().filter_map(|row| row.host().transpose());
-    Ok(Registry {
-        next,
-        hosts: hosts.collect::<Result<_, _>>()?,
-    })
+    Ok(Registry { next, hosts: hosts.collect::<Result<_, _>>()? })
 }
 
 /// The columns of the registry.
@@ -179,14 +162,11 @@ impl RegistryRow {
 }
 
 /// The rows of a result. A result of other types is that of another table.
-fn decode<R>(result: QueryResult) -> Result<Vec<R>, DatabaseError>
+pub(super) fn decode<R>(result: QueryResult) -> Result<Vec<R>, DatabaseError>
 where
     R: for<'frame> DeserializeRow<'frame, 'frame>,
 {
-    let result = result
-        .into_rows_result()
-        .map_err(DatabaseError::permanent)?;
+    let result = result.into_rows_result().map_err(DatabaseError::permanent)?;
     let rows = result.rows::<R>().map_err(DatabaseError::permanent)?;
-    rows.collect::<Result<_, _>>()
-        .map_err(DatabaseError::permanent)
+    rows.collect::<Result<_, _>>().map_err(DatabaseError::permanent)
 }

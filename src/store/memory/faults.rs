@@ -36,9 +36,7 @@ impl MemoryStore {
     /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before, so
     /// that 0 ends it.
     pub fn fail_next(&self, calls: usize, fault: Fault) {
-        self.shared
-            .faults
-            .set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
+        self.shared.faults.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
 
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
@@ -118,10 +116,7 @@ struct TokioClock {
 
 impl TokioClock {
     fn new() -> Self {
-        TokioClock {
-            origin: Instant::now(),
-            unix_origin_micros: SystemClock::new().unix_micros(),
-        }
+        TokioClock { origin: Instant::now(), unix_origin_micros: SystemClock::new().unix_micros() }
     }
 }
 

@@ -1,0 +1,265 @@
+//! The schema as the files in `cql/` define it: to make the tables, and to compare them with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::store::{Column, Dialect, Identifier, TableFacts};
+
+const KEYSPACE: &str = include_str!("../../cql/keyspace.cql");
+const LOCK_TABLE: &str = include_str!("../../cql/lock_table.cql");
+const LOCK_HOSTS: &str = include_str!("../../cql/lock_hosts.cql");
+const CASSANDRA: &str = include_str!("../../cql/cassandra.cql");
+const SCYLLA: &str = include_str!("../../cql/scylla.cql");
+
+/// The statement that makes the keyspace. `replication` is a map in CQL.
+pub(super) fn keyspace_cql(keyspace: &Identifier, replication: &str) -> String {
+    let cql = without_comments(KEYSPACE);
+    cql.replace("{keyspace}", keyspace.as_str()).replace("{replication}", replication)
+}
+
+/// A table as it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Definition {
+    /// Its name in CQL, with the keyspace.
+    full_name: String,
+    /// The statement that makes it.
+    pub(super) cql: String,
+    /// Its columns.
+    columns: Vec<Column>,
+    /// Its options, as they are written in the statement.
+    options: BTreeMap<String, String>,
+}
+
+impl Definition {
+    /// The lock table, for TTLs of up to `max_ttl`.
+    pub(super) fn lock_table(
+        keyspace: &Identifier,
+        table: &Identifier,
+        max_ttl: Duration,
+        dialect: Dialect,
+    ) -> Self {
+        // A tombstone must outlive every cell that it hides: max_ttl, the clock skew and the time in
+        // flight of a late write.
+        let gc_grace = 2 * max_ttl;
+        let cql = with_dialect(LOCK_TABLE, dialect)
+            .replace("{keyspace}", keyspace.as_str())
+            .replace("{table}", table.as_str())
+            .replace("{max_ttl}", &max_ttl.as_secs().to_string())
+            .replace("{gc_grace}", &gc_grace.as_secs().to_string());
+        let full_name = format!("\"{keyspace}\".\"{table}\"");
+        Self::parse(full_name, cql)
+    }
+
+    /// The registry of hosts.
+    pub(super) fn lock_hosts(keyspace: &Identifier, dialect: Dialect) -> Self {
+        let cql = with_dialect(LOCK_HOSTS, dialect).replace("{keyspace}", keyspace.as_str());
+        Self::parse(format!("\"{keyspace}\".\"lock_hosts\""), cql)
+    }
+
+    /// Where a table differs. More columns than these, and other options, are nobody's business.
+    pub(super) fn differences(&self, facts: &TableFacts) -> Vec<Difference> {
+        let columns = self.columns.iter().filter_map(|wanted| {
+            let found = facts.columns.iter().find(|column| column.name == wanted.name);
+            (found != Some(wanted))
+                .then(|| Difference::Column { wanted: wanted.clone(), found: found.cloned() })
+        });
+        let options = self.options.iter().filter_map(|(name, wanted)| {
+            let is = |key: &str| facts.options.get(key).map(|found| normal(found));
+            let differs = |(key, wanted): (String, String)| is(&key) != Some(normal(&wanted));
+            flat(name, wanted).into_iter().any(differs).then(|| Difference::Option {
+                name: name.clone(),
+                wanted: wanted.clone(),
+                found: shown(name, &facts.options),
+            })
+        });
+        columns.chain(options).collect()
+    }
+
+    /// The statement that gives an option a value.
+    pub(super) fn remedy(&self, option: &str, value: &str) -> String {
+        format!("ALTER TABLE {} WITH {option} = {value}", self.full_name)
+    }
+
+    /// The table that the definition makes, as the system tables show it.
+    #[cfg(test)]
+    pub(super) fn facts(&self) -> TableFacts {
+        let options = self.options.iter().flat_map(|(name, value)| flat(name, value));
+        let (columns, options) = (self.columns.clone(), options.collect());
+        TableFacts { id: uuid::Uuid::nil(), columns, options }
+    }
+
+    fn parse(full_name: String, cql: String) -> Self {
+        let parts = cql.split_once('(').and_then(|(_, rest)| rest.split_once("\n)\nWITH "));
+        let (columns, options) = parts.expect("a file in cql/ has columns and options");
+        let options = options.trim_end().trim_end_matches(';').split("\n AND ");
+        let option = |option: &str| {
+            let parts = option.split_once('=');
+            let (name, value) = parts.expect("an option in cql/ has a value");
+            let value = value.split_whitespace().collect::<Vec<_>>().join(" ");
+            (name.trim().to_owned(), value)
+        };
+        let (columns, options) = (parse_columns(columns), options.map(option).collect());
+        Definition { full_name, cql, columns, options }
+    }
+}
+
+/// How a table differs from its definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Difference {
+    /// A column is missing, or is another one.
+    Column { wanted: Column, found: Option<Column> },
+    /// An option has another value. What is wanted is CQL; what was found is for people.
+    Option { name: String, wanted: String, found: String },
+}
+
+fn with_dialect(cql: &str, dialect: Dialect) -> String {
+    let options = match dialect {
+        Dialect::Cassandra => CASSANDRA,
+        Dialect::Scylla => SCYLLA,
+    };
+    without_comments(cql).replace(" {dialect}", without_comments(options).trim_end())
+}
+
+fn without_comments(cql: &str) -> String {
+    let lines = cql.lines().filter(|line| !line.starts_with("--"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn parse_columns(text: &str) -> Vec<Column> {
+    let lines = || text.lines().map(|line| line.trim().trim_end_matches(','));
+    let key = lines().find_map(|line| line.strip_prefix("PRIMARY KEY ((")?.strip_suffix(')'));
+    let key = key.and_then(|key| key.split_once("), "));
+    let (partition, clustering) = key.expect("a table in cql/ has a key of both kinds");
+    let partition = partition.split(", ").map(|name| ("partition_key", name));
+    let clustering = clustering.split(", ").map(|name| ("clustering", name));
+    let place = |columns: Vec<(&'static str, &str)>, name: &str| {
+        let position = columns.iter().position(|(_, column)| *column == name)?;
+        Some((columns[position].0, i32::try_from(position).ok()?))
+    };
+    let column = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, cql_type) = (words.next()?, words.next()?);
+        let (kind, position) = place(partition.clone().collect(), name)
+            .or_else(|| place(clustering.clone().collect(), name))
+            .unwrap_or((if words.next() == Some("static") { "static" } else { "regular" }, -1));
+        let (name, cql_type, kind) = (name.to_owned(), cql_type.to_owned(), kind.to_owned());
+        Some(Column { name, cql_type, kind, position })
+    };
+    lines().filter(|line| !line.starts_with("PRIMARY KEY")).filter_map(column).collect()
+}
+
+/// An option by its name, and those of a map each by itself, as the system tables have them.
+fn flat(name: &str, value: &str) -> Vec<(String, String)> {
+    let unquoted = |text: &str| text.trim().trim_matches('\'').to_owned();
+    let Some(map) = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+        return vec![(name.to_owned(), unquoted(value))];
+    };
+    let entries = map.split(',').filter_map(|entry| entry.split_once(':'));
+    entries.map(|(key, value)| (format!("{name}.{}", unquoted(key)), unquoted(value))).collect()
+}
+
+/// The value of an option for people, or all values of a map.
+fn shown(name: &str, options: &BTreeMap<String, String>) -> String {
+    if let Some(value) = options.get(name) {
+        return value.clone();
+    }
+    let prefix = format!("{name}.");
+    let entries = options.iter().filter_map(|(key, value)| {
+        let key = key.strip_prefix(&prefix)?;
+        Some(format!("{key} {value}"))
+    });
+    let entries = entries.collect::<Vec<_>>();
+    if entries.is_empty() { "not set".to_owned() } else { entries.join(", ") }
+}
+
+/// Servers write some values in their own way: ScyllaDB makes `10.00ms` of `10ms`.
+fn normal(value: &str) -> String {
+    value.to_lowercase().replace(".00", "").replace(' ', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock_table(dialect: Dialect) -> Definition {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        let table = Identifier::table("lock_table").expect("lock_table is an identifier");
+        Definition::lock_table(&keyspace, &table, Duration::from_secs(120), dialect)
+    }
+
+    #[test]
+    fn statements_hold_no_comment_and_no_placeholder() {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        for dialect in [Dialect::Cassandra, Dialect::Scylla] {
+            let hosts = Definition::lock_hosts(&keyspace, dialect).cql;
+            for cql in [lock_table(dialect).cql, hosts, keyspace_cql(&keyspace, "{'class': 'X'}")] {
+                assert!(cql.contains("\"K\"") && !cql.contains("--"), "{cql}");
+                let names = ["keyspace", "table", "max_ttl", "gc_grace", "replication", "dialect"];
+                for name in names {
+                    assert!(!cql.contains(&format!("{{{name}}}")), "{cql}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_files_are_understood() {
+        let table = lock_table(Dialect::Scylla);
+        let column = |name: &str| {
+            let found = table.columns.iter().find(|column| column.name == name);
+            let Column { cql_type, kind, position, .. } = found.expect("the column is there");
+            (cql_type.as_str(), kind.as_str(), *position)
+        };
+        assert_eq!(table.columns.len(), 14);
+        assert_eq!(column("object_name"), ("text", "partition_key", 0));
+        assert_eq!(column("slot"), ("smallint", "clustering", 3));
+        assert_eq!(column("ticket"), ("bigint", "regular", -1));
+        assert_eq!(column("fence"), ("bigint", "static", -1));
+        let options = table.facts().options;
+        let option = |name: &str| options.get(name).map(String::as_str);
+        assert_eq!(option("default_time_to_live"), Some("120"));
+        assert_eq!(option("gc_grace_seconds"), Some("240"));
+        assert_eq!(option("compaction.tombstone_compaction_interval"), Some("60"));
+        assert_eq!(option("speculative_retry"), Some("10ms"));
+        assert_eq!(option("tombstone_gc.mode"), Some("timeout"));
+        let cassandra = lock_table(Dialect::Cassandra).facts().options;
+        assert_eq!(cassandra.get("speculative_retry").map(String::as_str), Some("MIN(99p,10ms)"));
+        assert!(!cassandra.contains_key("tombstone_gc.mode"));
+    }
+
+    #[test]
+    fn differences_are_found() {
+        let table = lock_table(Dialect::Scylla);
+        let mut facts = table.facts();
+        let further = Column {
+            name: "further".into(),
+            cql_type: "int".into(),
+            kind: "regular".into(),
+            position: -1,
+        };
+        facts.columns.push(further);
+        facts.options.insert("speculative_retry".into(), "10.00ms".into());
+        assert_eq!(table.differences(&facts), []);
+
+        facts.columns.retain(|column| column.name != "wake");
+        facts.options.insert("gc_grace_seconds".into(), "0".into());
+        facts.options.remove("tombstone_gc.mode");
+        facts.options.insert("compaction.min_threshold".into(), "4".into());
+        facts.options.remove("compaction.unchecked_tombstone_compaction");
+        facts.options.remove("compaction.tombstone_compaction_interval");
+        let names = table.differences(&facts).into_iter().map(|difference| match difference {
+            Difference::Column { wanted, found: None } => format!("no {}", wanted.name),
+            Difference::Column { wanted, found: Some(_) } => wanted.name,
+            Difference::Option { name, found, .. } => format!("{name} is {found}"),
+        });
+        let expected = [
+            "no wake",
+            "compaction is class SizeTieredCompactionStrategy, min_threshold 4",
+            "gc_grace_seconds is 0",
+            "tombstone_gc is not set",
+        ];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        let remedy = "ALTER TABLE \"K\".\"lock_table\" WITH gc_grace_seconds = 240";
+        assert_eq!(table.remedy("gc_grace_seconds", "240"), remedy);
+    }
+}

@@ -1,0 +1,161 @@
+//! Whether keyspace and tables are as they have to be.
+
+use std::time::Duration;
+
+use super::definition::{Definition, Difference};
+use super::report::{Finding, Severity};
+use super::{MAX_TTL_RANGE, SchemaError};
+use crate::store::{Identifier, KeyspaceFacts, TableFacts};
+
+/// The option that holds the longest TTL.
+const MAX_TTL: &str = "default_time_to_live";
+
+/// What there is to say about a keyspace, but for its replication.
+pub(super) fn keyspace(name: &Identifier, facts: &KeyspaceFacts) -> Option<Finding> {
+    (!facts.durable_writes).then(|| {
+        let found = "durable_writes is off, so a node that restarts forgets acknowledged rows";
+        let advice = format!("run ALTER KEYSPACE \"{name}\" WITH durable_writes = true");
+        Finding::error(format!("keyspace {name}"), found, advice)
+    })
+}
+
+/// That something is missing, as a finding.
+pub(super) fn missing(subject: &str, error: &SchemaError) -> Finding {
+    let text = error.to_string();
+    let (found, advice) = text.split_once(": ").unwrap_or((&text, ""));
+    Finding::error(subject, found, advice)
+}
+
+/// The longest TTL that a lock table was made for, or why it can't be one.
+pub(super) fn max_ttl(subject: &str, facts: &TableFacts) -> Result<Duration, Finding> {
+    let found = option(facts, MAX_TTL);
+    let max_ttl = Duration::from_secs(found.parse().unwrap_or(0));
+    if MAX_TTL_RANGE.contains(&max_ttl) {
+        return Ok(max_ttl);
+    }
+    let found = format!("default_time_to_live is {found}, so it was not made for locks");
+    let (least, most) = (MAX_TTL_RANGE.start().as_secs(), MAX_TTL_RANGE.end().as_secs());
+    let advice = format!(
+        "use another table, or drop this one and run `lock-hosts init`; it sets {least} to {most} s"
+    );
+    Err(Finding::error(subject, found, advice))
+}
+
+/// How a table differs from its definition, and what to do.
+pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFacts) -> Vec<Finding> {
+    let finding = |difference| match difference {
+        Difference::Column { wanted, found } => {
+            let is = found.map_or_else(
+                || "is missing".to_owned(),
+                |found| format!("is a {} {} column", found.kind, found.cql_type),
+            );
+            let (kind, cql_type) = (wanted.kind, wanted.cql_type);
+            let advice = format!(
+                "it has to be a {kind} {cql_type} column: use another keyspace or lock table"
+            );
+            Finding::error(subject, format!("column {} {is}", wanted.name), advice)
+        }
+        Difference::Option { name, wanted, found } => {
+            let (severity, why) = judge(&name, &wanted, &found);
+            let remedy = definition.remedy(&name, &wanted);
+            let advice = match name.as_str() {
+                MAX_TTL => {
+                    format!("use a max_ttl of {found} s, or stop all clients and run {remedy}")
+                }
+                _ => format!("run {remedy}"),
+            };
+            let found = format!("{name} is {found}, not {wanted}, so {why}");
+            Finding { severity, ..Finding::warning(subject, found, advice) }
+        }
+    };
+    definition.differences(facts).into_iter().map(finding).collect()
+}
+
+/// The findings, or that all is well when there are none.
+pub(super) fn or_ok(subject: &str, fine: &str, findings: Vec<Finding>) -> Vec<Finding> {
+    if findings.is_empty() { vec![Finding::ok(subject, fine)] } else { findings }
+}
+
+fn option<'a>(facts: &'a TableFacts, name: &str) -> &'a str {
+    facts.options.get(name).map_or("not set", String::as_str)
+}
+
+/// How bad it is that an option is not as it should be, and what it does.
+fn judge(option: &str, wanted: &str, found: &str) -> (Severity, &'static str) {
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    match option {
+        MAX_TTL => (Severity::Error, "rows live for another time than they should"),
+        "gc_grace_seconds" if number(found) < number(wanted) => {
+            (Severity::Error, "deleted rows may come back")
+        }
+        "tombstone_gc" if found.contains("immediate") => {
+            (Severity::Error, "deleted rows may come back")
+        }
+        "speculative_retry" => (Severity::Warning, "a dead node slows down reads"),
+        "caching" => (Severity::Warning, "rows that never stay are cached"),
+        _ => (Severity::Warning, "dead rows slow down reads for longer"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Dialect;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn definition(max_ttl: Duration) -> Definition {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        let table = Identifier::table("t").expect("t is an identifier");
+        Definition::lock_table(&keyspace, &table, max_ttl, Dialect::Cassandra)
+    }
+
+    fn facts(option: &str, value: &str) -> TableFacts {
+        let mut facts = definition(120 * SECOND).facts();
+        facts.options.insert(option.to_owned(), value.to_owned());
+        facts
+    }
+
+    #[test]
+    fn a_table_tells_its_longest_ttl() {
+        let read = |value| max_ttl("t", &facts("default_time_to_live", value));
+        assert_eq!(read("30"), Ok(30 * SECOND));
+        assert_eq!(read("600"), Ok(600 * SECOND));
+        for value in ["0", "29", "601"] {
+            let finding = read(value).expect_err("this is no lock table");
+            assert_eq!(finding.severity, Severity::Error);
+        }
+    }
+
+    #[test]
+    fn what_lets_two_in_is_an_error_and_what_is_slow_a_warning() {
+        for (option, value, severity) in [
+            ("default_time_to_live", "60", Severity::Error),
+            ("gc_grace_seconds", "239", Severity::Error),
+            ("gc_grace_seconds", "864000", Severity::Warning),
+            ("speculative_retry", "99p", Severity::Warning),
+            ("compaction.class", "UnifiedCompactionStrategy", Severity::Warning),
+            ("caching.rows_per_partition", "ALL", Severity::Warning),
+        ] {
+            let found = findings("t", &definition(120 * SECOND), &facts(option, value));
+            let [finding] = found.as_slice() else { panic!("one finding, not {found:?}") };
+            assert_eq!(finding.severity, severity, "{finding}");
+            let advice = finding.advice.as_deref().expect("what is wrong has an advice");
+            assert!(advice.contains("run ALTER TABLE \"K\".\"t\" WITH "), "{advice}");
+        }
+        let mut facts = definition(120 * SECOND).facts();
+        facts.columns.retain(|column| column.name != "mode");
+        let found = findings("t", &definition(120 * SECOND), &facts);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].found.starts_with("column mode is missing"), "{}", found[0]);
+        assert_eq!(found[0].severity, Severity::Error);
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_what_to_do() {
+        let finding = missing("keyspace", &SchemaError::MissingKeyspace { keyspace: "k".into() });
+        assert_eq!(finding.found, "keyspace \"k\" does not exist");
+        let advice = finding.advice.as_deref().expect("what is wrong has an advice");
+        assert!(advice.starts_with("run `lock-hosts init --keyspace k"), "{advice}");
+    }
+}

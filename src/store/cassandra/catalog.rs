@@ -1,0 +1,233 @@
+//! What a cluster's system tables say of a keyspace and its tables, and changes to them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::deserialize::row::DeserializeRow;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::unprepared::Statement;
+use scylla::statement::{self, SerialConsistency};
+use tracing::warn;
+use uuid::Uuid;
+
+use super::classify::classify;
+use super::values::decode;
+use crate::error::DatabaseError;
+use crate::store::Identifier;
+
+/// How long a statement may take that reads or changes the schema.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long nodes may take to agree on the schema before we go on without. While a cluster is being
+/// upgraded they never do.
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The servers speak two dialects of CQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Apache Cassandra.
+    Cassandra,
+    /// ScyllaDB.
+    Scylla,
+}
+
+/// A keyspace as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyspaceFacts {
+    /// The replication strategy and its options.
+    pub(crate) replication: BTreeMap<String, String>,
+    /// Whether writes go through the commit log.
+    pub(crate) durable_writes: bool,
+}
+
+/// A table as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableFacts {
+    /// Changes when the table is dropped and made again.
+    pub(crate) id: Uuid,
+    /// Its columns, in no order.
+    pub(crate) columns: Vec<Column>,
+    /// Its options; those of a map each by itself, as in `compaction.class`.
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its CQL type.
+    pub(crate) cql_type: String,
+    /// What it is for: `partition_key`, `clustering`, `regular` or `static`.
+    pub(crate) kind: String,
+    /// Its place within the key; -1 outside of it.
+    pub(crate) position: i32,
+}
+
+/// Reads and changes the schema through a session.
+#[derive(Debug)]
+pub(crate) struct Catalog<'a> {
+    session: &'a Session,
+}
+
+impl<'a> Catalog<'a> {
+    pub(crate) fn new(session: &'a Session) -> Self {
+        Catalog { session }
+    }
+
+    /// Which dialect the cluster speaks.
+    pub(crate) async fn dialect(&self) -> Result<Dialect, DatabaseError> {
+        let query = "SELECT table_name FROM system_schema.tables \
+                     WHERE keyspace_name = 'system_schema' AND table_name = 'scylla_tables'";
+        let rows = self.rows::<(String,)>(query, ()).await?;
+        Ok(if rows.is_empty() { Dialect::Cassandra } else { Dialect::Scylla })
+    }
+
+    /// A keyspace, if it exists.
+    pub(crate) async fn keyspace(
+        &self,
+        keyspace: &Identifier,
+    ) -> Result<Option<KeyspaceFacts>, DatabaseError> {
+        let query = "SELECT replication, durable_writes FROM system_schema.keyspaces \
+                     WHERE keyspace_name = ?";
+        let rows = self.rows::<(HashMap<String, String>, bool)>(query, (keyspace.as_str(),));
+        let facts = rows.await?.pop().map(|(replication, durable_writes)| KeyspaceFacts {
+            replication: replication.into_iter().collect(),
+            durable_writes,
+        });
+        Ok(facts)
+    }
+
+    /// A table, if it exists.
+    pub(crate) async fn table(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+        dialect: Dialect,
+    ) -> Result<Option<TableFacts>, DatabaseError> {
+        type Row = (Uuid, i32, i32, String, HashMap<String, String>, HashMap<String, String>);
+        let query = "SELECT id, default_time_to_live, gc_grace_seconds, speculative_retry, \
+                     compaction, caching FROM system_schema.tables \
+                     WHERE keyspace_name = ? AND table_name = ?";
+        let mut rows = self.rows::<Row>(query, (keyspace.as_str(), table.as_str())).await?;
+        let Some((id, ttl, gc_grace, speculative_retry, compaction, caching)) = rows.pop() else {
+            return Ok(None);
+        };
+        let mut options = BTreeMap::from([
+            ("default_time_to_live".to_owned(), ttl.to_string()),
+            ("gc_grace_seconds".to_owned(), gc_grace.to_string()),
+            ("speculative_retry".to_owned(), speculative_retry),
+        ]);
+        options.extend(flat("compaction", compaction));
+        options.extend(flat("caching", caching));
+        if dialect == Dialect::Scylla {
+            options.extend(self.tombstone_gc(keyspace, table).await?);
+        }
+        Ok(Some(TableFacts { id, columns: self.columns(keyspace, table).await?, options }))
+    }
+
+    /// Changes the schema, and waits until the nodes agree on it.
+    pub(crate) async fn define(&self, cql: String) -> Result<(), DatabaseError> {
+        let result = self.session.query_unpaged(statement(cql), ()).await;
+        result.map_err(|error| classify(&error))?;
+        self.settle().await;
+        Ok(())
+    }
+
+    /// Waits for a while until the nodes agree on the schema.
+    pub(crate) async fn settle(&self) {
+        let agreement = self.session.await_schema_agreement();
+        match tokio::time::timeout(AGREEMENT_TIMEOUT, agreement).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn!(%error, "the nodes can't be asked whether schemas agree"),
+            Err(_) => warn!("the nodes do not agree on the schema; going on without"),
+        }
+    }
+
+    async fn columns(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+    ) -> Result<Vec<Column>, DatabaseError> {
+        let query = "SELECT column_name, type, kind, position FROM system_schema.columns \
+                     WHERE keyspace_name = ? AND table_name = ?";
+        let key = (keyspace.as_str(), table.as_str());
+        let rows = self.rows::<(String, String, String, i32)>(query, key).await?.into_iter();
+        let column = |(name, cql_type, kind, position)| Column { name, cql_type, kind, position };
+        Ok(rows.map(column).collect())
+    }
+
+    /// How ScyllaDB collects tombstones. Its system tables hold that in a form of its own, so it is
+    /// taken from the description of the table.
+    async fn tombstone_gc(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+    ) -> Result<Option<(String, String)>, DatabaseError> {
+        let query = format!("DESCRIBE TABLE \"{keyspace}\".\"{table}\"");
+        let rows = self.rows::<(String, String, String, String)>(&query, ()).await?;
+        let mode = rows.iter().find_map(|(_, _, _, description)| tombstone_gc_mode(description));
+        Ok(mode.map(|mode| ("tombstone_gc.mode".to_owned(), mode.to_owned())))
+    }
+
+    async fn rows<R>(&self, query: &str, values: impl SerializeRow) -> Result<Vec<R>, DatabaseError>
+    where
+        R: for<'frame> DeserializeRow<'frame, 'frame>,
+    {
+        let result = self.session.query_unpaged(statement(query), values).await;
+        decode(result.map_err(|error| classify(&error))?)
+    }
+}
+
+/// A statement on the system's tables, which each node keeps for itself, or on the schema.
+fn statement(cql: impl Into<String>) -> Statement {
+    let mut statement = Statement::new(cql);
+    statement.set_consistency(statement::Consistency::One);
+    statement.set_serial_consistency(Some(SerialConsistency::Serial));
+    statement.set_request_timeout(Some(TIMEOUT));
+    statement.set_is_idempotent(true);
+    statement
+}
+
+/// The options of a map, with class names as they are written in CQL.
+fn flat(
+    option: &str,
+    map: HashMap<String, String>,
+) -> impl Iterator<Item = (String, String)> + use<'_> {
+    map.into_iter().map(move |(key, value)| {
+        let value = match key.as_str() {
+            "class" => value.rsplit('.').next().unwrap_or_default().to_owned(),
+            _ => value,
+        };
+        (format!("{option}.{key}"), value)
+    })
+}
+
+fn tombstone_gc_mode(description: &str) -> Option<&str> {
+    let (_, options) = description.split_once("tombstone_gc")?;
+    let (map, _) = options.split_once('}')?;
+    let (_, mode) = map.split_once("'mode'")?;
+    mode.split('\'').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_is_found_in_a_description() {
+        let description = "CREATE TABLE k.t (a int PRIMARY KEY) WITH comment = ''\n    AND \
+                           tombstone_gc = {'mode': 'timeout', 'propagation_delay': '3600'};";
+        assert_eq!(tombstone_gc_mode(description), Some("timeout"));
+        assert_eq!(tombstone_gc_mode("CREATE TABLE k.t (a int PRIMARY KEY);"), None);
+    }
+
+    #[test]
+    fn classes_lose_their_package() {
+        let class = "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy".to_owned();
+        let map = HashMap::from([("class".to_owned(), class)]);
+        let expected = ("compaction.class".to_owned(), "SizeTieredCompactionStrategy".to_owned());
+        assert_eq!(flat("compaction", map).collect::<Vec<_>>(), [expected]);
+    }
+}

@@ -1,0 +1,172 @@
+//! What each node of a cluster says of itself.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::policies::retry::FallthroughRetryPolicy;
+use scylla::statement;
+use scylla::statement::unprepared::Statement;
+use uuid::Uuid;
+
+use super::catalog::Dialect;
+use super::classify::classify;
+use super::values::decode;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{DatabaseError, Outcome};
+use crate::store::Identifier;
+
+/// How long one node may take to answer a question about itself.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often a clock is read; the fastest answer is the most exact one.
+const CLOCK_READINGS: usize = 3;
+
+/// A node as the driver knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Identifies the node.
+    pub(crate) host_id: Uuid,
+    /// Its address, for people.
+    pub(crate) address: String,
+    /// Its data centre.
+    pub(crate) datacenter: String,
+    /// Whether the driver has a connection to it.
+    pub(crate) connected: bool,
+}
+
+/// How a node's wall clock compares with ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockReading {
+    /// The node's clock less ours, in µs.
+    pub(crate) offset_micros: i64,
+    /// How far the truth may be from that, in µs: half of the round trip, and what the server
+    /// rounds.
+    pub(crate) error_micros: i64,
+}
+
+/// How well the replicas of a table are covered by nodes that answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Coverage {
+    /// Into how many ranges the ring is divided.
+    pub(crate) ranges: usize,
+    /// How many of them have fewer replicas that answer than were asked for.
+    pub(crate) short: usize,
+}
+
+/// Asks nodes through a session.
+#[derive(Debug)]
+pub(crate) struct Nodes<'a> {
+    session: &'a Session,
+}
+
+impl<'a> Nodes<'a> {
+    pub(crate) fn new(session: &'a Session) -> Self {
+        Nodes { session }
+    }
+
+    /// All nodes that the driver knows, ordered by address.
+    pub(crate) fn all(&self) -> Vec<Node> {
+        let state = self.session.get_cluster_state();
+        let node = |node: &std::sync::Arc<scylla::cluster::Node>| Node {
+            host_id: node.host_id,
+            address: node.address.to_string(),
+            datacenter: node.datacenter.clone().unwrap_or_default(),
+            connected: node.is_connected(),
+        };
+        let mut nodes: Vec<_> = state.get_nodes_info().iter().map(node).collect();
+        nodes.sort_by(|a, b| a.address.cmp(&b.address));
+        nodes
+    }
+
+    /// Brings what the driver knows of nodes and keyspaces up to date.
+    pub(crate) async fn refresh(&self) -> Result<(), DatabaseError> {
+        let refreshed = self.session.refresh_metadata().await;
+        refreshed.map_err(|error| DatabaseError::new(Outcome::NotApplied, error))
+    }
+
+    /// Compares a node's clock with ours.
+    pub(crate) async fn clock(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
+        let mut best = self.clock_once(node).await?;
+        for _ in 1..CLOCK_READINGS {
+            let reading = self.clock_once(node).await?;
+            if reading.error_micros < best.error_micros {
+                best = reading;
+            }
+        }
+        Ok(best)
+    }
+
+    /// How a node brings its commit log to disk; `None` when it does not say.
+    pub(crate) async fn commitlog_sync(
+        &self,
+        node: &Node,
+        dialect: Dialect,
+    ) -> Result<Option<String>, DatabaseError> {
+        let query = match dialect {
+            Dialect::Cassandra => {
+                "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
+            }
+            Dialect::Scylla => "SELECT value FROM system.config WHERE name = 'commitlog_sync'",
+        };
+        let result = self.session.query_unpaged(pinned(node, query), ()).await;
+        let rows = decode::<(Option<String>,)>(result.map_err(|error| classify(&error))?)?;
+        let unquoted = |value: String| value.trim_matches('"').to_owned();
+        Ok(rows.into_iter().find_map(|(value,)| value).map(unquoted))
+    }
+
+    /// Whether each range of the table has `required` replicas in `answering`, in one data centre
+    /// or in all. `None` when the driver does not know where the replicas are, as with tablets.
+    pub(crate) fn coverage(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+        datacenter: Option<&str>,
+        required: u32,
+        answering: &BTreeSet<Uuid>,
+    ) -> Option<Coverage> {
+        let state = self.session.get_cluster_state();
+        if state.get_keyspace(keyspace.as_str())?.tablet_based {
+            return None;
+        }
+        let tokens = state.replica_locator().ring().iter().map(|(token, _)| *token);
+        let mut coverage = Coverage { ranges: 0, short: 0 };
+        for token in tokens {
+            let replicas = state.get_token_endpoints(keyspace.as_str(), table.as_str(), token);
+            let counted = replicas.iter().filter(|(node, _)| {
+                let here = datacenter.is_none_or(|name| node.datacenter.as_deref() == Some(name));
+                here && answering.contains(&node.host_id)
+            });
+            coverage.ranges += 1;
+            coverage.short += usize::from(counted.count() < required as usize);
+        }
+        (coverage.ranges > 0).then_some(coverage)
+    }
+
+    async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
+        let query = "SELECT toUnixTimestamp(now()) FROM system.local";
+        let clock = SystemClock::new();
+        let asked_at = clock.unix_micros();
+        let result = self.session.query_unpaged(pinned(node, query), ()).await;
+        let round_trip = i64::try_from(clock.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let rows = decode::<(i64,)>(result.map_err(|error| classify(&error))?)?;
+        let (millis,) = *rows.first().ok_or_else(|| {
+            DatabaseError::permanent(format!("node {} does not tell the time", node.address))
+        })?;
+        // The server cuts to milliseconds, so on average it was half a millisecond later.
+        let offset_micros = millis * 1000 + 500 - (asked_at + round_trip / 2);
+        Ok(ClockReading { offset_micros, error_micros: round_trip / 2 + 500 })
+    }
+}
+
+/// A statement that one given node answers, or nobody.
+fn pinned(node: &Node, cql: &str) -> Statement {
+    let target = NodeIdentifier::HostId(node.host_id);
+    let mut statement = Statement::new(cql);
+    statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(target, None)));
+    statement.set_retry_policy(Some(std::sync::Arc::new(FallthroughRetryPolicy::new())));
+    statement.set_consistency(statement::Consistency::One);
+    statement.set_request_timeout(Some(TIMEOUT));
+    statement
+}
