@@ -52,10 +52,7 @@ enum State {
     /// Held.
     Held(Entry),
     /// Deleting the rows, then perhaps beginning again.
-    Releasing {
-        delete: Write,
-        again: Option<Acquire>,
-    },
+    Releasing { delete: Write, again: Option<Acquire> },
 }
 
 /// The operation that waits for its answer.
@@ -166,10 +163,7 @@ impl Contender {
     }
 
     fn hold(&mut self, entry: Entry) {
-        self.event(Event::Held {
-            lease: entry.lease,
-            terms: entry.acquire.terms,
-        });
+        self.event(Event::Held { lease: entry.lease, terms: entry.acquire.terms });
         self.enter(State::Held(entry));
     }
 
@@ -205,17 +199,8 @@ impl Contender {
     fn withdraw(&mut self, now: Now, again: Option<Acquire>) {
         // Who slept past every TTL may have slept with a write that is sent only now.
         self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
-        let change = Change::Delete {
-            contender: self.id,
-            ticket: self.ticket_sent,
-        };
-        self.enter(State::Releasing {
-            delete: Write {
-                stamp: now.stamp,
-                change,
-            },
-            again,
-        });
+        let change = Change::Delete { contender: self.id, ticket: self.ticket_sent };
+        self.enter(State::Releasing { delete: Write { stamp: now.stamp, change }, again });
     }
 
     /// The rows are gone for certain.
@@ -290,11 +275,7 @@ impl Contender {
         if self.outstanding.is_some() {
             return;
         }
-        let due = self
-            .agenda()
-            .into_iter()
-            .flatten()
-            .find(|(due, _)| *due <= now.elapsed);
+        let due = self.agenda().into_iter().flatten().find(|(due, _)| *due <= now.elapsed);
         if let Some((_, task)) = due {
             self.issue(now, task);
         }
@@ -302,12 +283,10 @@ impl Contender {
 
     /// What is to be done and when, the more urgent first.
     fn agenda(&self) -> [Option<(Duration, Task)>; 2] {
-        let renewal = self
-            .entry_to_renew()
-            .map(|entry| match entry.renewal_step() {
-                (due, RenewalStep::Write) => (due, Task::Renew),
-                (due, RenewalStep::Verify) => (due, Task::Verify),
-            });
+        let renewal = self.entry_to_renew().map(|entry| match entry.renewal_step() {
+            (due, RenewalStep::Write) => (due, Task::Renew),
+            (due, RenewalStep::Verify) => (due, Task::Verify),
+        });
         let step = match &self.state {
             State::Idle | State::Held(_) => None,
             State::Announcing(..) => Some(Task::Announce),
@@ -336,11 +315,7 @@ impl Contender {
     fn issue(&mut self, now: Now, task: Task) {
         self.last_op = self.last_op.next();
         let op = self.last_op;
-        self.outstanding = Some(Outstanding {
-            op,
-            task,
-            sent: now.elapsed,
-        });
+        self.outstanding = Some(Outstanding { op, task, sent: now.elapsed });
         let read = match task {
             Task::Announce | Task::Draw | Task::Delete | Task::Renew => {
                 let write = self.write(now);
@@ -384,7 +359,6 @@ impl Contender {
         });
         self.ahead = ahead.collect();
         // Who has no ticket may hold by the short way, so it comes first.
-        self.ahead
-            .sort_unstable_by_key(|ahead| (ahead.ticket, ahead.contender));
+        self.ahead.sort_unstable_by_key(|ahead| (ahead.ticket, ahead.contender));
     }
 }

@@ -23,25 +23,13 @@ impl Entry {
     pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
         let announced = announcement.first_try;
         let lease = Lease::announced(acquire.terms, announced);
-        Entry {
-            acquire,
-            claim,
-            lease,
-            renewal: Renewal::resting(),
-            announced,
-        }
+        Entry { acquire, claim, lease, renewal: Renewal::resting(), announced }
     }
 
     /// The place in the queue.
     pub(super) fn place(&self) -> Place {
-        let ticket = self
-            .claim
-            .ticket
-            .expect("a place is asked for once a ticket is drawn");
-        Place {
-            ticket,
-            contender: self.claim.contender,
-        }
+        let ticket = self.claim.ticket.expect("a place is asked for once a ticket is drawn");
+        Place { ticket, contender: self.claim.contender }
     }
 
     /// How long it took from announcing to `now`.
@@ -51,19 +39,16 @@ impl Entry {
 
     /// Whether a read shows our rows as they were acknowledged.
     pub(super) fn is_seen_in(&self, survey: &Survey) -> bool {
-        survey
-            .standing(self.claim.contender)
-            .is_some_and(|standing| {
-                standing.round() == Some(self.claim.round) && standing.ticket() == self.claim.ticket
-            })
+        survey.standing(self.claim.contender).is_some_and(|standing| {
+            standing.round() == Some(self.claim.round) && standing.ticket() == self.claim.ticket
+        })
     }
 
     /// Takes the acknowledgement of a write of these rows, which begins a new lease.
     pub(super) fn extend(&mut self, acknowledged: &Attempt, now: Duration) {
         let with_ticket = self.claim.ticket.is_some();
         let lease =
-            self.lease
-                .renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now);
+            self.lease.renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now);
         self.lease = lease.expect("no answer is taken once the lease is over");
     }
 
@@ -125,17 +110,8 @@ pub(super) struct Attempt {
 impl Attempt {
     /// The first try of writing a claim.
     pub(super) fn put(now: Now, claim: &Claim, terms: LeaseTerms) -> Self {
-        let change = Change::Put {
-            claim: claim.clone(),
-            ttl_seconds: terms.ttl_seconds(),
-        };
-        Attempt {
-            write: Write {
-                stamp: now.stamp,
-                change,
-            },
-            first_try: now.elapsed,
-        }
+        let change = Change::Put { claim: claim.clone(), ttl_seconds: terms.ttl_seconds() };
+        Attempt { write: Write { stamp: now.stamp, change }, first_try: now.elapsed }
     }
 }
 
@@ -149,10 +125,7 @@ struct Renewal {
 impl Renewal {
     /// No renewal is under way.
     fn resting() -> Self {
-        Renewal {
-            stage: Stage::Resting,
-            pace: Pace::default(),
-        }
+        Renewal { stage: Stage::Resting, pace: Pace::default() }
     }
 }
 

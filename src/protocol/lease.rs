@@ -31,18 +31,9 @@ impl LeaseTerms {
     /// options are checked before.
     pub(crate) fn new(ttl: Duration, max_clock_skew: Duration) -> Self {
         assert!(ttl >= TTL_MIN, "a ttl below the minimum was let through");
-        assert!(
-            ttl.subsec_nanos() == 0,
-            "the database would cut the fraction off the ttl"
-        );
-        assert!(
-            ttl > (TTL_ROUNDING + max_clock_skew) * 2,
-            "clock skew eats the lease"
-        );
-        LeaseTerms {
-            ttl,
-            max_clock_skew,
-        }
+        assert!(ttl.subsec_nanos() == 0, "the database would cut the fraction off the ttl");
+        assert!(ttl > (TTL_ROUNDING + max_clock_skew) * 2, "clock skew eats the lease");
+        LeaseTerms { ttl, max_clock_skew }
     }
 
     /// The TTL that is bound to each write, in seconds.
@@ -83,14 +74,8 @@ struct RowLease {
 impl Lease {
     /// The lease after an acknowledged write of the `entering::` row alone.
     pub(crate) fn announced(terms: LeaseTerms, first_try: Duration) -> Self {
-        let entering = RowLease {
-            first_try,
-            deadline: terms.deadline(first_try),
-        };
-        Lease {
-            entering,
-            ticket: None,
-        }
+        let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
+        Lease { entering, ticket: None }
     }
 
     /// The lease after an acknowledged write that was first tried at `first_try`: of the
@@ -106,26 +91,15 @@ impl Lease {
         with_ticket: bool,
         now: Duration,
     ) -> Option<Self> {
-        assert!(
-            with_ticket || self.ticket.is_none(),
-            "a drawn ticket is always written along"
-        );
-        let entering = RowLease {
-            first_try,
-            deadline: terms.deadline(first_try),
-        };
-        let renewed = Lease {
-            entering,
-            ticket: with_ticket.then_some(entering),
-        };
+        assert!(with_ticket || self.ticket.is_none(), "a drawn ticket is always written along");
+        let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
+        let renewed = Lease { entering, ticket: with_ticket.then_some(entering) };
         (self.is_valid(now) && renewed.is_valid(now)).then_some(renewed)
     }
 
     /// Until when the rows count.
     pub(crate) fn deadline(self) -> Duration {
-        self.ticket.map_or(self.entering.deadline, |t| {
-            t.deadline.min(self.entering.deadline)
-        })
+        self.ticket.map_or(self.entering.deadline, |t| t.deadline.min(self.entering.deadline))
     }
 
     /// Whether the rows count at `now`.
@@ -145,9 +119,7 @@ impl Lease {
     }
 
     fn first_try(self) -> Duration {
-        self.ticket.map_or(self.entering.first_try, |t| {
-            t.first_try.min(self.entering.first_try)
-        })
+        self.ticket.map_or(self.entering.first_try, |t| t.first_try.min(self.entering.first_try))
     }
 }
 
@@ -166,11 +138,7 @@ mod tests {
     #[test]
     fn a_lease_counts_from_the_first_try() {
         let lease = Lease::announced(terms(), s(100));
-        assert_eq!(
-            lease.deadline(),
-            s(158),
-            "ttl less the rounding less the skew"
-        );
+        assert_eq!(lease.deadline(), s(158), "ttl less the rounding less the skew");
         assert!(lease.is_valid(s(157)) && !lease.is_valid(s(158)));
         assert_eq!(lease.renewal_due(terms()), s(120));
         assert_eq!(
@@ -206,20 +174,11 @@ mod tests {
 
     #[test]
     fn the_earlier_row_ends_the_lease() {
-        let row = |first_try| RowLease {
-            first_try,
-            deadline: terms().deadline(first_try),
-        };
-        let lease = Lease {
-            entering: row(s(100)),
-            ticket: Some(row(s(130))),
-        };
+        let row = |first_try| RowLease { first_try, deadline: terms().deadline(first_try) };
+        let lease = Lease { entering: row(s(100)), ticket: Some(row(s(130))) };
         assert_eq!(lease.deadline(), s(158));
         assert_eq!(lease.renewal_due(terms()), s(120));
-        let lease = Lease {
-            entering: row(s(130)),
-            ticket: Some(row(s(100))),
-        };
+        let lease = Lease { entering: row(s(130)), ticket: Some(row(s(100))) };
         assert_eq!(lease.deadline(), s(158));
     }
 }

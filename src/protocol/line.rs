@@ -55,14 +55,7 @@ impl Line {
         doorway: Duration,
     ) -> Self {
         let choosing_until = now + (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
-        Line {
-            mine,
-            mode,
-            blockers,
-            presumed_gone: None,
-            futile: 0,
-            choosing_until,
-        }
+        Line { mine, mode, blockers, presumed_gone: None, futile: 0, choosing_until }
     }
 
     /// Those who are left.
@@ -109,9 +102,7 @@ impl Line {
         let gone = self.blockers.look(contender, survey, self.mine);
         if gone && self.leave_in_order() {
             // Places say nothing of who is choosing, so one that left tells nothing of the others.
-            self.presumed_gone = place
-                .filter(|place| !is_choosing(*place))
-                .or(self.presumed_gone);
+            self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
         self.futile += usize::from(!gone);
         gone
@@ -130,20 +121,14 @@ impl Line {
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
         let asked = self.asked(&rest);
-        let ahead = if self.leave_in_order() {
-            rest.len() - asked
-        } else {
-            rest.len()
-        };
+        let ahead = if self.leave_in_order() { rest.len() - asked } else { rest.len() };
         let hurried =
             rest.get(asked).is_some_and(|place| is_choosing(*place)) && now < self.choosing_until;
         let pause = match u32::try_from(ahead) {
             Ok(ahead) if ahead > 1 && !hurried => PAUSE_PER_CONTENDER * ahead,
             Ok(_) | Err(_) => round_trip,
         };
-        pause
-            .clamp(PAUSE_MIN, PAUSE_MAX)
-            .mul_f64(0.75 + jitter / 2.0)
+        pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
     }
 
     /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
@@ -181,10 +166,7 @@ impl Line {
 
     fn place(&self, contender: ContenderId) -> Option<Place> {
         let standing = self.blockers.standing(contender)?;
-        Some(Place {
-            ticket: standing.ticket().unwrap_or(NO_TICKET),
-            contender,
-        })
+        Some(Place { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
     }
 }
 
@@ -200,17 +182,10 @@ mod tests {
     use super::super::row::{Claim, Mode, StoredRow};
     use super::*;
 
-    const ME: Place = Place {
-        ticket: 10_000,
-        contender: id(99),
-    };
+    const ME: Place = Place { ticket: 10_000, contender: id(99) };
 
     const fn id(host: i32) -> ContenderId {
-        ContenderId {
-            host,
-            client: 0,
-            slot: 0,
-        }
+        ContenderId { host, client: 0, slot: 0 }
     }
 
     fn rows(claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
@@ -225,28 +200,16 @@ mod tests {
             })
             .collect();
         let tickets = claims.iter().filter_map(StoredRow::ticket);
-        claims
-            .iter()
-            .map(StoredRow::entering)
-            .chain(tickets)
-            .collect()
+        claims.iter().map(StoredRow::entering).chain(tickets).collect()
     }
 
     fn line(claims: &[(i32, Option<i64>)]) -> Line {
         let blockers = Survey::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
-        Line::new(
-            ME,
-            Mode::Exclusive,
-            blockers,
-            Duration::ZERO,
-            Duration::from_millis(10),
-        )
+        Line::new(ME, Mode::Exclusive, blockers, Duration::ZERO, Duration::from_millis(10))
     }
 
     fn queue(length: i32) -> Vec<(i32, Option<i64>)> {
-        (1..=length)
-            .map(|host| (host, Some(i64::from(host))))
-            .collect()
+        (1..=length).map(|host| (host, Some(i64::from(host)))).collect()
     }
 
     #[test]
@@ -259,11 +222,7 @@ mod tests {
         }
         assert_eq!(asked, [5, 7, 8]);
         assert_eq!(line.question(), Question::Everybody);
-        assert_eq!(
-            line.blockers().iter().count(),
-            5,
-            "presumed gone is not gone"
-        );
+        assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
         line.confirmed(&Survey::of(&rows(&[(2, Some(2))])));
         assert_eq!(line.question(), Question::Present(id(2)));
         assert_eq!(line.blockers().iter().count(), 1);
@@ -282,34 +241,18 @@ mod tests {
         assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))]))));
         assert_eq!(line.question(), Question::Choosing(id(2)));
         assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))]))));
-        assert_eq!(
-            line.question(),
-            Question::Present(id(2)),
-            "it drew a ticket before ours"
-        );
+        assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
     }
 
     #[test]
     fn pauses_grow_with_the_number_ahead() {
         let ms = Duration::from_millis;
         let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
-        assert_eq!(
-            pause(&queue(1), ms(0)),
-            ms(2),
-            "the last one about a round trip"
-        );
+        assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
         assert_eq!(pause(&queue(8), ms(0)), ms(12));
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
-        assert_eq!(
-            pause(&[(1, None), (2, None)], ms(39)),
-            ms(2),
-            "choosing: fast at first"
-        );
-        assert_eq!(
-            pause(&[(1, None), (2, None)], ms(40)),
-            ms(6),
-            "then like any holder"
-        );
+        assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
+        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(6), "then like any holder");
         let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
         assert_eq!((jittered(0.0), jittered(1.0)), (ms(9), ms(15)));
     }

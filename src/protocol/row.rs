@@ -181,11 +181,7 @@ mod tests {
 
     fn claim() -> Claim {
         Claim {
-            contender: ContenderId {
-                host: 3,
-                client: 9,
-                slot: 0,
-            },
+            contender: ContenderId { host: 3, client: 9, slot: 0 },
             round: 1_700_000_000_000_000,
             mode: Mode::Exclusive,
             ticket: Some(7),
@@ -198,27 +194,9 @@ mod tests {
         let claim = claim();
         let entering = StoredRow::entering(&claim);
         let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
-        assert_eq!(
-            entering.parse(),
-            Row::Entering {
-                round: claim.round,
-                mode: Mode::Exclusive
-            }
-        );
-        assert_eq!(
-            ticket.parse(),
-            Row::Ticket {
-                round: claim.round,
-                ticket: 7
-            }
-        );
-        assert_eq!(
-            StoredRow::ticket(&Claim {
-                ticket: None,
-                ..claim.clone()
-            }),
-            None
-        );
+        assert_eq!(entering.parse(), Row::Entering { round: claim.round, mode: Mode::Exclusive });
+        assert_eq!(ticket.parse(), Row::Ticket { round: claim.round, ticket: 7 });
+        assert_eq!(StoredRow::ticket(&Claim { ticket: None, ..claim.clone() }), None);
         assert_eq!(claim.since_millis(), 1_700_000_000_000);
     }
 
@@ -227,36 +205,13 @@ mod tests {
         let entering = StoredRow::entering(&claim());
         let ticket = StoredRow::ticket(&claim()).expect("the claim has a ticket");
         for row in [
-            StoredRow {
-                round: None,
-                ..entering.clone()
-            },
-            StoredRow {
-                mode: None,
-                ..entering.clone()
-            },
-            StoredRow {
-                mode: Some(9),
-                ..entering.clone()
-            },
-            StoredRow {
-                mode: Some(2),
-                max_holders: None,
-                ..entering.clone()
-            },
-            StoredRow {
-                mode: Some(2),
-                max_holders: Some(0),
-                ..entering.clone()
-            },
-            StoredRow {
-                row_name: "priority::".to_owned(),
-                ..entering
-            },
-            StoredRow {
-                ticket: None,
-                ..ticket
-            },
+            StoredRow { round: None, ..entering.clone() },
+            StoredRow { mode: None, ..entering.clone() },
+            StoredRow { mode: Some(9), ..entering.clone() },
+            StoredRow { mode: Some(2), max_holders: None, ..entering.clone() },
+            StoredRow { mode: Some(2), max_holders: Some(0), ..entering.clone() },
+            StoredRow { row_name: "priority::".to_owned(), ..entering },
+            StoredRow { ticket: None, ..ticket },
         ] {
             assert_eq!(row.parse(), Row::Unreadable, "{row:?}");
         }
@@ -266,13 +221,7 @@ mod tests {
     fn modes_survive_the_store() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Limited(4)] {
             let row = StoredRow::entering(&Claim { mode, ..claim() });
-            assert_eq!(
-                row.parse(),
-                Row::Entering {
-                    round: claim().round,
-                    mode
-                }
-            );
+            assert_eq!(row.parse(), Row::Entering { round: claim().round, mode });
         }
     }
 }

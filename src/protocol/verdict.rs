@@ -106,9 +106,7 @@ impl Survey {
             match row.parse() {
                 Row::Entering { round, mode } => {
                     entering.insert(row.contender, (round, mode));
-                    survey
-                        .owners
-                        .insert(row.contender, row.owner.clone().unwrap_or_default());
+                    survey.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
                 }
                 Row::Ticket { round, ticket } => {
                     tickets.insert(row.contender, (round, ticket));
@@ -122,11 +120,9 @@ impl Survey {
         }
         for (contender, (round, mode)) in entering {
             let standing = match tickets.get(&contender) {
-                Some(&(drawn_for, ticket)) if drawn_for == round => Standing::Queued {
-                    round,
-                    mode,
-                    ticket,
-                },
+                Some(&(drawn_for, ticket)) if drawn_for == round => {
+                    Standing::Queued { round, mode, ticket }
+                }
                 Some(_) | None => Standing::Choosing { round, mode },
             };
             // An unreadable row of the same contender outweighs what else is known of it.
@@ -153,9 +149,7 @@ impl Survey {
     /// Who blocks the holder of `place`: every conflicting contender that is choosing, that can't
     /// be read, or that is in the queue before that place.
     pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
-        self.blockers(place.contender, mode, |theirs| {
-            theirs.is_none_or(|theirs| theirs < place)
-        })
+        self.blockers(place.contender, mode, |theirs| theirs.is_none_or(|theirs| theirs < place))
     }
 
     fn blockers(
@@ -169,9 +163,7 @@ impl Survey {
             contender != me && conflicts(mode, standing.mode()) && blocks(place)
         });
         Blockers {
-            standings: conflicting
-                .map(|(&contender, &standing)| (contender, standing))
-                .collect(),
+            standings: conflicting.map(|(&contender, &standing)| (contender, standing)).collect(),
             owners: self.owners.clone(),
         }
     }
@@ -187,19 +179,13 @@ pub(crate) struct Blockers {
 impl Blockers {
     /// Whether those who are left let a contender of `mode` in.
     pub(crate) fn admit(&self, mode: Mode) -> bool {
-        admits(
-            mode,
-            self.standings.values().map(|standing| standing.mode()),
-        )
+        admits(mode, self.standings.values().map(|standing| standing.mode()))
     }
 
     /// Whether those who are left would let a contender of `mode` in if the ones without a ticket
     /// left too.
     pub(crate) fn queue_admits(&self, mode: Mode) -> bool {
-        let queued = self
-            .standings
-            .values()
-            .filter(|standing| standing.ticket().is_some());
+        let queued = self.standings.values().filter(|standing| standing.ticket().is_some());
         admits(mode, queued.map(|standing| standing.mode()))
     }
 
@@ -210,9 +196,7 @@ impl Blockers {
 
     /// Each of those who are left, with how it stood when last seen.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ContenderId, Standing)> {
-        self.standings
-            .iter()
-            .map(|(&contender, &standing)| (contender, standing))
+        self.standings.iter().map(|(&contender, &standing)| (contender, standing))
     }
 
     /// What a contender calls itself.
@@ -262,9 +246,7 @@ fn still_blocks(
         // What couldn't be read, then or now, can't be told to be another round.
         (None, _) | (_, None) => false,
     };
-    let after_mine = seen
-        .ticket()
-        .is_some_and(|ticket| Place { ticket, contender } > mine);
+    let after_mine = seen.ticket().is_some_and(|ticket| Place { ticket, contender } > mine);
     if other_round || after_mine {
         return None;
     }
@@ -282,37 +264,20 @@ mod tests {
     const ME: ContenderId = id(1);
 
     const fn id(host: i32) -> ContenderId {
-        ContenderId {
-            host,
-            client: 0,
-            slot: 0,
-        }
+        ContenderId { host, client: 0, slot: 0 }
     }
 
     fn claim(host: i32, round: i64, ticket: Option<i64>, mode: Mode) -> Claim {
-        Claim {
-            contender: id(host),
-            round,
-            mode,
-            ticket,
-            owner: format!("h{host}"),
-        }
+        Claim { contender: id(host), round, mode, ticket, owner: format!("h{host}") }
     }
 
     fn rows(claims: &[Claim]) -> Vec<StoredRow> {
         let tickets = claims.iter().filter_map(StoredRow::ticket);
-        claims
-            .iter()
-            .map(StoredRow::entering)
-            .chain(tickets)
-            .collect()
+        claims.iter().map(StoredRow::entering).chain(tickets).collect()
     }
 
     fn hosts(blockers: &Blockers) -> Vec<i32> {
-        blockers
-            .iter()
-            .map(|(contender, _)| contender.host)
-            .collect()
+        blockers.iter().map(|(contender, _)| contender.host).collect()
     }
 
     #[test]
@@ -335,11 +300,7 @@ mod tests {
             (Limited(2), &[None], false),
         ];
         for (mode, blockers, expected) in cases {
-            assert_eq!(
-                admits(*mode, blockers.iter().copied()),
-                *expected,
-                "{mode:?} {blockers:?}"
-            );
+            assert_eq!(admits(*mode, blockers.iter().copied()), *expected, "{mode:?} {blockers:?}");
         }
     }
 
@@ -349,14 +310,8 @@ mod tests {
             claim(2, 5, None, Mode::Shared),
             claim(3, 5, None, Mode::Exclusive),
         ]));
-        assert_eq!(
-            hosts(&survey.blockers_before_drawing(ME, Mode::Shared)),
-            [3]
-        );
-        assert_eq!(
-            hosts(&survey.blockers_before_drawing(ME, Mode::Exclusive)),
-            [2, 3]
-        );
+        assert_eq!(hosts(&survey.blockers_before_drawing(ME, Mode::Shared)), [3]);
+        assert_eq!(hosts(&survey.blockers_before_drawing(ME, Mode::Exclusive)), [2, 3]);
     }
 
     #[test]
@@ -365,41 +320,18 @@ mod tests {
         let both = rows(std::slice::from_ref(&queued));
         let mode = Mode::Exclusive;
         let standing = |rows: &[StoredRow]| Survey::of(rows).standing(id(2));
-        assert_eq!(
-            standing(&both),
-            Some(Standing::Queued {
-                round: 5,
-                mode,
-                ticket: 3
-            })
-        );
-        assert_eq!(
-            standing(&both[..1]),
-            Some(Standing::Choosing { round: 5, mode })
-        );
+        assert_eq!(standing(&both), Some(Standing::Queued { round: 5, mode, ticket: 3 }));
+        assert_eq!(standing(&both[..1]), Some(Standing::Choosing { round: 5, mode }));
         assert_eq!(standing(&both[1..]), None, "a ticket alone is nobody");
-        let older = StoredRow {
-            round: Some(4),
-            ..both[1].clone()
-        };
+        let older = StoredRow { round: Some(4), ..both[1].clone() };
         assert_eq!(
             standing(&[both[0].clone(), older]),
             Some(Standing::Choosing { round: 5, mode }),
             "a ticket of another round does not count"
         );
-        let odd = StoredRow {
-            ticket: None,
-            ..both[1].clone()
-        };
-        assert_eq!(
-            standing(&[odd, both[0].clone()]),
-            Some(Standing::Unreadable)
-        );
-        assert_eq!(
-            Survey::of(&both[1..]).largest_ticket(),
-            3,
-            "it counts for the next number"
-        );
+        let odd = StoredRow { ticket: None, ..both[1].clone() };
+        assert_eq!(standing(&[odd, both[0].clone()]), Some(Standing::Unreadable));
+        assert_eq!(Survey::of(&both[1..]).largest_ticket(), 3, "it counts for the next number");
     }
 
     #[test]
@@ -413,24 +345,15 @@ mod tests {
             claim(4, 9, Some(6), mode),
             claim(5, 9, None, mode),
         ]));
-        let mine = Place {
-            ticket: 5,
-            contender: ME,
-        };
+        let mine = Place { ticket: 5, contender: ME };
         assert_eq!(hosts(&survey.blockers_of(mine, mode)), [0, 3, 5]);
-        assert_eq!(
-            hosts(&survey.blockers_before_drawing(ME, mode)),
-            [0, 2, 3, 4, 5]
-        );
+        assert_eq!(hosts(&survey.blockers_before_drawing(ME, mode)), [0, 2, 3, 4, 5]);
     }
 
     #[test]
     fn a_look_removes_exactly_the_pair_it_looked_at() {
         let mode = Mode::Exclusive;
-        let mine = Place {
-            ticket: 5,
-            contender: ME,
-        };
+        let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode)];
         let left = |rows: &[StoredRow]| {
             let mut blockers = Survey::of(&tests::rows(&before)).blockers_of(mine, mode);
@@ -438,51 +361,21 @@ mod tests {
             hosts(&blockers)
         };
         assert_eq!(left(&[]), [2], "absent");
-        assert_eq!(
-            left(&rows(&[claim(3, 10, None, mode)])),
-            [2],
-            "another round"
-        );
-        assert_eq!(
-            left(&rows(&[claim(3, 9, Some(6), mode)])),
-            [2],
-            "a ticket after mine"
-        );
-        assert_eq!(
-            left(&rows(&[claim(3, 9, Some(4), mode)])),
-            [2, 3],
-            "a ticket before mine"
-        );
-        assert_eq!(
-            left(&rows(&[claim(3, 9, None, mode)])),
-            [2, 3],
-            "still choosing"
-        );
-        let odd = StoredRow {
-            round: None,
-            ..rows(&[claim(3, 9, None, mode)])[0].clone()
-        };
+        assert_eq!(left(&rows(&[claim(3, 10, None, mode)])), [2], "another round");
+        assert_eq!(left(&rows(&[claim(3, 9, Some(6), mode)])), [2], "a ticket after mine");
+        assert_eq!(left(&rows(&[claim(3, 9, Some(4), mode)])), [2, 3], "a ticket before mine");
+        assert_eq!(left(&rows(&[claim(3, 9, None, mode)])), [2, 3], "still choosing");
+        let odd = StoredRow { round: None, ..rows(&[claim(3, 9, None, mode)])[0].clone() };
         assert_eq!(left(&[odd]), [2, 3], "unreadable");
     }
 
     #[test]
     fn a_confirming_read_removes_all_that_left_and_adds_nobody() {
         let mode = Mode::Exclusive;
-        let mine = Place {
-            ticket: 5,
-            contender: ME,
-        };
-        let before = [
-            claim(2, 9, Some(3), mode),
-            claim(3, 9, None, mode),
-            claim(4, 9, None, mode),
-        ];
+        let mine = Place { ticket: 5, contender: ME };
+        let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];
         let mut blockers = Survey::of(&rows(&before)).blockers_of(mine, mode);
-        let now = [
-            claim(3, 9, None, mode),
-            claim(4, 11, None, mode),
-            claim(6, 1, Some(1), mode),
-        ];
+        let now = [claim(3, 9, None, mode), claim(4, 11, None, mode), claim(6, 1, Some(1), mode)];
         blockers.confirm(&Survey::of(&rows(&now)), mine);
         assert_eq!(hosts(&blockers), [3]);
         assert!(!blockers.admit(mode));
@@ -493,20 +386,11 @@ mod tests {
     #[test]
     fn a_known_ticket_survives_a_look_at_the_entering_row() {
         let mode = Mode::Exclusive;
-        let mine = Place {
-            ticket: 5,
-            contender: ME,
-        };
+        let mine = Place { ticket: 5, contender: ME };
         let queued = rows(&[claim(2, 9, Some(3), mode)]);
         let mut blockers = Survey::of(&queued).blockers_of(mine, mode);
         assert!(!blockers.look(id(2), &Survey::of(&queued[..1]), mine));
-        assert_eq!(
-            blockers
-                .iter()
-                .next()
-                .and_then(|(_, standing)| standing.ticket()),
-            Some(3)
-        );
+        assert_eq!(blockers.iter().next().and_then(|(_, standing)| standing.ticket()), Some(3));
         assert_eq!(blockers.owner(id(2)), "h2");
     }
 }

@@ -51,10 +51,7 @@ impl Contender {
         if answered.task == Task::Verify {
             return self.verified(now, survey);
         }
-        match (
-            answered.task,
-            std::mem::replace(&mut self.state, State::Idle),
-        ) {
+        match (answered.task, std::mem::replace(&mut self.state, State::Idle)) {
             (Task::Look, State::Looking(entry)) => self.looked(now, entry, survey),
             (Task::Settle, State::Settling(entry, doorway)) => {
                 self.settled(now, entry, doorway, survey);
@@ -99,13 +96,7 @@ impl Contender {
             return self.fail(now, Failure::RowMissing);
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
-        let line = Line::new(
-            place,
-            mode,
-            survey.blockers_of(place, mode),
-            now.elapsed,
-            doorway,
-        );
+        let line = Line::new(place, mode, survey.blockers_of(place, mode), now.elapsed, doorway);
         self.note_ahead(line.blockers());
         if line.admits() {
             self.hold(entry);

@@ -7,6 +7,7 @@
 
 mod contract;
 mod doorway;
+mod exploration;
 
 mod lease;
 mod release;
@@ -30,11 +31,7 @@ const TTL: Duration = s(60);
 const SKEW: Duration = s(1);
 
 const fn id(host: i32) -> ContenderId {
-    ContenderId {
-        host,
-        client: 0,
-        slot: 0,
-    }
+    ContenderId { host, client: 0, slot: 0 }
 }
 
 const fn s(seconds: u64) -> Duration {
@@ -60,10 +57,7 @@ fn exclusive() -> Acquire {
 }
 
 fn a_try() -> Acquire {
-    Acquire {
-        patience: Patience::Try,
-        ..exclusive()
-    }
+    Acquire { patience: Patience::Try, ..exclusive() }
 }
 
 /// The rows of another contender, exclusive and in its first round, that has no ticket yet.
@@ -78,29 +72,17 @@ fn queued(host: i32, ticket: i64) -> Vec<StoredRow> {
 
 fn claim(host: i32, round: i64, ticket: Option<i64>) -> Claim {
     let owner = format!("host {host}");
-    Claim {
-        contender: id(host),
-        round,
-        mode: Mode::Exclusive,
-        ticket,
-        owner,
-    }
+    Claim { contender: id(host), round, mode: Mode::Exclusive, ticket, owner }
 }
 
 fn rows_of(claim: &Claim) -> Vec<StoredRow> {
-    [StoredRow::entering(claim)]
-        .into_iter()
-        .chain(StoredRow::ticket(claim))
-        .collect()
+    [StoredRow::entering(claim)].into_iter().chain(StoredRow::ticket(claim)).collect()
 }
 
 /// A row that a later version may write.
 fn unreadable(host: i32) -> Vec<StoredRow> {
     let row = StoredRow::entering(&claim(host, 1, None));
-    vec![StoredRow {
-        row_name: "priority::".to_owned(),
-        ..row
-    }]
+    vec![StoredRow { row_name: "priority::".to_owned(), ..row }]
 }
 
 /// Which rows a delete covers.
@@ -220,18 +202,12 @@ impl Script {
     /// The read shows these rows.
     fn sees_only(&mut self, rows: &[Vec<StoredRow>]) {
         let op = self.outstanding();
-        self.tell(Input::Read {
-            op,
-            rows: Ok(rows.concat()),
-        });
+        self.tell(Input::Read { op, rows: Ok(rows.concat()) });
     }
 
     fn read_fails(&mut self, failure: ReadFailure) {
         let op = self.outstanding();
-        self.tell(Input::Read {
-            op,
-            rows: Err(failure),
-        });
+        self.tell(Input::Read { op, rows: Err(failure) });
     }
 
     fn release(&mut self) {
@@ -245,20 +221,14 @@ impl Script {
 
     /// Time passes up to the deadline, which is reached after exactly this time.
     fn sleeps(&mut self, time: Duration) {
-        let deadline = self
-            .contender
-            .deadline()
-            .expect("there is something to wait for");
+        let deadline = self.contender.deadline().expect("there is something to wait for");
         assert_eq!(deadline - self.now, time, "another deadline was expected");
         self.wakes();
     }
 
     /// Time passes up to the deadline, whenever that is.
     fn wakes(&mut self) {
-        self.now = self
-            .contender
-            .deadline()
-            .expect("there is something to wait for");
+        self.now = self.contender.deadline().expect("there is something to wait for");
         self.tell(Input::Tick);
     }
 
@@ -278,11 +248,7 @@ impl Script {
 
     fn handle(&mut self, input: Input) -> Vec<Output> {
         self.stamp += 1;
-        let now = Now {
-            elapsed: self.now,
-            stamp: self.stamp,
-            jitter: self.jitter,
-        };
+        let now = Now { elapsed: self.now, stamp: self.stamp, jitter: self.jitter };
         self.contender.handle(now, input);
         std::iter::from_fn(|| self.contender.poll()).collect()
     }
@@ -293,11 +259,7 @@ impl Script {
         let write = self.writes_something();
         let round = write.stamp;
         assert!(round > self.claim.round, "rounds grow");
-        self.claim = Claim {
-            round,
-            ticket: None,
-            ..self.claim.clone()
-        };
+        self.claim = Claim { round, ticket: None, ..self.claim.clone() };
         self.claim.owner = "me".to_owned();
         self.claim.mode = match &write.change {
             Change::Put { claim, .. } => claim.mode,
@@ -315,10 +277,7 @@ impl Script {
     fn puts(&mut self) {
         let write = self.writes_something();
         assert_eq!(write.change, self.put());
-        let before = self
-            .writes
-            .iter()
-            .filter(|before| before.stamp == write.stamp);
+        let before = self.writes.iter().filter(|before| before.stamp == write.stamp);
         assert_eq!(before.count(), 1, "a new stamp");
     }
 
@@ -331,13 +290,7 @@ impl Script {
     fn deletes(&mut self, rows: Rows) {
         let write = self.writes_something();
         let ticket = rows == Rows::Both;
-        assert_eq!(
-            write.change,
-            Change::Delete {
-                contender: ME,
-                ticket
-            }
-        );
+        assert_eq!(write.change, Change::Delete { contender: ME, ticket });
     }
 
     fn writes_something(&mut self) -> Write {
@@ -366,10 +319,7 @@ impl Script {
 
     fn is_let_in(&mut self) -> Lease {
         match self.said.pop_front() {
-            Some(Output::Event(Event::Held {
-                lease,
-                terms: granted,
-            })) => {
+            Some(Output::Event(Event::Held { lease, terms: granted })) => {
                 assert_eq!(granted, terms());
                 assert!(lease.is_valid(self.now));
                 lease
@@ -418,10 +368,7 @@ impl Script {
     // The contract.
 
     fn put(&self) -> Change {
-        Change::Put {
-            claim: self.claim.clone(),
-            ttl_seconds: 60,
-        }
+        Change::Put { claim: self.claim.clone(), ttl_seconds: 60 }
     }
 
     /// The operation to answer: the last one.
@@ -447,41 +394,18 @@ impl Script {
 
     /// Holds the present state against what is true of every state.
     fn check_contract(&mut self) {
-        assert_eq!(
-            self.contender.deadline().is_none(),
-            self.contender.is_idle()
-        );
+        assert_eq!(self.contender.deadline().is_none(), self.contender.is_idle());
         assert!(
-            self.contender
-                .deadline()
-                .is_none_or(|deadline| deadline > self.now),
+            self.contender.deadline().is_none_or(|deadline| deadline > self.now),
             "nothing is left to be done now"
         );
         let before = format!("{:?}", self.contender);
-        let stale = self
-            .ops
-            .iter()
-            .rev()
-            .skip(1)
-            .take(3)
-            .copied()
-            .collect::<Vec<_>>();
+        let stale = self.ops.iter().rev().skip(1).take(3).copied().collect::<Vec<_>>();
         let never = self.ops.last().copied().unwrap_or_default().next();
         for op in stale.into_iter().chain([never]) {
             let outcome = WriteOutcome::Applied;
-            assert_eq!(
-                self.handle(Input::Written { op, outcome }),
-                [],
-                "a stale answer"
-            );
-            assert_eq!(
-                self.handle(Input::Read {
-                    op,
-                    rows: Ok(Vec::new())
-                }),
-                [],
-                "a stale answer"
-            );
+            assert_eq!(self.handle(Input::Written { op, outcome }), [], "a stale answer");
+            assert_eq!(self.handle(Input::Read { op, rows: Ok(Vec::new()) }), [], "a stale answer");
         }
         assert_eq!(self.handle(Input::Tick), [], "a spurious tick");
         assert_eq!(format!("{:?}", self.contender), before);

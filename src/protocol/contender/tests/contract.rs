@@ -93,28 +93,19 @@ fn one_acquisition_at_a_time() {
         assert_eq!(message.downcast_ref(), Some(&"one acquisition at a time"));
         script.check_contract();
         script.release();
-        assert!(matches!(
-            script.writes_something().change,
-            Change::Delete { .. }
-        ));
+        assert!(matches!(script.writes_something().change, Change::Delete { .. }));
     }
 }
 
 #[test]
 fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
     let mut announcing = Script::announcing(exclusive());
-    let read = Input::Read {
-        op: announcing.outstanding(),
-        rows: Ok(Vec::new()),
-    };
+    let read = Input::Read { op: announcing.outstanding(), rows: Ok(Vec::new()) };
     catch_unwind(AssertUnwindSafe(|| announcing.handle(read))).expect_err("it was a write");
 
     let mut looking = Script::looking(exclusive());
     let outcome = WriteOutcome::Applied;
-    let written = Input::Written {
-        op: looking.outstanding(),
-        outcome,
-    };
+    let written = Input::Written { op: looking.outstanding(), outcome };
     catch_unwind(AssertUnwindSafe(|| looking.handle(written))).expect_err("it was a read");
 }
 
@@ -122,18 +113,13 @@ fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
 fn who_is_ahead_is_told_from_the_last_whole_read() {
     let ahead = |script: &Script| {
         let ahead = script.contender.ahead().iter();
-        ahead
-            .map(|ahead| (ahead.owner.clone(), ahead.ticket))
-            .collect::<Vec<_>>()
+        ahead.map(|ahead| (ahead.owner.clone(), ahead.ticket)).collect::<Vec<_>>()
     };
     let host = |host, ticket| (format!("host {host}"), ticket);
     let mut script = Script::looking(exclusive());
     script.sees(&[queued(1, 7), choosing(2), queued(3, 6)]);
     script.draws(8);
-    assert_eq!(
-        ahead(&script),
-        [host(2, None), host(3, Some(6)), host(1, Some(7))]
-    );
+    assert_eq!(ahead(&script), [host(2, None), host(3, Some(6)), host(1, Some(7))]);
     script.applied();
     script.reads(Read::Object);
     script.sees(&[queued(1, 7)]);

@@ -30,11 +30,9 @@ fn the_ticket_is_above_all_that_are_seen() {
     let absent = vec![queued(9, 41)[1].clone()];
     let of_a_round_before = rows_of(&claim(2, 0, Some(41)))[1].clone();
     let choosing_again = vec![choosing(2)[0].clone(), of_a_round_before];
-    for others in [
-        [queued(1, 41), choosing(2)],
-        [queued(1, 40), absent],
-        [queued(1, 40), choosing_again],
-    ] {
+    for others in
+        [[queued(1, 41), choosing(2)], [queued(1, 40), absent], [queued(1, 40), choosing_again]]
+    {
         let mut script = Script::looking(exclusive());
         script.sees(&others);
         script.draws(42);
@@ -86,14 +84,8 @@ fn after_drawing_only_who_is_choosing_or_before_it_blocks() {
 #[test]
 fn without_its_own_rows_it_is_never_let_in() {
     let mine = Script::looking(exclusive()).claim;
-    let other_round = Claim {
-        round: mine.round - 1,
-        ..mine.clone()
-    };
-    let odd = StoredRow {
-        round: None,
-        ..StoredRow::entering(&mine)
-    };
+    let other_round = Claim { round: mine.round - 1, ..mine.clone() };
+    let odd = StoredRow { round: None, ..StoredRow::entering(&mine) };
     for own in [Vec::new(), rows_of(&other_round), vec![odd]] {
         let mut script = Script::looking(exclusive());
         script.sees_only(&[own]);
@@ -101,16 +93,8 @@ fn without_its_own_rows_it_is_never_let_in() {
     }
     let mine = Script::settling(exclusive(), &[queued(1, 7)], 8).claim;
     let whole = rows_of(&mine);
-    let other_ticket = rows_of(&Claim {
-        ticket: Some(9),
-        ..mine
-    });
-    for own in [
-        Vec::new(),
-        whole[..1].to_vec(),
-        whole[1..].to_vec(),
-        other_ticket,
-    ] {
+    let other_ticket = rows_of(&Claim { ticket: Some(9), ..mine });
+    for own in [Vec::new(), whole[..1].to_vec(), whole[1..].to_vec(), other_ticket] {
         let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
         script.sees_only(&[own]);
         script.fails(Failure::RowMissing, Rows::Both);
@@ -132,10 +116,7 @@ fn the_largest_number_there_is_leaves_no_ticket() {
 #[test]
 fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
     let others = |mode, hosts: &[i32]| {
-        let claims = hosts.iter().map(|&host| Claim {
-            mode,
-            ..claim(host, 1, Some(3))
-        });
+        let claims = hosts.iter().map(|&host| Claim { mode, ..claim(host, 1, Some(3)) });
         claims.map(|claim| rows_of(&claim)).collect::<Vec<_>>()
     };
     let (shared, limited) = (Mode::Shared, Mode::Limited(2));
@@ -148,10 +129,7 @@ fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
         (limited, others(Mode::Exclusive, &[1]), false),
     ];
     for (mode, others, free) in cases {
-        let mut script = Script::looking(Acquire {
-            mode,
-            ..exclusive()
-        });
+        let mut script = Script::looking(Acquire { mode, ..exclusive() });
         script.sees(&others);
         if free {
             script.is_let_in();

@@ -12,10 +12,7 @@ fn a_lease_that_ends_before_it_is_let_in_begins_a_new_round() {
         (Script::announcing(exclusive()), Rows::Entering),
         (Script::looking(exclusive()), Rows::Entering),
         (Script::drawing(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (
-            Script::settling(exclusive(), &[queued(1, 7)], 8),
-            Rows::Both,
-        ),
+        (Script::settling(exclusive(), &[queued(1, 7)], 8), Rows::Both),
         (Script::waiting(exclusive()), Rows::Both),
     ] {
         script.sleeps(LEASE);
@@ -100,10 +97,7 @@ fn what_is_lost_is_never_held_again() {
     script.sleeps(LEASE - RENEWAL_DUE);
     script.says(Event::Lost(Loss::Expired));
     script.deletes(Rows::Entering);
-    script.tell(Input::Written {
-        op: renewal,
-        outcome: WriteOutcome::Applied,
-    });
+    script.tell(Input::Written { op: renewal, outcome: WriteOutcome::Applied });
     script.is_silent();
     script.applied();
     script.says(Event::Released);
@@ -111,10 +105,7 @@ fn what_is_lost_is_never_held_again() {
 
 #[test]
 fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
-    for mut script in [
-        Script::held(exclusive()),
-        Script::held_with_ticket(exclusive()),
-    ] {
+    for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
         for _ in 0..5 {
             script.sleeps(RENEWAL_DUE);
             script.puts();
@@ -129,10 +120,7 @@ fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
 #[test]
 fn a_waiting_one_renews_as_a_holder_does() {
     for renew in [true, false] {
-        let mut script = Script::waiting(Acquire {
-            renew,
-            ..exclusive()
-        });
+        let mut script = Script::waiting(Acquire { renew, ..exclusive() });
         script.pass(RENEWAL_DUE);
         script.sees_only(&[queued(1, 7)]);
         script.puts();
@@ -165,10 +153,7 @@ fn one_that_settles_late_renews_first() {
 
 #[test]
 fn without_renewal_it_holds_for_one_lease() {
-    let mut script = Script::held_with_ticket(Acquire {
-        renew: false,
-        ..exclusive()
-    });
+    let mut script = Script::held_with_ticket(Acquire { renew: false, ..exclusive() });
     for _ in 0..57 {
         script.pass(s(1));
         script.tell(Input::Tick);
@@ -195,11 +180,7 @@ fn a_renewal_of_unknown_fate_keeps_the_old_deadline_until_one_is_acknowledged() 
     let old_deadline = script.now + LEASE;
     script.sleeps(RENEWAL_DUE);
     script.puts();
-    for outcome in [
-        WriteOutcome::Unknown,
-        WriteOutcome::NotApplied,
-        WriteOutcome::Unknown,
-    ] {
+    for outcome in [WriteOutcome::Unknown, WriteOutcome::NotApplied, WriteOutcome::Unknown] {
         script.pass(s(5));
         script.written(outcome);
         script.wakes();

@@ -21,10 +21,7 @@ fn states() -> Vec<(Script, Rows)> {
         (Script::announcing(exclusive()), Rows::Entering),
         (Script::looking(exclusive()), Rows::Entering),
         (Script::drawing(exclusive(), &[queued(1, 7)], 8), Rows::Both),
-        (
-            Script::settling(exclusive(), &[queued(1, 7)], 8),
-            Rows::Both,
-        ),
+        (Script::settling(exclusive(), &[queued(1, 7)], 8), Rows::Both),
         (Script::waiting(exclusive()), Rows::Both),
         (Script::held(exclusive()), Rows::Entering),
         (Script::held_with_ticket(exclusive()), Rows::Both),
@@ -39,22 +36,12 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
         let superseded = script.outstanding();
         script.release();
         script.deletes(rows);
-        for outcome in [
-            WriteOutcome::Applied,
-            WriteOutcome::Unknown,
-            WriteOutcome::Rejected,
-        ] {
-            script.tell(Input::Written {
-                op: superseded,
-                outcome,
-            });
+        for outcome in [WriteOutcome::Applied, WriteOutcome::Unknown, WriteOutcome::Rejected] {
+            script.tell(Input::Written { op: superseded, outcome });
         }
         let mine = rows_of(&script.claim);
         for answer in [Ok(mine), Ok(Vec::new()), Err(ReadFailure::Rejected)] {
-            script.tell(Input::Read {
-                op: superseded,
-                rows: answer,
-            });
+            script.tell(Input::Read { op: superseded, rows: answer });
         }
         script.is_silent();
         script.applied();
@@ -93,11 +80,7 @@ fn a_delete_is_repeated_with_its_stamp_until_it_is_acknowledged() {
     for (mut script, rows) in states() {
         script.release();
         script.deletes(rows);
-        for outcome in [
-            WriteOutcome::Unknown,
-            WriteOutcome::NotApplied,
-            WriteOutcome::Rejected,
-        ] {
+        for outcome in [WriteOutcome::Unknown, WriteOutcome::NotApplied, WriteOutcome::Rejected] {
             script.written(outcome);
             script.wakes();
             script.writes_again();
@@ -206,10 +189,7 @@ fn who_slept_past_every_ttl_deletes_all_the_same() {
 
 #[test]
 fn what_is_being_given_back_can_be_released_again() {
-    let mut script = Script::held(Acquire {
-        renew: false,
-        ..exclusive()
-    });
+    let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.sleeps(s(58));
     script.says(Event::Lost(Loss::Expired));
     script.deletes(Rows::Entering);

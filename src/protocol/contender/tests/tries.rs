@@ -91,13 +91,7 @@ fn of_two_tries_that_draw_the_same_number_one_wins() {
 #[test]
 fn limited_ones_that_leave_room_do_not_take_it() {
     let mode = Mode::Limited(2);
-    let others = [
-        rows_of(&Claim {
-            mode,
-            ..claim(1, 1, Some(7))
-        }),
-        choosing(2),
-    ];
+    let others = [rows_of(&Claim { mode, ..claim(1, 1, Some(7)) }), choosing(2)];
     let mut script = Script::settling(Acquire { mode, ..a_try() }, &others, 8);
     script.sees(&others);
     script.reads(Read::Contender(id(2)));

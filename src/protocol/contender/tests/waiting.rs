@@ -123,9 +123,7 @@ fn what_becomes_readable_is_treated_like_others() {
 
 #[test]
 fn pauses_grow_with_those_ahead_and_follow_the_round_trip_at_the_end() {
-    let queue: Vec<_> = (11..=18)
-        .map(|host| queued(host, i64::from(host)))
-        .collect();
+    let queue: Vec<_> = (11..=18).map(|host| queued(host, i64::from(host))).collect();
     let mut script = Script::settling(exclusive(), &queue, 19);
     script.sees(&queue);
     script.reads(Read::Entering(id(15)));
@@ -146,21 +144,9 @@ fn pauses_grow_with_those_ahead_and_follow_the_round_trip_at_the_end() {
 #[test]
 fn limited_ones_are_asked_in_turn_because_any_of_them_makes_room() {
     let mode = Mode::Limited(2);
-    let limited = |host, ticket| {
-        rows_of(&Claim {
-            mode,
-            ..claim(host, 1, Some(ticket))
-        })
-    };
+    let limited = |host, ticket| rows_of(&Claim { mode, ..claim(host, 1, Some(ticket)) });
     let others = [limited(1, 6), limited(2, 7)];
-    let mut script = Script::settling(
-        Acquire {
-            mode,
-            ..exclusive()
-        },
-        &others,
-        8,
-    );
+    let mut script = Script::settling(Acquire { mode, ..exclusive() }, &others, 8);
     script.sees(&others);
     script.reads(Read::Entering(id(1)));
     script.sees_only(&others[..1]);
