@@ -1,0 +1,108 @@
+//! The commands of `lock-hosts`.
+
+mod check;
+mod hosts;
+mod init;
+
+use std::future::Future;
+
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::connect::ConnectOptions;
+use crate::failure::Failure;
+
+/// Registers the hosts that may take locks, and prepares the tables for them
+///
+/// Locks live in two tables of one keyspace: the lock table itself, and the registry of hosts, which
+/// gives each host a number. `init` makes both, `add` registers a host, and `check` tells whether
+/// this host can take locks.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "lock-hosts", version, after_long_help = EXAMPLES)]
+pub struct LockHosts {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    connection: ConnectOptions,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    Init(init::InitOptions),
+    Add(hosts::AddOptions),
+    Remove(hosts::RemoveOptions),
+    List(hosts::ListOptions),
+    Check(check::CheckOptions),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  Prepare a cluster of two data centres, three replicas in each:
+    lock-hosts --nodes db1,db2 init --replication dc1=3,dc2=3
+  Register this machine, and two others:
+    lock-hosts --nodes db1,db2 add
+    lock-hosts --nodes db1,db2 add web1 web2
+  See who is registered, and whether this machine can take locks:
+    lock-hosts --nodes db1,db2 list
+    lock-hosts --nodes db1,db2 check
+  With a login and TLS:
+    BAKERY_LOCK_PASSWORD=... lock-hosts --nodes db1 --user admin --tls-ca ca.pem list
+
+Exit codes:
+  0  done
+  1  the answer is no: a check failed, a host is unknown, the database refused
+  2  the command makes no sense as it is written; nothing was sent
+  3  the database can't be reached, refuses the login, or did not answer in time";
+
+/// Runs a command.
+///
+/// INT and TERM end it; the lock of the registry is given back before.
+///
+/// # Errors
+///
+/// [`Failure`] says what went wrong. What is left behind is said by the library's functions that
+/// the commands call: [`bakery_lock::schema`], [`bakery_lock::hosts`].
+///
+/// # Cancel safety
+///
+/// As for those functions: doing the same again is safe.
+pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
+    let LockHosts { command, connection } = arguments;
+    let mut signals = Signals::new()?;
+    match command {
+        Command::Init(options) => signals.or(init::init(&connection, &options)).await,
+        Command::Add(options) => hosts::add(&connection, &options, &mut signals).await,
+        Command::Remove(options) => hosts::remove(&connection, &options, &mut signals).await,
+        Command::List(options) => hosts::list(&connection, &options, &mut signals).await,
+        Command::Check(options) => signals.or(check::check(&connection, &options)).await,
+    }
+}
+
+/// The signals that end a command.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Signals { interrupt, terminate })
+    }
+
+    /// The result of the work, unless a signal comes first; then the work is dropped.
+    async fn or<T>(
+        &mut self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        const INTERRUPT: u8 = 2;
+        const TERMINATE: u8 = 15;
+        tokio::select! {
+            result = work => result,
+            _ = self.interrupt.recv() => Err(Failure::Interrupted { signal: INTERRUPT }),
+            _ = self.terminate.recv() => Err(Failure::Interrupted { signal: TERMINATE }),
+        }
+    }
+}

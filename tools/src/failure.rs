@@ -1,0 +1,92 @@
+//! What goes wrong, and which exit code that is.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use bakery_lock::LockError;
+use bakery_lock::hosts::RegistryError;
+use bakery_lock::schema::SchemaError;
+
+/// Why a command did not do what it was asked for.
+///
+/// Of the causes only the outermost is in the text; [`Error::source`] leads to the others.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The answer is no: the database was asked, and something is not as it should be.
+    #[error(transparent)]
+    No(Box<dyn Error + Send + Sync>),
+    /// The command does not make sense as it is written. Nothing was sent.
+    #[error(transparent)]
+    Usage(Box<dyn Error + Send + Sync>),
+    /// The database can't be reached, does not let us in, or does not answer.
+    #[error(transparent)]
+    Unreachable(Box<dyn Error + Send + Sync>),
+    /// A signal ended the command.
+    #[error("interrupted")]
+    Interrupted {
+        /// Number of the signal.
+        signal: u8,
+    },
+    /// Standard output can't be written.
+    #[error("the result can't be written")]
+    Output(#[from] std::io::Error),
+}
+
+impl Failure {
+    /// The exit code: 1 when the answer is no, 2 for usage, 3 when the database can't be reached,
+    /// and as a shell would say it when a signal ended the command.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::No(_) | Failure::Output(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unreachable(_) => 3,
+            Failure::Interrupted { signal } => 128 + signal,
+        })
+    }
+
+    /// Whether nobody reads the output any more, as with `lock-hosts list | head -1`: no failure of
+    /// the command.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(error: RegistryError) -> Self {
+        let kind = match &error {
+            RegistryError::Schema(error) => return Failure::from(error.clone()),
+            RegistryError::Name(_) => Failure::Usage,
+            RegistryError::Locked(LockError::TimedOut { cause: Some(_), .. })
+            | RegistryError::Unanswered(_)
+            | RegistryError::Unconfirmed { .. } => Failure::Unreachable,
+            // What is added to the enum later is an answer too.
+            RegistryError::Locked(_)
+            | RegistryError::Refused(_)
+            | RegistryError::NoNumberLeft
+            | _ => Failure::No,
+        };
+        kind(Box::new(error))
+    }
+}
+
+impl From<SchemaError> for Failure {
+    fn from(error: SchemaError) -> Self {
+        let kind = match &error {
+            SchemaError::Name(_)
+            | SchemaError::ReservedName
+            | SchemaError::MaxTtl { .. }
+            | SchemaError::NoReplicas => Failure::Usage,
+            SchemaError::Database(cause) if !cause.is_permanent() => Failure::Unreachable,
+            SchemaError::Database(_)
+            | SchemaError::MissingKeyspace { .. }
+            | SchemaError::MissingTable { .. }
+            | SchemaError::Differs { .. }
+            | SchemaError::Unfit { .. }
+            | _ => Failure::No,
+        };
+        kind(Box::new(error))
+    }
+}

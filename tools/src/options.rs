@@ -1,0 +1,100 @@
+//! Values of options.
+
+use std::time::Duration;
+
+use bakery_lock::Consistency;
+
+/// Parses a duration: `20`, `20s`, `500ms` or `2m`.
+///
+/// # Errors
+///
+/// Says which forms there are.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| DURATION_FORMS.to_owned())?;
+    match &text[digits.len()..] {
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "m" => {
+            let seconds = number.checked_mul(60).ok_or("that is too long")?;
+            Ok(Duration::from_secs(seconds))
+        }
+        _ => Err(DURATION_FORMS.to_owned()),
+    }
+}
+
+const DURATION_FORMS: &str = "use a number of seconds, or a number with a unit: 20s, 500ms, 2m";
+
+/// Parses a timeout: a duration that is not zero.
+///
+/// # Errors
+///
+/// Says what is wrong.
+pub fn timeout(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a timeout of zero leaves no time to do anything".to_owned()),
+        timeout => Ok(timeout),
+    }
+}
+
+/// Parses a consistency: `quorum`, or `local-quorum:DC`.
+///
+/// # Errors
+///
+/// Says why the other levels of the database are none.
+pub fn consistency(text: &str) -> Result<Consistency, String> {
+    let level = text.to_ascii_lowercase().replace('_', "-");
+    match (level.as_str(), text.split_once(':')) {
+        ("quorum", _) => Ok(Consistency::Quorum),
+        (_, Some((level, datacenter))) if is_local_quorum(level) && !datacenter.is_empty() => {
+            Ok(Consistency::LocalQuorum(datacenter.to_owned()))
+        }
+        (level, _) if is_local_quorum(level.trim_end_matches(':')) => Err(format!(
+            "name the data centre whose replicas keep the locks, the same for all clients: \
+             {LOCAL_QUORUM}:DC"
+        )),
+        _ => Err(format!(
+            "use quorum or {LOCAL_QUORUM}:DC. With fewer replicas two could hold one lock, because \
+             their reads and writes need not meet; with more, one dead node would stop all locks"
+        )),
+    }
+}
+
+const LOCAL_QUORUM: &str = "local-quorum";
+
+fn is_local_quorum(level: &str) -> bool {
+    level.to_ascii_lowercase().replace('_', "-") == LOCAL_QUORUM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let ms = Duration::from_millis;
+        let parsed = ["20", "20s", "500ms", "2m", "0"].map(duration);
+        assert_eq!(parsed, [20_000, 20_000, 500, 120_000, 0].map(|millis| Ok(ms(millis))));
+        for text in ["", "s", "2h", "-1", "1.5s", "1 s", "é"] {
+            assert_eq!(duration(text), Err(DURATION_FORMS.to_owned()), "{text}");
+        }
+        assert_eq!(duration("18446744073709551615m"), Err("that is too long".to_owned()));
+        assert!(timeout("0ms").is_err() && timeout("1ms").is_ok());
+    }
+
+    #[test]
+    fn only_levels_that_exclude_are_accepted() {
+        assert_eq!(consistency("QUORUM"), Ok(Consistency::Quorum));
+        for text in ["local-quorum:DC1", "LOCAL_QUORUM:DC1"] {
+            assert_eq!(consistency(text), Ok(Consistency::LocalQuorum("DC1".to_owned())));
+        }
+        for text in ["local-quorum", "local_quorum:"] {
+            let error = consistency(text).expect_err("there is no data centre");
+            assert!(error.contains("name the data centre"), "{error}");
+        }
+        for text in ["one", "all", "two", "each-quorum", "any", "local-one", "", "one:DC1"] {
+            let error = consistency(text).expect_err("there is no such level");
+            assert!(error.contains("two could hold one lock"), "{text}: {error}");
+        }
+    }
+}

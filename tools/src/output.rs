@@ -1,0 +1,107 @@
+//! How tools print.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+
+use crate::failure::Failure;
+
+/// Writes text to standard output, at once.
+///
+/// # Errors
+///
+/// [`Failure::Output`]; [`Failure::is_broken_pipe`] when nobody reads it.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Writes a JSON value to standard output, for people too: indented, with a newline at the end.
+///
+/// # Errors
+///
+/// As for [`print()`].
+pub fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
+    print(&format!("{value:#}\n"))
+}
+
+/// Writes a warning to standard error.
+pub fn warn(text: &str) {
+    // Who closed standard error wants no warnings.
+    let _ = writeln!(io::stderr(), "warning: {text}");
+}
+
+/// Writes an error and its causes to standard error, in one line: `tool: what: why: why`.
+pub fn report(tool: &str, error: &dyn Error) {
+    let _ = writeln!(io::stderr(), "{tool}: {}", chain(error));
+}
+
+/// A time as JSON has it: RFC 3339, UTC, milliseconds.
+#[must_use]
+pub fn time(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// An error and its causes. Errors of the driver repeat their causes in their own text: what was
+/// said is not said again.
+fn chain(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = begun_small(&error.to_string());
+        if !said.to_lowercase().contains(&text.to_lowercase()) {
+            said.push_str(": ");
+            said.push_str(&text);
+        }
+        cause = error.source();
+    }
+    said
+}
+
+/// The driver begins its messages with a capital, which looks odd in the middle of a line. Acronyms
+/// keep theirs.
+fn begun_small(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => {
+            first.to_lowercase().chain(text.chars().skip(1)).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Layer {
+        text: &'static str,
+        source: Option<Box<Layer>>,
+    }
+
+    fn layers(texts: &[&'static str]) -> Layer {
+        let (text, deeper) = texts.split_first().expect("there is a text");
+        let source = (!deeper.is_empty()).then(|| Box::new(layers(deeper)));
+        Layer { text, source }
+    }
+
+    #[test]
+    fn causes_are_told_once_and_begin_small() {
+        let error = layers(&["can't connect", "Pool is broken: Refused", "refused", "TLS failed"]);
+        assert_eq!(chain(&error), "can't connect: pool is broken: Refused: TLS failed");
+    }
+
+    #[test]
+    fn times_are_told_in_utc() {
+        let moment = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        assert_eq!(time(moment), "2023-11-14T22:13:20.123Z");
+    }
+}
