@@ -1,0 +1,52 @@
+//! Our lock, through its public interface.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use bakery_lock::{LockClient, LockGuard};
+use scylla::client::session::Session;
+
+use crate::cluster::KEYSPACE;
+use crate::side::{Operations, Side};
+
+/// One client of our lock, with its defaults.
+#[derive(Debug)]
+pub(crate) struct BakeryLock {
+    client: LockClient,
+}
+
+impl BakeryLock {
+    pub(crate) async fn build(session: &Arc<Session>) -> Result<Self> {
+        let builder = LockClient::builder(Arc::clone(session), KEYSPACE);
+        let client = builder.host("bench").register_host(true).build().await?;
+        Ok(BakeryLock { client })
+    }
+
+    pub(crate) async fn shut_down(&self) -> Result<()> {
+        Ok(self.client.shutdown().await?)
+    }
+}
+
+impl Side for BakeryLock {
+    type Held = LockGuard;
+
+    async fn lock(&self, name: &str) -> Result<LockGuard> {
+        Ok(self.client.lock(name).await?)
+    }
+
+    async fn unlock(&self, guard: LockGuard) -> Result<()> {
+        Ok(guard.unlock().await?)
+    }
+
+    fn operations(&self) -> Operations {
+        let statistics = self.client.statistics();
+        Operations {
+            sent: statistics.writes
+                + statistics.deletes
+                + statistics.object_reads
+                + statistics.contender_reads,
+            whole_reads: statistics.object_reads,
+            failed: statistics.unknown_outcomes + statistics.failures,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What contenders get when all of them want one lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::side::{Operations, Side};
+use crate::uncontended::{nanoseconds, record};
+
+/// After a slot the last releases and withdrawals are still on their way.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// What contenders got in one slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// How long it was.
+    pub(crate) length: Duration,
+    /// How often each contender got the lock.
+    pub(crate) grants: Vec<u64>,
+    /// How often the lock went from one contender to another.
+    pub(crate) hand_overs: u64,
+    /// How long they waited, in nanoseconds. Who still waited when the slot ended counts with its
+    /// wait until then.
+    pub(crate) waits: Histogram<u64>,
+    /// Acquisitions and releases that ended with an error, and what they said.
+    pub(crate) errors: Vec<String>,
+    /// What they asked of the database.
+    pub(crate) operations: Operations,
+}
+
+impl Slot {
+    pub(crate) fn total(&self) -> u64 {
+        self.grants.iter().sum()
+    }
+
+    pub(crate) fn grants_per_second(&self) -> f64 {
+        self.total() as f64 / self.length.as_secs_f64()
+    }
+
+    pub(crate) fn hand_overs_per_second(&self) -> f64 {
+        self.hand_overs as f64 / self.length.as_secs_f64()
+    }
+
+    /// The grants of the worst-served contender, of the mean; 0 where nobody got any.
+    pub(crate) fn worst_share(&self) -> f64 {
+        let worst = self.grants.iter().copied().min().unwrap_or(0);
+        let mean = self.total() as f64 / self.grants.len() as f64;
+        if worst == 0 { 0.0 } else { worst as f64 / mean }
+    }
+}
+
+/// Lets all contenders, each a client of its own, lock and unlock `name` until the slot is over.
+/// They do nothing while they hold it, so that only the lock is measured.
+pub(crate) async fn slot<S: Side>(
+    contenders: &[Arc<S>],
+    name: &str,
+    length: Duration,
+) -> Result<Slot> {
+    let before: Operations = contenders.iter().map(|contender| contender.operations()).sum();
+    let stage =
+        Arc::new(Stage { occupied: AtomicBool::new(false), last: AtomicUsize::new(NOBODY) });
+    let end = Instant::now() + length;
+    let mut tasks = JoinSet::new();
+    for (number, contender) in contenders.iter().enumerate() {
+        let contention = Contention {
+            number,
+            side: Arc::clone(contender),
+            name: Arc::from(name),
+            stage: Arc::clone(&stage),
+            end,
+        };
+        tasks.spawn(contention.run());
+    }
+    let mut slot = Slot {
+        length,
+        grants: Vec::new(),
+        hand_overs: 0,
+        waits: nanoseconds(),
+        errors: Vec::new(),
+        operations: Operations::default(),
+    };
+    while let Some(served) = tasks.join_next().await {
+        let served = served??;
+        slot.grants.push(served.grants);
+        slot.hand_overs += served.hand_overs;
+        slot.waits.add(&served.waits)?;
+        slot.errors.extend(served.errors);
+    }
+    let after: Operations = contenders.iter().map(|contender| contender.operations()).sum();
+    slot.operations = after - before;
+    tokio::time::sleep(SETTLE).await;
+    Ok(slot)
+}
+
+/// One contender in a slot.
+struct Contention<S> {
+    number: usize,
+    side: Arc<S>,
+    name: Arc<str>,
+    stage: Arc<Stage>,
+    end: Instant,
+}
+
+/// What the lock protects.
+struct Stage {
+    /// Whether somebody is inside.
+    occupied: AtomicBool,
+    /// Who was inside last.
+    last: AtomicUsize,
+}
+
+/// The number of no contender.
+const NOBODY: usize = usize::MAX;
+
+/// What one contender got.
+struct Served {
+    grants: u64,
+    hand_overs: u64,
+    waits: Histogram<u64>,
+    errors: Vec<String>,
+}
+
+impl<S: Side> Contention<S> {
+    async fn run(self) -> Result<Served> {
+        let (waits, errors) = (nanoseconds(), Vec::new());
+        let mut served = Served { grants: 0, hand_overs: 0, waits, errors };
+        while Instant::now() < self.end {
+            let asked = Instant::now();
+            let answer = timeout_at(self.end, self.side.lock(&self.name)).await;
+            record(&mut served.waits, asked.elapsed());
+            match answer {
+                Ok(Ok(held)) => {
+                    served.grants += 1;
+                    let alone = !self.stage.occupied.swap(true, Ordering::SeqCst);
+                    ensure!(alone, "two contenders held {} at once", self.name);
+                    let last = self.stage.last.swap(self.number, Ordering::SeqCst);
+                    served.hand_overs += u64::from(last != self.number && last != NOBODY);
+                    self.stage.occupied.store(false, Ordering::SeqCst);
+                    served.note(self.side.unlock(held).await);
+                }
+                Ok(Err(error)) => served.note(Err(error)),
+                Err(_slot_is_over) => break,
+            }
+        }
+        Ok(served)
+    }
+}
+
+impl Served {
+    fn note(&mut self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.errors.push(format!("{error:#}"));
+        }
+    }
+}

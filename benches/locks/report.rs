@@ -1,0 +1,142 @@
+//! Prints the tables, and keeps all figures as JSON.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::summary::{Bound, Quantiles, Summary};
+
+/// Prints all tables, as Markdown.
+pub(crate) fn print(summary: &Summary) {
+    println!("\nChoice of parameters for LWT: the most grants per second\n\n{}", tuning(summary));
+    println!("\nUncontended, milliseconds: median (99th percentile)\n\n{}", uncontended(summary));
+    println!(
+        "\nContended, waits in milliseconds: median (99th percentile)\n\n{}",
+        contended(summary)
+    );
+    println!("\nRatios, each between figures of the same half round\n\n{}", ratios(summary));
+    println!("\nTargets\n\n{}", targets(summary));
+}
+
+/// Keeps all figures.
+pub(crate) fn write_json(summary: &Summary, file: &Path) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let json = serde_json::to_string_pretty(summary)?;
+    fs::write(file, json + "\n")
+}
+
+fn tuning(summary: &Summary) -> Table {
+    let header = [
+        "side",
+        "contenders",
+        "parameters",
+        "grants/s",
+        "hand-overs/s",
+        "errors",
+        "worst share",
+        "",
+    ];
+    let mut table = table(&header, 3);
+    for line in &summary.tuning {
+        table.add_row([
+            line.side.clone(),
+            line.contenders.to_string(),
+            line.parameters.clone(),
+            format!("{:.1}", line.grants_per_second),
+            format!("{:.1}", line.hand_overs_per_second),
+            line.errors.to_string(),
+            format!("{:.2}", line.worst_share),
+            if line.chosen { "chosen".to_owned() } else { String::new() },
+        ]);
+    }
+    table
+}
+
+fn uncontended(summary: &Summary) -> Table {
+    let mut table = table(&["side", "pairs", "lock or write", "unlock or read", "both"], 1);
+    for line in &summary.uncontended {
+        table.add_row([
+            line.side.clone(),
+            line.pairs.to_string(),
+            milliseconds(line.lock),
+            milliseconds(line.unlock),
+            milliseconds(line.both),
+        ]);
+    }
+    table
+}
+
+fn contended(summary: &Summary) -> Table {
+    let header = [
+        "side",
+        "contenders",
+        "grants/s",
+        "hand-overs/s",
+        "errors",
+        "worst share (worst slot)",
+        "wait",
+        "operations per grant",
+        "whole reads",
+        "failed statements/s",
+    ];
+    let mut table = table(&header, 1);
+    for line in &summary.contended {
+        table.add_row([
+            line.side.clone(),
+            line.contenders.to_string(),
+            format!("{:.1}", line.grants_per_second),
+            format!("{:.1}", line.hand_overs_per_second),
+            line.errors.to_string(),
+            format!("{:.2} ({:.2})", line.worst_share, line.worst_share_min),
+            milliseconds(line.wait),
+            format!("{:.1}", line.operations_per_grant),
+            format!("{:.1}", line.whole_reads_per_grant),
+            format!("{:.1}", line.failed_statements_per_second),
+        ]);
+    }
+    table
+}
+
+fn ratios(summary: &Summary) -> Table {
+    let mut table = table(&["ratio", "median", "least", "most"], 1);
+    for ratio in &summary.ratios {
+        let figures = [ratio.median, ratio.min, ratio.max].map(|figure| format!("{figure:.2}"));
+        table.add_row([vec![ratio.what.clone()], figures.to_vec()].concat());
+    }
+    table
+}
+
+fn targets(summary: &Summary) -> Table {
+    let mut table = table(&["target", "bound", "measured", ""], 1);
+    for target in &summary.targets {
+        let bound = match target.bound {
+            Bound::AtMost(most) => format!("at most {most}"),
+            Bound::AtLeast(least) => format!("at least {least}"),
+        };
+        table.add_row([
+            target.what.clone(),
+            bound,
+            format!("{:.2}", target.figure),
+            if target.met { "met" } else { "MISSED" }.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// An empty table; its columns from `numbers_from` on are aligned to the right.
+fn table(header: &[&str], numbers_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    for column in table.column_iter_mut().skip(numbers_from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn milliseconds(quantiles: Quantiles) -> String {
+    format!("{:.2} ({:.2})", quantiles.median, quantiles.p99)
+}
