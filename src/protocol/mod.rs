@@ -28,9 +28,9 @@ mod traffic;
 mod verdict;
 
 pub(crate) use contender::Contender;
-pub(crate) use lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, TTL_MIN};
+pub(crate) use lease::{Lease, LeaseTerms, TTL_MIN};
 pub(crate) use row::{Claim, ContenderId, Mode, StoredRow, row_name};
 pub(crate) use traffic::{
-    Acquire, Ahead, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
-    ReadFailure, Write, WriteOutcome,
+    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
+    Write, WriteOutcome,
 };
