@@ -54,6 +54,13 @@ mod runner;
 pub mod schema;
 mod store;
 
+/// What tests of this package need from inside.
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub mod test_util {
+    pub use crate::store::conformance::cassandra_conforms;
+}
+
 pub use client::{LockClient, LockClientBuilder, LockRequest};
 pub use error::{
     Ahead, BuildError, DatabaseError, LockError, LostReason, Outcome, ShutdownError, UnlockError,

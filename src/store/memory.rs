@@ -265,3 +265,27 @@ fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
         Read::Entering(asked) => asked == contender && name == row_name::ENTERING,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance::conforms;
+
+    #[tokio::test]
+    async fn the_store_keeps_the_promises_of_the_trait() {
+        conforms(&MemoryStore::new(), "test").await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dead_rows_are_forgotten_in_the_end() {
+        let store = MemoryStore::with_tokio_clock();
+        let contender = ContenderId { host: 1, client: 2, slot: 3 };
+        let delete = |stamp| Write { stamp, change: Change::Delete { contender, ticket: true } };
+        store.write("a", &delete(1)).await.expect("memory does not fail");
+        tokio::time::advance(GRACE).await;
+        store.write("b", &delete(1)).await.expect("memory does not fail");
+        let tables = store.tables();
+        let names = tables.replicas.iter().flat_map(|replica| replica.objects.keys());
+        assert_eq!(names.collect::<Vec<_>>(), ["b", "b", "b"]);
+    }
+}

@@ -4,6 +4,8 @@
 //! database has to write a store that keeps the promises below.
 
 mod cassandra;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) mod conformance;
 mod counted;
 mod identifier;
 mod memory;
@@ -23,7 +25,7 @@ pub(crate) use counted::Counted;
 pub use counted::Statistics;
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
-#[cfg(any(test, feature = "test-util"))]
+#[cfg(feature = "test-util")]
 pub use memory::Fault;
 pub use memory::MemoryStore;
 

@@ -39,16 +39,15 @@ impl MemoryStore {
         self.shared.faults.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
 
+    /// How many rows of an object a read would show now.
+    #[must_use]
+    pub fn live_rows(&self, object: &str) -> usize {
+        self.tables().read(object, Read::Object, self.shared.clock.elapsed()).len()
+    }
+
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.shared.faults.set(|plan| plan.delay = delay);
-    }
-
-    /// How many rows of an object are there, as a read sees them now. It neither fails nor delays.
-    #[must_use]
-    pub fn live_rows(&self, object: &str) -> usize {
-        let now = self.shared.clock.elapsed();
-        self.tables().read(object, Read::Object, now).len()
     }
 }
 

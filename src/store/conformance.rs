@@ -1,0 +1,331 @@
+//! What every store has to do, as one body of tests for all of them.
+//!
+//! The protocol is proved on the promises of [`Store`]; this is where the stores prove theirs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::statement::Consistency::Quorum;
+use scylla::statement::unprepared::Statement;
+
+use super::{CassandraStore, HostRow, Identifier, Store};
+use crate::clock::{Clock, SystemClock};
+use crate::options::{Consistency, NAME_BYTES_MAX};
+use crate::protocol::{Change, Claim, ContenderId, Mode, Read, StoredRow, Write, row_name};
+
+/// Longer than any test here takes.
+const LONG_TTL: i32 = 60;
+
+/// Names that a store might mistake for something else.
+const ODD_NAMES: [&str; 8] = [
+    "'quoted' \"twice\"; DROP TABLE lock_table",
+    "entering::",
+    "a::b::\u{0}::c",
+    "Zürich, 東京 and 🦀",
+    " leading and trailing ",
+    "line\nfeed",
+    "%s {} $1 ?",
+    "null",
+];
+
+/// Checks a store on a cluster.
+///
+/// # Panics
+///
+/// When the store breaks a promise.
+pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &str) {
+    let keyspace = Identifier::keyspace(keyspace).expect("a keyspace of tests has a legal name");
+    let lock_table = Identifier::table("lock_table").expect("the default name is legal");
+    let level = Consistency::Quorum;
+    let store = CassandraStore::prepare(Arc::clone(session), &keyspace, &lock_table, &level).await;
+    let store = store.expect("the tables are there");
+    conforms(&store, tag).await;
+    let table = format!("\"{keyspace}\".\"{lock_table}\"");
+    writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
+}
+
+/// Checks a store. Objects are called after `tag`, which has to be a new one each time.
+pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
+    let clock = SystemClock::new();
+    let object =
+        |case: &str| Object { store, name: format!("{tag}::{case}"), stamp: clock.unix_micros() };
+    acknowledged_writes_are_seen(&object("seen")).await;
+    the_higher_stamp_wins(&object("stamps")).await;
+    a_delete_of_the_same_stamp_wins(&object("ties")).await;
+    an_older_write_does_not_come_back(&object("older")).await;
+    rows_of_one_write_are_applied_as_one(&object("pairs")).await;
+    rows_expire(&object("ttl")).await;
+    reads_return_what_was_asked_for(&object("reads")).await;
+    objects_do_not_mix(store, tag, clock.unix_micros()).await;
+    many_contenders_are_read_at_once(&object("many")).await;
+    the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
+    the_registry_only_grows(store).await;
+}
+
+/// An object, and a stamp that later ones are counted from.
+struct Object<'a> {
+    store: &'a dyn Store,
+    name: String,
+    stamp: i64,
+}
+
+impl Object<'_> {
+    async fn put(&self, claim: &Claim, stamp: i64, ttl_seconds: i32) {
+        let change = Change::Put { claim: claim.clone(), ttl_seconds };
+        self.write(stamp, change).await;
+    }
+
+    async fn delete(&self, contender: ContenderId, stamp: i64, ticket: bool) {
+        self.write(stamp, Change::Delete { contender, ticket }).await;
+    }
+
+    async fn write(&self, stamp: i64, change: Change) {
+        let write = Write { stamp: self.stamp + stamp, change };
+        self.store.write(&self.name, &write).await.expect("a write is acknowledged");
+    }
+
+    async fn read(&self, read: Read) -> Vec<StoredRow> {
+        let rows = self.store.read(&self.name, read).await;
+        let mut rows = rows.expect("a read is answered");
+        rows.sort_by(|a, b| (a.contender, &a.row_name).cmp(&(b.contender, &b.row_name)));
+        rows
+    }
+
+    async fn expect(&self, read: Read, expected: &[StoredRow]) {
+        assert_eq!(self.read(read).await, expected, "{read:?} of {:?}", self.name);
+    }
+}
+
+fn contender(number: i16) -> ContenderId {
+    // A uuid with its highest bit set, and a negative host, are as good as any.
+    let client = u128::MAX - u128::from(number.unsigned_abs());
+    ContenderId { host: i32::from(number) - 2, client, slot: number }
+}
+
+fn claim(number: i16, round: i64, ticket: Option<i64>) -> Claim {
+    let owner = format!("owner {number}");
+    Claim { contender: contender(number), round, mode: Mode::Exclusive, ticket, owner }
+}
+
+/// The rows of a claim in the order in which they are read here.
+fn rows_of(claim: &Claim) -> Vec<StoredRow> {
+    [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)].into_iter().flatten().collect()
+}
+
+async fn acknowledged_writes_are_seen(object: &Object<'_>) {
+    let id = contender(1);
+    object.expect(Read::Object, &[]).await;
+    for round in 1..=30 {
+        let claim = claim(1, round, (round % 3 == 0).then_some(i64::MAX - round));
+        object.put(&claim, 2 * round, LONG_TTL).await;
+        object.expect(Read::Object, &rows_of(&claim)).await;
+        object.expect(Read::Contender(id), &rows_of(&claim)).await;
+        object.expect(Read::Entering(id), &rows_of(&claim)[..1]).await;
+        object.delete(id, 2 * round + 1, claim.ticket.is_some()).await;
+        object.expect(Read::Object, &[]).await;
+    }
+    for (stamp, mode) in (100..).step_by(2).zip([Mode::Shared, Mode::Limited(7), Mode::Exclusive]) {
+        object.put(&Claim { mode, ..claim(1, stamp, None) }, stamp, LONG_TTL).await;
+        let rows = object.read(Read::Entering(id)).await;
+        assert_eq!((rows[0].mode, rows[0].max_holders), (Some(mode.code()), mode.max_holders()));
+        object.delete(id, stamp + 1, false).await;
+    }
+}
+
+async fn the_higher_stamp_wins(object: &Object<'_>) {
+    let (low, high) = (claim(1, 1, Some(5)), claim(1, 2, Some(6)));
+    object.put(&low, 10, LONG_TTL).await;
+    object.put(&high, 20, LONG_TTL).await;
+    object.expect(Read::Object, &rows_of(&high)).await;
+    object.put(&low, 19, LONG_TTL).await;
+    object.expect(Read::Object, &rows_of(&high)).await;
+    // The same write once more changes nothing.
+    object.put(&high, 20, LONG_TTL).await;
+    object.expect(Read::Object, &rows_of(&high)).await;
+}
+
+async fn a_delete_of_the_same_stamp_wins(object: &Object<'_>) {
+    let claim = claim(1, 1, Some(5));
+    object.put(&claim, 10, LONG_TTL).await;
+    object.delete(claim.contender, 10, true).await;
+    object.expect(Read::Object, &[]).await;
+    object.delete(claim.contender, 20, true).await;
+    object.put(&claim, 20, LONG_TTL).await;
+    object.expect(Read::Object, &[]).await;
+    object.put(&claim, 21, LONG_TTL).await;
+    object.expect(Read::Object, &rows_of(&claim)).await;
+}
+
+async fn an_older_write_does_not_come_back(object: &Object<'_>) {
+    let claim = claim(1, 1, Some(5));
+    object.put(&claim, 10, LONG_TTL).await;
+    object.delete(claim.contender, 30, true).await;
+    object.put(&claim, 20, LONG_TTL).await;
+    object.expect(Read::Object, &[]).await;
+    // An older delete does not hit a newer row, either.
+    object.put(&claim, 40, LONG_TTL).await;
+    object.delete(claim.contender, 39, true).await;
+    object.expect(Read::Object, &rows_of(&claim)).await;
+}
+
+async fn rows_of_one_write_are_applied_as_one(object: &Object<'_>) {
+    let id = contender(1);
+    object.put(&claim(1, 0, Some(0)), 0, LONG_TTL).await;
+    let writing = async {
+        for round in 1..=100 {
+            object.put(&claim(1, round, Some(round)), round, LONG_TTL).await;
+        }
+    };
+    let reading = async {
+        let mut latest = 0;
+        while latest < 100 {
+            let rows = object.read(Read::Object).await;
+            let rounds: Vec<_> = rows.iter().map(|row| (row.round, row.ticket)).collect();
+            let round = rows[0].round.expect("rows are written whole");
+            assert_eq!(rounds, [(Some(round), None), (Some(round), Some(round))]);
+            latest = round;
+        }
+    };
+    tokio::join!(writing, reading);
+    // A delete takes both, or only the one that it is told to.
+    object.delete(id, 101, false).await;
+    let left = rows_of(&claim(1, 100, Some(100))).split_off(1);
+    object.expect(Read::Contender(id), &left).await;
+    object.delete(id, 102, true).await;
+    object.expect(Read::Contender(id), &[]).await;
+}
+
+async fn rows_expire(object: &Object<'_>) {
+    let (short, long) = (claim(1, 1, Some(1)), claim(2, 1, None));
+    object.put(&short, 1, 3).await;
+    object.put(&long, 2, LONG_TTL).await;
+    let rows = [rows_of(&short), rows_of(&long)].concat();
+    object.expect(Read::Object, &rows).await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    object.expect(Read::Object, &rows).await;
+    tokio::time::sleep(Duration::from_millis(3_000)).await;
+    object.expect(Read::Object, &rows_of(&long)).await;
+    // What has expired does not bring back what it replaced.
+    object.put(&short, 0, LONG_TTL).await;
+    object.expect(Read::Contender(short.contender), &[]).await;
+}
+
+async fn reads_return_what_was_asked_for(object: &Object<'_>) {
+    let mut claims = [claim(1, 1, Some(3)), claim(1, 2, None), claim(1, 3, Some(4))];
+    // They differ in one part of the key each.
+    claims[1].contender.slot += 1;
+    claims[2].contender.client ^= 1;
+    for (stamp, claim) in (1..).zip(&claims) {
+        object.put(claim, stamp, LONG_TTL).await;
+    }
+    for claim in &claims {
+        object.expect(Read::Contender(claim.contender), &rows_of(claim)).await;
+        object.expect(Read::Entering(claim.contender), &rows_of(claim)[..1]).await;
+    }
+    assert_eq!(object.read(Read::Object).await.len(), 5);
+    let absent = ContenderId { host: 77, ..contender(1) };
+    object.expect(Read::Contender(absent), &[]).await;
+    object.expect(Read::Entering(absent), &[]).await;
+    // The `entering::` row can be missing while the ticket is there.
+    object.delete(claims[0].contender, 10, false).await;
+    object.expect(Read::Entering(claims[0].contender), &[]).await;
+    let rows = object.read(Read::Contender(claims[0].contender)).await;
+    assert_eq!(rows.iter().map(|row| &row.row_name).collect::<Vec<_>>(), [row_name::TICKETS]);
+}
+
+async fn objects_do_not_mix(store: &dyn Store, tag: &str, stamp: i64) {
+    let mut names: Vec<_> = ODD_NAMES.iter().map(|odd| format!("{tag}{odd}")).collect();
+    names.extend([format!("{tag}É"), format!("{tag}E\u{301}"), format!("{tag}é"), tag.to_owned()]);
+    let filling = NAME_BYTES_MAX - tag.len();
+    names.push(format!("{tag}{}", "x".repeat(filling)));
+    names.push(format!("{tag}{}", "x".repeat(filling - 1)));
+    let objects: Vec<_> = names.into_iter().map(|name| Object { store, name, stamp }).collect();
+    for (round, object) in (1..).zip(&objects) {
+        object.put(&claim(1, round, Some(round)), 1, LONG_TTL).await;
+    }
+    for (round, object) in (1..).zip(&objects) {
+        object.expect(Read::Object, &rows_of(&claim(1, round, Some(round)))).await;
+        object.delete(contender(1), 2, true).await;
+    }
+}
+
+async fn many_contenders_are_read_at_once(object: &Object<'_>) {
+    let claims: Vec<_> = (1..=300).map(|number| claim(number, 1, Some(number.into()))).collect();
+    for claim in &claims {
+        object.put(claim, 1, LONG_TTL).await;
+    }
+    let seen = object.read(Read::Object).await;
+    let ids: BTreeSet<_> = seen.iter().map(|row| row.contender).collect();
+    assert_eq!((seen.len(), ids.len()), (600, 300));
+    let expected: Vec<_> = claims.iter().flat_map(rows_of).collect();
+    assert!(expected.iter().all(|row| seen.contains(row)), "a row is not as it was written");
+}
+
+async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
+    let host = |name: &str, number| HostRow {
+        name: format!("{tag}.{name}"),
+        number,
+        added_at_millis: 1_700_000_000_123,
+        removed_at_millis: None,
+        stamp,
+    };
+    let mut hosts = [host("a", 1), host("b", i32::MAX)];
+    let seen = async || {
+        let registry = store.read_registry().await.expect("the registry is read");
+        assert!(registry.hosts.is_sorted_by_key(|host| host.name.clone()));
+        let ours = registry.hosts.into_iter().filter(|host| host.name.starts_with(tag));
+        ours.collect::<Vec<_>>()
+    };
+    for host in &hosts {
+        store.write_host(host).await.expect("a host is written");
+    }
+    assert_eq!(seen().await, hosts);
+    let late = HostRow { stamp: stamp - 1, number: 9, ..hosts[0].clone() };
+    hosts[0] = HostRow { removed_at_millis: Some(1), stamp: stamp + 1, ..hosts[0].clone() };
+    store.write_host(&hosts[0]).await.expect("a host is written");
+    store.write_host(&late).await.expect("a host is written");
+    assert_eq!(seen().await, hosts, "the higher stamp wins");
+    hosts[0] = HostRow { removed_at_millis: None, stamp: stamp + 2, ..hosts[0].clone() };
+    store.write_host(&hosts[0]).await.expect("a host is written");
+    assert_eq!(seen().await, hosts, "a removed host is added again");
+}
+
+/// Others may use the registry at the same time.
+async fn the_registry_only_grows(store: &dyn Store) {
+    let next = async || store.read_registry().await.expect("the registry is read").next;
+    let first = next().await;
+    store.raise_next(first + 10).await.expect("the register is written");
+    assert!(next().await >= first + 10);
+    store.raise_next(first + 5).await.expect("the register is written");
+    assert!(next().await >= first + 10, "a smaller value replaced a larger one");
+}
+
+/// What CQL alone can show: the static part of an object is no row and stays as it is, and a claim
+/// without a number of holders writes no null.
+async fn writes_touch_no_other_column(
+    store: &CassandraStore,
+    session: &Session,
+    table: &str,
+    name: &str,
+) {
+    let object = Object { store, name: name.to_owned(), stamp: SystemClock::new().unix_micros() };
+    let execute = async |cql: String| {
+        let mut statement = Statement::new(cql);
+        statement.set_consistency(Quorum);
+        session.query_unpaged(statement, (name,)).await.expect("the cluster answers")
+    };
+    let fence = "UPDATE {table} USING TIMESTAMP 5 SET fence = 5 WHERE object_name = ?";
+    execute(fence.replace("{table}", table)).await;
+    object.expect(Read::Object, &[]).await;
+    let limited = Claim { mode: Mode::Limited(7), ..claim(1, 1, Some(1)) };
+    object.put(&limited, 1, LONG_TTL).await;
+    object.put(&claim(1, 2, Some(2)), 2, LONG_TTL).await;
+    let rows = object.read(Read::Object).await;
+    assert_eq!(rows.iter().map(|row| row.max_holders).collect::<Vec<_>>(), [Some(7), Some(7)]);
+    object.delete(contender(1), 3, true).await;
+    let fence = execute(format!("SELECT fence FROM {table} WHERE object_name = ?")).await;
+    let fence = fence.into_rows_result().expect("a read brings rows");
+    assert_eq!(fence.single_row::<(Option<i64>,)>().expect("the static part is there"), (Some(5),));
+}

@@ -1,0 +1,12 @@
+//! The store on a real cluster keeps the promises that the protocol relies on. The store in memory
+//! is held to the same by a unit test.
+
+mod support;
+
+use bakery_lock::test_util::cassandra_conforms;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_store_keeps_the_promises_of_the_trait() {
+    let keyspace = support::keyspace().await;
+    cassandra_conforms(&support::session().await, &keyspace, &support::unique("conformance")).await;
+}

@@ -1,0 +1,116 @@
+//! The cluster that integration tests run on.
+//!
+//! It is, in this order: the nodes that `BAKERY_LOCK_TEST_NODES` names; a container of the image
+//! that `BAKERY_LOCK_TEST_IMAGE` names; three nodes of `tools/cassandra-cluster`. When none of them
+//! can be had, tests fail and say what to install.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+mod container;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bakery_lock::schema::{self, CreateOptions, Replication};
+use cassandra_cluster::{Cluster, ClusterOptions};
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+/// The keyspace that all tests share.
+const KEYSPACE: &str = "bakery_lock_test";
+
+/// How many replicas there are, if there are as many nodes.
+const REPLICAS: usize = 3;
+
+const CQL_PORT: u16 = 9042;
+
+/// How long the schema may take on a busy machine.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A session on the cluster. It belongs to the runtime of the test that asks for it.
+pub(crate) async fn session() -> Arc<Session> {
+    let builder = SessionBuilder::new().known_nodes_addr(nodes().await);
+    let session = builder.schema_agreement_timeout(SCHEMA_TIMEOUT).build().await;
+    Arc::new(session.expect("the cluster answers"))
+}
+
+/// The keyspace that all tests share, with the tables. Objects have names of their own, see
+/// [`unique`].
+pub(crate) async fn keyspace() -> String {
+    static CREATED: OnceCell<()> = OnceCell::const_new();
+    let create = async || create_keyspace(KEYSPACE, CreateOptions::new()).await;
+    CREATED.get_or_init(create).await;
+    KEYSPACE.to_owned()
+}
+
+/// Makes a keyspace with the tables, on as many replicas as there are nodes for.
+pub(crate) async fn create_keyspace(keyspace: &str, options: CreateOptions) {
+    let session = session().await;
+    let nodes = session.get_cluster_state().get_nodes_info().len();
+    let replicas = u32::try_from(nodes.min(REPLICAS)).expect("a few replicas");
+    let options = options.replication(Replication::Factor(replicas));
+    schema::create(&session, keyspace, &options).await.expect("the schema can be made");
+}
+
+/// The addresses of the cluster's nodes; of those that are to be connected to first.
+pub(crate) async fn nodes() -> Vec<SocketAddr> {
+    let nodes = tokio::task::spawn_blocking(cluster).await;
+    nodes.expect("finding a cluster does not panic").to_vec()
+}
+
+/// A name that no other test and no other run uses.
+pub(crate) fn unique(tag: &str) -> String {
+    format!("test::{tag}::{}", suffix("-"))
+}
+
+/// A name for a keyspace that no other test and no other run uses.
+pub(crate) fn unique_keyspace(tag: &str) -> String {
+    format!("test_{tag}_{}", suffix("_"))
+}
+
+/// Lets the holder run without the other tests of this program that ask for it: for tests that
+/// measure, and for tests that would disturb those.
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// Finds or starts the cluster, once in each process.
+fn cluster() -> &'static [SocketAddr] {
+    /// Statics are not dropped, but a lease ends with the process that holds it.
+    static FOUND: OnceLock<(Vec<SocketAddr>, Option<Cluster>)> = OnceLock::new();
+    let (nodes, _lease) = FOUND.get_or_init(|| {
+        if let Ok(named) = std::env::var("BAKERY_LOCK_TEST_NODES") {
+            (named.split(',').map(resolve).collect(), None)
+        } else if let Ok(image) = std::env::var("BAKERY_LOCK_TEST_IMAGE") {
+            let node = container::contact_point(&image);
+            let node = node.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
+            (vec![resolve(&node)], None)
+        } else {
+            let nodes = u8::try_from(REPLICAS).expect("a few nodes");
+            let lease = Cluster::lease(ClusterOptions { nodes, ..ClusterOptions::default() });
+            let lease = lease.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
+            (lease.nodes(), Some(lease))
+        }
+    });
+    nodes
+}
+
+fn resolve(node: &str) -> SocketAddr {
+    let with_port = node.to_socket_addrs();
+    let found = with_port.or_else(|_| (node, CQL_PORT).to_socket_addrs());
+    let found = found.ok().and_then(|mut addresses| addresses.next());
+    found.unwrap_or_else(|| panic!("no cluster for tests: {node:?} is no address of a node"))
+}
+
+/// The process and the time tell runs apart, a counter the calls of one process.
+fn suffix(separator: &str) -> String {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970");
+    let (seconds, process) = (now.as_secs(), std::process::id());
+    format!("{seconds:x}{separator}{process:x}{separator}{call}")
+}
