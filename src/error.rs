@@ -12,7 +12,6 @@ use crate::hosts::RegistryError;
 use crate::options::{OptionError, shown};
 use crate::schema::SchemaError;
 
-
 /// An error of the database, with what it says of the request's fate.
 #[derive(Clone)]
 pub struct DatabaseError {
@@ -35,7 +34,10 @@ pub enum Outcome {
 
 impl DatabaseError {
     /// An error after which the same request may succeed.
-    pub(crate) fn new(outcome: Outcome, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+    pub(crate) fn new(
+        outcome: Outcome,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
         DatabaseError { outcome, permanent: false, source: Arc::from(source.into()) }
     }
 

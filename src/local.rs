@@ -104,11 +104,13 @@ mod tests {
     #[test]
     fn callers_are_served_in_the_order_in_which_they_came() {
         let mut queue = CallerQueue::default();
-        let answers: Vec<_> = [9, 3, 6].map(|deadline| {
-            let (caller, answer) = caller(deadline);
-            queue.push(caller);
-            answer
-        }).into();
+        let answers: Vec<_> = [9, 3, 6]
+            .map(|deadline| {
+                let (caller, answer) = caller(deadline);
+                queue.push(caller);
+                answer
+            })
+            .into();
         assert_eq!(queue.deadline(), Some(s(3)));
         let expired: Vec<_> = queue.take_expired(s(6)).iter().map(|c| c.deadline).collect();
         assert_eq!(expired, [s(3), s(6)]);

@@ -15,7 +15,10 @@ const CHOOSING_DOORWAYS: u32 = 4;
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
 /// About how long one contender keeps the ones behind it waiting.
 const PAUSE_PER_CONTENDER: Duration = Duration::from_millis(3);
-/// However many are ahead, a waiter looks at least this often.
+/// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
+/// most this part of it.
+const PAUSE_PER_STAY: u32 = 16;
+/// However many are ahead, and however long they stay, a waiter looks at least this often.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A round trip can be measured as next to nothing; never spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -41,6 +44,8 @@ pub(crate) struct Line {
     presumed_gone: Option<Place>,
     /// How many questions found nobody gone.
     futile: usize,
+    /// Who was found present by the last question, and when it was first found so.
+    stays: Option<(ContenderId, Duration)>,
     choosing_until: Duration,
 }
 
@@ -55,7 +60,7 @@ impl Line {
         doorway: Duration,
     ) -> Self {
         let choosing_until = now + (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
-        Line { mine, mode, blockers, presumed_gone: None, futile: 0, choosing_until }
+        Line { mine, mode, blockers, presumed_gone: None, futile: 0, stays: None, choosing_until }
     }
 
     /// Those who are left.
@@ -97,7 +102,12 @@ impl Line {
     }
 
     /// Takes the answer to a question about one contender; true when it is out of the way.
-    pub(crate) fn answered(&mut self, contender: ContenderId, survey: &Survey) -> bool {
+    pub(crate) fn answered(
+        &mut self,
+        contender: ContenderId,
+        survey: &Survey,
+        now: Duration,
+    ) -> bool {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, survey, self.mine);
         if gone && self.leave_in_order() {
@@ -105,6 +115,8 @@ impl Line {
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
         self.futile += usize::from(!gone);
+        let known = self.stays.filter(|(stays, _)| *stays == contender && !gone);
+        self.stays = known.or_else(|| (!gone).then_some((contender, now)));
         gone
     }
 
@@ -124,9 +136,11 @@ impl Line {
         let ahead = if self.leave_in_order() { rest.len() - asked } else { rest.len() };
         let hurried =
             rest.get(asked).is_some_and(|place| is_choosing(*place)) && now < self.choosing_until;
+        let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
         let pause = match u32::try_from(ahead) {
-            Ok(ahead) if ahead > 1 && !hurried => PAUSE_PER_CONTENDER * ahead,
-            Ok(_) | Err(_) => round_trip,
+            _ if hurried => round_trip,
+            Ok(ahead) if ahead > 1 => (PAUSE_PER_CONTENDER * ahead).max(stayed / PAUSE_PER_STAY),
+            Ok(_) | Err(_) => round_trip.max(stayed / PAUSE_PER_STAY),
         };
         pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
     }
@@ -218,7 +232,7 @@ mod tests {
         let mut asked = Vec::new();
         while let Question::Present(contender) = line.question() {
             asked.push(contender.host);
-            assert!(line.answered(contender, &Survey::default()));
+            assert!(line.answered(contender, &Survey::default(), Duration::ZERO));
         }
         assert_eq!(asked, [5, 7, 8]);
         assert_eq!(line.question(), Question::Everybody);
@@ -233,14 +247,14 @@ mod tests {
         let mut line = line(&[(1, None), (2, None), (3, Some(3))]);
         assert_eq!(line.question(), Question::Present(id(3)));
         assert!(line.is_taken());
-        assert!(line.answered(id(3), &Survey::default()));
+        assert!(line.answered(id(3), &Survey::default(), Duration::ZERO));
         assert_eq!(line.question(), Question::Everybody);
         line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])));
         assert!(!line.is_taken());
         assert_eq!(line.question(), Question::Choosing(id(1)));
-        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))]))));
+        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
         assert_eq!(line.question(), Question::Choosing(id(2)));
-        assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))]))));
+        assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))])), Duration::ZERO));
         assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
     }
 
@@ -255,5 +269,23 @@ mod tests {
         assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(6), "then like any holder");
         let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
         assert_eq!((jittered(0.0), jittered(1.0)), (ms(9), ms(15)));
+    }
+
+    #[test]
+    fn pauses_grow_with_the_time_that_somebody_stays() {
+        let s = Duration::from_secs;
+        let survey = Survey::of(&rows(&queue(2)));
+        let mut line = line(&queue(2));
+        let pause = |line: &Line, now| line.pause(now, Duration::from_millis(2), 0.5);
+        assert!(!line.answered(id(2), &survey, s(10)));
+        assert_eq!(pause(&line, s(10)), Duration::from_millis(2));
+        assert!(!line.answered(id(2), &survey, s(14)));
+        assert_eq!(pause(&line, s(14)), Duration::from_millis(250));
+        assert!(!line.answered(id(2), &survey, s(74)));
+        assert_eq!(pause(&line, s(74)), s(1));
+        assert!(!line.answered(id(1), &survey, s(74)));
+        assert_eq!(pause(&line, s(74)), Duration::from_millis(2), "another one");
+        assert!(line.answered(id(1), &Survey::default(), s(74)));
+        assert_eq!(pause(&line, s(90)), Duration::from_millis(2), "it is gone");
     }
 }

@@ -116,7 +116,7 @@ impl Contender {
     ) {
         let somebody_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
-                line.answered(contender, survey)
+                line.answered(contender, survey, now.elapsed)
             }
             Question::Everybody => {
                 if !entry.is_seen_in(survey) {
