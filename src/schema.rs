@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use scylla::client::session::Session;
 use thiserror::Error;
-use uuid::Uuid;
+use tracing::debug;
 
 use self::definition::{Definition, keyspace_cql};
 use self::nodes::Witness;
@@ -311,8 +311,6 @@ pub(crate) struct LockTableFacts {
     pub(crate) lock_table: Identifier,
     /// The longest TTL that it was made for.
     pub(crate) max_ttl: Duration,
-    /// Changes when it is dropped and made again.
-    pub(crate) table_id: Uuid,
 }
 
 /// Looks at what can be told without asking each node, and refuses what is wrong.
@@ -336,12 +334,11 @@ pub(crate) async fn inspect(
     let mut problems = schema.findings(&names, consistency, &datacenters(session));
     problems.retain(|finding| finding.severity == Severity::Error);
     match (schema.max_ttl(&names), schema.lock_table) {
-        (Some(max_ttl), Some(table)) if problems.is_empty() => Ok(LockTableFacts {
-            keyspace: names.keyspace,
-            lock_table: names.lock_table,
-            max_ttl,
-            table_id: table.id,
-        }),
+        (Some(max_ttl), Some(table)) if problems.is_empty() => {
+            debug!(keyspace, lock_table, id = %table.id, ?max_ttl, "the lock table can be used");
+            let Names { keyspace, lock_table, .. } = names;
+            Ok(LockTableFacts { keyspace, lock_table, max_ttl })
+        }
         _ => Err(SchemaError::Unfit { problems }),
     }
 }
