@@ -41,8 +41,8 @@ pub const MAX_TTL_DEFAULT: Duration = Duration::from_secs(120);
 ///
 /// Tombstones are kept for twice as long, and have to outlive the rows that they hide: the TTL, the
 /// clock skew and the time that a late write may still be on its way. That needs 16 s; 30 s leave
-/// time for a client that is stopped in the middle of a write. Above 600 s dead rows would slow down
-/// reads for too long; locks are renewed while they are held, so they need no long TTL.
+/// time for a client that is stopped in the middle of a write. Above 600 s dead rows would slow
+/// reads down for too long; locks are renewed while they are held, so they need no long TTL.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(600);
 
 /// The table of the registry of hosts.

@@ -38,8 +38,8 @@ impl Definition {
         max_ttl: Duration,
         dialect: Dialect,
     ) -> Self {
-        // A tombstone must outlive every cell that it hides: max_ttl, the clock skew and the time in
-        // flight of a late write.
+        // A tombstone must outlive every cell that it hides: max_ttl, the clock skew and the time
+        // in flight of a late write.
         let gc_grace = 2 * max_ttl;
         let cql = with_dialect(LOCK_TABLE, dialect)
             .replace("{keyspace}", keyspace.as_str())

@@ -62,8 +62,8 @@ pub(super) fn liveness(
     findings
 }
 
-/// What there is to say about clocks: those of the nodes among each other, which leases rely on, and
-/// ours.
+/// What there is to say about clocks: those of the nodes among each other, which leases rely on,
+/// and ours.
 pub(super) fn clocks(witnesses: &[Witness]) -> Vec<Finding> {
     let read = witnesses.iter().filter_map(|witness| Some((&witness.node, witness.clock?)));
     let read: Vec<_> = read.collect();
