@@ -191,7 +191,7 @@ pub enum UnlockError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The client's runtime ended first. The rows expire by their TTL.
+    /// The client's runtime ended while the release was under way. The rows expire by their TTL.
     #[error("the lock client is closed; the lock is given back when its ttl is over")]
     Closed,
 }
@@ -206,8 +206,8 @@ pub enum LostReason {
     /// A row of ours was not there any more.
     #[error("the row of the lock is missing")]
     RowMissing,
-    /// The client was shut down.
-    #[error("the client was shut down")]
+    /// The client was shut down, or the runtime that it was built on has ended.
+    #[error("the client was shut down, or its runtime has ended")]
     ClientClosed,
 }
 

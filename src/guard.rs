@@ -108,9 +108,10 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`UnlockError::Lost`]: it had been lost before. [`UnlockError::Unacknowledged`]: no quorum
-    /// answered within the client's acquire timeout; the release goes on in the background.
-    /// [`UnlockError::Closed`]: the client's runtime ended; the rows expire by their TTL.
+    /// [`UnlockError::Lost`]: it had been lost before, perhaps by the end of the client's runtime.
+    /// [`UnlockError::Unacknowledged`]: no quorum answered within the client's acquire timeout; the
+    /// release goes on in the background. [`UnlockError::Closed`]: the client's runtime ended
+    /// meanwhile; the rows expire by their TTL.
     ///
     /// # Cancel safety
     ///
