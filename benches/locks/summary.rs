@@ -9,6 +9,7 @@ use crate::arguments::Plan;
 use crate::cluster::Paxos;
 use crate::contended::Slot;
 use crate::measure::{CONTENDERS, Contest, Half, Measured, Trial};
+use crate::side::Operations;
 use crate::uncontended::{Timings, nanoseconds};
 
 /// All figures. Times are in milliseconds unless their names say otherwise.
@@ -188,7 +189,7 @@ impl Contended {
         for slot in slots {
             waits.add(&slot.waits).expect("all hold the same range of durations");
         }
-        let operations = slots.iter().map(|slot| slot.operations).sum::<crate::side::Operations>();
+        let operations = slots.iter().map(|slot| slot.operations).sum::<Operations>();
         let grants = slots.iter().map(|slot| slot.total()).sum::<u64>() as f64;
         let seconds = slots.iter().map(|slot| slot.length.as_secs_f64()).sum::<f64>();
         let shares: Vec<_> = slots.iter().map(|slot| slot.worst_share()).collect();
@@ -225,13 +226,22 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
     }
     for contenders in CONTENDERS {
         for &paxos in measured.variants {
-            let contests = measured.halves_with(paxos).map(|half| half.contest(contenders));
+            let contests = || measured.halves_with(paxos).map(|half| half.contest(contenders));
             ratios.push(Ratio::of(
                 grants(contenders, paxos),
-                contests.map(|contest| {
-                    contest.bakery.grants_per_second() / contest.lwt.grants_per_second()
+                contests().map(|Contest { bakery, lwt, .. }| {
+                    bakery.grants_per_second() / lwt.grants_per_second()
                 }),
             ));
+            // Nobody hands a lock over that nobody else wants.
+            if contenders > 1 {
+                ratios.push(Ratio::of(
+                    format!("hand-overs per second / {}, {contenders} contenders", paxos.label()),
+                    contests().map(|Contest { bakery, lwt, .. }| {
+                        bakery.hand_overs_per_second() / lwt.hand_overs_per_second()
+                    }),
+                ));
+            }
         }
     }
     ratios
