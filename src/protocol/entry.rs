@@ -170,6 +170,11 @@ impl Pace {
         self.failures = self.failures.saturating_add(1);
     }
 
+    /// Whether no try of the step has failed.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.failures == 0
+    }
+
     /// The step brought nothing new: take it again after a while.
     pub(super) fn pause(&mut self, now: Now, pause: Duration) {
         self.not_before = now.elapsed + pause;

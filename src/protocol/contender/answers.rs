@@ -190,6 +190,11 @@ impl Contender {
             State::Idle => unreachable!("nothing is outstanding when idle"),
             // A holder keeps what it has to the end of its lease, and rows have to go in any case.
             State::Held(_) | State::Releasing { .. } => self.back_off(now, task),
+            // No earlier try failed, so none is on its way: there are no rows to delete.
+            State::Announcing(..) if self.pace.is_fresh() => {
+                self.event(Event::Failed(Failure::Rejected));
+                self.gone(now, None);
+            }
             State::Announcing(..)
             | State::Looking(_)
             | State::Drawing(..)

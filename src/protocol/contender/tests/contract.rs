@@ -38,6 +38,14 @@ fn a_write_that_is_refused_ends_it() {
     // What was tried before may still be applied.
     announcing.fails(Failure::Rejected, Rows::Entering);
 
+    // A first try that is refused leaves nothing to delete.
+    let mut nothing_sent = Script::announcing(exclusive());
+    nothing_sent.written(WriteOutcome::Rejected);
+    nothing_sent.says(Event::Failed(Failure::Rejected));
+    nothing_sent.says(Event::Released);
+    nothing_sent.is_silent();
+    assert!(nothing_sent.contender.is_idle());
+
     let mut drawing = Script::drawing(exclusive(), &[queued(1, 7)], 8);
     drawing.written(WriteOutcome::Rejected);
     drawing.fails(Failure::Rejected, Rows::Both);
