@@ -1,0 +1,164 @@
+//! How long a lock is held, and what its guard knows of that.
+
+use std::time::Duration;
+
+use bakery_lock::{Fault, GuardState, LockGuard, LostReason, MemoryStore, UnlockError};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
+
+/// The shortest TTL, and the lease that it gives: a second less for rounding, one for clock skew.
+const TTL: Duration = s(5);
+const LEASE: Duration = s(3);
+
+async fn hold(store: &MemoryStore, renew: bool) -> LockGuard {
+    let client = client(store, "holder").await;
+    let guard = client.request(OBJECT).ttl(TTL).renew(renew).acquire().await;
+    guard.expect("the lock is free")
+}
+
+// Goal: a held lock is renewed as long as it is held.
+// Method: hold for twelve TTLs, in which another client tries all the time.
+#[tokio::test(start_paused = true)]
+async fn renewal_keeps_a_lock_over_many_ttls() {
+    let store = store();
+    let guard = hold(&store, true).await;
+    let other = client(&store, "other").await;
+    let until = Instant::now() + TTL * 12;
+    while Instant::now() < until {
+        assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
+        assert!(guard.remaining() > LEASE / 3 && guard.remaining() <= LEASE);
+        let won = other.try_lock(OBJECT).await.expect("the store answers");
+        assert!(won.is_none(), "a held lock was taken");
+        sleep(ms(300)).await;
+    }
+    guard.unlock().await.expect("the lock was held to the end");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: without renewal a lock is held for one lease, and the next one gets it then, not before.
+// Method: another client waits; both note the time.
+#[tokio::test(start_paused = true)]
+async fn without_renewal_a_lock_is_held_for_one_lease() {
+    let store = store();
+    let began = Instant::now();
+    let guard = hold(&store, false).await;
+    let (lost, token) = (guard.lost(), guard.cancellation_token());
+    let lost = tokio::spawn(async move { (lost.await, began.elapsed()) });
+    let other = client(&store, "other").await;
+    let next = other.request(OBJECT).timeout(s(60)).acquire().await.expect("the lease ends");
+    let granted = began.elapsed();
+    let (reason, ended) = lost.await.expect("nobody panics");
+    assert_eq!(reason, Some(LostReason::Expired));
+    assert!((LEASE..LEASE + SOON).contains(&ended), "lost after {ended:?}");
+    assert!((ended..LEASE + SOON).contains(&granted), "granted after {granted:?}");
+    assert!(token.is_cancelled());
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    let error = guard.unlock().await.expect_err("it was lost");
+    assert!(matches!(error, UnlockError::Lost(LostReason::Expired)), "{error:?}");
+    next.unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: a guard that was given back says so, and nothing was lost.
+// Method: unlock and drop, with everything that watches the guard.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_no_loss() {
+    let store = store();
+    let guard = hold(&store, true).await;
+    let (lost, token) = (guard.lost(), guard.cancellation_token());
+    assert!(timeout(s(60), guard.lost()).await.is_err(), "it is held");
+    assert!(!token.is_cancelled());
+    guard.unlock().await.expect("the store answers");
+    assert_eq!(timeout(SOON, lost).await.expect("it was given back"), None);
+    assert!(token.is_cancelled());
+
+    let guard = hold(&store, true).await;
+    let (lost, token) = (guard.lost(), guard.cancellation_token());
+    drop(guard);
+    assert_eq!(timeout(SOON, lost).await.expect("it was given back"), None);
+    assert!(token.is_cancelled());
+    expect_rows(&store, 0).await;
+}
+
+// Goal: cancelling what the guard handed out does nothing to the lock.
+// Method: cancel it and hold on.
+#[tokio::test(start_paused = true)]
+async fn the_token_only_tells() {
+    let store = store();
+    let guard = hold(&store, true).await;
+    guard.cancellation_token().cancel();
+    sleep(TTL * 2).await;
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
+    assert!(!guard.cancellation_token().is_cancelled());
+}
+
+// Goal: when no renewal is acknowledged, the guard first warns, then is lost for good, at the end
+// of the lease and not later; nobody else was let in before.
+// Method: every write fails with an unknown outcome, and none is applied.
+#[tokio::test(start_paused = true)]
+async fn a_guard_warns_before_it_is_lost() {
+    let store = store();
+    let began = Instant::now();
+    let guard = hold(&store, true).await;
+    store.fail_next(usize::MAX, Fault::UnknownNotApplied);
+    sleep(LEASE / 2).await;
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
+    sleep(LEASE / 4).await;
+    let GuardState::AtRisk { remaining } = guard.state() else {
+        panic!("nothing was acknowledged for long: {:?}", guard.state());
+    };
+    assert_eq!(remaining, guard.remaining());
+    let reason = guard.lost().await;
+    assert_eq!(reason, Some(LostReason::Expired));
+    assert!((LEASE..LEASE + ms(20)).contains(&began.elapsed()), "{:?}", began.elapsed());
+
+    // Once the database answers again the rows go, but what is lost stays lost.
+    store.fail_next(0, Fault::UnknownNotApplied);
+    sleep(s(1)).await;
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: an outage that is shorter than what is left of the lease costs nothing.
+// Method: the first renewal fails for a while, in each way in which it can.
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_loses_nothing() {
+    for fault in [Fault::NotApplied, Fault::UnknownNotApplied, Fault::UnknownApplied] {
+        let store = store();
+        let guard = hold(&store, true).await;
+        store.fail_next(usize::MAX, fault);
+        sleep(LEASE * 3 / 4).await;
+        store.fail_next(0, fault);
+        sleep(TTL * 3).await;
+        assert!(matches!(guard.state(), GuardState::Held { .. }), "{fault:?}: {:?}", guard.state());
+        guard.unlock().await.expect("the store answers");
+        expect_rows(&store, 0).await;
+    }
+}
+
+// Goal: a waiting contender keeps its place over many TTLs.
+// Method: two clients wait behind a holder for a minute, and are let in in their order.
+#[tokio::test(start_paused = true)]
+async fn waiting_keeps_the_place() {
+    let store = store();
+    let guard = hold(&store, true).await;
+    let mut waiting = Vec::new();
+    for host in ["first", "second"] {
+        let request = client(&store, host).await.request(OBJECT).ttl(TTL).timeout(s(300));
+        waiting.push(tokio::spawn(request.acquire()));
+        sleep(ms(50)).await;
+    }
+    sleep(TTL * 12).await;
+    assert_eq!(store.live_rows(OBJECT), 1 + 2 + 2);
+    guard.unlock().await.expect("it was held to the end");
+    let mut second = waiting.pop().expect("there are two");
+    let first = waiting.pop().expect("there are two").await.expect("nobody panics");
+    let first = first.expect("it is the first in line");
+    assert!(timeout(s(10), &mut second).await.is_err(), "the first one holds");
+    drop(first);
+    let second = second.await.expect("nobody panics").expect("it is next in line");
+    second.unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}

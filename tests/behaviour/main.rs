@@ -1,0 +1,54 @@
+//! What clients and guards do, on the memory store. Time is tokio's and paused wherever it can be,
+//! so that minutes pass in milliseconds and always the same way.
+
+#[path = "../support/polls.rs"]
+mod polls;
+
+mod closing;
+mod dropped;
+mod lease;
+mod options;
+mod queue;
+mod trouble;
+
+use std::time::Duration;
+
+use bakery_lock::{LockClient, MemoryStore};
+
+const OBJECT: &str = "users::snap";
+
+/// Longer than anything takes that does not wait for a lease.
+const SOON: Duration = Duration::from_millis(200);
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A store whose calls take a millisecond of tokio's time.
+fn store() -> MemoryStore {
+    let store = MemoryStore::with_tokio_clock();
+    store.delay_calls(ms(1));
+    store
+}
+
+/// A client with the defaults.
+async fn client(store: &MemoryStore, host: &str) -> LockClient {
+    let builder = LockClient::builder_in_memory(store).host(host).register_host(true);
+    builder.build().await.expect("a client in memory is built")
+}
+
+/// Waits until an object has `rows` live rows, at most [`SOON`].
+async fn expect_rows(store: &MemoryStore, rows: usize) {
+    let came = async {
+        while store.live_rows(OBJECT) != rows {
+            tokio::time::sleep(ms(1)).await;
+        }
+    };
+    if tokio::time::timeout(SOON, came).await.is_err() {
+        panic!("there are {} rows instead of {rows}", store.live_rows(OBJECT));
+    }
+}

@@ -1,0 +1,185 @@
+//! Who is let in, and when.
+
+use std::sync::{Arc, Mutex};
+
+use bakery_lock::{Ahead, LockClient, LockError, LockGuard};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::{OBJECT, client, expect_rows, ms, s, store};
+
+/// Who was let in, in that order.
+type Order = Arc<Mutex<Vec<&'static str>>>;
+
+/// Locks in a task, notes who it was, and holds for 10 ms.
+fn visit(client: &LockClient, who: &'static str, order: &Order) -> JoinHandle<()> {
+    let (client, order) = (client.clone(), Arc::clone(order));
+    tokio::spawn(async move {
+        let guard = client.lock(OBJECT).await.expect("everybody gets the lock");
+        order.lock().expect("nobody panics in between").push(who);
+        sleep(ms(10)).await;
+        guard.unlock().await.expect("the store answers");
+    })
+}
+
+async fn join(visits: Vec<JoinHandle<()>>) {
+    for visit in visits {
+        visit.await.expect("nobody panics");
+    }
+}
+
+fn entered(order: &Order) -> Vec<&'static str> {
+    order.lock().expect("nobody panics in between").clone()
+}
+
+// Goal: callers of one client are served in the order in which they asked.
+// Method: five of them ask, one after the other, while the lock is held.
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_client_are_served_in_the_order_in_which_they_asked() {
+    let (store, order) = (store(), Order::default());
+    let client = client(&store, "a").await;
+    let held = client.lock(OBJECT).await.expect("the lock is free");
+    let names = ["first", "second", "third", "fourth", "fifth"];
+    let mut visits = Vec::new();
+    for who in names {
+        visits.push(visit(&client, who, &order));
+        sleep(ms(1)).await;
+    }
+    assert!(entered(&order).is_empty(), "the lock is held");
+    held.unlock().await.expect("the store answers");
+    join(visits).await;
+    assert_eq!(entered(&order), names);
+    expect_rows(&store, 0).await;
+}
+
+// Goal: clients are served in the order in which they drew their tickets, and each grant leaves
+// the queue: a client with many callers doesn't starve the others.
+// Method: one client asks thrice before another one asks, while a third one holds the lock.
+#[tokio::test(start_paused = true)]
+async fn clients_take_turns() {
+    let (store, order) = (store(), Order::default());
+    let holder = client(&store, "holder").await;
+    let (busy, modest) = (client(&store, "busy").await, client(&store, "modest").await);
+    let held = holder.lock(OBJECT).await.expect("the lock is free");
+    let mut visits = Vec::new();
+    for (client, who) in [(&busy, "1"), (&busy, "2"), (&busy, "3"), (&modest, "other")] {
+        visits.push(visit(client, who, &order));
+        sleep(ms(20)).await;
+    }
+    held.unlock().await.expect("the store answers");
+    join(visits).await;
+    assert_eq!(entered(&order), ["1", "other", "2", "3"]);
+    expect_rows(&store, 0).await;
+}
+
+// Goal: all callers of a client together have one place in the database's queue.
+// Method: five callers wait behind another client; rows and writes are counted.
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_client_share_a_contender() {
+    let (store, order) = (store(), Order::default());
+    let (holder, client) = (client(&store, "holder").await, client(&store, "a").await);
+    let held = holder.lock(OBJECT).await.expect("the lock is free");
+    let visits = Vec::from(["1", "2", "3", "4", "5"].map(|who| visit(&client, who, &order)));
+    sleep(s(1)).await;
+    // The holder went in the short way: it has no ticket.
+    assert_eq!(store.live_rows(OBJECT), 1 + 2);
+    assert_eq!(client.statistics().writes, 2, "one announcement, one ticket");
+    held.unlock().await.expect("the store answers");
+    join(visits).await;
+    assert_eq!(entered(&order).len(), 5);
+    expect_rows(&store, 0).await;
+}
+
+// Goal: who times out is told who holds the lock, and leaves no row.
+// Method: one client holds with a label; another one waits for a second.
+#[tokio::test(start_paused = true)]
+async fn who_times_out_is_told_who_holds() {
+    let store = store();
+    let (holder, other) = (client(&store, "host-of-holder").await, client(&store, "b").await);
+    let held = holder.request(OBJECT).label("nightly run").acquire().await;
+    let held = held.expect("the lock is free");
+    let asked = Instant::now();
+    let error = other.request(OBJECT).timeout(s(1)).acquire().await.expect_err("it is held");
+    assert!((s(1)..s(1) + ms(50)).contains(&asked.elapsed()), "{:?}", asked.elapsed());
+    let message = error.to_string();
+    assert!(message.contains("\"users::snap\" was not obtained within 1"), "{message}");
+    assert!(message.contains("host-of-holder pid"), "{message}");
+    let LockError::TimedOut { ahead, cause: None, .. } = error else {
+        panic!("another error came: {error:?}");
+    };
+    let [Ahead { owner, ticket: None, .. }] = &ahead[..] else {
+        panic!("there is one holder, without a ticket: {ahead:?}");
+    };
+    assert!(owner.ends_with("nightly run"), "{owner}");
+    expect_rows(&store, 1).await;
+    held.unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: the same when the holder is a caller of the same client, and with a name too long to show.
+// Method: as before, with one client.
+#[tokio::test(start_paused = true)]
+async fn a_holder_of_the_same_client_is_named_too() {
+    let store = store();
+    let client = client(&store, "a").await;
+    let name = "long".repeat(1_000);
+    let held = client.request(&name).label("mine").acquire().await.expect("the lock is free");
+    let error = client.request(&name).timeout(s(1)).acquire().await.expect_err("it is held");
+    let message = error.to_string();
+    assert!(message.contains("mine holds it or is ahead"), "{message}");
+    assert!(message.contains("(4000 bytes)") && message.len() < 300, "{message}");
+    drop(held);
+}
+
+// Goal: a caller who gives up doesn't cost the next one of the same client its place.
+// Method: two callers of one client and then another client wait; the first caller times out.
+#[tokio::test(start_paused = true)]
+async fn the_next_caller_takes_over_the_place_of_one_who_left() {
+    let (store, order) = (store(), Order::default());
+    let holder = client(&store, "holder").await;
+    let (earlier, later) = (client(&store, "a").await, client(&store, "b").await);
+    let held = holder.lock(OBJECT).await.expect("the lock is free");
+    let impatient = tokio::spawn(earlier.request(OBJECT).timeout(s(1)).acquire());
+    sleep(ms(20)).await;
+    let mut visits = vec![visit(&earlier, "second caller", &order)];
+    sleep(ms(20)).await;
+    visits.push(visit(&later, "other client", &order));
+    let left: Result<LockGuard, LockError> = impatient.await.expect("nobody panics");
+    assert!(matches!(left, Err(LockError::TimedOut { .. })), "{left:?}");
+    held.unlock().await.expect("the store answers");
+    join(visits).await;
+    assert_eq!(entered(&order), ["second caller", "other client"]);
+    expect_rows(&store, 0).await;
+}
+
+// Goal: a try never takes a held lock and doesn't wait for it, whichever way it is held, and takes
+// a free one.
+// Method: tries of the same and of another client, against a holder without and with a ticket.
+#[tokio::test(start_paused = true)]
+async fn a_try_does_not_wait_for_a_holder() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "b").await);
+    let queued = {
+        let held = holder.lock(OBJECT).await.expect("the lock is free");
+        expect_taken(&holder).await;
+        expect_taken(&other).await;
+        let queued = tokio::spawn(other.request(OBJECT).acquire());
+        sleep(ms(50)).await;
+        held.unlock().await.expect("the store answers");
+        queued.await.expect("nobody panics").expect("the lock is free now")
+    };
+    // The second holder has waited, so it has a ticket.
+    expect_taken(&holder).await;
+    expect_taken(&other).await;
+    queued.unlock().await.expect("the store answers");
+    let won = holder.try_lock(OBJECT).await.expect("the store answers");
+    won.expect("the lock is free").unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}
+
+async fn expect_taken(client: &LockClient) {
+    let asked = Instant::now();
+    let won = client.try_lock(OBJECT).await.expect("the store answers");
+    assert!(won.is_none(), "a held lock was taken");
+    assert!(asked.elapsed() < ms(100), "a try took {:?}", asked.elapsed());
+}
