@@ -261,13 +261,15 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// Says in words that a file holds nothing of what it should; [`pem::Error`] says it as Rust code.
+/// Says in words what [`pem::Error`] says as Rust code, or with words of its own in front.
 #[derive(Debug)]
 struct PemError(pem::Error);
 
 impl fmt::Display for PemError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if matches!(self.0, pem::Error::NoItemsFound) {
+        if let pem::Error::Io(error) = &self.0 {
+            error.fmt(f)
+        } else if matches!(self.0, pem::Error::NoItemsFound) {
             f.write_str("it holds no such item in PEM format")
         } else {
             self.0.fmt(f)

@@ -1,0 +1,96 @@
+//! Runs `lock-hosts`.
+
+use std::process::{Child, Command, Output, Stdio};
+
+use super::support;
+
+/// What a run ended with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("the tool prints text");
+        let code = output.status.code();
+        Answer { code, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+/// The tool with nothing of this process's environment that it would heed.
+pub(crate) fn lock_hosts(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lock-hosts"));
+    for variable in ["NODES", "KEYSPACE", "USER", "PASSWORD"] {
+        command.env_remove(format!("BAKERY_LOCK_{variable}"));
+    }
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs the tool to its end.
+pub(crate) fn run(arguments: &[&str]) -> Answer {
+    lock_hosts(arguments).output().expect("the tool starts").into()
+}
+
+/// The tool on the cluster for tests, in one keyspace.
+#[derive(Clone, Debug)]
+pub(crate) struct Tool {
+    nodes: String,
+    pub(crate) keyspace: String,
+}
+
+impl Tool {
+    /// The tool in a keyspace that does not exist yet.
+    pub(crate) async fn new(tag: &str) -> Self {
+        let nodes = support::nodes().await;
+        let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+        Tool { nodes: nodes.join(","), keyspace: support::unique_keyspace(tag) }
+    }
+
+    /// The tool in a keyspace of its own, with tables.
+    pub(crate) async fn initialized(tag: &str) -> Self {
+        let tool = Tool::new(tag).await;
+        let answer = tool.run(&["init", "--replication", &replicas().await]).await;
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+        tool
+    }
+
+    /// A command that was not started yet.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = lock_hosts(&["--nodes", &self.nodes, "--keyspace", &self.keyspace]);
+        command.args(arguments);
+        command
+    }
+
+    /// Starts the tool.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).spawn().expect("the tool starts")
+    }
+
+    /// Runs the tool to its end.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Answer {
+        finish(self.start(arguments)).await
+    }
+
+    /// Runs the tool, which has to succeed, and returns what it printed.
+    pub(crate) async fn done(&self, arguments: &[&str]) -> String {
+        let answer = self.run(arguments).await;
+        assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        answer.stdout
+    }
+}
+
+/// Waits for the end of a run.
+pub(crate) async fn finish(child: Child) -> Answer {
+    let output = tokio::task::spawn_blocking(|| child.wait_with_output()).await;
+    output.expect("waiting does not panic").expect("the tool can be waited for").into()
+}
+
+/// As many replicas as there are nodes for, at most three.
+pub(crate) async fn replicas() -> String {
+    let nodes = support::session().await.get_cluster_state().get_nodes_info().len();
+    nodes.min(3).to_string()
+}

@@ -1,0 +1,12 @@
+//! `lock-hosts` as its users see it: arguments in; text, exit codes and rows out.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod command;
+mod login;
+mod race;
+mod registry;
+mod schema;
+mod signals;
+mod usage;

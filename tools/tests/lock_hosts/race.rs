@@ -1,0 +1,90 @@
+//! Two who add a host at the same moment, one of whom is killed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::command::{Answer, Tool, finish};
+
+const ROUNDS: usize = 50;
+
+/// Every name that a number was ever seen with.
+#[derive(Debug, Default)]
+struct History {
+    names: BTreeMap<i64, String>,
+    numbers: BTreeMap<String, i64>,
+}
+
+impl History {
+    fn saw(&mut self, name: &str, number: i64) {
+        let first_name = self.names.entry(number).or_insert_with(|| name.to_owned());
+        assert_eq!(first_name, name, "number {number} was given to a second name");
+        let first_number = *self.numbers.entry(name.to_owned()).or_insert(number);
+        assert_eq!(first_number, number, "{name} got a second number");
+    }
+
+    /// The number that the tool printed for a host, if it came to that.
+    fn saw_added(&mut self, name: &str, answer: &Answer) -> Option<i64> {
+        let number = answer.stdout.strip_prefix(&format!("host {name} has number "))?;
+        let number = number.trim_end().parse().expect("a number is printed whole");
+        self.saw(name, number);
+        Some(number)
+    }
+
+    async fn saw_list(&mut self, tool: &Tool) {
+        let list = tool.done(&["list", "--all", "--json"]).await;
+        let hosts: Vec<serde_json::Value> = serde_json::from_str(&list).expect("it is JSON");
+        for host in hosts {
+            let name = host["name"].as_str().expect("a host has a name");
+            self.saw(name, host["number"].as_i64().expect("a host has a number"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_number_is_given_to_a_second_name() {
+    let tool = Tool::initialized("race").await;
+    let began = Instant::now();
+    tool.done(&["add", "first"]).await;
+    let once = began.elapsed();
+    let seed = uuid::Uuid::new_v4().as_u128();
+    let mut random = seed;
+    let mut history = History::default();
+    let (mut killed, mut longest) = (0, Duration::ZERO);
+    for round in 0..ROUNDS {
+        let (victim, survivor) = (format!("victim{round}"), format!("survivor{round}"));
+        let add = |name: &str| tool.start(&["--timeout", "60s", "add", name]);
+        let (mut dying, living) = (add(&victim), add(&survivor));
+        // Anywhere in the time that two additions take.
+        random = random.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);
+        let share = f64::from(u16::try_from(random >> 112).expect("16 bits are left")) / 65_536.0;
+        let began = Instant::now();
+        tokio::time::sleep(once.mul_f64(share * 1.5)).await;
+        dying.kill().expect("a child can be killed");
+        let (dead, alive) = tokio::join!(finish(dying), finish(living));
+        longest = longest.max(began.elapsed());
+        killed += usize::from(dead.code.is_none());
+        assert_eq!(alive.code, Some(0), "round {round}: {alive:?}");
+        let of_victim = history.saw_added(&victim, &dead);
+        let of_survivor = history.saw_added(&survivor, &alive).expect("the survivor has a number");
+        assert_ne!(of_victim, Some(of_survivor), "round {round}");
+        history.saw_list(&tool).await;
+    }
+    let left_behind: Vec<_> = (0..ROUNDS).map(|round| format!("victim{round}")).collect();
+    let of_dead = left_behind.iter().filter(|name| history.numbers.contains_key(*name)).count();
+    for name in &left_behind {
+        let answer = tool.run(&["--timeout", "60s", "add", name]).await;
+        history.saw_added(name, &answer).expect("whose addition was cut off is added now");
+    }
+    history.saw_list(&tool).await;
+    assert_eq!(history.numbers.len(), 2 * ROUNDS + 1);
+    let largest = history.names.keys().max().expect("there are numbers");
+    let spent = usize::try_from(*largest).expect("numbers are small") - history.names.len();
+    println!(
+        "{ROUNDS} rounds (seed {seed:#x}): {killed} killed while they ran, {of_dead} victims were \
+         registered all the same, {spent} numbers spent, the longest round took {longest:?}; \
+         {} names, {} numbers, none given twice",
+        history.numbers.len(),
+        history.names.len(),
+    );
+    assert!(killed >= ROUNDS / 4, "too few were killed in time to say anything: {killed}");
+}

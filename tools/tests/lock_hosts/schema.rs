@@ -1,0 +1,110 @@
+//! `init` and `check` on a cluster.
+
+use super::command::{Tool, replicas};
+use super::support;
+
+#[tokio::test]
+async fn tables_are_made_once() {
+    let tool = Tool::new("init").await;
+    let keyspace = &tool.keyspace;
+    let answer = tool.run(&["init"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.stderr.contains("does not exist"), "{}", answer.stderr);
+
+    let replicas = replicas().await;
+    let made = tool.done(&["init", "--replication", &replicas, "--max-ttl", "60s"]).await;
+    let expected = format!(
+        "made keyspace {keyspace}\nmade table {keyspace}.lock_table\n\
+         made table {keyspace}.lock_hosts\n"
+    );
+    assert!(made.starts_with(&expected), "{made}");
+    let again = tool.done(&["init", "--replication", &replicas, "--max-ttl", "60s"]).await;
+    assert!(!again.contains("made") && again.contains("is ready"), "{again}");
+
+    let other = tool.done(&["--lock-table", "other", "init"]).await;
+    assert!(other.starts_with(&format!("made table {keyspace}.other\n")), "{other}");
+}
+
+#[tokio::test]
+async fn the_registry_has_its_own_lock_table() {
+    let tool = Tool::new("own").await;
+    let init = ["--lock-table", "other", "init", "--replication", &replicas().await];
+    let made = tool.done(&init).await;
+    for table in ["other", "lock_table", "lock_hosts"] {
+        assert!(made.contains(&format!("made table {}.{table}\n", tool.keyspace)), "{made}");
+    }
+    let added = tool.done(&["--lock-table", "other", "add", "web1"]).await;
+    assert_eq!(added, "host web1 has number 1\n");
+}
+
+#[tokio::test]
+async fn what_can_not_be_made_is_not_made() {
+    let tool = Tool::new("refused").await;
+    for (arguments, code, reason) in [
+        (&["init", "--replication", "0"][..], 2, "a keyspace needs replicas"),
+        (&["init", "--replication", "1", "--max-ttl", "29s"], 2, "from 30 to 600"),
+        (&["init", "--replication", "1", "--max-ttl", "10m1s"], 2, "use a number of seconds"),
+        (&["init", "--replication", "1", "--max-ttl", "30500ms"], 2, "whole seconds"),
+        (&["add", "web1"], 1, "lock-hosts init --keyspace"),
+        (&["list"], 1, "lock-hosts init --keyspace"),
+    ] {
+        let answer = tool.run(arguments).await;
+        assert_eq!(answer.code, Some(code), "{arguments:?}: {answer:?}");
+        assert!(answer.stderr.contains(reason), "{arguments:?}: {}", answer.stderr);
+    }
+    let answer = tool.run(&["check"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.stdout.contains("error    keyspace"), "{}", answer.stdout);
+}
+
+#[tokio::test]
+async fn tables_with_other_options_are_refused() {
+    let tool = Tool::initialized("options").await;
+    let alter = format!("ALTER TABLE \"{}\".lock_table WITH gc_grace_seconds = 60", tool.keyspace);
+    support::session().await.query_unpaged(alter, ()).await.expect("the table can be altered");
+    for arguments in [&["init"][..], &["add", "web1"], &["check"]] {
+        let answer = tool.run(arguments).await;
+        let said = answer.stdout + &answer.stderr;
+        assert_eq!(answer.code, Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("gc_grace_seconds is 60, not 240"), "{arguments:?}: {said}");
+        assert!(said.contains("ALTER TABLE"), "{arguments:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_says_whether_this_host_can_lock() {
+    let tool = Tool::initialized("check").await;
+    let answer = tool.run(&["check", "--host", "web1"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let advice = format!("run `lock-hosts --keyspace {} add web1`", tool.keyspace);
+    let line = format!("error    host web1: not registered; {advice}\n");
+    assert!(answer.stdout.ends_with(&line), "{}", answer.stdout);
+    assert!(answer.stderr.contains("host web1 can't take locks: 1 of "), "{}", answer.stderr);
+
+    tool.done(&["add", "web1"]).await;
+    let text = tool.done(&["check", "--host", "web1"]).await;
+    assert!(text.ends_with("ok       host web1: registered with number 1\n"), "{text}");
+    let json = tool.done(&["check", "--host", "web1", "--json"]).await;
+    let report: serde_json::Value = serde_json::from_str(&json).expect("the tool prints JSON");
+    assert_eq!(report["verdict"], "yes", "{json}");
+    let findings = report["findings"].as_array().expect("there are findings");
+    assert!(findings.len() >= 5, "{json}");
+    for finding in findings {
+        let fine = finding["severity"] == "ok";
+        assert_eq!(finding["advice"].is_null(), fine, "each finding says what to do: {finding}");
+    }
+
+    tool.done(&["remove", "web1"]).await;
+    let answer = tool.run(&["check", "--host", "web1", "--json"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let report: serde_json::Value = serde_json::from_str(&answer.stdout).expect("it is JSON");
+    assert_eq!(report["verdict"], "no", "{report}");
+}
+
+#[tokio::test]
+async fn replication_that_a_quorum_can_not_use_is_found() {
+    let tool = Tool::initialized("datacenter").await;
+    let answer = tool.run(&["--consistency", "local-quorum:nowhere", "check"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.stdout.contains("no data centre \"nowhere\""), "{}", answer.stdout);
+}

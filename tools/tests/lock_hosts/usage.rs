@@ -1,0 +1,127 @@
+//! What can be told without a database.
+
+use std::fs;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use super::command::{lock_hosts, run};
+
+/// An address of a node that would notice if anything were sent to it.
+fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.set_nonblocking(true).expect("a listener can be told not to block");
+    let address = listener.local_addr().expect("a listener has an address").to_string();
+    (listener, address)
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_sent() {
+    let (listener, node) = listener();
+    let long = "x".repeat(256);
+    let refused: &[(&[&str], &str)] = &[
+        (&["--consistency", "one", "list"], "two could hold one lock"),
+        (&["--consistency", "all", "list"], "one dead node would stop all locks"),
+        (&["--consistency", "local-quorum", "list"], "name the data centre"),
+        (&["--keyspace", "a\"b", "list"], "can't be the name of a keyspace"),
+        (&["--keyspace", "", "list"], "can't be the name of a keyspace"),
+        (&["--lock-table", "a;b", "list"], "can't be the name of a table"),
+        (&["--lock-table", "lock_hosts", "list"], "registry of hosts"),
+        (&["--timeout", "0", "list"], "no time to do anything"),
+        (&["--timeout", "soon", "list"], "use a number of seconds"),
+        (&["--user", "admin", "list"], "a user without a password"),
+        (&["--password-file", "/nonexistent", "list"], "can't be used: no such file"),
+        (&["--tls-cert", "c.pem", "list"], "need --tls-ca"),
+        (&["--tls-ca", "/dev/null", "list"], "holds no such item in PEM format"),
+        (&["--tls-ca", "/nonexistent", "list"], "can't be used: no such file"),
+        (&["--password", "secret", "list"], "unexpected argument"),
+        (&["init", "--replication", "dc1:3"], "use a number, or one for each data centre"),
+        (&["init", "--max-ttl", "1h"], "use a number of seconds"),
+        (&["add", "a,b"], "contains ','"),
+        (&["add", "a b"], "contains ' '"),
+        (&["add", ""], "is empty"),
+        (&["add", &long], "has 256 bytes"),
+        (&["add", "fine", "a\tb"], "contains '\\t'"),
+        (&["remove"], "required arguments were not provided"),
+        (&["list", "extra"], "unexpected argument"),
+        (&[], "Usage: lock-hosts"),
+    ];
+    for (arguments, reason) in refused {
+        let arguments = [&["--nodes", &node], *arguments].concat();
+        let answer = run(&arguments);
+        assert_eq!(answer.code, Some(2), "{arguments:?}: {answer:?}");
+        assert!(answer.stderr.contains(reason), "{arguments:?}: {}", answer.stderr);
+        assert_eq!(answer.stdout, "", "{arguments:?}");
+    }
+    assert!(listener.accept().is_err(), "something was sent");
+}
+
+#[test]
+fn a_password_needs_a_user() {
+    let answer = lock_hosts(&["list"]).env("BAKERY_LOCK_PASSWORD", "secret").output();
+    let answer = answer.expect("the tool starts");
+    assert_eq!(answer.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&answer.stderr);
+    assert!(stderr.contains("a password without a user"), "{stderr}");
+    assert!(!stderr.contains("secret"), "{stderr}");
+}
+
+#[test]
+fn nodes_that_do_not_answer_are_unreachable() {
+    // A port that was free a moment ago refuses; a listener that accepts nobody is silent.
+    let (free, refusing) = listener();
+    drop(free);
+    let (_silent, silent) = listener();
+    for node in [&refusing, &silent, "no-such-host.invalid"] {
+        for command in [&["list"][..], &["add", "a"], &["init", "--replication", "1"], &["check"]] {
+            let began = Instant::now();
+            let arguments = [&["--timeout", "2s", "--nodes", node], command].concat();
+            let answer = run(&arguments);
+            let took = began.elapsed();
+            assert_eq!(answer.code, Some(3), "{arguments:?}: {answer:?}");
+            assert!(answer.stderr.starts_with("lock-hosts: no node "), "{}", answer.stderr);
+            assert!(answer.stderr.contains("check --nodes"), "{}", answer.stderr);
+            assert!(took < Duration::from_secs(4), "{arguments:?} took {took:?}");
+        }
+    }
+}
+
+#[test]
+fn options_come_from_the_environment_too() {
+    let answer = lock_hosts(&["list"]).env("BAKERY_LOCK_KEYSPACE", "a'b").output();
+    assert_eq!(answer.expect("the tool starts").status.code(), Some(2));
+    let (_silent, node) = listener();
+    let answer =
+        lock_hosts(&["--timeout", "200ms", "list"]).env("BAKERY_LOCK_NODES", &node).output();
+    let stderr = String::from_utf8(answer.expect("the tool starts").stderr);
+    let stderr = stderr.expect("the tool prints text");
+    assert!(stderr.contains(&node), "{stderr}");
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let help = run(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for part in ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "add", "remove", "check"] {
+        assert!(help.stdout.contains(part), "{part}");
+    }
+    for command in ["init", "add", "remove", "list", "check"] {
+        let help = run(&[command, "--help"]);
+        assert_eq!(help.code, Some(0), "{command}");
+        assert!(help.stdout.contains(&format!("lock-hosts {command}")), "{}", help.stdout);
+        assert!(help.stdout.contains("Example"), "{command}");
+    }
+    assert!(run(&["--version"]).stdout.starts_with("lock-hosts "));
+}
+
+#[test]
+fn a_key_that_is_none_is_told() {
+    let directory = std::env::temp_dir().join(format!("lock-hosts-{}", std::process::id()));
+    fs::create_dir_all(&directory).expect("the directory can be made");
+    let file = directory.join("not-a-key.pem");
+    fs::write(&file, "nothing\n").expect("the file can be written");
+    let file = file.to_str().expect("the path is text");
+    let answer = run(&["--tls-ca", file, "list"]);
+    fs::remove_dir_all(&directory).expect("the directory can be removed");
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    assert!(answer.stderr.contains("not-a-key.pem can't be used"), "{}", answer.stderr);
+}
