@@ -44,7 +44,8 @@ pub(crate) struct Plan {
     pub(crate) blocks: u32,
     /// How many pairs one side measures before it is the next one's turn.
     pub(crate) pairs_per_block: u32,
-    /// How long contenders run against each other before it is the next side's turn.
+    /// How long contenders run against each other before it is the next side's turn: longer than
+    /// they wait before they give up, or nobody ever would.
     pub(crate) slot: Duration,
 }
 
@@ -69,7 +70,7 @@ impl Plan {
         rounds: 6,
         blocks: 8,
         pairs_per_block: 50,
-        slot: Duration::from_secs(5),
+        slot: Duration::from_secs(10),
     };
 
     const QUICK: Plan = Plan {
