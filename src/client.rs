@@ -59,7 +59,6 @@ impl LockClient {
 
     /// Builds a client on a store in memory, for examples and tests. All clients of one store
     /// exclude each other; nobody else does.
-    #[must_use]
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
         LockClientBuilder::new(Backend::Memory(store.clone()))
     }
@@ -234,6 +233,7 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// As for [`LockClient::lock`].
+    #[expect(clippy::missing_panics_doc, reason = "only a bug of the runner gets there")]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let guard = self.send(Patience::Wait).await?;
         Ok(guard.expect("only a try comes back without a guard"))

@@ -6,10 +6,10 @@ use thiserror::Error;
 
 use crate::protocol::{LeaseTerms, TTL_MIN};
 
-/// How long an acquisition waits unless told otherwise, as QCassandraLock did.
+/// How long an acquisition waits unless told otherwise, as `QCassandraLock` did.
 pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long rows live without renewal unless told otherwise, as QCassandraLock's did.
+/// How long rows live without renewal unless told otherwise, as `QCassandraLock`'s did.
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
 /// How far the clocks of two nodes may differ (design section 5).

@@ -275,7 +275,7 @@ impl Runner {
                 match output {
                     Output::Write { op, write } => self.flight = Some(self.write(op, write)),
                     Output::Read { op, read } => self.flight = Some(self.read(op, read)),
-                    Output::Event(event) => answer = answer.or(self.event(event)),
+                    Output::Event(event) => answer = answer.or(self.event(&event)),
                 }
             }
             next = answer.or_else(|| self.serve());
@@ -308,8 +308,8 @@ impl Runner {
     // Events.
 
     /// Passes an event on; what it returns is the contender's next input.
-    fn event(&mut self, event: Event) -> Option<Input> {
-        match event {
+    fn event(&mut self, event: &Event) -> Option<Input> {
+        match *event {
             Event::Held { lease, .. } => return self.grant(lease),
             Event::Renewed { lease } => return self.renewed(lease),
             Event::Taken => self.answer_first(Ok(None)),

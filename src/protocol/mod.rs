@@ -13,7 +13,7 @@
 //!
 //! [`traffic`] says what goes in and out. [`contender`] is the state machine, [`entry`] its own
 //! rows of one round, [`lease`] how long those count. [`row`] says how rows are written and read,
-//! [`verdict`] what follows from them, and [`line`] whom a waiting contender asks next.
+//! [`verdict`] what follows from them, and [`mod@line`] whom a waiting contender asks next.
 //!
 //! # What is absent
 //!
