@@ -1,20 +1,63 @@
-//! A cluster with a login.
+//! A node that wants a login, and speaks TLS to who asks for it.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
 
 use super::command::{Answer, lock_hosts};
 
-/// A node of this test's own.
-fn options() -> ClusterOptions {
+const NODE: &str = "127.0.0.31";
+
+/// A node of this test's own, with the key in `keystore`. It takes clients without TLS as well,
+/// because the cluster's supervisor is one.
+fn options(keystore: &Path) -> ClusterOptions {
+    let keystore = keystore.display();
+    let tls = format!(
+        "{{enabled: true, optional: true, store_type: PKCS12, keystore: '{keystore}', \
+         keystore_password: {STORE_PASSWORD}}}"
+    );
     ClusterOptions {
         name: "login".to_owned(),
         first_host: 31,
         authentication: Authentication::Password,
+        settings: BTreeMap::from([("client_encryption_options".to_owned(), tls)]),
         ..ClusterOptions::default()
     }
+}
+
+const STORE_PASSWORD: &str = "not-a-secret";
+
+/// Makes a key with a certificate for the node's address; a file with the key, and one with the
+/// certificate, which is its own authority.
+fn certificate(name: &str) -> (PathBuf, PathBuf) {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [store, pem] = ["p12", "pem"].map(|kind| directory.join(format!("{name}.{kind}")));
+    for file in [&store, &pem] {
+        // One of an earlier run may be there; its certificate may be too old.
+        let _ = fs::remove_file(file);
+    }
+    let distinguished = format!("CN={name}");
+    let address = format!("san=ip:{NODE}");
+    let make = ["-keyalg", "EC", "-dname", &distinguished, "-ext", &address, "-validity", "7"];
+    keytool(&[&["-genkeypair"][..], &make].concat(), name, &store);
+    let export = ["-exportcert", "-rfc", "-file", pem.to_str().expect("the path is text")];
+    keytool(&export, name, &store);
+    (store, pem)
+}
+
+/// Java has it, and the node needs Java.
+fn keytool(arguments: &[&str], alias: &str, store: &Path) {
+    let java = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
+    let output = Command::new(java.unwrap_or_default().join("keytool"))
+        .args(arguments)
+        .args(["-alias", alias, "-storetype", "PKCS12", "-storepass", STORE_PASSWORD, "-keystore"])
+        .arg(store)
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("keytool of Java 17 is missing: {error}"));
+    assert!(output.status.success(), "keytool {arguments:?}: {output:?}");
 }
 
 fn run(node: &str, arguments: &[&str], password: Option<&str>) -> Answer {
@@ -33,8 +76,11 @@ fn password_file(text: &str) -> PathBuf {
 }
 
 #[test]
-fn only_the_right_password_lets_in() {
-    let cluster = Cluster::lease(options()).unwrap_or_else(|error| panic!("no cluster: {error}"));
+fn only_the_right_password_and_certificate_let_in() {
+    let (keystore, authority) = certificate("lock-hosts-node");
+    let (_, wrong_authority) = certificate("lock-hosts-stranger");
+    let cluster = Cluster::lease(options(&keystore));
+    let cluster = cluster.unwrap_or_else(|error| panic!("no cluster: {error}"));
     let node = cluster.nodes()[0].to_string();
 
     let answer = run(&node, &["list"], None);
@@ -58,4 +104,12 @@ fn only_the_right_password_lets_in() {
     let answer = run(&node, &add, None);
     fs::remove_file(&file).expect("the file can be removed");
     assert_eq!(answer.stdout, "host web1 has number 1\n", "{answer:?}");
+
+    for (authority, code) in [(authority, 0), (wrong_authority, 3)] {
+        let authority = authority.to_str().expect("the path is text");
+        let list = [&login[..], &["--tls-ca", authority, "list"]].concat();
+        let answer = run(&node, &list, Some("cassandra"));
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        assert_eq!(answer.stderr.contains("UnknownIssuer"), code == 3, "{}", answer.stderr);
+    }
 }
