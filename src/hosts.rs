@@ -115,7 +115,7 @@ impl HostRegistry {
             host: REGISTRAR,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,
-            // Changes are short, and who dies in the middle of one should not block others for long.
+            // Changes are short, and who dies in the middle of one should not keep others long.
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
         });
