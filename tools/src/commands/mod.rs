@@ -15,8 +15,8 @@ use crate::failure::Failure;
 /// Registers the hosts that may take locks, and prepares the tables for them
 ///
 /// Locks live in two tables of one keyspace: the lock table itself, and the registry of hosts,
-/// which gives each host a number. `init` makes both, `add` registers a host, and `check` tells whether
-/// this host can take locks.
+/// which gives each host a number. `init` makes both, `add` registers a host, and `check` tells
+/// whether this host can take locks.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lock-hosts", version, after_long_help = EXAMPLES)]
 pub struct LockHosts {
