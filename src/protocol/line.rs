@@ -13,8 +13,15 @@ use super::verdict::{Blockers, Place, Standing, Survey};
 const CHOOSING_DOORWAYS: u32 = 4;
 /// A doorway on an idle cluster is so short that an ordinary hiccup outlasts four of them.
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
-/// About how long one contender keeps the ones behind it waiting.
-const PAUSE_PER_CONTENDER: Duration = Duration::from_millis(3);
+/// Who tries wants to know soon, however slow the database is; giving up early is always safe.
+const CHOOSING_MAX: Duration = Duration::from_millis(100);
+/// Of one's own doorway time, the part to pause for each contender between: a doorway takes about
+/// as long as a hand-over, and one look too many costs less than one that comes too late.
+const PAUSES_PER_DOORWAY: u32 = 2;
+/// The least to pause for each contender between.
+const PAUSE_PER_CONTENDER_MIN: Duration = Duration::from_millis(3);
+/// The most: one slow doorway should not make a waiter sleep while the queue moves on.
+const PAUSE_PER_CONTENDER_MAX: Duration = Duration::from_millis(10);
 /// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
 /// most this part of it.
 const PAUSE_PER_STAY: u32 = 16;
@@ -47,6 +54,7 @@ pub(crate) struct Line {
     /// Who was found present by the last question, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
     choosing_until: Duration,
+    pause_per_contender: Duration,
 }
 
 impl Line {
@@ -59,8 +67,19 @@ impl Line {
         now: Duration,
         doorway: Duration,
     ) -> Self {
-        let choosing_until = now + (doorway * CHOOSING_DOORWAYS).max(CHOOSING_MIN);
-        Line { mine, mode, blockers, presumed_gone: None, futile: 0, stays: None, choosing_until }
+        let choosing = (doorway * CHOOSING_DOORWAYS).clamp(CHOOSING_MIN, CHOOSING_MAX);
+        let pause_per_contender =
+            (doorway / PAUSES_PER_DOORWAY).clamp(PAUSE_PER_CONTENDER_MIN, PAUSE_PER_CONTENDER_MAX);
+        Line {
+            mine,
+            mode,
+            blockers,
+            presumed_gone: None,
+            futile: 0,
+            stays: None,
+            choosing_until: now + choosing,
+            pause_per_contender,
+        }
     }
 
     /// Those who are left.
@@ -139,7 +158,9 @@ impl Line {
         let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
         let pause = match u32::try_from(ahead) {
             _ if hurried => round_trip,
-            Ok(ahead) if ahead > 1 => (PAUSE_PER_CONTENDER * ahead).max(stayed / PAUSE_PER_STAY),
+            Ok(ahead) if ahead > 1 => {
+                (self.pause_per_contender * ahead).max(stayed / PAUSE_PER_STAY)
+            }
             Ok(_) | Err(_) => round_trip.max(stayed / PAUSE_PER_STAY),
         };
         pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
@@ -218,8 +239,12 @@ mod tests {
     }
 
     fn line(claims: &[(i32, Option<i64>)]) -> Line {
+        line_after(Duration::from_millis(10), claims)
+    }
+
+    fn line_after(doorway: Duration, claims: &[(i32, Option<i64>)]) -> Line {
         let blockers = Survey::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
-        Line::new(ME, Mode::Exclusive, blockers, Duration::ZERO, Duration::from_millis(10))
+        Line::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
     }
 
     fn queue(length: i32) -> Vec<(i32, Option<i64>)> {
@@ -263,12 +288,14 @@ mod tests {
         let ms = Duration::from_millis;
         let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
         assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
-        assert_eq!(pause(&queue(8), ms(0)), ms(12));
+        assert_eq!(pause(&queue(8), ms(0)), ms(20), "half a doorway for each between");
+        let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
+        assert_eq!((after(ms(2)), after(ms(200))), (ms(12), ms(40)), "within bounds");
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
         assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
-        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(6), "then like any holder");
+        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(10), "then like any holder");
         let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
-        assert_eq!((jittered(0.0), jittered(1.0)), (ms(9), ms(15)));
+        assert_eq!((jittered(0.0), jittered(1.0)), (ms(15), ms(25)));
     }
 
     #[test]

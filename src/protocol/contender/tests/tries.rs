@@ -40,25 +40,27 @@ fn who_stays_without_a_ticket_is_asked_for_twenty_milliseconds() {
 }
 
 #[test]
-fn after_a_slow_doorway_it_asks_for_four_of_them() {
-    let mut script = Script::announcing(a_try());
-    script.pass(ms(40));
-    script.applied();
-    script.reads(Read::Object);
-    script.pass(ms(30));
-    script.sees(&[choosing(1)]);
-    script.draws(1);
-    script.pass(ms(30));
-    script.applied();
-    script.reads(Read::Object);
-    // What comes after the ticket is no part of the doorway.
-    script.pass(ms(30));
-    script.sees(&[choosing(1)]);
-    script.reads(Read::Contender(id(1)));
-    script.pass(ms(399));
-    script.sees_only(&[choosing(1)]);
-    script.sleeps(ms(1));
-    script.is_taken(Rows::Both);
+fn after_a_slow_doorway_it_asks_for_four_of_them_but_no_longer_than_100_milliseconds() {
+    for (step, patience) in [(2, 24), (5, 60), (40, 100)] {
+        let mut script = Script::announcing(a_try());
+        script.pass(ms(step));
+        script.applied();
+        script.reads(Read::Object);
+        script.pass(ms(step));
+        script.sees(&[choosing(1)]);
+        script.draws(1);
+        script.pass(ms(step));
+        script.applied();
+        script.reads(Read::Object);
+        // What comes after the ticket is no part of the doorway.
+        script.pass(ms(step));
+        script.sees(&[choosing(1)]);
+        script.reads(Read::Contender(id(1)));
+        script.pass(ms(patience - 1));
+        script.sees_only(&[choosing(1)]);
+        script.sleeps(ms(1));
+        script.is_taken(Rows::Both);
+    }
 }
 
 #[test]
