@@ -65,8 +65,8 @@ impl LockClient {
 
     /// Acquires the lock of `name`, with the client's timeout and TTL.
     ///
-    /// Those who wait are let in in the order in which they drew their tickets. Uncontended it costs
-    /// two quorum operations.
+    /// Those who wait are let in in the order in which they drew their tickets. Uncontended it
+    /// costs two quorum operations.
     ///
     /// # Errors
     ///
@@ -332,15 +332,16 @@ impl LockClientBuilder {
     }
 
     /// How long an acquisition waits unless its request says otherwise; also how long
-    /// [`LockGuard::unlock`] and [`LockClient::shutdown`] wait for acknowledgements. 5 s by default.
+    /// [`LockGuard::unlock`] and [`LockClient::shutdown`] wait for acknowledgements. 5 s by
+    /// default.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.acquire_timeout = timeout;
         self
     }
 
     /// How long rows live without renewal unless a request says otherwise: whole seconds, from 5 to
-    /// what the lock table was made for; 60 by default. They are renewed at a third of it. A crashed
-    /// holder blocks the lock for at most this long, and the clock skew.
+    /// what the lock table was made for; 60 by default. They are renewed at a third of it. A
+    /// crashed holder blocks the lock for at most this long, and the clock skew.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self

@@ -118,8 +118,8 @@ pub enum LockError {
         #[source]
         cause: DatabaseError,
     },
-    /// A row that a quorum had acknowledged was not there: the clocks differ by more than the bound,
-    /// or somebody deleted it. `lock-hosts check` compares clocks.
+    /// A row that a quorum had acknowledged was not there: the clocks differ by more than the
+    /// bound, or somebody deleted it. `lock-hosts check` compares clocks.
     #[error(
         "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts check`",
         shown(name)

@@ -19,14 +19,15 @@ use crate::runner::Command;
 ///
 /// The lock is kept by a lease that is renewed in the background. A holder that is stopped for
 /// longer than the lease, or cut off from the database, loses the lock; the guard tells, by
-/// [`state`](Self::state), [`lost`](Self::lost) and [`cancellation_token`](Self::cancellation_token).
+/// [`state`](Self::state), [`lost`](Self::lost) and
+/// [`cancellation_token`](Self::cancellation_token).
 ///
 /// # Dropping
 ///
 /// Dropping hands the release to the client's task: it neither blocks nor spawns, and works outside
 /// a runtime, as long as the runtime on which the client was built lives. Nothing waits for it: a
-/// guard that is dropped as `main` ends, or not dropped at all (`std::process::exit`, `panic=abort`,
-/// a killed process), leaves its rows until their TTL is over. End programs with
+/// guard that is dropped as `main` ends, or not dropped at all (`std::process::exit`,
+/// `panic=abort`, a killed process), leaves its rows until their TTL is over. End programs with
 /// [`unlock`](Self::unlock) or [`LockClient::shutdown`](crate::LockClient::shutdown).
 #[must_use = "if unused the lock is given back immediately"]
 #[clippy::has_significant_drop]

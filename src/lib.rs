@@ -1,18 +1,18 @@
-//! A distributed lock for services that already run on Apache Cassandra or ScyllaDB.
+//! A lock for services that already run on Apache Cassandra or ScyllaDB.
 //!
 //! It is Lamport's bakery algorithm on plain QUORUM reads and writes: no other server, no
 //! lightweight transactions. Whoever wants a lock announces itself, draws a ticket and waits for
-//! smaller tickets to go; rows carry TTLs, so a crashed holder blocks nobody for long, and a guard
-//! renews them while the lock is held and deletes them when it is dropped.
+//! the smaller tickets to go. Rows carry TTLs, so a crashed holder blocks nobody for long; a guard
+//! renews them while the lock is held, and deletes them when it is dropped.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use bakery_lock::{LockClient, MemoryStore};
 //!
-//! // On a cluster: LockClient::builder(session, "my_keyspace").build().await?
-//! let client = LockClient::builder_in_memory(&MemoryStore::new()).register_host(true).build().await?;
-//!
+//! // On a cluster: LockClient::builder(session, "bakery_lock").build().await?
+//! let store = MemoryStore::new();
+//! let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
 //! let guard = client.lock("users::snap").await?;
 //! // Nobody else is in here: read, decide, write.
 //! guard.unlock().await?;
@@ -20,26 +20,62 @@
 //! # }
 //! ```
 //!
-//! # What holds a lock
+//! Tables and host numbers come first: the tool `lock-hosts`, or [`schema::create`] and
+//! [`hosts::HostRegistry`].
 //!
-//! A lock is kept by a lease, not by a connection. The [`LockGuard`] renews it at a third of the TTL
-//! and tells when it is at risk or lost. A process that is stopped for longer than its lease, and
-//! goes on afterwards, has lost the lock without having noticed yet: ask the guard before a step
-//! that must not be taken twice.
+//! # What is guaranteed
+//!
+//! As long as quorums meet, acknowledged writes are not lost and the clocks of the nodes agree
+//! within a second (the README lists what is assumed, and what happens otherwise):
+//!
+//! - At most one guard of a name is held at any moment.
+//! - First come, first served: whoever has drawn a ticket is let in before everybody who comes
+//!   later, or gives up.
+//! - A holder that crashes blocks others for its TTL and one second at most.
+//! - Unlocking, dropping a guard and dropping a future leave no row behind.
+//!
+//! # What a guard knows
+//!
+//! A lock is kept by a lease, not by a connection. The [`LockGuard`] renews it at a third of the
+//! TTL and tells when it is at risk or lost: [`state`](LockGuard::state),
+//! [`lost`](LockGuard::lost), [`cancellation_token`](LockGuard::cancellation_token). A process that
+//! is stopped for longer than its lease and then goes on has lost the lock without having noticed
+//! yet. So look at the guard before each step that must not be taken twice.
+//!
+//! ```
+//! # use bakery_lock::{LockClient, MemoryStore};
+//! # async fn one_step() {}
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = MemoryStore::new();
+//! # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+//! let guard = client.lock("users::snap").await?;
+//! tokio::select! {
+//!     () = one_step() => guard.unlock().await?,
+//!     reason = guard.lost() => eprintln!("lost: {reason:?}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Errors
 //!
-//! Each operation has an error type of its own, which says what is left behind. An error of the
-//! database whose outcome is unknown is never taken as "did not happen".
+//! Each operation has an error type of its own, which says what is left behind. After a
+//! [`LockError`] nothing is held. A write whose outcome is [unknown](Outcome::Unknown) is never
+//! taken for one that did not happen: it is tried again, with the same timestamp, and what it may
+//! have written is deleted when the acquisition is given up.
 //!
 //! # Cancel safety
 //!
-//! Every future of this crate can be dropped at any point. What was begun is finished or undone by
-//! the client's task, so that no row stays behind.
+//! Every future of this crate can be dropped at any point. The client's task does all I/O, so what
+//! was begun is finished or undone there, and no row stays behind.
 //!
 //! # Runtime
 //!
-//! A client runs a task on the tokio runtime on which it is built; that needs tokio's time driver.
+//! A client runs a task on the tokio runtime on which it is built; that needs tokio's timers. When
+//! that runtime ends, rows expire by their TTL and calls answer [`LockError::Closed`]. End programs
+//! with [`unlock`](LockGuard::unlock) or [`shutdown`](LockClient::shutdown): a guard that is
+//! dropped as `main` ends sends no release.
 
 mod client;
 mod clock;

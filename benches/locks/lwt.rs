@@ -1,10 +1,10 @@
 //! A lock on lightweight transactions, given its best.
 //!
-//! `INSERT IF NOT EXISTS` with a TTL takes it and `DELETE IF owner` gives it back, as the best known
-//! ones do. Who finds it taken only reads until it is free, because reads don't disturb the holder's
-//! transaction as another transaction does, and pauses in between: longer each time, and jittered.
-//! An unknown outcome is settled by a read at SERIAL, which finishes what was begun, instead of
-//! leaving the name locked until its TTL is over.
+//! `INSERT IF NOT EXISTS` with a TTL takes it and `DELETE IF owner` gives it back, as the best
+//! known ones do. Who finds it taken only reads until it is free, because reads don't disturb the
+//! holder's transaction as another transaction does, and pauses in between: longer each time, and
+//! jittered. An unknown outcome is settled by a read at SERIAL, which finishes what was begun,
+//! instead of leaving the name locked until its TTL is over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub(crate) enum Opening {
     Look,
 }
 
-/// How a contender looks whether the lock is free. Only the transaction decides who gets it, so even
-/// a read of one replica is safe.
+/// How a contender looks whether the lock is free. Only the transaction decides who gets it, so
+/// even a read of one replica is safe.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Look {
     One,

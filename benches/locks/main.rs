@@ -5,8 +5,8 @@
 //!
 //! All sides take turns within one run, because a machine drifts: compilers warm up, memory is
 //! collected, neighbours come and go. So each ratio is taken between figures of the same minute,
-//! and what is reported is the median of such ratios. Benchmark harnesses like criterion measure one
-//! side to its end before the next one begins, know nothing of contenders that run against each
+//! and what is reported is the median of such ratios. Benchmark harnesses like criterion measure
+//! one side to its end before the next one begins, know nothing of contenders that run against each
 //! other for a fixed time, and can't switch the cluster between sides; hence the loop of our own.
 
 mod arguments;

@@ -24,7 +24,8 @@ pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>
     }
 }
 
-/// Whether a contender of mode `theirs` can keep one of mode `mine` out. One that can't be read can.
+/// Whether a contender of mode `theirs` can keep one of mode `mine` out. One that can't be read
+/// can.
 fn conflicts(mine: Mode, theirs: Option<Mode>) -> bool {
     !matches!((mine, theirs), (Mode::Shared, Some(Mode::Shared)))
 }

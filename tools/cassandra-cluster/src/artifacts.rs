@@ -70,15 +70,9 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
             program: "mvn".to_owned(),
             package: "maven",
         })?;
-    let title = format!(
-        "resolving Apache Cassandra {} with Maven, once",
-        cassandra_version()
-    );
+    let title = format!("resolving Apache Cassandra {} with Maven, once", cassandra_version());
     let progress = progress(&title);
-    let output = maven
-        .stdout
-        .take()
-        .expect("the output was asked to be piped");
+    let output = maven.stdout.take().expect("the output was asked to be piped");
     let mut said = Vec::new();
     for line in BufReader::new(output).lines() {
         let line = line.map_err(ClusterError::io("read what mvn says"))?;
@@ -93,16 +87,9 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
     if status.success() {
         return Ok(());
     }
-    let errors: Vec<&str> = said
-        .iter()
-        .map(String::as_str)
-        .filter(|line| line.starts_with("[ERROR]"))
-        .collect();
-    let said = if errors.is_empty() {
-        said.join("\n")
-    } else {
-        errors.join("\n")
-    };
+    let errors: Vec<&str> =
+        said.iter().map(String::as_str).filter(|line| line.starts_with("[ERROR]")).collect();
+    let said = if errors.is_empty() { said.join("\n") } else { errors.join("\n") };
     Err(ClusterError::Artifacts(format!("{status}\n{said}")))
 }
 
@@ -130,9 +117,6 @@ mod tests {
     fn the_pom_names_a_release() {
         let version = cassandra_version();
         assert!(version.starts_with("5.0."), "{version}");
-        assert!(
-            version.split('.').all(|part| part.parse::<u32>().is_ok()),
-            "{version}"
-        );
+        assert!(version.split('.').all(|part| part.parse::<u32>().is_ok()), "{version}");
     }
 }

@@ -64,9 +64,7 @@ pub fn main() -> ExitCode {
     let result = match parse(Parser::from_env()) {
         Ok(command) => execute(command),
         Err(error) => {
-            complain(&format!(
-                "{error}; `cassandra-cluster --help` shows the usage"
-            ));
+            complain(&format!("{error}; `cassandra-cluster --help` shows the usage"));
             return ExitCode::from(USAGE);
         }
     };
@@ -141,35 +139,24 @@ fn up(options: &ClusterOptions, old_data: OldData) -> Result<(), ClusterError> {
     let place = Place::find(&options.name)?;
     let request = Request::Up(options.clone(), old_data);
     let _connection = launch::open(&place, Program::Current, &request)?;
-    let nodes: Vec<String> = options
-        .numbers()
-        .map(|n| options.cql(n).to_string())
-        .collect();
+    let nodes: Vec<String> = options.numbers().map(|n| options.cql(n).to_string()).collect();
     print(&format!("{}\n", nodes.join(",")))
 }
 
 fn run(options: ClusterOptions, program: &[OsString]) -> Result<ExitCode, ClusterError> {
-    let (name, arguments) = program
-        .split_first()
-        .expect("the parser requires a program");
+    let (name, arguments) = program.split_first().expect("the parser requires a program");
     let _lease = Cluster::lease_with(options, Program::Current)?;
     let status = Process::new(name)
         .args(arguments)
         .status()
         .map_err(ClusterError::io(format!("run {}", name.display())))?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .map_or(NO, |code| code)
-        .into())
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(NO, |code| code).into())
 }
 
 fn down(name: &str) -> Result<(), ClusterError> {
     let place = Place::find(name)?;
     let Some(mut stream) = protocol::connect(&place)? else {
-        return Err(ClusterError::NotRunning {
-            name: name.to_owned(),
-        });
+        return Err(ClusterError::NotRunning { name: name.to_owned() });
     };
     if let Some(protocol::Reply::Failed(failure)) = protocol::ask(&stream, &Request::Down)? {
         return Err(failure.into());
@@ -192,11 +179,7 @@ fn show_status(name: &str, format: &Format) -> Result<(), ClusterError> {
 }
 
 fn describe(status: &Status) -> String {
-    let stays = if status.stays {
-        "until `down`"
-    } else {
-        "until its last lease ends"
-    };
+    let stays = if status.stays { "until `down`" } else { "until its last lease ends" };
     let mut text = format!(
         "cluster {}: runs {stays}, {} leases, commit log {:?}, authentication {:?}\n",
         status.options.name,
@@ -212,11 +195,7 @@ fn describe(status: &Status) -> String {
             NodeState::Died { how } => format!("died: {how}"),
         };
         let sees: Vec<String> = node.sees.iter().map(u8::to_string).collect();
-        let sees = if sees.is_empty() {
-            "none".to_owned()
-        } else {
-            sees.join(" ")
-        };
+        let sees = if sees.is_empty() { "none".to_owned() } else { sees.join(" ") };
         text += &format!(
             "node {}  {}  jmx {}  {state}; sees up: {sees}\n",
             node.number, node.cql, node.jmx
@@ -237,9 +216,7 @@ fn show_log(name: &str, number: u8, follow: &Follow) -> Result<(), ClusterError>
         Follow::Yes => tail.arg("-F"),
         Follow::No => &mut tail,
     };
-    Err(ClusterError::io("run tail")(
-        tail.arg("--").arg(path).exec(),
-    ))
+    Err(ClusterError::io("run tail")(tail.arg("--").arg(path).exec()))
 }
 
 fn nodetool(name: &str, number: u8, arguments: &[String]) -> Result<ExitCode, ClusterError> {
@@ -248,11 +225,7 @@ fn nodetool(name: &str, number: u8, arguments: &[String]) -> Result<ExitCode, Cl
     let status = cluster::nodetool(&place, &options, number, arguments)?
         .status()
         .map_err(ClusterError::io("run nodetool"))?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(NO)
-    })
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
 }
 
 fn execute_node(arguments: &[String]) -> ClusterError {
@@ -304,21 +277,12 @@ fn parse(mut parser: Parser) -> Result<Command, lexopt::Error> {
         return Ok(Command::Execute(arguments?));
     }
     if command == SUPERVISE {
-        return Ok(Command::Supervise(
-            parser.value()?.into(),
-            parser.value()?.string()?,
-        ));
+        return Ok(Command::Supervise(parser.value()?.into(), parser.value()?.string()?));
     }
     let Some(arguments) = parse_arguments(&mut parser, &command)? else {
         return Ok(Command::Help);
     };
-    let Arguments {
-        options,
-        old_data,
-        format,
-        follow,
-        ..
-    } = arguments;
+    let Arguments { options, old_data, format, follow, .. } = arguments;
     let name = options.name.clone();
     let number = arguments.number;
     let required = || number.ok_or_else(|| format!("{command} needs the number of a node"));
@@ -447,52 +411,29 @@ mod tests {
             ]),
         };
         assert_eq!(parsed(line), Ok(Command::Up(options, OldData::Keep)));
-        let plain = ClusterOptions {
-            nodes: 1,
-            ..ClusterOptions::default()
-        };
+        let plain = ClusterOptions { nodes: 1, ..ClusterOptions::default() };
         assert_eq!(parsed("up 1"), Ok(Command::Up(plain, OldData::Discard)));
     }
 
     #[test]
     fn commands_for_nodes_take_a_number_and_a_name() {
         let name = || "default".to_owned();
-        assert_eq!(
-            parsed("kill 2"),
-            Ok(Command::Node(name(), NodeCommand::Kill, 2))
-        );
+        assert_eq!(parsed("kill 2"), Ok(Command::Node(name(), NodeCommand::Kill, 2)));
         let pause = Command::Node("x".to_owned(), NodeCommand::Pause, 1);
         assert_eq!(parsed("pause 1 --name x"), Ok(pause));
-        assert_eq!(
-            parsed("logs 1 -f"),
-            Ok(Command::Logs(name(), 1, Follow::Yes))
-        );
-        assert_eq!(
-            parsed("status --json"),
-            Ok(Command::Status(name(), Format::Json))
-        );
+        assert_eq!(parsed("logs 1 -f"), Ok(Command::Logs(name(), 1, Follow::Yes)));
+        assert_eq!(parsed("status --json"), Ok(Command::Status(name(), Format::Json)));
         assert_eq!(parsed("down"), Ok(Command::Down(name())));
     }
 
     #[test]
     fn programs_keep_their_own_options() {
-        let arguments = ["tablestats", "--name", "x", "-h"]
-            .map(str::to_owned)
-            .to_vec();
+        let arguments = ["tablestats", "--name", "x", "-h"].map(str::to_owned).to_vec();
         let nodetool = Command::Nodetool("c".to_owned(), 2, arguments);
-        assert_eq!(
-            parsed("nodetool --name c 2 tablestats --name x -h"),
-            Ok(nodetool)
-        );
+        assert_eq!(parsed("nodetool --name c 2 tablestats --name x -h"), Ok(nodetool));
         let program = ["ls", "-l", "--help"].map(OsString::from).to_vec();
-        let options = ClusterOptions {
-            nodes: 3,
-            ..ClusterOptions::default()
-        };
-        assert_eq!(
-            parsed("run 3 -- ls -l --help"),
-            Ok(Command::Run(options, program))
-        );
+        let options = ClusterOptions { nodes: 3, ..ClusterOptions::default() };
+        assert_eq!(parsed("run 3 -- ls -l --help"), Ok(Command::Run(options, program)));
     }
 
     #[test]

@@ -59,11 +59,7 @@ impl Cluster {
         options.validate()?;
         let place = Place::find(&options.name)?;
         let lease = launch::open(&place, program, &Request::Lease(options.clone()))?;
-        Ok(Self {
-            options,
-            place,
-            lease,
-        })
+        Ok(Self { options, place, lease })
     }
 
     /// What the cluster was started with.
@@ -73,10 +69,7 @@ impl Cluster {
 
     /// Where the nodes answer CQL, in the order of their numbers.
     pub fn nodes(&self) -> Vec<SocketAddr> {
-        self.options
-            .numbers()
-            .map(|number| self.options.cql(number))
-            .collect()
+        self.options.numbers().map(|number| self.options.cql(number)).collect()
     }
 
     /// Kills a node with `SIGKILL` and returns when its process is gone. The other nodes take it
@@ -181,10 +174,7 @@ impl Cluster {
             return Ok(said);
         }
         let output = said + &String::from_utf8_lossy(&output.stderr);
-        Err(ClusterError::Nodetool {
-            arguments: text,
-            output,
-        })
+        Err(ClusterError::Nodetool { arguments: text, output })
     }
 
     /// The file a node logs to, over all its restarts.
@@ -223,16 +213,12 @@ impl Drop for Cluster {
 /// threads don't hinder each other.
 pub(crate) fn request_of(place: &Place, request: &Request) -> Result<Reply, ClusterError> {
     let Some(stream) = protocol::connect(place)? else {
-        return Err(ClusterError::NotRunning {
-            name: place.name().to_owned(),
-        });
+        return Err(ClusterError::NotRunning { name: place.name().to_owned() });
     };
     match protocol::ask(&stream, request)? {
         Some(Reply::Failed(failure)) => Err(failure.into()),
         Some(reply @ (Reply::Done | Reply::Status(_))) => Ok(reply),
-        None => Err(ClusterError::SupervisorGone {
-            log: place.supervisor_log(),
-        }),
+        None => Err(ClusterError::SupervisorGone { log: place.supervisor_log() }),
     }
 }
 
@@ -256,10 +242,6 @@ pub(crate) fn nodetool(
         return Err(ClusterError::Refused(format!("there is no node {node}")));
     }
     let mut command = Command::new(java::program());
-    command.args(java::nodetool_arguments(
-        place,
-        options.jmx(node),
-        arguments,
-    ));
+    command.args(java::nodetool_arguments(place, options.jmx(node), arguments));
     Ok(command)
 }

@@ -34,18 +34,12 @@ pub(crate) fn cassandra_yaml(options: &ClusterOptions, number: u8) -> String {
             None => lines.push((key.clone(), value.clone())),
         }
     }
-    lines
-        .into_iter()
-        .map(|(key, value)| format!("{key}: {value}\n"))
-        .collect()
+    lines.into_iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
 fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     let address = options.address(number).to_string();
-    let seeds: Vec<String> = options
-        .numbers()
-        .map(|n| options.address(n).to_string())
-        .collect();
+    let seeds: Vec<String> = options.numbers().map(|n| options.address(n).to_string()).collect();
     let seed_provider = format!(
         "[{{class_name: org.apache.cassandra.locator.SimpleSeedProvider, \
          parameters: [{{seeds: \"{}\"}}]}}]",
@@ -88,22 +82,15 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     ];
     lines.extend_from_slice(commit_log(options.commit_log));
     lines.extend_from_slice(authentication(options.authentication));
-    lines
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect()
+    lines.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 fn commit_log(commit_log: CommitLog) -> &'static [(&'static str, &'static str)] {
     match commit_log {
-        CommitLog::Periodic => &[
-            ("commitlog_sync", "periodic"),
-            ("commitlog_sync_period", "10000ms"),
-        ],
-        CommitLog::Group => &[
-            ("commitlog_sync", "group"),
-            ("commitlog_sync_group_window", "1ms"),
-        ],
+        CommitLog::Periodic => {
+            &[("commitlog_sync", "periodic"), ("commitlog_sync_period", "10000ms")]
+        }
+        CommitLog::Group => &[("commitlog_sync", "group"), ("commitlog_sync_group_window", "1ms")],
         CommitLog::Batch => &[("commitlog_sync", "batch")],
     }
 }
@@ -136,51 +123,28 @@ mod tests {
     fn tokens_share_the_ring_evenly() {
         assert_eq!(initial_token(1, 1), i64::MIN);
         let three: Vec<i64> = (1..=3).map(|n| initial_token(n, 3)).collect();
-        assert_eq!(
-            three,
-            [
-                i64::MIN,
-                -3_074_457_345_618_258_603,
-                3_074_457_345_618_258_602
-            ]
-        );
+        assert_eq!(three, [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602]);
         assert_eq!(initial_token(2, 2), 0);
     }
 
     #[test]
     fn each_node_has_its_address_and_all_seeds() {
-        let options = ClusterOptions {
-            nodes: 3,
-            first_host: 11,
-            ..ClusterOptions::default()
-        };
+        let options = ClusterOptions { nodes: 3, first_host: 11, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 2);
         assert!(yaml.contains("listen_address: 127.0.0.12\n"), "{yaml}");
         assert!(yaml.contains("rpc_address: 127.0.0.12\n"), "{yaml}");
-        assert!(
-            yaml.contains("{seeds: \"127.0.0.11,127.0.0.12,127.0.0.13\"}"),
-            "{yaml}"
-        );
-        assert!(
-            yaml.contains("initial_token: \"-3074457345618258603\"\n"),
-            "{yaml}"
-        );
+        assert!(yaml.contains("{seeds: \"127.0.0.11,127.0.0.12,127.0.0.13\"}"), "{yaml}");
+        assert!(yaml.contains("initial_token: \"-3074457345618258603\"\n"), "{yaml}");
         assert!(!yaml.contains("authenticator"), "{yaml}");
     }
 
     #[test]
     fn commit_logs_differ_in_their_lines_only() {
         let lines = |commit_log| {
-            let options = ClusterOptions {
-                commit_log,
-                ..ClusterOptions::default()
-            };
+            let options = ClusterOptions { commit_log, ..ClusterOptions::default() };
             let yaml = cassandra_yaml(&options, 1);
-            let lines: Vec<String> = yaml
-                .lines()
-                .filter(|l| l.contains("commitlog_sync"))
-                .map(str::to_owned)
-                .collect();
+            let lines: Vec<String> =
+                yaml.lines().filter(|l| l.contains("commitlog_sync")).map(str::to_owned).collect();
             lines
         };
         let periodic = ["commitlog_sync: periodic", "commitlog_sync_period: 10000ms"];
@@ -193,15 +157,9 @@ mod tests {
     #[test]
     fn passwords_bring_authenticator_and_authorizer() {
         let authentication = Authentication::Password;
-        let options = ClusterOptions {
-            authentication,
-            ..ClusterOptions::default()
-        };
+        let options = ClusterOptions { authentication, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 1);
-        assert!(
-            yaml.contains("authenticator: PasswordAuthenticator\n"),
-            "{yaml}"
-        );
+        assert!(yaml.contains("authenticator: PasswordAuthenticator\n"), "{yaml}");
         assert!(yaml.contains("authorizer: CassandraAuthorizer\n"), "{yaml}");
     }
 
@@ -211,13 +169,7 @@ mod tests {
             ("paxos_variant".to_owned(), "v2".to_owned()),
             ("concurrent_reads".to_owned(), "16".to_owned()),
         ]);
-        let yaml = cassandra_yaml(
-            &ClusterOptions {
-                settings,
-                ..ClusterOptions::default()
-            },
-            1,
-        );
+        let yaml = cassandra_yaml(&ClusterOptions { settings, ..ClusterOptions::default() }, 1);
         assert!(yaml.contains("paxos_variant: v2\n"), "{yaml}");
         assert_eq!(yaml.matches("concurrent_reads:").count(), 1, "{yaml}");
         assert!(yaml.contains("concurrent_reads: 16\n"), "{yaml}");

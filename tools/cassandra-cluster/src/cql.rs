@@ -55,9 +55,7 @@ pub(crate) fn greet(node: SocketAddr) -> io::Result<Answer> {
     let answer = ask(&mut stream, QUERY, &peers_body())?;
     // The only column of the only row is a number of 64 bits, which ends the frame.
     match (answer.opcode, answer.body.last_chunk()) {
-        (RESULT, Some(&count)) => Ok(Answer::Welcome {
-            peers: i64::from_be_bytes(count),
-        }),
+        (RESULT, Some(&count)) => Ok(Answer::Welcome { peers: i64::from_be_bytes(count) }),
         (opcode, _) => Err(unexpected(opcode)),
     }
 }
@@ -77,9 +75,7 @@ fn read_frame(stream: &mut TcpStream) -> io::Result<Frame> {
     stream.read_exact(&mut header)?;
     let [_, _, _, _, opcode, length @ ..] = header;
     let mut body = Vec::new();
-    stream
-        .take(u32::from_be_bytes(length).into())
-        .read_to_end(&mut body)?;
+    stream.take(u32::from_be_bytes(length).into()).read_to_end(&mut body)?;
     Ok(Frame { opcode, body })
 }
 
@@ -118,10 +114,7 @@ fn peers_body() -> Vec<u8> {
 }
 
 fn unexpected(opcode: u8) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("unexpected answer of kind {opcode:#04x}"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected answer of kind {opcode:#04x}"))
 }
 
 #[cfg(test)]

@@ -11,14 +11,8 @@ use crate::place::Place;
 /// lines that only a full JDK understands.
 const MODULES: &[(&str, &str)] = &[
     ("--add-exports", "java.base/jdk.internal.misc=ALL-UNNAMED"),
-    (
-        "--add-exports",
-        "java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED",
-    ),
-    (
-        "--add-exports",
-        "java.management/com.sun.jmx.remote.security=ALL-UNNAMED",
-    ),
+    ("--add-exports", "java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED"),
+    ("--add-exports", "java.management/com.sun.jmx.remote.security=ALL-UNNAMED"),
     ("--add-exports", "java.rmi/sun.rmi.registry=ALL-UNNAMED"),
     ("--add-exports", "java.rmi/sun.rmi.server=ALL-UNNAMED"),
     ("--add-exports", "java.sql/java.sql=ALL-UNNAMED"),
@@ -31,10 +25,7 @@ const MODULES: &[(&str, &str)] = &[
     ("--add-opens", "java.base/jdk.internal.math=ALL-UNNAMED"),
     ("--add-opens", "java.base/jdk.internal.module=ALL-UNNAMED"),
     ("--add-opens", "java.base/jdk.internal.util.jar=ALL-UNNAMED"),
-    (
-        "--add-opens",
-        "jdk.management/com.sun.management.internal=ALL-UNNAMED",
-    ),
+    ("--add-opens", "jdk.management/com.sun.management.internal=ALL-UNNAMED"),
     ("--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"),
     ("--add-opens", "java.base/java.io=ALL-UNNAMED"),
     ("--add-opens", "java.base/java.lang.reflect=ALL-UNNAMED"),
@@ -92,11 +83,7 @@ pub(crate) fn check() -> Result<(), ClusterError> {
         Some(17) => Ok(()),
         Some(_) | None => Err(ClusterError::WrongJava {
             program: program.display().to_string(),
-            found: text
-                .lines()
-                .next()
-                .unwrap_or("silent about its version")
-                .to_owned(),
+            found: text.lines().next().unwrap_or("silent about its version").to_owned(),
         }),
     }
 }
@@ -114,10 +101,7 @@ pub(crate) fn node_arguments(place: &Place, number: u8, jmx: SocketAddr) -> Vec<
         format!("-Dcassandra.jmx.local.port={}", jmx.port()),
         format!("-Djava.io.tmpdir={home}/tmp"),
         format!("-Djna.tmpdir={home}/tmp"),
-        format!(
-            "-Dlogback.configurationFile=file:{}/logback.xml",
-            place.configuration().display()
-        ),
+        format!("-Dlogback.configurationFile=file:{}/logback.xml", place.configuration().display()),
         "-cp".to_owned(),
         class_path(place),
         "org.apache.cassandra.service.CassandraDaemon".to_owned(),
@@ -143,10 +127,7 @@ pub(crate) fn nodetool_arguments(
         "-XX:-UsePerfData".to_owned(),
         format!("-Duser.home={}", directory.display()),
         format!("-Dcassandra.storagedir={}", directory.display()),
-        format!(
-            "-Dlogback.configurationFile=file:{}/logback-tools.xml",
-            configuration.display()
-        ),
+        format!("-Dlogback.configurationFile=file:{}/logback-tools.xml", configuration.display()),
         "-cp".to_owned(),
         class_path(place),
         "org.apache.cassandra.tools.NodeTool".to_owned(),
@@ -160,18 +141,11 @@ pub(crate) fn nodetool_arguments(
 }
 
 fn module_arguments() -> Vec<String> {
-    MODULES
-        .iter()
-        .flat_map(|&(option, module)| [option.to_owned(), module.to_owned()])
-        .collect()
+    MODULES.iter().flat_map(|&(option, module)| [option.to_owned(), module.to_owned()]).collect()
 }
 
 fn class_path(place: &Place) -> String {
-    format!(
-        "{}:{}/*",
-        place.configuration().display(),
-        place.jars().display()
-    )
+    format!("{}:{}/*", place.configuration().display(), place.jars().display())
 }
 
 /// The 17 in `openjdk version "17.0.15" 2025-04-15`.
@@ -187,15 +161,9 @@ mod tests {
 
     #[test]
     fn the_major_version_is_found() {
-        assert_eq!(
-            major_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"),
-            Some(17)
-        );
+        assert_eq!(major_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"), Some(17));
         assert_eq!(major_version("java version \"1.8.0_402\""), Some(1));
-        assert_eq!(
-            major_version("Picked up X\nopenjdk version \"21\" 2023"),
-            Some(21)
-        );
+        assert_eq!(major_version("Picked up X\nopenjdk version \"21\" 2023"), Some(21));
         assert_eq!(major_version("no such file"), None);
     }
 }

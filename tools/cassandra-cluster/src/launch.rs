@@ -49,9 +49,7 @@ pub(crate) fn open(
             None => {}
         }
     }
-    Err(ClusterError::SupervisorGone {
-        log: place.supervisor_log(),
-    })
+    Err(ClusterError::SupervisorGone { log: place.supervisor_log() })
 }
 
 fn reach(place: &Place, program: Program) -> Result<UnixStream, ClusterError> {
@@ -92,9 +90,7 @@ fn spawn(place: &Place, program: &PathBuf) -> Result<Child, ClusterError> {
         .append(true)
         .open(&log)
         .map_err(ClusterError::io(format!("open {}", log.display())))?;
-    let errors = output
-        .try_clone()
-        .map_err(ClusterError::io("share the supervisor's log"))?;
+    let errors = output.try_clone().map_err(ClusterError::io("share the supervisor's log"))?;
     Command::new(program)
         .arg(SUPERVISE)
         .arg(place.root())
@@ -119,9 +115,7 @@ fn connect_while_alive(
             return Ok(Some(stream));
         }
         thread::sleep(POLL);
-        let ended = supervisor
-            .try_wait()
-            .map_err(ClusterError::io("look after the supervisor"))?;
+        let ended = supervisor.try_wait().map_err(ClusterError::io("look after the supervisor"))?;
         match ended {
             Some(status) if status.success() => return Ok(None),
             Some(status) => {
@@ -146,24 +140,14 @@ fn build() -> Result<PathBuf, ClusterError> {
     }
     let mut cargo = Command::new(place::cargo());
     cargo
-        .args([
-            "build",
-            "--bin",
-            "cassandra-cluster",
-            "--manifest-path",
-            place::MANIFEST,
-        ])
+        .args(["build", "--bin", "cassandra-cluster", "--manifest-path", place::MANIFEST])
         .arg("--message-format=json-render-diagnostics");
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
-    let output = cargo
-        .stdin(Stdio::null())
-        .output()
-        .map_err(ClusterError::io("run cargo build"))?;
-    let program = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .find_map(executable);
+    let output =
+        cargo.stdin(Stdio::null()).output().map_err(ClusterError::io("run cargo build"))?;
+    let program = String::from_utf8_lossy(&output.stdout).lines().find_map(executable);
     match program {
         Some(program) if output.status.success() => Ok(built.insert(program).clone()),
         Some(_) | None => Err(ClusterError::Build(format!(
@@ -190,9 +174,6 @@ mod tests {
         let program = r#"{"reason":"compiler-artifact","executable":"/t/debug/cassandra-cluster"}"#;
         assert_eq!(executable(library), None);
         assert_eq!(executable("warning: not JSON"), None);
-        assert_eq!(
-            executable(program),
-            Some(PathBuf::from("/t/debug/cassandra-cluster"))
-        );
+        assert_eq!(executable(program), Some(PathBuf::from("/t/debug/cassandra-cluster")));
     }
 }

@@ -29,12 +29,7 @@ struct View {
 
 impl NodeLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            offset: 0,
-            partial: Vec::new(),
-            view: View::default(),
-        }
+        Self { path, offset: 0, partial: Vec::new(), view: View::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -83,9 +83,7 @@ impl Node {
             Process::Running(child) => NodeState::Running { pid: child.id() },
             Process::Paused(child) => NodeState::Paused { pid: child.id() },
             Process::Killed => NodeState::Killed,
-            Process::Died(status) => NodeState::Died {
-                how: status.to_string(),
-            },
+            Process::Died(status) => NodeState::Died { how: status.to_string() },
         }
     }
 
@@ -102,11 +100,7 @@ impl Node {
         place: &Place,
         options: &ClusterOptions,
     ) -> Result<(), ClusterError> {
-        for listener in [
-            self.cql,
-            SocketAddr::from((self.address, STORAGE_PORT)),
-            self.jmx,
-        ] {
+        for listener in [self.cql, SocketAddr::from((self.address, STORAGE_PORT)), self.jmx] {
             require_free(listener)?;
         }
         let home = place.node(self.number);
@@ -123,9 +117,7 @@ impl Node {
             .append(true)
             .open(path)
             .map_err(ClusterError::io(format!("open {}", path.display())))?;
-        let errors = output
-            .try_clone()
-            .map_err(ClusterError::io("share the node's log"))?;
+        let errors = output.try_clone().map_err(ClusterError::io("share the node's log"))?;
         // The link leads to the running program even if a build has since replaced the file.
         let child = Command::new("/proc/self/exe")
             .arg(EXECUTE)
@@ -198,10 +190,7 @@ impl Node {
     /// How the node received a client last. It is asked anew only between its start and the first
     /// time it let one in and knew `peers` others.
     pub(crate) fn greet(&mut self, peers: u8) -> Option<Answer> {
-        let content = self.answer
-            == Some(Answer::Welcome {
-                peers: peers.into(),
-            });
+        let content = self.answer == Some(Answer::Welcome { peers: peers.into() });
         if !content && self.log.started() && self.is_running() {
             self.answer = cql::greet(self.cql).ok();
         }

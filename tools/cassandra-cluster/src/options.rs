@@ -114,26 +114,14 @@ impl ClusterOptions {
     pub(crate) fn differences(&self, wanted: &Self) -> String {
         let pairs = [
             ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),
-            (
-                "first host",
-                self.first_host.to_string(),
-                wanted.first_host.to_string(),
-            ),
-            (
-                "commit log",
-                format!("{:?}", self.commit_log),
-                format!("{:?}", wanted.commit_log),
-            ),
+            ("first host", self.first_host.to_string(), wanted.first_host.to_string()),
+            ("commit log", format!("{:?}", self.commit_log), format!("{:?}", wanted.commit_log)),
             (
                 "authentication",
                 format!("{:?}", self.authentication),
                 format!("{:?}", wanted.authentication),
             ),
-            (
-                "settings",
-                format!("{:?}", self.settings),
-                format!("{:?}", wanted.settings),
-            ),
+            ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
         ];
         let different = pairs.into_iter().filter(|(_, old, new)| old != new);
         let texts = different.map(|(what, old, new)| format!("{what} {old}, not {new}"));
@@ -184,11 +172,7 @@ mod tests {
 
     #[test]
     fn addresses_follow_the_first_host() {
-        let options = ClusterOptions {
-            nodes: 3,
-            first_host: 11,
-            ..ClusterOptions::default()
-        };
+        let options = ClusterOptions { nodes: 3, first_host: 11, ..ClusterOptions::default() };
         assert_eq!(options.cql(1).to_string(), "127.0.0.11:9042");
         assert_eq!(options.cql(3).to_string(), "127.0.0.13:9042");
         assert_eq!(options.jmx(1).to_string(), "127.0.0.1:8199");
@@ -198,50 +182,22 @@ mod tests {
 
     #[test]
     fn differences_are_named() {
-        let running = ClusterOptions {
-            nodes: 3,
-            ..ClusterOptions::default()
-        };
+        let running = ClusterOptions { nodes: 3, ..ClusterOptions::default() };
         assert_eq!(running.differences(&running), "");
-        let wanted = ClusterOptions {
-            commit_log: CommitLog::Batch,
-            ..ClusterOptions::default()
-        };
-        assert_eq!(
-            running.differences(&wanted),
-            "nodes 3, not 1; commit log Periodic, not Batch"
-        );
+        let wanted = ClusterOptions { commit_log: CommitLog::Batch, ..ClusterOptions::default() };
+        assert_eq!(running.differences(&wanted), "nodes 3, not 1; commit log Periodic, not Batch");
     }
 
     #[test]
     fn bad_options_are_refused() {
         let valid = ClusterOptions::default();
         let bad = [
-            ClusterOptions {
-                nodes: 0,
-                ..valid.clone()
-            },
-            ClusterOptions {
-                nodes: 6,
-                ..valid.clone()
-            },
-            ClusterOptions {
-                first_host: 0,
-                ..valid.clone()
-            },
-            ClusterOptions {
-                first_host: 254,
-                nodes: 2,
-                ..valid.clone()
-            },
-            ClusterOptions {
-                name: String::new(),
-                ..valid.clone()
-            },
-            ClusterOptions {
-                name: "../x".to_owned(),
-                ..valid.clone()
-            },
+            ClusterOptions { nodes: 0, ..valid.clone() },
+            ClusterOptions { nodes: 6, ..valid.clone() },
+            ClusterOptions { first_host: 0, ..valid.clone() },
+            ClusterOptions { first_host: 254, nodes: 2, ..valid.clone() },
+            ClusterOptions { name: String::new(), ..valid.clone() },
+            ClusterOptions { name: "../x".to_owned(), ..valid.clone() },
             ClusterOptions {
                 settings: BTreeMap::from([("a: b".to_owned(), "c".to_owned())]),
                 ..valid.clone()
@@ -253,10 +209,7 @@ mod tests {
         ];
         for options in bad {
             let error = options.validate().unwrap_err();
-            assert!(
-                matches!(error, ClusterError::InvalidOptions(_)),
-                "{options:?}: {error}"
-            );
+            assert!(matches!(error, ClusterError::InvalidOptions(_)), "{options:?}: {error}");
         }
     }
 }

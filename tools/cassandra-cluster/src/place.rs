@@ -35,10 +35,7 @@ impl Place {
     pub(crate) fn at(root: &Path, name: &str) -> Result<Self, ClusterError> {
         let root = std::path::absolute(root)
             .map_err(ClusterError::io(format!("resolve {}", root.display())))?;
-        Ok(Self {
-            root,
-            name: name.to_owned(),
-        })
+        Ok(Self { root, name: name.to_owned() })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -52,8 +49,7 @@ impl Place {
 
     /// The jars, shared by all clusters.
     pub(crate) fn jars(&self) -> PathBuf {
-        self.root
-            .join(format!("lib-{}", artifacts::cassandra_version()))
+        self.root.join(format!("lib-{}", artifacts::cassandra_version()))
     }
 
     /// The directory of this cluster.
@@ -92,9 +88,7 @@ impl Place {
 
     /// What node `number` says, over all its restarts within one run of the cluster.
     pub(crate) fn node_log(&self, number: u8) -> PathBuf {
-        self.directory()
-            .join("logs")
-            .join(format!("node{number}.log"))
+        self.directory().join("logs").join(format!("node{number}.log"))
     }
 }
 
@@ -108,13 +102,7 @@ pub(crate) fn cargo() -> OsString {
 
 fn target_directory() -> Result<PathBuf, ClusterError> {
     let output = Command::new(cargo())
-        .args([
-            "metadata",
-            "--no-deps",
-            "--format-version=1",
-            "--manifest-path",
-            MANIFEST,
-        ])
+        .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path", MANIFEST])
         .stdin(Stdio::null())
         .output()
         .map_err(ClusterError::io("run cargo metadata"))?;

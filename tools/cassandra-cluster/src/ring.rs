@@ -52,20 +52,10 @@ impl Ring {
         old_data: OldData,
     ) -> Result<Self, ClusterError> {
         options.validate()?;
-        prepare(&place, &options, old_data).map_err(ClusterError::io(format!(
-            "prepare {}",
-            place.directory().display()
-        )))?;
-        let nodes = options
-            .numbers()
-            .map(|number| Node::new(&place, &options, number))
-            .collect();
-        let mut ring = Self {
-            place,
-            options,
-            nodes,
-            was_whole: false,
-        };
+        prepare(&place, &options, old_data)
+            .map_err(ClusterError::io(format!("prepare {}", place.directory().display())))?;
+        let nodes = options.numbers().map(|number| Node::new(&place, &options, number)).collect();
+        let mut ring = Self { place, options, nodes, was_whole: false };
         for node in &mut ring.nodes {
             if let Err(error) = node.spawn(&ring.place, &ring.options) {
                 ring.stop();
@@ -152,9 +142,7 @@ impl Ring {
     pub(crate) fn check(&mut self, goal: Goal) -> Result<(), Obstacle> {
         match goal {
             Goal::Whole => {
-                self.options
-                    .numbers()
-                    .try_for_each(|number| self.check_up(number))?;
+                self.options.numbers().try_for_each(|number| self.check_up(number))?;
                 self.was_whole = true;
                 Ok(())
             }
@@ -164,27 +152,22 @@ impl Ring {
     }
 
     pub(crate) fn node_statuses(&self) -> Vec<NodeStatus> {
-        self.nodes
-            .iter()
-            .map(|node| self.node_status(node))
-            .collect()
+        self.nodes.iter().map(|node| self.node_status(node)).collect()
     }
 
     /// The end of the log of the first node that has not started, or of the first node.
     pub(crate) fn telling_log(&self) -> String {
         let silent = self.nodes.iter().find(|node| !node.log().started());
-        silent
-            .or(self.nodes.first())
-            .map_or_else(String::new, |node| log::tail(node.log().path()))
+        silent.or(self.nodes.first()).map_or_else(String::new, |node| log::tail(node.log().path()))
     }
 
     fn alive(&mut self, number: u8) -> Result<&mut Node, ClusterError> {
         let node = self.find_mut(number)?;
         match node.state() {
             NodeState::Running { .. } | NodeState::Paused { .. } => Ok(node),
-            NodeState::Killed | NodeState::Died { .. } => Err(ClusterError::Refused(format!(
-                "node {number} does not run: start it"
-            ))),
+            NodeState::Killed | NodeState::Died { .. } => {
+                Err(ClusterError::Refused(format!("node {number} does not run: start it")))
+            }
         }
     }
 
@@ -249,9 +232,9 @@ impl Ring {
         let after_first_login = self.was_whole;
         match self.find_mut(number)?.greet(others) {
             Some(Answer::Welcome { peers }) if peers == i64::from(others) => Ok(()),
-            Some(Answer::Welcome { .. }) => yet(format!(
-                "node {number} does not know the tokens of all others"
-            )),
+            Some(Answer::Welcome { .. }) => {
+                yet(format!("node {number} does not know the tokens of all others"))
+            }
             // The password may have been changed since, and being asked for it is enough.
             Some(Answer::PasswordRefused) if after_first_login => Ok(()),
             Some(Answer::PasswordRefused) => {
@@ -269,34 +252,19 @@ impl Ring {
         }
         let sees = |other: &&Node| other.is_running() && other.log().up().contains(&node.address());
         match self.nodes.iter().find(sees) {
-            Some(other) => yet(format!(
-                "node {} still sees node {number} up",
-                other.number()
-            )),
+            Some(other) => yet(format!("node {} still sees node {number} up", other.number())),
             None => Ok(()),
         }
     }
 
     fn find(&self, number: u8) -> Result<&Node, NoSuchNode> {
-        let missing = NoSuchNode {
-            number,
-            last: self.options.nodes,
-        };
-        self.nodes
-            .iter()
-            .find(|node| node.number() == number)
-            .ok_or(missing)
+        let missing = NoSuchNode { number, last: self.options.nodes };
+        self.nodes.iter().find(|node| node.number() == number).ok_or(missing)
     }
 
     fn find_mut(&mut self, number: u8) -> Result<&mut Node, NoSuchNode> {
-        let missing = NoSuchNode {
-            number,
-            last: self.options.nodes,
-        };
-        self.nodes
-            .iter_mut()
-            .find(|node| node.number() == number)
-            .ok_or(missing)
+        let missing = NoSuchNode { number, last: self.options.nodes };
+        self.nodes.iter_mut().find(|node| node.number() == number).ok_or(missing)
     }
 }
 
@@ -337,10 +305,7 @@ fn prepare(place: &Place, options: &ClusterOptions, old_data: OldData) -> io::Re
     let configuration = place.configuration();
     fs::create_dir_all(&configuration)?;
     fs::write(configuration.join("logback.xml"), config::LOGBACK)?;
-    fs::write(
-        configuration.join("logback-tools.xml"),
-        config::LOGBACK_TOOLS,
-    )?;
+    fs::write(configuration.join("logback-tools.xml"), config::LOGBACK_TOOLS)?;
     fs::write(place.options(), serde_json::to_vec_pretty(options)?)
 }
 

@@ -118,13 +118,7 @@ impl Supervisor {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Opened(id, stream) => {
-                self.connections.insert(
-                    id,
-                    Connection {
-                        stream,
-                        leases: false,
-                    },
-                );
+                self.connections.insert(id, Connection { stream, leases: false });
             }
             Event::Asked(id, request) => {
                 self.note(&format!("connection {id}: {request:?}"));
@@ -144,11 +138,7 @@ impl Supervisor {
             }
             Event::Closed(id) => {
                 self.waiters.retain(|waiter| waiter.connection != id);
-                if self
-                    .connections
-                    .remove(&id)
-                    .is_some_and(|connection| connection.leases)
-                {
+                if self.connections.remove(&id).is_some_and(|connection| connection.leases) {
                     self.note(&format!("connection {id}: lease ended"));
                     self.unneeded_at = Instant::now() + LINGER;
                 }
@@ -255,12 +245,7 @@ impl Supervisor {
 
     fn wait(&mut self, connection: ConnectionId, goal: Goal, then: Then) {
         let deadline = Instant::now() + LIMIT;
-        self.waiters.push(Waiter {
-            connection,
-            goal,
-            then,
-            deadline,
-        });
+        self.waiters.push(Waiter { connection, goal, then, deadline });
     }
 
     fn tick(&mut self) {
@@ -299,11 +284,7 @@ impl Supervisor {
                 return self.waiters.push(waiter);
             }
             Err(Obstacle::Yet(what)) => {
-                format!(
-                    "gave up after {} s: {what}; {}",
-                    LIMIT.as_secs(),
-                    ring.telling_log()
-                )
+                format!("gave up after {} s: {what}; {}", LIMIT.as_secs(), ring.telling_log())
             }
             Err(Obstacle::Forever(what)) => what,
         };
@@ -344,25 +325,16 @@ impl Supervisor {
 
     /// Writes to the supervisor's log, which its error output is.
     fn note(&self, text: &str) {
-        eprintln!(
-            "{} {:8.3} s: {text}",
-            self.place.name(),
-            self.began.elapsed().as_secs_f64()
-        );
+        eprintln!("{} {:8.3} s: {text}", self.place.name(), self.began.elapsed().as_secs_f64());
     }
 
     fn ring(&mut self) -> Result<&mut Ring, ClusterError> {
         let name = self.place.name();
-        self.ring.as_mut().ok_or_else(|| ClusterError::NotRunning {
-            name: name.to_owned(),
-        })
+        self.ring.as_mut().ok_or_else(|| ClusterError::NotRunning { name: name.to_owned() })
     }
 
     fn leases(&self) -> usize {
-        self.connections
-            .values()
-            .filter(|connection| connection.leases)
-            .count()
+        self.connections.values().filter(|connection| connection.leases).count()
     }
 
     fn options_differ(&self, running: &ClusterOptions, wanted: &ClusterOptions) -> ClusterError {
@@ -387,9 +359,7 @@ fn lock(place: &Place) -> Result<Option<File>, ClusterError> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(ClusterError::io(format!("lock {}", path.display()))(
-            error.into(),
-        )),
+        Err(error) => Err(ClusterError::io(format!("lock {}", path.display()))(error.into())),
     }
 }
 

@@ -1,9 +1,6 @@
 //! Real clusters, each with a name and addresses of its own: 127.0.0.21 to 127.0.0.28.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its helpers too"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,23 +30,15 @@ fn leases_share_one_cluster_which_ends_with_its_supervisor() {
     let options = options("test-lease", 21);
     let first = Cluster::lease(options.clone()).unwrap();
     let second = Cluster::lease(options.clone()).unwrap();
-    let [node] = first.nodes()[..] else {
-        panic!("not one node: {:?}", first.nodes())
-    };
+    let [node] = first.nodes()[..] else { panic!("not one node: {:?}", first.nodes()) };
     assert_eq!(node.to_string(), "127.0.0.21:9042");
     assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
     assert_eq!(first.pid(1).unwrap(), second.pid(1).unwrap());
     assert_eq!(first.status().unwrap().leases, 2);
 
-    let other = ClusterOptions {
-        commit_log: CommitLog::Batch,
-        ..options
-    };
+    let other = ClusterOptions { commit_log: CommitLog::Batch, ..options };
     let refused = Cluster::lease(other.clone()).unwrap_err();
-    assert!(
-        matches!(refused, ClusterError::OptionsDiffer(_)),
-        "{refused}"
-    );
+    assert!(matches!(refused, ClusterError::OptionsDiffer(_)), "{refused}");
 
     // Longer than a cluster without a lease would last.
     drop(first);
@@ -70,10 +59,7 @@ fn leases_share_one_cluster_which_ends_with_its_supervisor() {
     rustix::process::kill_process(supervisor, Signal::KILL).unwrap();
     wait_until_gone(&directory);
     let gone = third.status().unwrap_err();
-    assert!(
-        matches!(gone, ClusterError::SupervisorGone { .. }),
-        "{gone}"
-    );
+    assert!(matches!(gone, ClusterError::SupervisorGone { .. }), "{gone}");
 }
 
 #[test]
@@ -88,9 +74,7 @@ fn nodes_end_with_a_holder_that_is_killed() {
     let mut input = holder.stdin.take().unwrap();
     input.write_all(b"up\n").unwrap();
     let mut line = String::new();
-    BufReader::new(holder.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
     let directory = directory_of("test-holder");
     assert_eq!(processes_below(&directory).len(), 1);
@@ -105,23 +89,14 @@ fn nodes_end_with_a_holder_that_is_killed() {
 fn a_hurt_cluster_is_healed() {
     // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
-    let options = ClusterOptions {
-        nodes: 2,
-        settings,
-        ..options("test-hurt", 24)
-    };
+    let options = ClusterOptions { nodes: 2, settings, ..options("test-hurt", 24) };
     let cluster = Cluster::lease(options).unwrap();
-    let [first, second] = cluster.nodes()[..] else {
-        panic!("not two: {:?}", cluster.nodes())
-    };
+    let [first, second] = cluster.nodes()[..] else { panic!("not two: {:?}", cluster.nodes()) };
     assert_eq!(sees(&cluster), [[2], [1]]);
 
     cluster.pause(1).unwrap();
     let pid = cluster.pid(1).unwrap();
-    assert_eq!(
-        cluster.status().unwrap().nodes[0].state,
-        NodeState::Paused { pid }
-    );
+    assert_eq!(cluster.status().unwrap().nodes[0].state, NodeState::Paused { pid });
     let silent = ask(first, OPTIONS, b"", Duration::from_secs(1)).unwrap_err();
     assert_eq!(silent.kind(), ErrorKind::WouldBlock);
     cluster.resume(1).unwrap();
@@ -146,10 +121,7 @@ fn a_hurt_cluster_is_healed() {
     let table = cluster.nodetool(1, &["status"]).unwrap();
     assert_eq!(table.matches("UN  127.0.0.2").count(), 2, "{table}");
 
-    for error in [
-        cluster.kill(3).unwrap_err(),
-        cluster.wait_until_seen_down(1).unwrap_err(),
-    ] {
+    for error in [cluster.kill(3).unwrap_err(), cluster.wait_until_seen_down(1).unwrap_err()] {
         assert!(matches!(error, ClusterError::Refused(_)), "{error}");
     }
     let directory = directory(&cluster);
@@ -164,18 +136,12 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let up = ["up", "1", "--auth", "--first-host", "26"];
     assert_eq!(run(&up), 0);
     let authentication = Authentication::Password;
-    let options = ClusterOptions {
-        authentication,
-        ..options("test-up", 26)
-    };
+    let options = ClusterOptions { authentication, ..options("test-up", 26) };
     let cluster = Cluster::lease(options).unwrap();
     let status = cluster.status().unwrap();
     assert!(status.stays);
     // A query from somebody who has not logged in.
-    assert_eq!(
-        ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", PATIENCE).unwrap(),
-        ERROR
-    );
+    assert_eq!(ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", PATIENCE).unwrap(), ERROR);
     let directory = directory(&cluster);
 
     assert_eq!(run(&["down"]), 1, "while there is a lease");
@@ -194,11 +160,7 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
 
     let id = |directory: &Path| fs::read_to_string(directory.join("options.json")).unwrap();
     let before = id(&directory);
-    assert_eq!(
-        run(&["up", "2", "--first-host", "26", "--keep"]),
-        3,
-        "data of another ring"
-    );
+    assert_eq!(run(&["up", "2", "--first-host", "26", "--keep"]), 3, "data of another ring");
     assert_eq!(id(&directory), before);
 }
 
@@ -207,19 +169,13 @@ fn a_foreign_process_on_an_address_is_named() {
     let _foreign = TcpListener::bind("127.0.0.27:9042").unwrap();
     let error = Cluster::lease(options("test-foreign", 27)).unwrap_err();
     assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
-    assert!(
-        error.to_string().contains("127.0.0.27:9042 is in use"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("127.0.0.27:9042 is in use"), "{error}");
 }
 
 #[test]
 fn a_node_that_does_not_start_is_quoted() {
     let settings = BTreeMap::from([("no_such_setting".to_owned(), "1".to_owned())]);
-    let options = ClusterOptions {
-        settings,
-        ..options("test-broken", 28)
-    };
+    let options = ClusterOptions { settings, ..options("test-broken", 28) };
     let error = Cluster::lease(options).unwrap_err();
     assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
     assert!(error.to_string().contains("[no_such_setting]"), "{error}");
@@ -237,11 +193,7 @@ fn exit_codes_tell_usage_from_no() {
 }
 
 fn options(name: &str, first_host: u8) -> ClusterOptions {
-    ClusterOptions {
-        name: name.to_owned(),
-        first_host,
-        ..ClusterOptions::default()
-    }
+    ClusterOptions { name: name.to_owned(), first_host, ..ClusterOptions::default() }
 }
 
 fn program(arguments: &[&str]) -> Command {
@@ -253,20 +205,12 @@ fn program(arguments: &[&str]) -> Command {
 fn exit_code(arguments: &[&str]) -> i32 {
     let Output { status, stderr, .. } = program(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&stderr);
-    status
-        .code()
-        .unwrap_or_else(|| panic!("{arguments:?} ended with {status}: {said}"))
+    status.code().unwrap_or_else(|| panic!("{arguments:?} ended with {status}: {said}"))
 }
 
 /// The numbers that each node sees up.
 fn sees(cluster: &Cluster) -> Vec<Vec<u8>> {
-    cluster
-        .status()
-        .unwrap()
-        .nodes
-        .into_iter()
-        .map(|node| node.sees)
-        .collect()
+    cluster.status().unwrap().nodes.into_iter().map(|node| node.sees).collect()
 }
 
 /// The kind of a node's answer to a question that needs no connection set up: which options it
@@ -286,20 +230,12 @@ fn ask(node: SocketAddr, opcode: u8, body: &[u8], patience: Duration) -> std::io
 }
 
 fn directory(cluster: &Cluster) -> PathBuf {
-    cluster
-        .logs(1)
-        .parent()
-        .and_then(Path::parent)
-        .unwrap()
-        .to_owned()
+    cluster.logs(1).parent().and_then(Path::parent).unwrap().to_owned()
 }
 
 /// The directory of a running cluster that this process holds no lease of.
 fn directory_of(name: &str) -> PathBuf {
-    let status = program(&["status", "--json", "--name", name])
-        .output()
-        .unwrap()
-        .stdout;
+    let status = program(&["status", "--json", "--name", name]).output().unwrap().stdout;
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     let log = Path::new(status["nodes"][0]["log"].as_str().unwrap());
     log.parent().and_then(Path::parent).unwrap().to_owned()
@@ -311,9 +247,7 @@ fn processes_below(directory: &Path) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        String::from_utf8_lossy(&command)
-            .contains(&mark)
-            .then_some(pid)
+        String::from_utf8_lossy(&command).contains(&mark).then_some(pid)
     });
     processes.collect()
 }

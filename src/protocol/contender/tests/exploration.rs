@@ -1,9 +1,9 @@
 //! Three contenders of one object against a linearizable store, in thousands of random histories.
 //!
-//! Each operation takes effect at some moment after it was sent, mostly before it is answered; fates
-//! are unknown, writes come late, contenders give up, fall asleep past their leases, and clocks
-//! differ. Whatever happens: nobody holds beside whom it must not, the queue is kept, everybody is
-//! served in the end, and no row is left. A seed reproduces a history.
+//! Each operation takes effect at some moment after it was sent, mostly before it is answered;
+//! fates are unknown, writes come late, contenders give up, fall asleep past their leases, and
+//! clocks differ. Whatever happens: nobody holds beside whom it must not, the queue is kept,
+//! everybody is served in the end, and no row is left. A seed reproduces a history.
 
 use std::collections::BTreeMap;
 
