@@ -1,0 +1,88 @@
+//! What a lock costs, in operations of the store.
+
+use std::time::{Duration, Instant};
+
+use bakery_lock::{LockClient, Statistics};
+use tokio::task::JoinSet;
+
+use super::scene::Scene;
+use super::support;
+
+// Goal: an uncontended lock is one write and one read, and an unlock one delete. A try costs the
+// same.
+// Method: the client's statistics, before and after each.
+#[tokio::test]
+async fn an_uncontended_lock_is_two_operations_and_an_unlock_one() {
+    let scene = Scene::new().await;
+    let client = scene.client().await;
+    let name = support::unique("cost");
+    assert_eq!(client.statistics(), Statistics::default());
+    for round in 1..=10 {
+        let guard = if round % 2 == 0 {
+            client.lock(&name).await.expect("the lock is free")
+        } else {
+            let won = client.try_lock(&name).await.expect("the cluster answers");
+            won.expect("the lock is free")
+        };
+        let locked = client.statistics();
+        assert_eq!((locked.writes, locked.object_reads), (round, round));
+        assert_eq!((locked.deletes, locked.contender_reads), (round - 1, 0));
+        guard.unlock().await.expect("the lock was held");
+        let unlocked = client.statistics();
+        assert_eq!(unlocked.deletes, round);
+        assert_eq!(operations(&unlocked), 3 * round);
+        assert_eq!((unlocked.unknown_outcomes, unlocked.failures), (0, 0));
+    }
+}
+
+// Goal: an acquisition among 32 contenders costs 20 operations on average at most, its release
+// included; three of them read the whole partition: on looking, after drawing, and to confirm.
+// Method: 32 clients lock one name in turn for a while; their statistics are summed up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_contended_lock_is_twenty_operations_at_most() {
+    const CLIENTS: usize = 32;
+    const LOCKS_EACH: u32 = 10;
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("cost");
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let builder = scene.builder().acquire_timeout(Duration::from_secs(60));
+        clients.push(builder.build().await.expect("the cluster is ready"));
+    }
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for client in clients.clone() {
+        let name = name.clone();
+        tasks.spawn(async move {
+            for _ in 0..LOCKS_EACH {
+                let guard = client.lock(&name).await.expect("everybody gets the lock");
+                guard.unlock().await.expect("the lock was held");
+            }
+        });
+    }
+    tasks.join_all().await;
+    let rate = f64::from(LOCKS_EACH) * CLIENTS as f64 / began.elapsed().as_secs_f64();
+    let sum = |part: fn(&Statistics) -> u64| -> f64 {
+        let parts = clients.iter().map(LockClient::statistics).map(|all| part(&all));
+        parts.sum::<u64>() as f64 / (CLIENTS as f64 * f64::from(LOCKS_EACH))
+    };
+    let (all, whole_reads) = (sum(operations), sum(|all| all.object_reads));
+    println!(
+        "a lock among {CLIENTS} contenders, {rate:.0} a second: {all:.1} operations on average, {whole_reads:.2} of \
+         them whole reads, {:.1} reads of one contender, {:.2} writes, {:.2} deletes; {:.3} \
+         unknown, {:.3} failed",
+        sum(|all| all.contender_reads),
+        sum(|all| all.writes),
+        sum(|all| all.deletes),
+        sum(|all| all.unknown_outcomes),
+        sum(|all| all.failures),
+    );
+    assert!(all <= 20.0, "{all} operations");
+    assert!(whole_reads <= 3.1, "{whole_reads} whole reads");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+}
+
+fn operations(all: &Statistics) -> u64 {
+    all.writes + all.deletes + all.object_reads + all.contender_reads
+}

@@ -1,0 +1,185 @@
+//! What a lock is for: several processes change one thing, and no change is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+use tokio::task::JoinSet;
+
+use super::history::{Moment, Round, now, overlap, overtaking};
+use super::program::{self, Program};
+use super::record::record_rounds;
+use super::scene::Scene;
+use super::support;
+
+const PROCESSES: u32 = 8;
+const TASKS: u32 = 8;
+const INCREMENTS: u32 = 2_000;
+const NANOS: f64 = 1e9;
+
+// Goal: eight processes with eight tasks each increment a counter row 2,000 times in all, with a
+// plain read and a plain write, each time under the lock. No increment is lost, no two hold at the
+// same time, nobody overtakes, and a second after the last release no row is left. Without the lock
+// the same program loses increments, or else the test would show nothing.
+// Method: start `counting_program` eight times, without the lock and with it.
+#[tokio::test]
+async fn eight_processes_lose_no_increment() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let unlocked = Counter::new(&scene, &support::unique("counter")).await;
+    count(&scene, &unlocked.name, "unlocked").await;
+    let unlocked = unlocked.value().await;
+    assert!(unlocked < i64::from(INCREMENTS), "no increment was lost without the lock");
+
+    let counter = Counter::new(&scene, &support::unique("counter")).await;
+    let moments = count(&scene, &counter.name, "locked").await;
+    let began = moments.iter().map(Moment::first).min().expect("something happened");
+    let ended = moments.iter().map(Moment::last).max().expect("something happened");
+    scene.wait_for_rows(&counter.name, 0, Duration::from_secs(1)).await;
+    let gone = Duration::from_nanos(now() - ended);
+    assert!(gone < Duration::from_secs(1), "rows were left for {gone:?}");
+    assert_eq!(counter.value().await, i64::from(INCREMENTS));
+    let grants = moments.iter().filter(|moment| matches!(moment, Moment::Held { .. })).count();
+    assert_eq!(grants, INCREMENTS as usize);
+    assert_eq!(overlap(&moments), None, "two held the lock");
+    assert_eq!(overtaking(&moments), None, "somebody overtook");
+    let with_ticket =
+        |moment: &&Moment| matches!(moment, Moment::Round(Round { drawn: Some(_), .. }));
+    let tickets = moments.iter().filter(with_ticket).count();
+    assert!(tickets > 0, "the order of tickets was not tested");
+    println!(
+        "{INCREMENTS} increments by {PROCESSES} processes x {TASKS} tasks: exact; {:.1} grants a \
+         second, {tickets} with a ticket; no row left {gone:?} after the last release; without the \
+         lock the counter came to {unlocked}",
+        f64::from(INCREMENTS) * NANOS / (ended - began) as f64,
+    );
+}
+
+// Goal: the program that the test above starts eight times. By itself: a single process loses no
+// increment.
+// Method: tasks share a number of increments; each notes when it held the lock.
+#[tokio::test]
+async fn counting_program() {
+    let Some(order) = program::order() else {
+        let scene = Scene::new().await;
+        let name = support::unique("counter");
+        increment(&scene, &name, true, 40).await;
+        assert_eq!(Counter::new(&scene, &name).await.value().await, 40);
+        return;
+    };
+    let words: Vec<_> = order.split(' ').collect();
+    let [keyspace, name, how, increments] = words[..] else {
+        panic!("not an order: {order}");
+    };
+    let scene = Scene::in_keyspace(keyspace).await;
+    let recorder = record_rounds();
+    program::say("ready");
+    program::wait_for_start();
+    let increments = increments.parse().expect("an order ends with a number");
+    let held = increment(&scene, name, how == "locked", increments).await;
+    program::say("done");
+    let rounds = recorder.lock().expect("nobody panicked while recording").take();
+    for moment in held.into_iter().chain(rounds) {
+        program::say(&moment.to_string());
+    }
+}
+
+/// Runs the program eight times at once, and returns what they tell.
+async fn count(scene: &Scene, name: &str, how: &str) -> Vec<Moment> {
+    let increments = INCREMENTS / PROCESSES;
+    let order = format!("{} {name} {how} {increments}", scene.keyspace);
+    let mut programs = Vec::new();
+    for _ in 0..PROCESSES {
+        programs.push(Program::start("counter::counting_program", &order).await);
+    }
+    for program in &mut programs {
+        program.expect("ready").await;
+    }
+    for program in &mut programs {
+        program.begin().await;
+    }
+    for program in &mut programs {
+        program.expect("done").await;
+    }
+    let mut moments = Vec::new();
+    for program in programs {
+        let said = program.finish().await;
+        let said = said.iter().map(|line| line.parse::<Moment>().expect("programs tell moments"));
+        moments.extend(said);
+    }
+    moments
+}
+
+/// Increments a counter by eight tasks, and returns when each held the lock.
+async fn increment(scene: &Scene, name: &str, locked: bool, increments: u32) -> Vec<Moment> {
+    let counter = Counter::new(scene, name).await;
+    let builder = scene.builder().acquire_timeout(Duration::from_secs(60));
+    let client = builder.build().await.expect("the cluster is ready");
+    let left = Arc::new(AtomicU32::new(increments));
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (counter, client, left) = (counter.clone(), client.clone(), Arc::clone(&left));
+        tasks.spawn(async move {
+            let mut held = Vec::new();
+            let take = |left: u32| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                if locked {
+                    let guard = client.lock(&counter.name).await.expect("everybody gets the lock");
+                    let from = now();
+                    counter.increment().await;
+                    held.push(Moment::Held { from, until: now() });
+                    guard.unlock().await.expect("the lock was held");
+                } else {
+                    counter.increment().await;
+                }
+            }
+            held
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+/// A row with a number, read and written at QUORUM.
+#[derive(Clone)]
+struct Counter {
+    session: Arc<Session>,
+    name: String,
+    select: PreparedStatement,
+    update: PreparedStatement,
+}
+
+impl Counter {
+    /// A counter; its table is made when it is missing.
+    async fn new(scene: &Scene, name: &str) -> Self {
+        let table = format!("\"{}\".test_counters", scene.keyspace);
+        let columns = "(name text PRIMARY KEY, value bigint)";
+        scene.execute(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
+        let prepare = async |text: String| {
+            let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
+            statement.set_consistency(Consistency::Quorum);
+            statement
+        };
+        Counter {
+            session: Arc::clone(&scene.session),
+            name: name.to_owned(),
+            select: prepare(format!("SELECT value FROM {table} WHERE name = ?")).await,
+            update: prepare(format!("UPDATE {table} SET value = ? WHERE name = ?")).await,
+        }
+    }
+
+    async fn value(&self) -> i64 {
+        let rows = self.session.execute_unpaged(&self.select, (&self.name,)).await;
+        let rows = rows.expect("the cluster answers").into_rows_result().expect("it has rows");
+        let row = rows.maybe_first_row::<(i64,)>().expect("this is the column");
+        row.map_or(0, |(value,)| value)
+    }
+
+    async fn increment(&self) {
+        let values = (self.value().await + 1, &self.name);
+        let written = self.session.execute_unpaged(&self.update, values).await;
+        written.expect("the cluster answers");
+    }
+}

@@ -1,0 +1,80 @@
+//! Many at once. QCassandraLock broke when more than a hundred waited for one name.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::scene::Scene;
+use super::support;
+
+const CLIENTS: usize = 300;
+
+// Goal: 300 clients wait for one name at once; all get it, once each, one at a time.
+// Method: the first one holds until a read shows the tickets of the 299 others. Each holder counts
+// who is inside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_clients_get_one_lock() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("crowd");
+    let clients = clients(&scene).await;
+    let first = clients[0].lock(&name).await.expect("the lock is free");
+    let inside = Arc::new(AtomicUsize::new(1));
+    let mut waiting = JoinSet::new();
+    for client in clients.iter().skip(1).cloned() {
+        let (name, inside) = (name.clone(), Arc::clone(&inside));
+        waiting.spawn(async move {
+            let guard = client.lock(&name).await.expect("everybody gets the lock");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
+            tokio::task::yield_now().await;
+            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two hold the lock");
+            guard.unlock().await.expect("the lock was held");
+        });
+    }
+    let began = Instant::now();
+    while tickets(&scene, &name).await < CLIENTS - 1 {
+        assert!(began.elapsed() < Duration::from_secs(60), "not everybody drew a ticket");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let drawn = began.elapsed();
+    assert_eq!(tickets(&scene, &name).await, CLIENTS - 1);
+    inside.store(0, Ordering::SeqCst);
+    let released = Instant::now();
+    first.unlock().await.expect("the lock was held");
+    let mut served = 1;
+    while let Some(outcome) = waiting.join_next().await {
+        outcome.expect("nobody panics");
+        served += 1;
+    }
+    let elapsed = released.elapsed();
+    assert_eq!(served, CLIENTS);
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    println!(
+        "{CLIENTS} clients: all had drawn their tickets after {drawn:?}, and all were served \
+         {elapsed:?} after the first one left, {:.0} a second",
+        (CLIENTS - 1) as f64 / elapsed.as_secs_f64(),
+    );
+}
+
+async fn tickets(scene: &Scene, name: &str) -> usize {
+    let rows = scene.rows(name).await;
+    rows.iter().filter(|row| *row == "tickets::").count()
+}
+
+/// Builds the clients, a few at a time.
+async fn clients(scene: &Scene) -> Vec<bakery_lock::LockClient> {
+    let mut clients = Vec::new();
+    while clients.len() < CLIENTS {
+        let mut building = JoinSet::new();
+        for _ in 0..20.min(CLIENTS - clients.len()) {
+            let builder = scene.builder().acquire_timeout(Duration::from_secs(120));
+            building.spawn(builder.build());
+        }
+        for client in building.join_all().await {
+            clients.push(client.expect("the cluster is ready"));
+        }
+    }
+    clients
+}

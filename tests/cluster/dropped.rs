@@ -1,0 +1,106 @@
+//! Futures that are dropped half-way, on the cluster: whenever that happens, no row is left.
+//!
+//! Each is dropped after no poll, after one, after two, and so on until it completes. It is polled
+//! every tenth of a millisecond, which is a fraction of what an operation takes.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use bakery_lock::LockClient;
+use tokio::time::sleep;
+
+use super::polls::poll_at_most;
+use super::scene::Scene;
+use super::support;
+
+const BETWEEN_POLLS: Duration = Duration::from_micros(100);
+
+/// How long another one holds the lock.
+const HELD_FOR: Duration = Duration::from_millis(8);
+
+#[tokio::test]
+async fn a_lock_of_a_free_object() {
+    let begin =
+        async |_: &Scene, client: LockClient, name: String| async move { client.lock(&name).await };
+    drop_everywhere("lock, free", begin).await;
+}
+
+#[tokio::test]
+async fn a_lock_of_a_held_object() {
+    let begin = async |scene: &Scene, client: LockClient, name: String| {
+        hold_for_a_while(scene, &name).await;
+        async move { client.lock(&name).await }
+    };
+    drop_everywhere("lock, held", begin).await;
+}
+
+#[tokio::test]
+async fn a_try_of_a_held_object() {
+    let begin = async |scene: &Scene, client: LockClient, name: String| {
+        hold_for_a_while(scene, &name).await;
+        async move { client.try_lock(&name).await.expect("the cluster answers") }
+    };
+    drop_everywhere("try_lock, held", begin).await;
+}
+
+#[tokio::test]
+async fn an_unlock() {
+    let begin = async |_: &Scene, client: LockClient, name: String| {
+        let guard = client.lock(&name).await.expect("the lock is free");
+        async move { guard.unlock().await }
+    };
+    drop_everywhere("unlock", begin).await;
+}
+
+#[tokio::test]
+async fn a_shutdown() {
+    let begin = async |_: &Scene, client: LockClient, name: String| {
+        let guard = client.lock(&name).await.expect("the lock is free");
+        async move {
+            let outcome = client.shutdown().await;
+            drop(guard);
+            outcome
+        }
+    };
+    drop_everywhere("shutdown", begin).await;
+}
+
+async fn drop_everywhere<F: Future>(
+    what: &str,
+    begin: impl AsyncFn(&Scene, LockClient, String) -> F,
+) {
+    let scene = Scene::new().await;
+    for polls in 0.. {
+        let client = scene.client().await;
+        let name = support::unique("dropped");
+        let future = begin(&scene, client, name.clone()).await;
+        let output = poll_at_most(polls, future, pause).await;
+        let complete = output.is_some();
+        // A guard that came along is dropped here.
+        drop(output);
+        scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+        // What was sent before the drop may arrive after the delete; then it stays dead.
+        assert_eq!(scene.rows(&name).await, Vec::<String>::new());
+        if complete {
+            println!("{what}: dropped after 0 to {} polls, each time no row left", polls - 1);
+            return;
+        }
+    }
+}
+
+/// Lets the rest of the program run for a moment that is too short for a timer.
+async fn pause() {
+    let until = Instant::now() + BETWEEN_POLLS;
+    while Instant::now() < until {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Lets another client hold the lock for a few operations.
+async fn hold_for_a_while(scene: &Scene, name: &str) {
+    let guard = scene.client().await.lock(name).await.expect("the lock is free");
+    tokio::spawn(async move {
+        sleep(HELD_FOR).await;
+        drop(guard);
+    });
+}

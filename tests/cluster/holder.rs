@@ -1,0 +1,133 @@
+//! Holders that die, and holders whose rows somebody deletes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bakery_lock::{LockGuard, LostReason, UnlockError};
+use tokio::time::{sleep, timeout};
+
+use super::history::now;
+use super::program::{self, Program};
+use super::scene::Scene;
+use super::support;
+
+const TTL: Duration = Duration::from_secs(6);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+// Goal: when a holder is killed, the next one has the lock not before the dead one's lease ended,
+// and at most a TTL, the clock skew and two seconds after the death. Both for a holder by the short
+// way and for one with a ticket.
+// Method: `holding_program` tells all the time when its lease ends; it is killed with SIGKILL, at
+// different distances from its last renewal, while another client waits.
+#[tokio::test]
+async fn a_killed_holder_blocks_for_one_ttl() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let cases = [("short-way", 300), ("short-way", 1_900), ("ticket", 1_000), ("ticket", 2_500)];
+    let killings = cases.map(|(way, after_ms)| {
+        let scene = scene.clone();
+        let after = Duration::from_millis(after_ms);
+        tokio::spawn(async move { kill_a_holder(&scene, way, after).await })
+    });
+    for (killing, (way, after_ms)) in killings.into_iter().zip(cases) {
+        let (after_death, after_lease) = killing.await.expect("nobody panics");
+        println!(
+            "holder ({way}) killed {after_ms} ms after its grant: the next one was let in \
+             {after_death:?} later, {after_lease:?} after the lease had ended"
+        );
+    }
+}
+
+/// Kills a holder some time after its grant. How long it took from then, and from the end of the
+/// lease, until the next one was let in.
+async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, Duration) {
+    let name = support::unique("killed");
+    // With somebody before it, the program has to draw a ticket.
+    let first = match way {
+        "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
+        _ => None,
+    };
+    let order = format!("{} {name}", scene.keyspace);
+    let mut holder = Program::start("holder::holding_program", &order).await;
+    holder.expect("ready").await;
+    holder.begin().await;
+    if let Some(first) = first {
+        scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
+        first.unlock().await.expect("the lock was held");
+    }
+    holder.expect("held").await;
+    let rows = if way == "ticket" { 2 } else { 1 };
+    assert_eq!(scene.rows(&name).await.len(), rows, "it holds the other way");
+    let waiting = scene.client().await.request(&name).timeout(Duration::from_secs(60)).acquire();
+    let waiting = tokio::spawn(async move { (waiting.await, now()) });
+
+    sleep(after).await;
+    let killed = now();
+    let said = holder.kill().await;
+    let lease_end = said.last().expect("it told when its lease ends");
+    let lease_end: u64 = lease_end.parse().expect("a lease ends at a number");
+    let (guard, granted) = waiting.await.expect("nobody panics");
+    guard.expect("the dead one's rows expire").unlock().await.expect("the lock was held");
+    assert!(granted > lease_end, "let in {} ns before the lease ended", lease_end - granted);
+    let after_death = Duration::from_nanos(granted - killed);
+    let limit = TTL + MAX_CLOCK_SKEW + Duration::from_secs(2);
+    assert!(after_death <= limit, "let in only after {after_death:?}");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    (after_death, Duration::from_nanos(granted - lease_end))
+}
+
+// Goal: the program that the test above kills. By itself: a lease is renewed before a third of it
+// is over, and its end never comes nearer than that.
+// Method: hold and tell every few milliseconds when the lease ends.
+#[tokio::test]
+async fn holding_program() {
+    let Some(order) = program::order() else {
+        let scene = Scene::new().await;
+        let guard = hold(&scene, &support::unique("held")).await;
+        let until = now() + 5_000_000_000;
+        while now() < until {
+            assert!(guard.remaining() > TTL / 3, "{:?}", guard.remaining());
+            sleep(Duration::from_millis(100)).await;
+        }
+        return guard.unlock().await.expect("the lock was held");
+    };
+    let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
+    let scene = Scene::in_keyspace(keyspace).await;
+    program::say("ready");
+    program::wait_for_start();
+    let guard = hold(&scene, name).await;
+    program::say("held");
+    loop {
+        // Noted before it is asked for, so that the end is not taken for later than it is.
+        let asked = Duration::from_nanos(now());
+        program::say(&(asked + guard.remaining()).as_nanos().to_string());
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn hold(scene: &Scene, name: &str) -> LockGuard {
+    let client = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
+    let client = client.build().await.expect("the cluster is ready");
+    client.lock(name).await.expect("the lock will be free")
+}
+
+// Goal: a holder whose row somebody deleted notices at its next renewal, is lost, and leaves no row.
+// Method: delete all rows of the object by hand.
+#[tokio::test]
+async fn a_holder_whose_row_is_deleted_is_lost() {
+    let scene = Scene::new().await;
+    let name = support::unique("deleted");
+    let guard = hold(&scene, &name).await;
+    let lost = guard.lost();
+    let delete = format!(
+        "DELETE FROM \"{}\".lock_table USING TIMESTAMP {} WHERE object_name = '{name}'",
+        scene.keyspace,
+        // Above the stamps of the holder's next renewals.
+        (SystemTime::now() + TTL * 2).duration_since(UNIX_EPOCH).expect("it is later").as_micros(),
+    );
+    scene.execute(&delete).await;
+    let reason = timeout(TTL, lost).await.expect("the next renewal notices");
+    assert_eq!(reason, Some(LostReason::RowMissing));
+    let error = guard.unlock().await.expect_err("it was lost");
+    assert!(matches!(error, UnlockError::Lost(LostReason::RowMissing)), "{error:?}");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+}

@@ -1,0 +1,117 @@
+//! A session on which answers and requests get lost.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla_proxy::{
+    Condition, Node, Proxy, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseOpcode,
+    ResponseReaction, ResponseRule, RunningProxy, ShardAwareness, get_exclusive_local_address,
+};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::support;
+
+/// For how long the batch of a ticket is held back: time enough to set other rules.
+const HELD_BACK: Duration = Duration::from_millis(200);
+
+/// What gets lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The next acknowledgement of a write.
+    OneAcknowledgement,
+    /// All acknowledgements of writes: they are applied, but the client can't know.
+    Acknowledgements,
+    /// All requests: nothing is applied, and the client can't know that either.
+    Requests,
+}
+
+/// A session through proxies in front of the nodes.
+pub(crate) struct LossySession {
+    pub(crate) session: Arc<Session>,
+    proxy: Mutex<RunningProxy>,
+}
+
+impl LossySession {
+    /// A session on which nothing gets lost yet.
+    pub(crate) async fn new() -> Self {
+        let node = |real| {
+            let proxy = SocketAddr::new(get_exclusive_local_address(), 9042);
+            let node = Node::builder().real_address(real).proxy_address(proxy);
+            node.shard_awareness(ShardAwareness::Unaware).build()
+        };
+        let proxy = Proxy::new(support::nodes().await.into_iter().map(node));
+        let addresses = proxy.translation_map();
+        let proxy = proxy.run().await.expect("nobody else uses the addresses of the proxies");
+        let session = SessionBuilder::new()
+            .known_nodes_addr(addresses.values())
+            .address_translator(Arc::new(addresses))
+            .build()
+            .await
+            .expect("the cluster is ready");
+        LossySession { session: Arc::new(session), proxy: Mutex::new(proxy) }
+    }
+
+    /// Loses something from now on.
+    pub(crate) fn lose(self: &Arc<Self>, loss: Loss) {
+        match loss {
+            Loss::OneAcknowledgement => {
+                let (feedback, mut lost) = unbounded_channel();
+                let reaction =
+                    ResponseReaction::drop_frame().with_feedback_when_performed(feedback);
+                self.on_responses(Some(ResponseRule(acknowledgement(), reaction)));
+                let lossy = Arc::clone(self);
+                tokio::spawn(async move {
+                    lost.recv().await.expect("the proxies run as long as this value");
+                    lossy.heal();
+                });
+            }
+            Loss::Acknowledgements => {
+                let reaction = ResponseReaction::drop_frame();
+                self.on_responses(Some(ResponseRule(acknowledgement(), reaction)));
+            }
+            Loss::Requests => {
+                let execute = Condition::RequestOpcode(RequestOpcode::Execute);
+                let batch = Condition::RequestOpcode(RequestOpcode::Batch);
+                let reaction = RequestReaction::drop_frame();
+                self.on_requests(Some(RequestRule(execute.or(batch), reaction)));
+            }
+        }
+    }
+
+    /// Returns once a ticket is about to be written, early enough to lose something of it.
+    pub(crate) async fn before_a_ticket(&self) {
+        let (feedback, mut tickets) = unbounded_channel();
+        let held_back = RequestReaction::delay(HELD_BACK).with_feedback_when_performed(feedback);
+        let batch = Condition::RequestOpcode(RequestOpcode::Batch);
+        self.on_requests(Some(RequestRule(batch, held_back)));
+        tickets.recv().await.expect("the proxies run as long as this value");
+        self.on_requests(None);
+    }
+
+    /// Loses nothing any more.
+    pub(crate) fn heal(&self) {
+        self.proxy.lock().expect("nobody panics with it").turn_off_rules();
+    }
+
+    fn on_requests(&self, rule: Option<RequestRule>) {
+        for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
+            node.change_request_rules(rule.clone().map(|rule| vec![rule]));
+        }
+    }
+
+    fn on_responses(&self, rule: Option<ResponseRule>) {
+        for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
+            node.change_response_rules(rule.clone().map(|rule| vec![rule]));
+        }
+    }
+}
+
+/// A result without rows has the kind 1, one with rows has the kind 2.
+fn acknowledgement() -> Condition {
+    let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
+    let result = Condition::ResponseOpcode(ResponseOpcode::Result);
+    result.and(contains(1)).and(Condition::not(contains(2)))
+}

@@ -1,0 +1,21 @@
+//! Locks on a real cluster, by clients in this process and in others.
+
+#[path = "../support/polls.rs"]
+mod polls;
+#[path = "../support/scene.rs"]
+mod scene;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod cost;
+mod counter;
+mod crowd;
+mod dropped;
+mod history;
+mod holder;
+mod lossy;
+mod program;
+mod record;
+mod tries;
+mod unknown;

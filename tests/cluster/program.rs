@@ -1,0 +1,114 @@
+//! Tests of this binary, started as programs of their own: a lock is for several processes.
+//!
+//! A test that can be a program looks for its order in [`ORDER`]; run as a plain test it works by
+//! itself. It talks to who started it in lines behind [`MARK`], because the test harness writes to
+//! the same stream, and is told to begin by a line.
+
+use std::env;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+use super::support;
+
+/// The environment variable with a program's order.
+const ORDER: &str = "BAKERY_LOCK_TEST_ORDER";
+
+/// The environment variable by which a program finds the same cluster.
+const NODES: &str = "BAKERY_LOCK_TEST_NODES";
+
+/// Goes before each line that a program says.
+const MARK: &str = "@ ";
+
+/// Longer than any program keeps silent.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// The order of this process, if it is a program.
+pub(crate) fn order() -> Option<String> {
+    env::var(ORDER).ok()
+}
+
+/// Tells something to who started this program.
+pub(crate) fn say(line: &str) {
+    println!("{MARK}{line}");
+}
+
+/// Waits for a line from who started this program.
+pub(crate) fn wait_for_start() {
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    assert!(read.expect("the other side is there") > 0, "the other side is gone");
+}
+
+/// A program that runs. It is killed when this value is dropped.
+pub(crate) struct Program {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// Starts a test of this binary, named with its path, with an order.
+    pub(crate) async fn start(test: &str, order: &str) -> Self {
+        let nodes = support::nodes().await;
+        let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+        let mut child = Command::new(env::current_exe().expect("this binary has a path"))
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env(ORDER, order)
+            .env(NODES, nodes.join(","))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("this binary can be started");
+        let stdout = child.stdout.take().expect("it is piped");
+        Program { child, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// The next thing that the program says; `None` when it has ended.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        let next = async {
+            while let Some(line) = self.lines.next_line().await.expect("the output is text") {
+                if let Some((_, said)) = line.split_once(MARK) {
+                    return Some(said.to_owned());
+                }
+            }
+            None
+        };
+        timeout(SILENCE_MAX, next).await.expect("a program does not keep silent for ever")
+    }
+
+    /// Waits until the program says `expected`, and for nothing else.
+    pub(crate) async fn expect(&mut self, expected: &str) {
+        assert_eq!(self.next().await.as_deref(), Some(expected), "from a program");
+    }
+
+    /// Tells a program that waits for it to begin.
+    pub(crate) async fn begin(&mut self) {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        stdin.write_all(b"begin\n").await.expect("the program listens");
+    }
+
+    /// Takes what the program still says, and asserts that it ends well.
+    pub(crate) async fn finish(mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        while let Some(line) = self.next().await {
+            said.push(line);
+        }
+        let status = self.child.wait().await.expect("it is our child");
+        assert!(status.success(), "a program failed: {status}");
+        said
+    }
+
+    /// Kills the program with `SIGKILL`, and returns what it still had said.
+    pub(crate) async fn kill(mut self) -> Vec<String> {
+        self.child.kill().await.expect("it is our child");
+        let mut said = Vec::new();
+        while let Some(line) = self.next().await {
+            said.push(line);
+        }
+        said
+    }
+}

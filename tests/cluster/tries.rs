@@ -1,0 +1,118 @@
+//! Tries: they don't wait, and at most one wins.
+
+use std::time::{Duration, Instant};
+
+use bakery_lock::{LockClient, LockGuard};
+use tokio::task::JoinSet;
+
+use super::scene::Scene;
+use super::support;
+
+/// A try has to answer within this time.
+const AT_ONCE: Duration = Duration::from_millis(200);
+
+// Goal: a try of a held lock answers within 200 ms and never takes it, whether the lock is held by
+// the short way or with a ticket.
+// Method: 50 tries of another client and of the holder's own, for both ways of holding.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_of_a_held_lock_answers_at_once() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let (holder, other) = (scene.client().await, scene.client().await);
+    let name = support::unique("try");
+    warm_up(&[&holder, &other]).await;
+
+    let short = holder.lock(&name).await.expect("the lock is free");
+    assert_eq!(scene.rows(&name).await, ["entering::"]);
+    expect_taken("held by the short way", &other, &name).await;
+    expect_taken("held by the short way, same client", &holder, &name).await;
+
+    let with_ticket = behind(short, &other, &scene, &name).await;
+    assert_eq!(scene.rows(&name).await, ["entering::", "tickets::"]);
+    expect_taken("held with a ticket", &holder, &name).await;
+    expect_taken("held with a ticket, same client", &other, &name).await;
+
+    with_ticket.unlock().await.expect("the lock was held");
+    let won = holder.try_lock(&name).await.expect("the cluster answers");
+    drop(won.expect("the lock is free"));
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+}
+
+/// Lets a client queue behind a holder, so that it holds with a ticket in the end.
+async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str) -> LockGuard {
+    let request = client.request(name);
+    let waiting = tokio::spawn(request.acquire());
+    scene.wait_for_rows(name, 3, Duration::from_secs(1)).await;
+    held.unlock().await.expect("the lock was held");
+    waiting.await.expect("nobody panics").expect("the lock is free")
+}
+
+async fn expect_taken(how: &str, client: &LockClient, name: &str) {
+    let mut times = Vec::new();
+    for _ in 0..50 {
+        let asked = Instant::now();
+        let won = client.try_lock(name).await.expect("the cluster answers");
+        times.push(asked.elapsed());
+        assert!(won.is_none(), "a held lock was taken");
+    }
+    times.sort_unstable();
+    let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("a try of a lock {how}: median {median:?}, longest {longest:?}");
+    assert!(longest < AT_ONCE, "a try took {longest:?}");
+}
+
+// Goal: of 16 tries of a free lock at the same moment never two win, and in at least 95 of 100
+// rounds one does.
+// Method: 16 clients try at once, a hundred times; the winner holds until all have answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_many_tries_wins() {
+    const CLIENTS: usize = 16;
+    const ROUNDS: usize = 100;
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("try");
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(scene.client().await);
+    }
+    warm_up(&clients.iter().collect::<Vec<_>>()).await;
+    let mut won = 0;
+    let mut longest = Duration::ZERO;
+    for _ in 0..ROUNDS {
+        let mut tries = JoinSet::new();
+        for client in clients.clone() {
+            let name = name.clone();
+            tries.spawn(async move {
+                let asked = Instant::now();
+                (client.try_lock(&name).await.expect("the cluster answers"), asked.elapsed())
+            });
+        }
+        let answers = tries.join_all().await;
+        let winners = answers.iter().filter(|(guard, _)| guard.is_some()).count();
+        assert!(winners <= 1, "{winners} won");
+        won += winners;
+        for (guard, elapsed) in answers {
+            longest = longest.max(elapsed);
+            if let Some(guard) = guard {
+                guard.unlock().await.expect("the lock was held");
+            }
+        }
+        scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    }
+    println!(
+        "{CLIENTS} tries at once: one won in {won} of {ROUNDS} rounds, two never; the longest \
+         answer took {longest:?}"
+    );
+    assert!(won >= 95, "only in {won} rounds one won");
+}
+
+/// The first operations of a client wait for connections, and those of a fresh cluster for its
+/// compiler.
+async fn warm_up(clients: &[&LockClient]) {
+    for client in clients {
+        for _ in 0..20 {
+            let guard = client.lock(&support::unique("warm-up")).await.expect("it is free");
+            guard.unlock().await.expect("the lock was held");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Writes of which the client does not know what became.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outcome, UnlockError};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::history::{Moment, now, overlap};
+use super::lossy::{Loss, LossySession};
+use super::scene::Scene;
+use super::support;
+
+const TTL: Duration = Duration::from_secs(5);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// How long the one whose writes get lost waits.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Which write gets lost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Announce,
+    Draw,
+    Renew,
+    Release,
+}
+
+const STEPS: [Step; 4] = [Step::Announce, Step::Draw, Step::Renew, Step::Release];
+
+// Goal: when one acknowledgement gets lost, the lock is obtained, renewed and given back all the
+// same; nobody else holds it meanwhile, and nobody waits for long.
+// Method: proxies between one client and the nodes drop one answer; another client without such
+// trouble locks the same name again and again.
+#[tokio::test]
+async fn one_lost_acknowledgement_costs_nothing_but_time() {
+    let _alone = support::alone().await;
+    expect_for_all_steps(Loss::OneAcknowledgement).await;
+}
+
+// Goal: when all acknowledgements of a client get lost, it does not take its writes for undone:
+// it times out, or loses what it held, and the name is blocked for a TTL and the clock skew at most.
+// Method: as before, with all answers to writes dropped.
+#[tokio::test]
+async fn lost_acknowledgements_block_for_one_ttl_at_most() {
+    let _alone = support::alone().await;
+    expect_for_all_steps(Loss::Acknowledgements).await;
+}
+
+// Goal: the same when the requests get lost, so that the rows stand until their TTL is over.
+// Method: as before, with the requests dropped.
+#[tokio::test]
+async fn lost_requests_block_for_one_ttl_at_most() {
+    let _alone = support::alone().await;
+    expect_for_all_steps(Loss::Requests).await;
+}
+
+/// Tries all steps at the same time, each with its own name, clients and proxies.
+async fn expect_for_all_steps(loss: Loss) {
+    let cases = STEPS.map(|step| (step, tokio::spawn(lose(step, loss))));
+    for (step, case) in cases {
+        let (blocked, visits) = case.await.expect("nobody panics");
+        println!(
+            "{loss:?} from {step:?} on: nobody held the lock for {blocked:?} at most, {visits} \
+             others were let in"
+        );
+        assert!(blocked <= TTL + MAX_CLOCK_SKEW, "{step:?}: blocked for {blocked:?}");
+        assert!(visits > 0, "{step:?}: nobody else was let in");
+    }
+}
+
+/// Lets the victim lock and lose something at a step. For how long at most nobody held the lock
+/// while another client waited for it, and how often that one was let in.
+async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
+    let scene = Scene::new().await;
+    let name = support::unique("unknown");
+    let lossy = Arc::new(LossySession::new().await);
+    let builder = LockClient::builder(Arc::clone(&lossy.session), scene.keyspace.clone());
+    let builder = builder.host("test-host").register_host(true);
+    let victim =
+        builder.ttl(TTL).acquire_timeout(PATIENCE).build().await.expect("nothing is lost yet");
+
+    let (victims_visit, others) = match step {
+        Step::Announce => {
+            lossy.lose(loss);
+            let locking = tokio::spawn(victim.request(&name).acquire());
+            let others = Others::begin(&scene, &name).await;
+            (visit(locking.await.expect("nobody panics"), loss).await, others)
+        }
+        Step::Draw => {
+            let held = scene.client().await.lock(&name).await.expect("the lock is free");
+            let locking = tokio::spawn(victim.request(&name).acquire());
+            lossy.before_a_ticket().await;
+            lossy.lose(loss);
+            let others = Others::begin(&scene, &name).await;
+            sleep(Duration::from_millis(500)).await;
+            held.unlock().await.expect("the lock was held");
+            (visit(locking.await.expect("nobody panics"), loss).await, others)
+        }
+        Step::Renew => {
+            let guard = victim.lock(&name).await.expect("nothing is lost yet");
+            lossy.lose(loss);
+            let others = Others::begin(&scene, &name).await;
+            (Some(hold(guard, loss).await), others)
+        }
+        Step::Release => {
+            let guard = victim.lock(&name).await.expect("nothing is lost yet");
+            let from = now();
+            let others = Others::begin(&scene, &name).await;
+            lossy.lose(loss);
+            let until = now();
+            expect_unlock(guard.unlock().await, loss);
+            (Some(Moment::Held { from, until }), others)
+        }
+    };
+    // Long enough for what the victim has left to expire.
+    sleep(TTL + MAX_CLOCK_SKEW * 2).await;
+    let visits = others.end().await;
+    lossy.heal();
+    victim.shutdown().await.expect("nothing is lost any more");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+
+    let all: Vec<_> = visits.iter().map(|visit| visit.held).chain(victims_visit).collect();
+    assert_eq!(overlap(&all), None, "two held the lock");
+    let blocked = visits.iter().map(|visit| visit.blocked(&all)).max().unwrap_or_default();
+    (blocked, visits.len())
+}
+
+/// What the victim's acquisition must come to.
+async fn visit(locked: Result<LockGuard, LockError>, loss: Loss) -> Option<Moment> {
+    match (locked, loss) {
+        (Ok(guard), Loss::OneAcknowledgement) => Some(hold(guard, loss).await),
+        (Err(LockError::TimedOut { cause, .. }), Loss::Acknowledgements | Loss::Requests) => {
+            let cause = cause.expect("the last thing that the database did was not to answer");
+            assert_eq!(cause.outcome(), Outcome::Unknown);
+            None
+        }
+        (other, loss) => panic!("with {loss:?} came {other:?}"),
+    }
+}
+
+/// Holds for a TTL, or until the lock is lost, as it must be when everything gets lost.
+async fn hold(guard: LockGuard, loss: Loss) -> Moment {
+    let from = now();
+    let mut until = from;
+    let ttl = u64::try_from(TTL.as_nanos()).expect("a ttl is short");
+    while until < from + ttl {
+        // Noted before asking, so that the lock was certainly held.
+        let asked = now();
+        match guard.state() {
+            GuardState::Held { .. } | GuardState::AtRisk { .. } => until = asked,
+            GuardState::Lost(reason) => {
+                assert_ne!(loss, Loss::OneAcknowledgement, "the next renewal succeeds");
+                assert_eq!(reason, LostReason::Expired);
+                return Moment::Held { from, until };
+            }
+            state => panic!("nobody gave it back: {state:?}"),
+        }
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(loss, Loss::OneAcknowledgement, "without renewal the lock is lost");
+    guard.unlock().await.expect("the lock was held");
+    Moment::Held { from, until }
+}
+
+fn expect_unlock(unlocked: Result<(), UnlockError>, loss: Loss) {
+    match (unlocked, loss) {
+        (Ok(()), Loss::OneAcknowledgement) => {}
+        (
+            Err(UnlockError::Unacknowledged { waited, cause: Some(cause), .. }),
+            Loss::Acknowledgements | Loss::Requests,
+        ) => {
+            assert_eq!(cause.outcome(), Outcome::Unknown);
+            assert!(waited < PATIENCE + Duration::from_millis(500), "{waited:?}");
+        }
+        (other, loss) => panic!("with {loss:?} came {other:?}"),
+    }
+}
+
+/// Another client, which locks the same name again and again.
+struct Others {
+    ending: Arc<AtomicBool>,
+    task: JoinHandle<Vec<Visit>>,
+}
+
+/// A visit of the other client.
+struct Visit {
+    asked: u64,
+    held: Moment,
+}
+
+impl Others {
+    async fn begin(scene: &Scene, name: &str) -> Self {
+        let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
+        let client = builder.build().await.expect("the cluster is ready");
+        let (ending, name) = (Arc::new(AtomicBool::new(false)), name.to_owned());
+        let end = Arc::clone(&ending);
+        let task = tokio::spawn(async move {
+            let mut visits = Vec::new();
+            while !end.load(Ordering::Relaxed) {
+                let asked = now();
+                let guard = client.lock(&name).await.expect("nobody blocks for ever");
+                let from = now();
+                sleep(Duration::from_millis(20)).await;
+                let held = Moment::Held { from, until: now() };
+                guard.unlock().await.expect("the lock was held");
+                visits.push(Visit { asked, held });
+            }
+            visits
+        });
+        Others { ending, task }
+    }
+
+    async fn end(self) -> Vec<Visit> {
+        self.ending.store(true, Ordering::Relaxed);
+        self.task.await.expect("nobody panics")
+    }
+}
+
+impl Visit {
+    /// For how long before this visit nobody held the lock, while this one waited for it.
+    fn blocked(&self, all: &[Moment]) -> Duration {
+        let from = self.held.first();
+        let earlier = all.iter().map(Moment::last).filter(|last| *last <= from);
+        let free_from = earlier.fold(self.asked, u64::max);
+        Duration::from_nanos(from - free_from)
+    }
+}
