@@ -4,6 +4,8 @@
 //! the store takes four times as long as passes between two polls, so each call is caught before
 //! it is applied, in between and afterwards.
 
+#![allow(clippy::async_yields_async, reason = "the future itself is what gets dropped")]
+
 use std::future::Future;
 use std::time::Duration;
 

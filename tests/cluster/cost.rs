@@ -69,9 +69,9 @@ async fn a_contended_lock_is_twenty_operations_at_most() {
     };
     let (all, whole_reads) = (sum(operations), sum(|all| all.object_reads));
     println!(
-        "a lock among {CLIENTS} contenders, {rate:.0} a second: {all:.1} operations on average, {whole_reads:.2} of \
-         them whole reads, {:.1} reads of one contender, {:.2} writes, {:.2} deletes; {:.3} \
-         unknown, {:.3} failed",
+        "a lock among {CLIENTS} contenders, {rate:.0} a second: {all:.1} operations on average, \
+         {whole_reads:.2} of them whole reads, {:.1} reads of one contender, {:.2} writes, \
+         {:.2} deletes; {:.3} unknown, {:.3} failed",
         sum(|all| all.contender_reads),
         sum(|all| all.writes),
         sum(|all| all.deletes),

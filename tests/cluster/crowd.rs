@@ -1,4 +1,4 @@
-//! Many at once. QCassandraLock broke when more than a hundred waited for one name.
+//! Many at once. `QCassandraLock` broke when more than a hundred waited for one name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ async fn three_hundred_clients_get_one_lock() {
     let first = clients[0].lock(&name).await.expect("the lock is free");
     let inside = Arc::new(AtomicUsize::new(1));
     let mut waiting = JoinSet::new();
-    for client in clients.iter().skip(1).cloned() {
-        let (name, inside) = (name.clone(), Arc::clone(&inside));
+    for client in clients.iter().skip(1) {
+        let (client, name, inside) = (client.clone(), name.clone(), Arc::clone(&inside));
         waiting.spawn(async move {
             let guard = client.lock(&name).await.expect("everybody gets the lock");
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");

@@ -3,6 +3,8 @@
 //! Each is dropped after no poll, after one, after two, and so on until it completes. It is polled
 //! every tenth of a millisecond, which is a fraction of what an operation takes.
 
+#![allow(clippy::async_yields_async, reason = "the future itself is what gets dropped")]
+
 use std::future::Future;
 use std::time::{Duration, Instant};
 

@@ -110,7 +110,8 @@ async fn hold(scene: &Scene, name: &str) -> LockGuard {
     client.lock(name).await.expect("the lock will be free")
 }
 
-// Goal: a holder whose row somebody deleted notices at its next renewal, is lost, and leaves no row.
+// Goal: a holder whose row somebody deleted notices at its next renewal, is lost, and leaves no
+// row.
 // Method: delete all rows of the object by hand.
 #[tokio::test]
 async fn a_holder_whose_row_is_deleted_is_lost() {

@@ -61,7 +61,7 @@ impl LossySession {
                 let (feedback, mut lost) = unbounded_channel();
                 let reaction =
                     ResponseReaction::drop_frame().with_feedback_when_performed(feedback);
-                self.on_responses(Some(ResponseRule(acknowledgement(), reaction)));
+                self.on_responses(Some(&[ResponseRule(acknowledgement(), reaction)]));
                 let lossy = Arc::clone(self);
                 tokio::spawn(async move {
                     lost.recv().await.expect("the proxies run as long as this value");
@@ -70,13 +70,13 @@ impl LossySession {
             }
             Loss::Acknowledgements => {
                 let reaction = ResponseReaction::drop_frame();
-                self.on_responses(Some(ResponseRule(acknowledgement(), reaction)));
+                self.on_responses(Some(&[ResponseRule(acknowledgement(), reaction)]));
             }
             Loss::Requests => {
                 let execute = Condition::RequestOpcode(RequestOpcode::Execute);
                 let batch = Condition::RequestOpcode(RequestOpcode::Batch);
                 let reaction = RequestReaction::drop_frame();
-                self.on_requests(Some(RequestRule(execute.or(batch), reaction)));
+                self.on_requests(Some(&[RequestRule(execute.or(batch), reaction)]));
             }
         }
     }
@@ -86,7 +86,7 @@ impl LossySession {
         let (feedback, mut tickets) = unbounded_channel();
         let held_back = RequestReaction::delay(HELD_BACK).with_feedback_when_performed(feedback);
         let batch = Condition::RequestOpcode(RequestOpcode::Batch);
-        self.on_requests(Some(RequestRule(batch, held_back)));
+        self.on_requests(Some(&[RequestRule(batch, held_back)]));
         tickets.recv().await.expect("the proxies run as long as this value");
         self.on_requests(None);
     }
@@ -96,15 +96,15 @@ impl LossySession {
         self.proxy.lock().expect("nobody panics with it").turn_off_rules();
     }
 
-    fn on_requests(&self, rule: Option<RequestRule>) {
+    fn on_requests(&self, rules: Option<&[RequestRule]>) {
         for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
-            node.change_request_rules(rule.clone().map(|rule| vec![rule]));
+            node.change_request_rules(rules.map(<[_]>::to_vec));
         }
     }
 
-    fn on_responses(&self, rule: Option<ResponseRule>) {
+    fn on_responses(&self, rules: Option<&[ResponseRule]>) {
         for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
-            node.change_response_rules(rule.clone().map(|rule| vec![rule]));
+            node.change_response_rules(rules.map(<[_]>::to_vec));
         }
     }
 }

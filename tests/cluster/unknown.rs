@@ -41,7 +41,8 @@ async fn one_lost_acknowledgement_costs_nothing_but_time() {
 }
 
 // Goal: when all acknowledgements of a client get lost, it does not take its writes for undone:
-// it times out, or loses what it held, and the name is blocked for a TTL and the clock skew at most.
+// it times out, or loses what it held, and the name is blocked for a TTL and the clock skew at
+// most.
 // Method: as before, with all answers to writes dropped.
 #[tokio::test]
 async fn lost_acknowledgements_block_for_one_ttl_at_most() {
@@ -149,15 +150,15 @@ async fn hold(guard: LockGuard, loss: Loss) -> Moment {
     while until < from + ttl {
         // Noted before asking, so that the lock was certainly held.
         let asked = now();
-        match guard.state() {
-            GuardState::Held { .. } | GuardState::AtRisk { .. } => until = asked,
-            GuardState::Lost(reason) => {
-                assert_ne!(loss, Loss::OneAcknowledgement, "the next renewal succeeds");
-                assert_eq!(reason, LostReason::Expired);
-                return Moment::Held { from, until };
-            }
-            state => panic!("nobody gave it back: {state:?}"),
+        let state = guard.state();
+        if let GuardState::Lost(reason) = state {
+            assert_ne!(loss, Loss::OneAcknowledgement, "the next renewal succeeds");
+            assert_eq!(reason, LostReason::Expired);
+            return Moment::Held { from, until };
         }
+        let held = matches!(state, GuardState::Held { .. } | GuardState::AtRisk { .. });
+        assert!(held, "nobody gave it back: {state:?}");
+        until = asked;
         sleep(Duration::from_millis(1)).await;
     }
     assert_eq!(loss, Loss::OneAcknowledgement, "without renewal the lock is lost");

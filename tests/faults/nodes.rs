@@ -40,7 +40,7 @@ async fn nodes_die_and_return() {
     let long_held = long_held.expect("a quorum is up").lock("long-held").await;
     let long_held = long_held.expect("a quorum is up");
     cluster.on(|cluster| cluster.kill(3)).await;
-    no_quorum_is_left(&scene, &holder, held, "at once").await;
+    no_quorum_is_left(&holder, held, "at once").await;
     cluster.on(|cluster| cluster.wait_until_seen_down(3)).await;
     assert!(matches!(long_held.state(), GuardState::Held { .. }), "{:?}", long_held.state());
     expect_unacknowledged(long_held).await;
@@ -135,7 +135,7 @@ impl Load {
 }
 
 /// What callers and holders see, from the moment at which there is no quorum.
-async fn no_quorum_is_left(scene: &Scene, client: &LockClient, held: LockGuard, object: &str) {
+async fn no_quorum_is_left(client: &LockClient, held: LockGuard, object: &str) {
     let began = Instant::now();
     let lost = timeout(TTL, held.lost()).await.expect("nothing is renewed");
     println!(
@@ -146,7 +146,6 @@ async fn no_quorum_is_left(scene: &Scene, client: &LockClient, held: LockGuard, 
     let error = held.unlock().await.expect_err("it was lost");
     assert!(matches!(error, UnlockError::Lost(LostReason::Expired)), "{error:?}");
     expect_timeout(client, object).await;
-    let _ = scene;
 }
 
 async fn expect_timeout(client: &LockClient, object: &str) {
