@@ -236,7 +236,7 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
             // Nobody hands a lock over that nobody else wants.
             if contenders > 1 {
                 ratios.push(Ratio::of(
-                    format!("hand-overs per second / {}, {contenders} contenders", paxos.label()),
+                    hand_overs(contenders, paxos),
                     contests().map(|Contest { bakery, lwt, .. }| {
                         bakery.hand_overs_per_second() / lwt.hand_overs_per_second()
                     }),
@@ -253,6 +253,10 @@ fn lock_and_unlock(paxos: Paxos) -> String {
 
 fn grants(contenders: usize, paxos: Paxos) -> String {
     format!("grants per second / {}, {contenders} contenders", paxos.label())
+}
+
+fn hand_overs(contenders: usize, paxos: Paxos) -> String {
+    format!("hand-overs per second / {}, {contenders} contenders", paxos.label())
 }
 
 fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Vec<Target> {
@@ -273,8 +277,9 @@ fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Ve
         targets.push(Target::of(&what, ratio(&what), bound));
     }
     for &paxos in measured.variants {
-        let what = grants(MOST, paxos);
-        targets.push(Target::of(&what, ratio(&what), Bound::AtLeast(2.0)));
+        for what in [grants(MOST, paxos), hand_overs(MOST, paxos)] {
+            targets.push(Target::of(&what, ratio(&what), Bound::AtLeast(2.0)));
+        }
     }
     let most = contended.iter().find(|line| line.contenders == MOST && line.side == BAKERY);
     let most = most.expect("our lock was measured with every number of contenders");

@@ -4,6 +4,7 @@
 //! drawing and the confirming one a contender asks single blockers whether they are still there.
 //! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::row::{ContenderId, Mode};
@@ -15,13 +16,17 @@ const CHOOSING_DOORWAYS: u32 = 4;
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
 /// Who tries wants to know soon, however slow the database is; giving up early is always safe.
 const CHOOSING_MAX: Duration = Duration::from_millis(100);
-/// Of one's own doorway time, the part to pause for each contender between: a doorway takes about
-/// as long as a hand-over, and one look too many costs less than one that comes too late.
-const PAUSES_PER_DOORWAY: u32 = 2;
-/// The least to pause for each contender between.
-const PAUSE_PER_CONTENDER_MIN: Duration = Duration::from_millis(3);
-/// The most: one slow doorway should not make a waiter sleep while the queue moves on.
-const PAUSE_PER_CONTENDER_MAX: Duration = Duration::from_millis(10);
+/// A hand-over takes about half as long as the doorway, until the line is seen to move.
+const HAND_OVERS_PER_DOORWAY: u32 = 2;
+/// However fast the line was seen to move.
+const HAND_OVER_MIN: Duration = Duration::from_millis(1);
+/// What took longer than a doorway was no hand-over, but somebody who held for long; those after
+/// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
+const HAND_OVER_MAX: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_millis(50);
+/// Of the time until those between have had their turns, the part to pause. It must stay well below
+/// the whole: who looks late makes hand-overs slow, and by what is slow others pace themselves.
+const PAUSE_PER_HAND_OVER: f64 = 0.7;
 /// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
 /// most this part of it.
 const PAUSE_PER_STAY: u32 = 16;
@@ -54,7 +59,12 @@ pub(crate) struct Line {
     /// Who was found present by the last question, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
     choosing_until: Duration,
-    pause_per_contender: Duration,
+    since: Duration,
+    /// How many were ahead then.
+    length: usize,
+    /// How long a hand-over takes, by what was seen of the line; and what it is taken for at most.
+    hand_over: Duration,
+    hand_over_max: Duration,
 }
 
 impl Line {
@@ -68,8 +78,9 @@ impl Line {
         doorway: Duration,
     ) -> Self {
         let choosing = (doorway * CHOOSING_DOORWAYS).clamp(CHOOSING_MIN, CHOOSING_MAX);
-        let pause_per_contender =
-            (doorway / PAUSES_PER_DOORWAY).clamp(PAUSE_PER_CONTENDER_MIN, PAUSE_PER_CONTENDER_MAX);
+        let hand_over_max = doorway.clamp(*HAND_OVER_MAX.start(), *HAND_OVER_MAX.end());
+        let hand_over = (doorway / HAND_OVERS_PER_DOORWAY).clamp(HAND_OVER_MIN, hand_over_max);
+        let length = blockers.iter().count();
         Line {
             mine,
             mode,
@@ -78,7 +89,10 @@ impl Line {
             futile: 0,
             stays: None,
             choosing_until: now + choosing,
-            pause_per_contender,
+            since: now,
+            length,
+            hand_over,
+            hand_over_max,
         }
     }
 
@@ -136,6 +150,7 @@ impl Line {
         self.futile += usize::from(!gone);
         let known = self.stays.filter(|(stays, _)| *stays == contender && !gone);
         self.stays = known.or_else(|| (!gone).then_some((contender, now)));
+        self.time_hand_overs(contender, gone, now);
         gone
     }
 
@@ -148,22 +163,56 @@ impl Line {
         somebody_gone
     }
 
-    /// How long to pause when the one that was asked is still there. `jitter` is in 0..1.
+    /// How long to pause before the first question. All were present a moment ago.
+    pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
+        let rest = self.rest();
+        if self.is_hurried(&rest, now) {
+            Duration::ZERO
+        } else {
+            jittered(self.between(&rest), jitter)
+        }
+    }
+
+    /// How long to pause when the one that was asked is still there.
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
-        let asked = self.asked(&rest);
-        let ahead = if self.leave_in_order() { rest.len() - asked } else { rest.len() };
-        let hurried =
-            rest.get(asked).is_some_and(|place| is_choosing(*place)) && now < self.choosing_until;
-        let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
-        let pause = match u32::try_from(ahead) {
-            _ if hurried => round_trip,
-            Ok(ahead) if ahead > 1 => {
-                (self.pause_per_contender * ahead).max(stayed / PAUSE_PER_STAY)
-            }
-            Ok(_) | Err(_) => round_trip.max(stayed / PAUSE_PER_STAY),
+        let pause = if self.is_hurried(&rest, now) {
+            round_trip
+        } else {
+            let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
+            self.between(&rest).max(round_trip).max(stayed / PAUSE_PER_STAY)
         };
-        pause.clamp(PAUSE_MIN, PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
+        jittered(pause.max(PAUSE_MIN), jitter)
+    }
+
+    /// The part to pause of the time that those between the one to ask and us will take. The last
+    /// one before us may leave at any moment, so it does not count.
+    fn between(&self, rest: &[Place]) -> Duration {
+        let first = if self.leave_in_order() { self.asked(rest) } else { 0 };
+        let between = rest.len().saturating_sub(first + 1);
+        (self.hand_over * count(between)).mul_f64(PAUSE_PER_HAND_OVER)
+    }
+
+    /// Whether the one to ask may just be choosing, which is over soon.
+    fn is_hurried(&self, rest: &[Place], now: Duration) -> bool {
+        let asked = rest.get(self.asked(rest));
+        asked.is_some_and(|place| is_choosing(*place)) && now < self.choosing_until
+    }
+
+    /// Reckons how long a hand-over takes, from how many have left since the beginning. One that is
+    /// gone tells that at least so many have, one that is present that at most so many have.
+    fn time_hand_overs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
+        let rest = self.rest();
+        let left = self.length.saturating_sub(rest.len());
+        let elapsed = now - self.since;
+        let hand_over = if gone {
+            elapsed / count(left.max(1))
+        } else {
+            let before = rest.iter().position(|place| place.contender == asked);
+            let before = before.filter(|_| self.leave_in_order()).unwrap_or(0);
+            self.hand_over.max(elapsed / count(left + before + 1))
+        };
+        self.hand_over = hand_over.clamp(HAND_OVER_MIN, self.hand_over_max);
     }
 
     /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
@@ -207,6 +256,16 @@ impl Line {
 
 /// Stands for "no ticket yet", before every ticket.
 const NO_TICKET: i64 = i64::MIN;
+
+/// The jitter, in 0..1, keeps waiters from asking all at once.
+fn jittered(pause: Duration, jitter: f64) -> Duration {
+    pause.min(PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
+}
+
+/// A number of contenders as times are divided by it.
+fn count(contenders: usize) -> u32 {
+    u32::try_from(contenders).unwrap_or(u32::MAX)
+}
 
 fn is_choosing(place: Place) -> bool {
     place.ticket == NO_TICKET
@@ -285,17 +344,42 @@ mod tests {
 
     #[test]
     fn pauses_grow_with_the_number_ahead() {
-        let ms = Duration::from_millis;
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let first = |claims: &[_], now| line(claims).first_pause(now, 0.5);
+        assert_eq!((first(&queue(1), ms(0)), first(&queue(8), ms(0))), (ms(0), us(10_500)));
+        assert_eq!(first(&[(1, None), (2, None)], ms(39)), ms(0));
         let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
         assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
-        assert_eq!(pause(&queue(8), ms(0)), ms(20), "half a doorway for each between");
+        assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 hand-overs");
         let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
-        assert_eq!((after(ms(2)), after(ms(200))), (ms(12), ms(40)), "within bounds");
+        assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(105)), "within bounds");
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
         assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
-        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), ms(10), "then like any holder");
+        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), us(3_500), "then like any holder");
         let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
-        assert_eq!((jittered(0.0), jittered(1.0)), (ms(15), ms(25)));
+        assert_eq!((jittered(0.0), jittered(1.0)), (us(7_875), us(13_125)));
+    }
+
+    #[test]
+    fn pauses_follow_the_hand_overs_that_were_seen() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let survey = Survey::of(&rows(&queue(8)));
+        let mut line = line_after(ms(20), &queue(8));
+        let pause = |line: &Line, now| line.pause(now, ms(1), 0.5);
+        assert!(line.answered(id(5), &Survey::default(), ms(40)));
+        assert!(!line.answered(id(7), &survey, ms(41)));
+        assert_eq!(pause(&line, ms(41)), us(5_600), "five left within 40 ms");
+        assert!(!line.answered(id(7), &survey, ms(84)));
+        assert_eq!(pause(&line, ms(84)), us(8_400), "six at most left within 84 ms");
+        assert!(!line.answered(id(7), &survey, ms(300)));
+        assert_eq!(pause(&line, ms(300)), us(16_187) + Duration::from_nanos(500), "it stays");
+
+        let mut stalled = line_after(ms(20), &queue(8));
+        assert!(!stalled.answered(id(5), &survey, ms(9_000)));
+        assert_eq!(pause(&stalled, ms(9_000)), ms(42), "no hand-over takes longer than a doorway");
+        let mut quick = line_after(ms(20), &queue(8));
+        assert!(quick.answered(id(5), &Survey::default(), ms(1)));
+        assert_eq!(pause(&quick, ms(1)), ms(1));
     }
 
     #[test]

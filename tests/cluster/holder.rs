@@ -75,8 +75,8 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
     (after_death, Duration::from_nanos(granted - lease_end))
 }
 
-// Goal: the program that the test above kills. By itself: a lease is renewed before a third of it
-// is over, and its end never comes nearer than that.
+// Goal: the program that the test above kills. By itself: a lease is renewed so early that a second
+// of it is always left, of the two that are when the renewal is due.
 // Method: hold and tell every few milliseconds when the lease ends.
 #[tokio::test]
 async fn holding_program() {
@@ -85,7 +85,8 @@ async fn holding_program() {
         let guard = hold(&scene, &support::unique("held")).await;
         let until = now() + 5_000_000_000;
         while now() < until {
-            assert!(guard.remaining() > TTL / 3, "{:?}", guard.remaining());
+            let remaining = guard.remaining();
+            assert!(remaining > Duration::from_secs(1), "{remaining:?}");
             sleep(Duration::from_millis(100)).await;
         }
         return guard.unlock().await.expect("the lock was held");

@@ -101,7 +101,8 @@ impl Contender {
         if line.admits() {
             self.hold(entry);
         } else {
-            self.wait(now, entry, line, Duration::ZERO);
+            let pause = line.first_pause(now.elapsed, now.jitter);
+            self.wait(now, entry, line, pause);
         }
     }
 

@@ -7,13 +7,14 @@ fn it_asks_the_middle_confirms_and_is_let_in() {
     let queue: Vec<_> = (1..=4).map(|host| queued(host, i64::from(host))).collect();
     let mut script = Script::settling(exclusive(), &queue, 5);
     script.sees(&queue);
+    script.sleeps(Duration::from_micros(700));
     script.reads(Read::Entering(id(3)));
     script.sees_only(&[]);
     script.reads(Read::Entering(id(4)));
     script.sees_only(&[]);
     script.reads(Read::Object);
     script.sees(&[]);
-    script.is_held_for(TTL - s(1) - SKEW);
+    script.is_held_for(TTL - s(1) - SKEW - Duration::from_micros(700));
     assert_eq!(script.contender.ahead(), []);
 }
 
@@ -126,9 +127,10 @@ fn pauses_grow_with_those_ahead_and_follow_the_round_trip_at_the_end() {
     let queue: Vec<_> = (11..=18).map(|host| queued(host, i64::from(host))).collect();
     let mut script = Script::settling(exclusive(), &queue, 19);
     script.sees(&queue);
+    script.sleeps(Duration::from_micros(2_100));
     script.reads(Read::Entering(id(15)));
     script.sees_only(&[queue[4].clone()]);
-    script.sleeps(ms(12));
+    script.sleeps(Duration::from_micros(2_100));
     script.reads(Read::Entering(id(15)));
     script.sees_only(&[]);
     script.reads(Read::Entering(id(17)));
@@ -148,12 +150,13 @@ fn limited_ones_are_asked_in_turn_because_any_of_them_makes_room() {
     let others = [limited(1, 6), limited(2, 7)];
     let mut script = Script::settling(Acquire { mode, ..exclusive() }, &others, 8);
     script.sees(&others);
+    script.sleeps(Duration::from_micros(700));
     script.reads(Read::Entering(id(1)));
     script.sees_only(&others[..1]);
-    script.sleeps(ms(6));
+    script.sleeps(ms(1));
     script.reads(Read::Entering(id(2)));
     script.sees_only(&others[1..]);
-    script.sleeps(ms(6));
+    script.sleeps(Duration::from_micros(1_190));
     script.reads(Read::Entering(id(1)));
     script.sees_only(&[]);
     script.reads(Read::Object);
