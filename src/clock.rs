@@ -50,8 +50,22 @@ impl Clock for SystemClock {
     }
 
     fn unix_micros(&self) -> i64 {
-        i64::try_from(read(ClockId::Realtime).as_micros()).unwrap_or(i64::MAX)
+        let micros = i64::try_from(read(ClockId::Realtime).as_micros()).unwrap_or(i64::MAX);
+        #[cfg(feature = "test-util")]
+        let micros = micros.saturating_add(WALL_CLOCK_ERROR.load(Ordering::Relaxed));
+        micros
     }
+}
+
+/// How far the wall clock of this process is off, in µs.
+#[cfg(feature = "test-util")]
+static WALL_CLOCK_ERROR: AtomicI64 = AtomicI64::new(0);
+
+/// Lets the wall clock of this process be off by so many µs from now on, for tests with clients
+/// whose clocks differ.
+#[cfg(feature = "test-util")]
+pub fn set_wall_clock_error(micros: i64) {
+    WALL_CLOCK_ERROR.store(micros, Ordering::Relaxed);
 }
 
 #[cfg(target_os = "linux")]

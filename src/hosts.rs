@@ -609,6 +609,14 @@ mod tests {
             self.memory.read(object, read)
         }
 
+        fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+            self.memory.read_fence(object)
+        }
+
+        fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+            self.memory.write_fence(object, value)
+        }
+
         fn read_registry(&self) -> Answer<'_, Registry> {
             Box::pin(self.meet(self.memory.read_registry()))
         }

@@ -36,6 +36,11 @@ impl LeaseTerms {
         LeaseTerms { ttl, max_clock_skew }
     }
 
+    /// How far the clocks of two nodes may differ.
+    pub(crate) fn max_clock_skew(self) -> Duration {
+        self.max_clock_skew
+    }
+
     /// The TTL that is bound to each write, in seconds.
     pub(crate) fn ttl_seconds(self) -> i32 {
         i32::try_from(self.ttl.as_secs()).expect("a ttl is at most ten minutes")

@@ -14,6 +14,7 @@
 //! [`traffic`] says what goes in and out. [`contender`] is the state machine, [`entry`] its own
 //! rows of one round, [`lease`] how long those count. [`row`] says how rows are written and read,
 //! [`verdict`] what follows from them, and [`mod@line`] whom a waiting contender asks next.
+//! [`fence`] is the arithmetic of fencing tokens, which stand beside the rows.
 //!
 //! # What is absent
 //!
@@ -21,6 +22,7 @@
 
 mod contender;
 mod entry;
+mod fence;
 mod lease;
 mod line;
 mod row;
@@ -28,6 +30,7 @@ mod traffic;
 mod verdict;
 
 pub(crate) use contender::Contender;
+pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
 pub(crate) use lease::{Lease, LeaseTerms, TTL_MIN};
 pub(crate) use row::{Claim, ContenderId, Mode, StoredRow, row_name};
 pub(crate) use traffic::{

@@ -13,7 +13,9 @@ use scylla::statement::unprepared::Statement;
 use super::{CassandraStore, HostRow, Identifier, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
-use crate::protocol::{Change, Claim, ContenderId, Mode, Read, StoredRow, Write, row_name};
+use crate::protocol::{
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, Mode, Read, StoredRow, Write, row_name,
+};
 
 /// Longer than any test here takes.
 const LONG_TTL: i32 = 60;
@@ -60,6 +62,8 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     reads_return_what_was_asked_for(&object("reads")).await;
     objects_do_not_mix(store, tag, clock.unix_micros()).await;
     many_contenders_are_read_at_once(&object("many")).await;
+    the_fence_only_grows(&object("fence")).await;
+    rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
     the_registry_only_grows(store).await;
 }
@@ -91,6 +95,17 @@ impl Object<'_> {
         let mut rows = rows.expect("a read is answered");
         rows.sort_by(|a, b| (a.contender, &a.row_name).cmp(&(b.contender, &b.row_name)));
         rows
+    }
+
+    async fn raise_fence(&self, stamp: i64) {
+        let written = self.store.write_fence(&self.name, self.stamp + stamp).await;
+        written.expect("a write is acknowledged");
+    }
+
+    /// Counted from the object's stamp; `None` where there is no fence.
+    async fn fence(&self) -> Option<i64> {
+        let fence = self.store.read_fence(&self.name).await.expect("a read is answered");
+        fence.map(|fence| fence - self.stamp)
     }
 
     async fn expect(&self, read: Read, expected: &[StoredRow]) {
@@ -263,6 +278,45 @@ async fn many_contenders_are_read_at_once(object: &Object<'_>) {
     assert!(expected.iter().all(|row| seen.contains(row)), "a row is not as it was written");
 }
 
+async fn the_fence_only_grows(object: &Object<'_>) {
+    assert_eq!(object.fence().await, None);
+    // Above the stamps of all rows, below them, and late ones in between.
+    for (written, expected) in [(5, 5), (9, 9), (7, 9), (9, 9), (8, 9), (1_000_000, 1_000_000)] {
+        object.raise_fence(written).await;
+        assert_eq!(object.fence().await, Some(expected), "after {written} was written");
+    }
+    // All replicas that may answer say the same.
+    for _ in 0..10 {
+        object.raise_fence(0).await;
+        assert_eq!(object.fence().await, Some(1_000_000));
+    }
+}
+
+async fn rows_and_fence_do_not_touch_each_other(object: &Object<'_>) {
+    let (one, other) = (claim(1, 1, Some(5)), claim(2, 1, None));
+    object.raise_fence(10).await;
+    object.expect(Read::Object, &[]).await;
+    for stamp in [1, 20] {
+        object.put(&one, stamp, LONG_TTL).await;
+        object.put(&other, stamp, LONG_TTL).await;
+        object.expect(Read::Object, &[rows_of(&one), rows_of(&other)].concat()).await;
+        assert_eq!(object.fence().await, Some(10));
+        object.delete(one.contender, stamp + 1, true).await;
+        assert_eq!(object.fence().await, Some(10));
+        object.delete(other.contender, stamp + 1, true).await;
+        object.expect(Read::Object, &[]).await;
+        assert_eq!(object.fence().await, Some(10));
+    }
+    object.put(&one, 30, LONG_TTL).await;
+    object.raise_fence(40).await;
+    object.expect(Read::Contender(one.contender), &rows_of(&one)).await;
+    object.delete(one.contender, 50, true).await;
+    assert_eq!(object.fence().await, Some(40));
+    let unfenced = Object { name: format!("{} too", object.name), ..*object };
+    unfenced.put(&one, 1, LONG_TTL).await;
+    assert_eq!(unfenced.fence().await, None, "rows alone are no fence");
+}
+
 async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
     let host = |name: &str, number| HostRow {
         name: format!("{tag}.{name}"),
@@ -302,8 +356,8 @@ async fn the_registry_only_grows(store: &dyn Store) {
     assert!(next().await >= first + 10, "a smaller value replaced a larger one");
 }
 
-/// What CQL alone can show: the static part of an object is no row and stays as it is, and a claim
-/// without a number of holders writes no null.
+/// What CQL alone can show: the fence stays as it is while rows come and go, and outlives what the
+/// table lets rows live for; a claim without a number of holders writes no null.
 async fn writes_touch_no_other_column(
     store: &CassandraStore,
     session: &Session,
@@ -316,8 +370,7 @@ async fn writes_touch_no_other_column(
         statement.set_consistency(Quorum);
         session.query_unpaged(statement, (name,)).await.expect("the cluster answers")
     };
-    let fence = "UPDATE {table} USING TIMESTAMP 5 SET fence = 5 WHERE object_name = ?";
-    execute(fence.replace("{table}", table)).await;
+    store.write_fence(name, 5).await.expect("a write is acknowledged");
     object.expect(Read::Object, &[]).await;
     let limited = Claim { mode: Mode::Limited(7), ..claim(1, 1, Some(1)) };
     object.put(&limited, 1, LONG_TTL).await;
@@ -325,7 +378,12 @@ async fn writes_touch_no_other_column(
     let rows = object.read(Read::Object).await;
     assert_eq!(rows.iter().map(|row| row.max_holders).collect::<Vec<_>>(), [Some(7), Some(7)]);
     object.delete(contender(1), 3, true).await;
-    let fence = execute(format!("SELECT fence FROM {table} WHERE object_name = ?")).await;
+    let columns = "fence, WRITETIME(fence), TTL(fence)";
+    let fence = execute(format!("SELECT {columns} FROM {table} WHERE object_name = ?")).await;
     let fence = fence.into_rows_result().expect("a read brings rows");
-    assert_eq!(fence.single_row::<(Option<i64>,)>().expect("the static part is there"), (Some(5),));
+    let fence = fence.single_row::<(Option<i64>, Option<i64>, Option<i32>)>();
+    let (value, stamp, ttl) = fence.expect("the static part is there");
+    assert_eq!((value, stamp), (Some(5), Some(5)));
+    let ttl = ttl.expect("it does not live for ever");
+    assert!((FENCE_TTL_SECONDS - 60..=FENCE_TTL_SECONDS).contains(&ttl), "{ttl}");
 }

@@ -20,6 +20,10 @@ pub struct Statistics {
     pub object_reads: u64,
     /// Reads of the rows of one contender.
     pub contender_reads: u64,
+    /// Reads of the fence of an object.
+    pub fence_reads: u64,
+    /// Writes of the fence of an object.
+    pub fence_writes: u64,
     /// Writes and deletes whose outcome is unknown: they may have been applied.
     pub unknown_outcomes: u64,
     /// Other calls that failed.
@@ -47,6 +51,8 @@ impl Counted {
             deletes: read(&self.counters.deletes),
             object_reads: read(&self.counters.object_reads),
             contender_reads: read(&self.counters.contender_reads),
+            fence_reads: read(&self.counters.fence_reads),
+            fence_writes: read(&self.counters.fence_writes),
             unknown_outcomes: read(&self.counters.unknown_outcomes),
             failures: read(&self.counters.failures),
         }
@@ -78,6 +84,22 @@ impl Store for Counted {
         })
     }
 
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        count(&self.counters.fence_reads);
+        Box::pin(async move {
+            let result = self.store.read_fence(object).await;
+            result.inspect_err(|_| count(&self.counters.failures))
+        })
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        count(&self.counters.fence_writes);
+        Box::pin(async move {
+            let result = self.store.write_fence(object, value).await;
+            result.inspect_err(|error| count(self.counters.failed_write(error)))
+        })
+    }
+
     fn read_registry(&self) -> Answer<'_, Registry> {
         self.store.read_registry()
     }
@@ -97,6 +119,8 @@ struct Counters {
     deletes: AtomicU64,
     object_reads: AtomicU64,
     contender_reads: AtomicU64,
+    fence_reads: AtomicU64,
+    fence_writes: AtomicU64,
     unknown_outcomes: AtomicU64,
     failures: AtomicU64,
 }
@@ -146,18 +170,25 @@ mod tests {
         store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
         store.read_registry().await.expect("memory does not fail");
+        store.write_fence("a", 1).await.expect("memory does not fail");
+        assert_eq!(store.read_fence("a").await.expect("memory does not fail"), Some(1));
         memory.fail_next(2, Fault::UnknownApplied);
         store.write("a", &put()).await.expect_err("this call fails");
         store.read("a", Read::Object).await.expect_err("this call fails");
         memory.fail_next(1, Fault::NotApplied);
         store.write("a", &put()).await.expect_err("this call fails");
+        memory.fail_next(2, Fault::UnknownNotApplied);
+        store.write_fence("a", 2).await.expect_err("this call fails");
+        store.read_fence("a").await.expect_err("this call fails");
         let expected = Statistics {
             writes: 3,
             deletes: 1,
             object_reads: 2,
             contender_reads: 2,
-            unknown_outcomes: 1,
-            failures: 2,
+            fence_reads: 2,
+            fence_writes: 2,
+            unknown_outcomes: 2,
+            failures: 3,
         };
         assert_eq!(store.statistics(), expected);
     }

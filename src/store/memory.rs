@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Answer, HostRow, Registry, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::DatabaseError;
-use crate::protocol::{Change, ContenderId, Read, StoredRow, Write, row_name};
+use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write, row_name};
 
 #[cfg(any(test, feature = "test-util"))]
 mod faults;
@@ -114,6 +114,14 @@ impl Store for MemoryStore {
         self.answer(move |tables, now| tables.read(object, read, now))
     }
 
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        self.answer(move |tables, now| tables.read_fence(object, now))
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        self.answer(move |tables, now| tables.write_fence(object, value, now))
+    }
+
     fn read_registry(&self) -> Answer<'_, Registry> {
         self.answer(|tables, _| {
             let hosts = tables.hosts.values().cloned().collect();
@@ -154,8 +162,8 @@ impl Tables {
 
     fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
-        for asked in self.first..self.first + QUORUM {
-            let rows = self.replicas[asked % REPLICAS].objects.get(object);
+        for replica in self.next_quorum() {
+            let rows = self.replicas[replica].objects.get(object);
             for (key, cell) in rows.into_iter().flatten() {
                 let newest = merged.entry(key).or_insert(cell);
                 if cell.beats(newest) {
@@ -163,9 +171,31 @@ impl Tables {
                 }
             }
         }
-        self.first = (self.first + 1) % REPLICAS;
         let asked_for = merged.into_iter().filter(|((name, id), _)| matches(read, name, *id));
         asked_for.filter_map(|(_, cell)| cell.live(now).cloned()).collect()
+    }
+
+    fn read_fence(&mut self, object: &str, now: Duration) -> Option<i64> {
+        let fences =
+            self.next_quorum().filter_map(|replica| self.replicas[replica].fences.get(object));
+        fences.max().filter(|fence| now < fence.dead_from).map(|fence| fence.value)
+    }
+
+    fn write_fence(&mut self, object: &str, value: i64, now: Duration) {
+        self.sweep(now);
+        let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
+        let fence = Fence { value, dead_from: now + ttl };
+        for replica in &mut self.replicas {
+            let newest = replica.fences.entry(object.to_owned()).or_insert(fence);
+            *newest = fence.max(*newest);
+        }
+    }
+
+    /// The replicas that a read asks; the next one asks others.
+    fn next_quorum(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let first = self.first;
+        self.first = (first + 1) % REPLICAS;
+        (first..first + QUORUM).map(|asked| asked % REPLICAS)
     }
 
     fn write_host(&mut self, host: &HostRow) {
@@ -184,6 +214,7 @@ impl Tables {
                 rows.retain(|_, cell| now < cell.dead_from + GRACE);
                 !rows.is_empty()
             });
+            replica.fences.retain(|_, fence| now < fence.dead_from + GRACE);
         }
     }
 }
@@ -195,6 +226,15 @@ type Key = (String, ContenderId);
 #[derive(Default)]
 struct Replica {
     objects: HashMap<String, BTreeMap<Key, Cell>>,
+    fences: HashMap<String, Fence>,
+}
+
+/// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger one
+/// stays; of the same value, the one that lives longer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Fence {
+    value: i64,
+    dead_from: Duration,
 }
 
 impl Replica {
@@ -287,5 +327,19 @@ mod tests {
         let tables = store.tables();
         let names = tables.replicas.iter().flat_map(|replica| replica.objects.keys());
         assert_eq!(names.collect::<Vec<_>>(), ["b", "b", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_outlives_the_rows_by_weeks() {
+        let store = MemoryStore::with_tokio_clock();
+        let day = Duration::from_secs(24 * 60 * 60);
+        store.write_fence("a", 7).await.expect("memory does not fail");
+        for (days, expected) in [(29, Some(7)), (2, None)] {
+            tokio::time::advance(day * days).await;
+            store.write_fence("b", 1).await.expect("memory does not fail");
+            let fence = store.read_fence("a").await.expect("memory does not fail");
+            assert_eq!(fence, expected);
+        }
+        assert!(!store.tables().replicas[0].fences.contains_key("a"), "it is not forgotten");
     }
 }

@@ -46,6 +46,15 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Reads rows of an object: all that are there, with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
 
+    /// Reads the fence of an object; `None` when it has none.
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>>;
+
+    /// Raises the fence of an object to `value`, stamped with the value itself, so that a smaller
+    /// value never replaces a larger one. It lives for
+    /// [`FENCE_TTL_SECONDS`](crate::protocol::FENCE_TTL_SECONDS), whatever the rows of the table
+    /// do.
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()>;
+
     /// Reads the registry of hosts.
     fn read_registry(&self) -> Answer<'_, Registry>;
 

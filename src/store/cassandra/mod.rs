@@ -22,7 +22,9 @@ pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFac
 use self::classify::classify;
 pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes};
 use self::statements::{RegistryStatements, RowStatements};
-use self::values::{deletions, host_values, insertions, registry, stored_rows};
+use self::values::{
+    deletions, fence, fence_values, host_values, insertions, registry, stored_rows,
+};
 use super::{Answer, HostRow, Identifier, Registry, Store};
 use crate::error::{DatabaseError, Outcome};
 use crate::options::Consistency;
@@ -120,6 +122,17 @@ impl Store for CassandraStore {
                 Read::Entering(id) => self.execute(&statements.read_entering, key(id)).await,
             }?;
             stored_rows(result)
+        })
+    }
+
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        Box::pin(async move { fence(self.execute(&self.rows.read_fence, (object,)).await?) })
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let values = fence_values(object, value);
+            self.execute(&self.rows.write_fence, values).await.map(drop)
         })
     }
 

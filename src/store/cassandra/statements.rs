@@ -20,6 +20,8 @@ pub(super) struct RowStatements {
     pub(super) read_object: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
     pub(super) read_entering: PreparedStatement,
+    pub(super) read_fence: PreparedStatement,
+    pub(super) write_fence: PreparedStatement,
 }
 
 impl RowStatements {
@@ -65,6 +67,16 @@ impl RowStatements {
             read_entering: prepare(format!(
                 "{read} AND row_name = '{}' AND {of_contender}",
                 row_name::ENTERING,
+            ))
+            .await?,
+            // Distinct, or it would bring the fence once for each row of the partition.
+            read_fence: prepare(format!(
+                "SELECT DISTINCT object_name, fence FROM {table} WHERE object_name = ?"
+            ))
+            .await?,
+            // With a TTL of its own, or the table's default would end it with the rows.
+            write_fence: prepare(format!(
+                "UPDATE {table} USING TIMESTAMP ? AND TTL ? SET fence = ? WHERE object_name = ?"
             ))
             .await?,
         })

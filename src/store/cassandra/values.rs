@@ -8,7 +8,7 @@ use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
 use crate::error::DatabaseError;
-use crate::protocol::{Claim, ContenderId, StoredRow, row_name};
+use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, StoredRow, row_name};
 use crate::store::{HostRow, Registry};
 
 /// The values of the insert of each row of a claim.
@@ -75,6 +75,12 @@ pub(super) fn deletions(
     names.into_iter().flatten().map(deletion).collect()
 }
 
+/// The values of the write of a fence.
+pub(super) fn fence_values(object: &str, value: i64) -> impl SerializeRow {
+    let stamp = value;
+    (stamp, FENCE_TTL_SECONDS, value, object)
+}
+
 /// The values of the insert of a host.
 pub(super) fn host_values(registry: &str, host: &HostRow) -> impl SerializeRow {
     let added_at = CqlTimestamp(host.added_at_millis);
@@ -118,6 +124,12 @@ impl LockRow {
             owner: self.owner,
         })
     }
+}
+
+/// The fence of an object: no row where the partition is empty, a null where it has rows only.
+pub(super) fn fence(result: QueryResult) -> Result<Option<i64>, DatabaseError> {
+    let rows = decode::<(String, Option<i64>)>(result)?;
+    Ok(rows.into_iter().find_map(|(_, fence)| fence))
 }
 
 /// The registry of hosts.

@@ -45,6 +45,14 @@ impl MemoryStore {
         self.tables().read(object, Read::Object, self.shared.clock.elapsed()).len()
     }
 
+    /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by as
+    /// much would.
+    pub fn set_fence_ahead(&self, object: &str, ahead: Duration) {
+        let ahead = i64::try_from(ahead.as_micros()).expect("a clock is wrong by some years");
+        let (clock, mut tables) = (&self.shared.clock, self.tables());
+        tables.write_fence(object, clock.unix_micros() + ahead, clock.elapsed());
+    }
+
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.shared.faults.set(|plan| plan.delay = delay);
