@@ -1,0 +1,142 @@
+//! Drawing a fencing token for a guard: a read, a write, and a last look at the guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tracing::{Instrument, debug};
+
+use super::{FenceError, FencingToken};
+use crate::error::DatabaseError;
+use crate::grant::{End, Grant};
+use crate::protocol::{Acquire, LeaseTerms, Mode, Poisoned, Right};
+use crate::runner::Shared;
+use crate::store::Answer;
+
+/// How long to wait before a request that failed is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The fence of an object, as the holder of one grant sees it.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    object: Arc<str>,
+    shared: Arc<Shared>,
+    grant: Arc<Grant>,
+    mode: Mode,
+    terms: LeaseTerms,
+    /// The client's runtime: requests go on there when a caller stops waiting.
+    runtime: Handle,
+    /// Held by the one who draws: two who read the same value would write the same one.
+    turn: Mutex<()>,
+}
+
+impl Fence {
+    /// The fence for a grant that was made as asked for by `acquire`. Called on the client's
+    /// runtime.
+    pub(crate) fn new(
+        object: Arc<str>,
+        shared: Arc<Shared>,
+        grant: Arc<Grant>,
+        acquire: &Acquire,
+    ) -> Arc<Self> {
+        Arc::new(Fence {
+            object,
+            shared,
+            grant,
+            mode: acquire.mode,
+            terms: acquire.terms,
+            runtime: Handle::current(),
+            turn: Mutex::default(),
+        })
+    }
+
+    /// Draws a token; see [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FenceError> {
+        let right = Right::of(self.mode).ok_or(FenceError::Limited)?;
+        self.check()?;
+        let fence = Arc::clone(self);
+        let drawing = async move { fence.draw_while_held(right).await };
+        let drawing = self.runtime.spawn(drawing.in_current_span());
+        // The task does not panic, so that it gives no answer means that its runtime has ended.
+        drawing.await.unwrap_or(Err(FenceError::Closed))
+    }
+
+    /// Draws until the acquire timeout, or the end of the grant.
+    async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FenceError> {
+        let limit = self.shared.answer_timeout;
+        let mut setback = None;
+        let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
+        let mut ended = self.grant.subscribe();
+        let drawn = tokio::select! {
+            biased;
+            // What the read and the write came to is of no use then.
+            _ = ended.wait_for(Option::is_some) => None,
+            drawn = drawing => Some(drawn),
+        };
+        // Last, and by the clock: nobody else has been let in before the value was acknowledged, so
+        // everybody who is let in later reads it.
+        self.check()?;
+        match drawn {
+            Some(Ok(drawn)) => drawn,
+            Some(Err(_)) => {
+                Err(FenceError::TimedOut { name: self.name(), waited: limit, cause: setback })
+            }
+            None => Err(FenceError::Closed),
+        }
+    }
+
+    async fn draw_in_turn(
+        &self,
+        right: Right,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<FencingToken, FenceError> {
+        let _turn = self.turn.lock().await;
+        let Shared { store, clock, .. } = &*self.shared;
+        let seen = self.ask(|| store.read_fence(&self.object), setback).await?;
+        let value = right.next(seen, clock.unix_micros(), self.terms.max_clock_skew());
+        let value = value.map_err(|Poisoned { ahead }| {
+            debug!(seen, ?ahead, "the fence is poisoned");
+            FenceError::Poisoned { name: self.name(), ahead }
+        })?;
+        // The same value at each try: whichever of them are applied, and when, it is one write.
+        self.ask(|| store.write_fence(&self.object, value), setback).await?;
+        debug!(value, seen, "fence raised");
+        Ok(FencingToken(value))
+    }
+
+    /// Asks the database until it answers.
+    async fn ask<'a, T>(
+        &self,
+        request: impl Fn() -> Answer<'a, T>,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<T, FenceError> {
+        loop {
+            match request().await {
+                Ok(answer) => return Ok(answer),
+                Err(cause) if cause.is_permanent() => {
+                    return Err(FenceError::Refused { name: self.name(), cause });
+                }
+                Err(cause) => {
+                    debug!(%cause, "a request for a fencing token failed");
+                    *setback = Some(cause);
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Whether the lock is held.
+    fn check(&self) -> Result<(), FenceError> {
+        match self.grant.ended() {
+            None => Ok(()),
+            Some(End::Lost(reason)) => Err(FenceError::Lost(reason)),
+            // Only the guard gives back, and with it goes everybody who could wait for a token.
+            Some(End::Released) => Err(FenceError::Closed),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.object.to_string()
+    }
+}
