@@ -17,8 +17,8 @@ use crate::guard::LockGuard;
 use crate::hosts::{self, Host, HostRegistry, RegistryError};
 use crate::local::Caller;
 use crate::options::{
-    ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_name, check_timeout, lease_terms,
-    shown,
+    ACQUIRE_TIMEOUT_DEFAULT, Consistency, MAX_CLOCK_SKEW, TTL_DEFAULT, check_name, check_timeout,
+    lease_terms, shown,
 };
 use crate::protocol::{Acquire, ContenderId, Mode, Patience};
 use crate::runner::Shared;
@@ -43,6 +43,7 @@ struct Inner {
     acquire_timeout: Duration,
     ttl: Duration,
     max_ttl: Duration,
+    max_clock_skew: Duration,
 }
 
 impl LockClient {
@@ -135,7 +136,16 @@ impl LockClient {
 
     /// Starts the task of a client.
     pub(crate) fn start(setup: ClientSetup) -> Self {
-        let ClientSetup { store, clock, host, host_name, acquire_timeout, ttl, max_ttl } = setup;
+        let ClientSetup {
+            store,
+            clock,
+            host,
+            host_name,
+            acquire_timeout,
+            ttl,
+            max_ttl,
+            max_clock_skew,
+        } = setup;
         let (calls, receiver) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
         let client = Uuid::new_v4();
@@ -152,8 +162,19 @@ impl LockClient {
         let drop_guard = ended.clone().drop_guard();
         tokio::spawn(Dispatcher::new(shared, receiver, registration, drop_guard).run());
         let owner = format!("{host_name} pid {}", std::process::id());
-        let inner = Inner { calls, ended, store, clock, owner, acquire_timeout, ttl, max_ttl };
-        LockClient { inner: Arc::new(inner) }
+        LockClient {
+            inner: Arc::new(Inner {
+                calls,
+                ended,
+                store,
+                clock,
+                owner,
+                acquire_timeout,
+                ttl,
+                max_ttl,
+                max_clock_skew,
+            }),
+        }
     }
 }
 
@@ -183,6 +204,8 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// The longest TTL that the lock table allows.
     pub(crate) max_ttl: Duration,
+    /// How far clocks may differ, by the lock table's settings.
+    pub(crate) max_clock_skew: Duration,
 }
 
 /// A request for a lock, with options of its own.
@@ -256,7 +279,7 @@ impl LockRequest {
     async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
         check_name(&self.name)?;
         check_timeout(self.timeout)?;
-        let terms = lease_terms(self.ttl, self.inner.max_ttl)?;
+        let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
         let owner = match &self.label {
             Some(label) => format!("{} {label}", self.inner.owner),
             None => self.inner.owner.clone(),
@@ -348,7 +371,8 @@ impl LockClientBuilder {
     }
 
     /// Which replicas have to answer; [`Consistency::Quorum`] by default. All clients of a lock
-    /// table have to say the same.
+    /// table have to say the same: what was recorded when the table was made. Another one is
+    /// refused.
     pub fn consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
         self
@@ -379,8 +403,8 @@ impl LockClientBuilder {
         check_timeout(self.acquire_timeout)?;
         let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
         hosts::check_name(&host_name).map_err(RegistryError::from)?;
-        let Opened { store, clock, max_ttl } = self.backend.open(&self).await?;
-        lease_terms(self.ttl, max_ttl)?;
+        let Opened { store, clock, max_ttl, max_clock_skew } = self.backend.open(&self).await?;
+        lease_terms(self.ttl, max_ttl, max_clock_skew)?;
         let store = Arc::new(Counted::new(store));
         let host = match hosts::lookup(&*store, &host_name).await? {
             Some(host) => host,
@@ -395,6 +419,7 @@ impl LockClientBuilder {
             acquire_timeout: self.acquire_timeout,
             ttl: self.ttl,
             max_ttl,
+            max_clock_skew,
         }))
     }
 }
@@ -403,6 +428,7 @@ struct Opened {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     max_ttl: Duration,
+    max_clock_skew: Duration,
 }
 
 impl Backend {
@@ -417,16 +443,20 @@ impl Backend {
                     &facts.lock_table,
                     consistency,
                 );
+                let store = store.await?;
+                facts.confirm(&store).await?;
                 Ok(Opened {
-                    store: Arc::new(store.await?),
+                    store: Arc::new(store),
                     clock: Arc::new(SystemClock::new()),
                     max_ttl: facts.max_ttl,
+                    max_clock_skew: facts.max_clock_skew,
                 })
             }
             Backend::Memory(store) => Ok(Opened {
                 store: Arc::new(store.clone()),
                 clock: store.clock(),
                 max_ttl: MemoryStore::max_ttl(),
+                max_clock_skew: MAX_CLOCK_SKEW,
             }),
         }
     }

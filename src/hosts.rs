@@ -23,9 +23,9 @@ use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{DatabaseError, LockError};
 use crate::guard::{GuardState, LockGuard};
-use crate::options::{Consistency, shown};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, shown};
 use crate::protocol::TTL_MIN;
-use crate::schema::{self, SchemaError};
+use crate::schema::{self, LockTableFacts, SchemaError};
 use crate::store::{CassandraStore, Counted, HostRow, MemoryStore, Registry, Store};
 
 /// The host number under which the registry itself is locked; hosts have larger ones.
@@ -89,12 +89,12 @@ impl HostRegistry {
         keyspace: &str,
     ) -> Result<Self, RegistryError> {
         let session = session.into();
-        let (table, quorum) = (schema::LOCK_TABLE_DEFAULT, Consistency::Quorum);
-        let tables = schema::inspect(&session, keyspace, table, &quorum).await?;
-        let store =
-            CassandraStore::prepare(session, &tables.keyspace, &tables.lock_table, &quorum).await;
-        let store = store.map_err(unread)?;
-        Ok(Self::over(Arc::new(store), Arc::new(SystemClock::new())))
+        let facts = schema::inspect_registry(&session, keyspace).await?;
+        let LockTableFacts { keyspace, lock_table, max_clock_skew, .. } = facts;
+        let quorum = Consistency::Quorum;
+        let store = CassandraStore::prepare(session, &keyspace, &lock_table, &quorum).await;
+        let store = Arc::new(store.map_err(unread)?);
+        Ok(Self::over(store, Arc::new(SystemClock::new()), max_clock_skew))
     }
 
     /// The registry of a memory store, for examples and tests.
@@ -104,11 +104,11 @@ impl HostRegistry {
     /// Outside a tokio runtime with time enabled.
     #[must_use]
     pub fn in_memory(store: &MemoryStore) -> Self {
-        Self::over(Arc::new(store.clone()), store.clock())
+        Self::over(Arc::new(store.clone()), store.clock(), MAX_CLOCK_SKEW)
     }
 
     /// The registry in a store, whose lock table is the default one, read and written at QUORUM.
-    fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
+    fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, max_clock_skew: Duration) -> Self {
         let client = LockClient::start(ClientSetup {
             store: Arc::new(Counted::new(Arc::clone(&store))),
             clock: Arc::clone(&clock),
@@ -118,6 +118,7 @@ impl HostRegistry {
             // Changes are short, and who dies in the middle of one should not keep others long.
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
+            max_clock_skew,
         });
         HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
     }
@@ -568,7 +569,8 @@ mod tests {
         }
 
         fn registry(self: &Arc<Self>) -> HostRegistry {
-            HostRegistry::over(Arc::clone(self) as Arc<dyn Store>, self.memory.clock())
+            let store = Arc::clone(self) as Arc<dyn Store>;
+            HostRegistry::over(store, self.memory.clock(), MAX_CLOCK_SKEW)
         }
 
         fn writes(&self) -> Vec<String> {

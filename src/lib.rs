@@ -94,7 +94,7 @@ mod store;
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub mod test_util {
-    pub use crate::store::conformance::cassandra_conforms;
+    pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
 }
 
 pub use client::{LockClient, LockClientBuilder, LockRequest};

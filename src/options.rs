@@ -1,5 +1,7 @@
 //! Options that clients and requests share: defaults, and relations checked once.
 
+use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -12,14 +14,19 @@ pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// How long rows live without renewal unless told otherwise, as `QCassandraLock`'s did.
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How far the clocks of two nodes may differ (design section 5).
+/// How far clocks may differ unless a lock table's settings say otherwise (design section 5).
 pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// What the settings of a lock table may say of clocks, in whole milliseconds.
+pub(crate) const MAX_CLOCK_SKEW_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_millis(1_499);
 
 /// The longest object name, in bytes: a partition key holds no more.
 pub(crate) const NAME_BYTES_MAX: usize = 65_535;
 
-// The shortest TTL has to leave a lease worth the name.
-const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW.as_millis() + 1_000));
+// Whatever the settings say, the shortest TTL has to leave a lease worth the name.
+const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
+const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
 
 /// How many replicas have to answer.
 ///
@@ -31,8 +38,51 @@ pub enum Consistency {
     #[default]
     Quorum,
     /// More than half of the replicas of the named data centre. All clients of a lock table have to
-    /// name the same one: clients of two data centres would not exclude each other.
+    /// name the same one: clients of two data centres would not exclude each other. So the name is
+    /// recorded when the table is made, and a client that names another one is refused.
+    ///
+    /// The database takes "local" for the data centre of the node that it is asked through. So
+    /// whatever the session does otherwise, the lock's statements go to nodes of that data centre
+    /// alone, and never fail over to another one: with its nodes, the locks are gone. A client is
+    /// refused when there is no such data centre, when the keyspace has no replicas in it, or when
+    /// the session reaches none of its nodes.
     LocalQuorum(String),
+}
+
+impl Consistency {
+    /// The data centre whose nodes alone are asked; `None` when all are.
+    pub(crate) fn datacenter(&self) -> Option<&str> {
+        match self {
+            Consistency::Quorum => None,
+            Consistency::LocalQuorum(datacenter) => Some(datacenter),
+        }
+    }
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Consistency::Quorum => f.write_str("QUORUM"),
+            Consistency::LocalQuorum(datacenter) => {
+                write!(f, "LOCAL_QUORUM of data centre {datacenter:?}")
+            }
+        }
+    }
+}
+
+/// What all clients of a lock table have to agree on. It is recorded when the table is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// How many replicas have to answer.
+    pub(crate) consistency: Consistency,
+    /// How far clocks may differ, within [`MAX_CLOCK_SKEW_RANGE`].
+    pub(crate) max_clock_skew: Duration,
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} and a max_clock_skew of {:?}", self.consistency, self.max_clock_skew)
+    }
 }
 
 /// An option or a name that can't be used. Nothing was written.
@@ -90,8 +140,12 @@ pub(crate) fn check_timeout(timeout: Duration) -> Result<(), OptionError> {
     if timeout.is_zero() { Err(OptionError::ZeroTimeout) } else { Ok(()) }
 }
 
-/// Checks a TTL against the table's longest one.
-pub(crate) fn lease_terms(ttl: Duration, max_ttl: Duration) -> Result<LeaseTerms, OptionError> {
+/// Checks a TTL against the table's longest one. The skew is that of the table's settings.
+pub(crate) fn lease_terms(
+    ttl: Duration,
+    max_ttl: Duration,
+    max_clock_skew: Duration,
+) -> Result<LeaseTerms, OptionError> {
     if ttl.subsec_nanos() != 0 {
         return Err(OptionError::TtlNotWholeSeconds { ttl });
     }
@@ -101,7 +155,7 @@ pub(crate) fn lease_terms(ttl: Duration, max_ttl: Duration) -> Result<LeaseTerms
     if ttl > max_ttl {
         return Err(OptionError::TtlTooLong { ttl, max_ttl });
     }
-    Ok(LeaseTerms::new(ttl, MAX_CLOCK_SKEW))
+    Ok(LeaseTerms::new(ttl, max_clock_skew))
 }
 
 /// A name as it is shown in errors and spans: long ones are cut.
@@ -129,13 +183,23 @@ mod tests {
     #[test]
     fn ttls_are_whole_and_within_bounds() {
         let s = Duration::from_secs;
-        let refused = |ttl| lease_terms(ttl, s(120)).expect_err("this ttl is refused");
+        let terms = |ttl| lease_terms(ttl, s(120), MAX_CLOCK_SKEW);
+        let refused = |ttl| terms(ttl).expect_err("this ttl is refused");
         assert_eq!(refused(s(4)), OptionError::TtlTooShort { ttl: s(4) });
         assert_eq!(refused(s(121)), OptionError::TtlTooLong { ttl: s(121), max_ttl: s(120) });
         let ttl = Duration::from_millis(5_500);
         assert_eq!(refused(ttl), OptionError::TtlNotWholeSeconds { ttl });
-        assert!(lease_terms(s(5), s(120)).is_ok() && lease_terms(s(120), s(120)).is_ok());
+        assert!(terms(s(5)).is_ok() && terms(s(120)).is_ok());
         assert_eq!(check_timeout(Duration::ZERO), Err(OptionError::ZeroTimeout));
+    }
+
+    #[test]
+    fn the_skew_of_the_settings_shortens_the_lease() {
+        let s = Duration::from_secs;
+        for skew in [*MAX_CLOCK_SKEW_RANGE.start(), MAX_CLOCK_SKEW, *MAX_CLOCK_SKEW_RANGE.end()] {
+            let terms = lease_terms(s(5), s(120), skew).expect("the shortest ttl is allowed");
+            assert_eq!(terms.deadline(s(100)), s(104) - skew);
+        }
     }
 
     #[test]

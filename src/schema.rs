@@ -9,6 +9,7 @@ mod definition;
 mod nodes;
 mod replication;
 mod report;
+mod settings;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -18,14 +19,17 @@ use std::time::Duration;
 use scylla::client::session::Session;
 use thiserror::Error;
 use tracing::debug;
+use uuid::Uuid;
 
 use self::definition::{Definition, keyspace_cql};
 use self::nodes::Witness;
 use self::replication::{Quorum, Strategy};
 use self::report::Joined;
 use crate::error::DatabaseError;
-use crate::options::Consistency;
-use crate::store::{Catalog, Dialect, Identifier, KeyspaceFacts, Nodes, TableFacts};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
+use crate::store::{
+    CassandraStore, Catalog, Dialect, Identifier, KeyspaceFacts, Nodes, SettingsRecord, TableFacts,
+};
 
 pub use self::replication::Replication;
 pub use self::report::{Finding, Report, Severity};
@@ -63,16 +67,21 @@ pub struct CreateOptions {
     replication: Option<Replication>,
     max_ttl: Duration,
     lock_table: String,
+    consistency: Consistency,
+    max_clock_skew: Duration,
 }
 
 impl CreateOptions {
-    /// The defaults: the keyspace is there, the longest TTL is 120 s, the table is `lock_table`.
+    /// The defaults: the keyspace is there, the longest TTL is 120 s, the table is `lock_table`,
+    /// clients use QUORUM, and clocks differ by a second at most.
     #[must_use]
     pub fn new() -> Self {
         CreateOptions {
             replication: None,
             max_ttl: MAX_TTL_DEFAULT,
             lock_table: LOCK_TABLE_DEFAULT.to_owned(),
+            consistency: Consistency::default(),
+            max_clock_skew: MAX_CLOCK_SKEW,
         }
     }
 
@@ -100,10 +109,37 @@ impl CreateOptions {
         self
     }
 
+    /// The consistency that all clients of the lock table have to use; QUORUM by default. It is
+    /// recorded; clients that use another one are refused.
+    #[must_use]
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// How far clocks may differ, those of the nodes among each other and those of clients from
+    /// them: whole milliseconds, 1 to 1499, so that the shortest TTL leaves a lease. 1 s by
+    /// default. It is recorded; clients take it from there, shorten their leases by it, and are
+    /// refused where clocks differ by more.
+    #[must_use]
+    pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
+        self.max_clock_skew = max_clock_skew;
+        self
+    }
+
+    /// What is recorded.
+    fn settings(&self) -> Settings {
+        Settings { consistency: self.consistency.clone(), max_clock_skew: self.max_clock_skew }
+    }
+
     fn check(&self) -> Result<(), SchemaError> {
-        let max_ttl = self.max_ttl;
+        let CreateOptions { max_ttl, max_clock_skew, .. } = *self;
         if max_ttl.subsec_nanos() != 0 || !MAX_TTL_RANGE.contains(&max_ttl) {
             return Err(SchemaError::MaxTtl { max_ttl });
+        }
+        let fraction = max_clock_skew.subsec_nanos() % 1_000_000;
+        if fraction != 0 || !MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew) {
+            return Err(SchemaError::MaxClockSkew { max_clock_skew });
         }
         match &self.replication {
             Some(Replication::Factor(0)) => Err(SchemaError::NoReplicas),
@@ -136,6 +172,16 @@ pub enum SchemaError {
     MaxTtl {
         /// The one asked for.
         max_ttl: Duration,
+    },
+    /// The clock skew is not in whole milliseconds, or out of bounds. Nothing was sent.
+    #[error(
+        "a max_clock_skew of {max_clock_skew:?} can't be used: use whole milliseconds, from 1 to \
+         {}, so that the shortest ttl leaves a lease",
+        MAX_CLOCK_SKEW_RANGE.end().as_millis()
+    )]
+    MaxClockSkew {
+        /// The one asked for.
+        max_clock_skew: Duration,
     },
     /// A keyspace without replicas was asked for. Nothing was sent.
     #[error("a keyspace needs replicas: use a replication factor of 1 or more, best 3")]
@@ -171,12 +217,62 @@ pub enum SchemaError {
         /// How it differs, and what to do.
         differences: Vec<Finding>,
     },
-    /// Keyspace and tables are there, but locks would not work, or would let two in. Nothing was
-    /// changed.
+    /// With keyspace and tables as they are or would be made, locks would not work, or would let
+    /// two in. Nothing was changed.
     #[error("the tables can't be used for locks: {}", Joined(problems))]
     Unfit {
         /// What is wrong, and what to do.
         problems: Vec<Finding>,
+    },
+    /// Nobody recorded what the clients of the lock table have to agree on. Nothing was changed.
+    #[error(
+        "the settings of lock table {lock_table:?} are not recorded, so its clients might differ \
+         in them: run `lock-hosts init --keyspace {keyspace} --lock-table {lock_table} --max-ttl \
+         {}s`, with the --consistency and the --max-clock-skew that all clients shall use",
+        max_ttl.as_secs()
+    )]
+    NotRecorded {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+        /// The longest TTL that the table was made for.
+        max_ttl: Duration,
+    },
+    /// The client's consistency is not the one that is recorded for the lock table, so it would not
+    /// exclude the others. Nothing was changed.
+    #[error(
+        "lock table {lock_table:?} is used with {recorded}, but this client asks for {asked_for}: \
+         two that differ could hold one lock; use {recorded}, or {}",
+        settings::how_to_change(keyspace, lock_table)
+    )]
+    OtherConsistency {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+        /// What is recorded.
+        recorded: Consistency,
+        /// What the client was told to use.
+        asked_for: Consistency,
+    },
+    /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
+    /// changed.
+    #[error("the clocks differ by too much for locks: {}", Joined(problems))]
+    ClocksDiffer {
+        /// Which ones, by how much, and what to do.
+        problems: Vec<Finding>,
+    },
+    /// The lock table was dropped or made again while it was being looked at. Nothing was changed.
+    #[error(
+        "lock table {lock_table:?} of keyspace {keyspace:?} was dropped or made again just now: do \
+         the same again"
+    )]
+    Replaced {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
     },
     /// The database failed. What was being made may be there in part; making it again completes it.
     #[error("the schema could not be read or changed")]
@@ -200,15 +296,19 @@ pub struct Created {
     pub keyspace: bool,
     /// The tables that were made.
     pub tables: Vec<String>,
+    /// Whether the settings of the lock table were recorded.
+    pub settings: bool,
 }
 
 /// Makes the keyspace, if `options` say how to replicate it, and the tables, as far as they are
-/// missing; then waits until the nodes agree on them. What is there as asked for stays as it is.
+/// missing; then waits until the nodes agree on them, and records the settings of the lock table,
+/// unless they are. What is there as asked for stays as it is.
 ///
 /// The tables are the lock table, the registry of hosts, and `lock_table` if the lock table has
 /// another name: the registry's own lock is in that one, whatever table the hosts use.
 ///
-/// Run it from one place at a time: Cassandra can't make one table twice at the same moment.
+/// Run it from one place at a time: Cassandra can't make one table twice at the same moment, and of
+/// two different settings that are recorded at the same moment the later ones stay.
 ///
 /// # Errors
 ///
@@ -227,11 +327,18 @@ pub async fn create(
     let of_registry = Names::check(keyspace, LOCK_TABLE_DEFAULT)?;
     options.check()?;
     let catalog = Catalog::new(session);
+    let datacenters = datacenters(session);
     let schema = Schema::read(&catalog, &names).await?;
-    let differences = schema.differences(&names, options, &datacenters(session));
+    let mut differences = schema.differences(&names, options, &datacenters);
+    if schema.holds_settings(&names) {
+        let recorded = names.record(session).read().await?;
+        let wanted = options.settings();
+        differences.extend(recorded.and_then(|it| settings::difference(&names, &it, &wanted)));
+    }
     if !differences.is_empty() {
         return Err(SchemaError::Differs { differences });
     }
+    schema.check_quorum(&names, options, &datacenters)?;
     let mut created = Created::default();
     if schema.keyspace.is_none() {
         let Some(replication) = &options.replication else {
@@ -253,8 +360,12 @@ pub async fn create(
     }
     // Somebody else may have made it at the same time, and otherwise.
     let schema = Schema::read(&catalog, &names).await?;
-    let differences = schema.differences(&names, options, &datacenters(session));
-    if differences.is_empty() { Ok(created) } else { Err(SchemaError::Differs { differences }) }
+    let differences = schema.differences(&names, options, &datacenters);
+    if !differences.is_empty() {
+        return Err(SchemaError::Differs { differences });
+    }
+    created.settings = settings::record(session, &names, &options.settings()).await?;
+    Ok(created)
 }
 
 /// Looks at all that locks rely on: tables and their options, replication, the quorum, the nodes'
@@ -279,26 +390,33 @@ pub async fn check(
     let nodes = Nodes::new(session);
     nodes.refresh().await?;
     let schema = Schema::read(&Catalog::new(session), &names).await?;
-    let mut findings = schema.findings(&names, consistency, &datacenters(session));
+    let datacenters = datacenters(session);
+    let mut findings = schema.findings(&names, consistency, &datacenters);
+    findings.extend(nodes::within_reach(&nodes.all(), consistency));
+    let max_ttl = schema.max_ttl(&names).unwrap_or(MAX_TTL_DEFAULT);
+    let mut max_clock_skew = MAX_CLOCK_SKEW;
+    if schema.holds_settings(&names) {
+        let recorded = names.record(session).read().await;
+        if let Ok(Some(settings)) = &recorded {
+            max_clock_skew = settings.max_clock_skew;
+        }
+        findings.push(settings::finding(&names, max_ttl, recorded, consistency));
+    }
     let witnesses = interrogate(&nodes, schema.dialect).await;
-    if let Ok(quorum) = schema.quorum(consistency, &datacenters(session)) {
-        let datacenter = match consistency {
-            Consistency::Quorum => None,
-            Consistency::LocalQuorum(name) => Some(name.as_str()),
-        };
+    if let Ok(quorum) = schema.quorum(consistency, &datacenters) {
         let answering = nodes::answering(&witnesses);
         let coverage = nodes.coverage(
             &names.keyspace,
             &names.lock_table,
-            datacenter,
+            consistency.datacenter(),
             quorum.required,
             &answering,
         );
         findings.extend(nodes::liveness(&witnesses, quorum, coverage));
     }
-    findings.extend(nodes::clocks(&witnesses));
-    let max_ttl = schema.max_ttl(&names).unwrap_or(MAX_TTL_DEFAULT);
-    findings.extend(nodes::commit_logs(&witnesses, max_ttl));
+    let clocks = nodes::clocks_told(&witnesses, consistency);
+    findings.extend(nodes::clocks(&clocks, max_clock_skew));
+    findings.extend(nodes::commit_logs(&witnesses, max_ttl + max_clock_skew));
     Ok(Report { findings })
 }
 
@@ -309,11 +427,28 @@ pub(crate) struct LockTableFacts {
     pub(crate) keyspace: Identifier,
     /// Its name.
     pub(crate) lock_table: Identifier,
+    /// Changes when the table is dropped and made again.
+    pub(crate) id: Uuid,
     /// The longest TTL that it was made for.
     pub(crate) max_ttl: Duration,
+    /// How far clocks may differ.
+    pub(crate) max_clock_skew: Duration,
 }
 
-/// Looks at what can be told without asking each node, and refuses what is wrong.
+impl LockTableFacts {
+    /// Refuses a store whose table is another one than that which was looked at, because it was
+    /// dropped before the store's statements were prepared.
+    pub(crate) async fn confirm(&self, store: &CassandraStore) -> Result<(), SchemaError> {
+        if store.lock_table_id().await? == Some(self.id) {
+            return Ok(());
+        }
+        let (keyspace, lock_table) = (self.keyspace.to_string(), self.lock_table.to_string());
+        Err(SchemaError::Replaced { keyspace, lock_table })
+    }
+}
+
+/// Looks at all that a client relies on and refuses what is certainly wrong: tables, replication,
+/// the recorded settings, the clocks. A node that does not answer is left out.
 pub(crate) async fn inspect(
     session: &Session,
     keyspace: &str,
@@ -321,24 +456,59 @@ pub(crate) async fn inspect(
     consistency: &Consistency,
 ) -> Result<LockTableFacts, SchemaError> {
     let names = Names::check(keyspace, lock_table)?;
+    let facts = inspect_tables(session, &names, consistency).await?;
+    let (record, nodes) = (names.record(session), Nodes::new(session));
+    let datacenter = consistency.datacenter();
+    let (recorded, clocks) = tokio::join!(record.read(), nodes.glance_at_clocks(datacenter));
+    let settings = settings::agreed(&names, facts.max_ttl, recorded?, consistency)?;
+    let max_clock_skew = settings.max_clock_skew;
+    let mut problems = nodes::clocks(&clocks, max_clock_skew);
+    problems.retain(|finding| finding.severity == Severity::Error);
+    if !problems.is_empty() {
+        return Err(SchemaError::ClocksDiffer { problems });
+    }
+    let facts = LockTableFacts { max_clock_skew, ..facts };
+    debug!(?facts, %consistency, "the lock table can be used");
+    Ok(facts)
+}
+
+/// Looks at the lock table of the registry's own lock, which is always taken at QUORUM, and with
+/// the largest skew that settings may allow: so it needs no settings, and none can be wrong for it.
+pub(crate) async fn inspect_registry(
+    session: &Session,
+    keyspace: &str,
+) -> Result<LockTableFacts, SchemaError> {
+    let names = Names::check(keyspace, LOCK_TABLE_DEFAULT)?;
+    inspect_tables(session, &names, &Consistency::Quorum).await
+}
+
+/// Looks at the tables and their replication, and refuses what is wrong.
+async fn inspect_tables(
+    session: &Session,
+    names: &Names,
+    consistency: &Consistency,
+) -> Result<LockTableFacts, SchemaError> {
     let catalog = Catalog::new(session);
-    let mut schema = Schema::read(&catalog, &names).await?;
-    if schema.missing(&names).is_some() {
+    let mut schema = Schema::read(&catalog, names).await?;
+    if schema.missing(names).is_some() {
         // The node that was asked may not know yet what another one made.
         catalog.settle().await;
-        schema = Schema::read(&catalog, &names).await?;
+        schema = Schema::read(&catalog, names).await?;
     }
-    if let Some(missing) = schema.missing(&names) {
+    if let Some(missing) = schema.missing(names) {
         return Err(missing);
     }
-    let mut problems = schema.findings(&names, consistency, &datacenters(session));
+    let mut problems = schema.findings(names, consistency, &datacenters(session));
+    problems.extend(nodes::within_reach(&Nodes::new(session).all(), consistency));
     problems.retain(|finding| finding.severity == Severity::Error);
-    match (schema.max_ttl(&names), schema.lock_table) {
-        (Some(max_ttl), Some(table)) if problems.is_empty() => {
-            debug!(keyspace, lock_table, id = %table.id, ?max_ttl, "the lock table can be used");
-            let Names { keyspace, lock_table, .. } = names;
-            Ok(LockTableFacts { keyspace, lock_table, max_ttl })
-        }
+    match (schema.max_ttl(names), schema.lock_table) {
+        (Some(max_ttl), Some(table)) if problems.is_empty() => Ok(LockTableFacts {
+            keyspace: names.keyspace.clone(),
+            lock_table: names.lock_table.clone(),
+            id: table.id,
+            max_ttl,
+            max_clock_skew: *MAX_CLOCK_SKEW_RANGE.end(),
+        }),
         _ => Err(SchemaError::Unfit { problems }),
     }
 }
@@ -361,6 +531,11 @@ impl Names {
             lock_table: Identifier::table(lock_table)?,
             lock_hosts: Identifier::table(LOCK_HOSTS)?,
         })
+    }
+
+    /// The record of the lock table's settings.
+    fn record<'a>(&'a self, session: &'a Session) -> SettingsRecord<'a> {
+        SettingsRecord::new(session, &self.keyspace, &self.lock_table)
     }
 
     fn lock_table_definition(&self, max_ttl: Duration, dialect: Dialect) -> Definition {
@@ -434,7 +609,7 @@ impl Schema {
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
         match &self.keyspace {
-            None => findings.push(tables::missing("keyspace", &names.missing_keyspace())),
+            None => findings.push(tables::refusal("keyspace", &names.missing_keyspace())),
             Some(facts) => {
                 findings.extend(tables::keyspace(&names.keyspace, facts));
                 findings.push(match self.quorum(consistency, datacenters) {
@@ -446,14 +621,14 @@ impl Schema {
         match &self.lock_table {
             None => {
                 let missing = names.missing_table(&names.lock_table);
-                findings.push(tables::missing(names.lock_table.as_str(), &missing));
+                findings.push(tables::refusal(names.lock_table.as_str(), &missing));
             }
             Some(facts) => findings.extend(self.lock_table_findings(names, facts)),
         }
         match &self.lock_hosts {
             None => {
                 let missing = names.missing_table(&names.lock_hosts);
-                findings.push(tables::missing(LOCK_HOSTS, &missing));
+                findings.push(tables::refusal(LOCK_HOSTS, &missing));
             }
             Some(_) => {
                 let differences = self.lock_hosts_findings(names);
@@ -480,6 +655,34 @@ impl Schema {
         let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
         let findings = |facts| tables::findings(LOCK_HOSTS, &wanted, facts);
         self.lock_hosts.as_ref().map(findings).unwrap_or_default()
+    }
+
+    /// Whether there is a place where settings are recorded.
+    fn holds_settings(&self, names: &Names) -> bool {
+        let errors = |finding: &Finding| finding.severity == Severity::Error;
+        self.lock_hosts.is_some() && !self.lock_hosts_findings(names).iter().any(errors)
+    }
+
+    /// Refuses a replication that serves neither the registry, which is always used with a quorum
+    /// of all replicas, nor the consistency that is to be recorded.
+    fn check_quorum(
+        &self,
+        names: &Names,
+        options: &CreateOptions,
+        datacenters: &BTreeMap<String, u32>,
+    ) -> Result<(), SchemaError> {
+        let strategy = match (&self.keyspace, &options.replication) {
+            (Some(facts), _) => Strategy::parse(&facts.replication),
+            (None, Some(replication)) => replication.strategy(datacenters),
+            (None, None) => return Ok(()),
+        };
+        for consistency in [&Consistency::Quorum, &options.consistency] {
+            if let Err(found) = Quorum::of(&strategy, consistency, datacenters) {
+                let problems = vec![replication::unserved(&names.keyspace, found)];
+                return Err(SchemaError::Unfit { problems });
+            }
+        }
+        Ok(())
     }
 
     fn max_ttl(&self, names: &Names) -> Option<Duration> {

@@ -1,6 +1,7 @@
 //! Whether the nodes of the cluster can be relied on.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -8,7 +9,7 @@ use uuid::Uuid;
 use super::replication::Quorum;
 use super::report::Finding;
 use crate::error::DatabaseError;
-use crate::options::MAX_CLOCK_SKEW;
+use crate::options::Consistency;
 use crate::store::{ClockReading, Coverage, Node};
 
 /// A node, and what it said of itself.
@@ -62,46 +63,106 @@ pub(super) fn liveness(
     findings
 }
 
+/// That none of the nodes of the one data centre that counts is within reach. Of a data centre
+/// without any node something else is said.
+pub(super) fn within_reach(nodes: &[Node], consistency: &Consistency) -> Option<Finding> {
+    let datacenter = consistency.datacenter()?;
+    let mut here = nodes.iter().filter(|node| node.datacenter == datacenter).peekable();
+    here.peek()?;
+    (!here.any(|node| node.connected)).then(|| {
+        let advice = "start them, or let the session connect to them: see its filter of hosts";
+        let found = "none of its nodes can be reached from here";
+        Finding::error(format!("data centre {datacenter}"), found, advice)
+    })
+}
+
+/// The clocks of the nodes that are asked for locks.
+pub(super) fn clocks_told(
+    witnesses: &[Witness],
+    consistency: &Consistency,
+) -> Vec<(Node, ClockReading)> {
+    let counts = |node: &Node| consistency.datacenter().is_none_or(|name| node.datacenter == name);
+    let told = witnesses.iter().filter(|witness| counts(&witness.node));
+    told.filter_map(|witness| Some((witness.node.clone(), witness.clock?))).collect()
+}
+
 /// What there is to say about clocks: those of the nodes among each other, which leases rely on,
-/// and ours.
-pub(super) fn clocks(witnesses: &[Witness]) -> Vec<Finding> {
-    let read = witnesses.iter().filter_map(|witness| Some((&witness.node, witness.clock?)));
-    let read: Vec<_> = read.collect();
-    let slowest = read.iter().min_by_key(|(_, clock)| clock.offset_micros);
-    let fastest = read.iter().max_by_key(|(_, clock)| clock.offset_micros);
-    let (Some((slow, slow_clock)), Some((fast, fast_clock))) = (slowest, fastest) else {
-        return Vec::new();
+/// and ours, which stamps and fencing tokens are made of.
+pub(super) fn clocks(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Vec<Finding> {
+    let among_nodes = among_nodes(read, max_clock_skew);
+    among_nodes.into_iter().chain(ours(read, max_clock_skew)).collect()
+}
+
+fn among_nodes(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Finding> {
+    let certainly = Pair {
+        slow: read.iter().min_by_key(|(_, clock)| clock.latest())?,
+        fast: read.iter().max_by_key(|(_, clock)| clock.earliest())?,
     };
-    let synchronize = "synchronize the clocks (chrony, ntpd)";
-    let apart = Apart::between(*slow_clock, *fast_clock);
-    let nodes = format!("{} is ahead of {} by {apart}", fast.address, slow.address);
-    let among_nodes = match apart.compare(MAX_CLOCK_SKEW) {
+    let perhaps = Pair {
+        slow: read.iter().min_by_key(|(_, clock)| clock.earliest())?,
+        fast: read.iter().max_by_key(|(_, clock)| clock.latest())?,
+    };
+    let is_certain = certainly.apart().compare(max_clock_skew) == Comparison::Beyond;
+    let pair = if is_certain { certainly } else { perhaps };
+    let apart = pair.apart();
+    Some(match apart.compare(max_clock_skew) {
         Comparison::Within => {
             Finding::ok("clocks", format!("those of {} nodes agree within {apart}", read.len()))
         }
-        Comparison::Perhaps => Finding::warning("clocks", nodes, synchronize),
-        Comparison::Beyond => Finding::error(
-            "clocks",
-            format!("{nodes}, more than {MAX_CLOCK_SKEW:?}, so two may hold one lock"),
-            synchronize,
-        ),
-    };
-    let ours = ClockReading { offset_micros: 0, error_micros: 0 };
-    let distance = |clock: &ClockReading| Apart::between(ours, *clock);
-    let farthest = read.iter().map(|(_, clock)| distance(clock)).max_by_key(|apart| apart.micros);
-    let apart = farthest.unwrap_or(Apart { micros: 0, error_micros: 0 });
-    let client = match apart.compare(MAX_CLOCK_SKEW) {
-        Comparison::Within => Finding::ok("clock of this host", format!("differs by {apart}")),
-        Comparison::Perhaps | Comparison::Beyond => {
-            let found = format!("differs from a node's by {apart}");
-            Finding::warning("clock of this host", found, synchronize)
+        Comparison::Perhaps => Finding::warning("clocks", pair.to_string(), SYNCHRONIZE),
+        Comparison::Beyond => {
+            let found = format!("{pair}, more than {max_clock_skew:?}, so two may hold one lock");
+            Finding::error("clocks", found, SYNCHRONIZE)
         }
-    };
-    vec![among_nodes, client]
+    })
 }
 
-/// What there is to say about commit logs. An acknowledged row that a node forgets lets two in.
-pub(super) fn commit_logs(witnesses: &[Witness], max_ttl: Duration) -> Vec<Finding> {
+fn ours(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Finding> {
+    const SUBJECT: &str = "clock of this host";
+    let apart = |(_, clock): &(Node, ClockReading)| Apart::between(OURS, *clock);
+    let certainly = read.iter().max_by_key(|node| apart(node).at_least())?;
+    let perhaps = read.iter().max_by_key(|node| apart(node).at_most())?;
+    let is_certain = apart(certainly).compare(max_clock_skew) == Comparison::Beyond;
+    let node = if is_certain { certainly } else { perhaps };
+    let apart = apart(node);
+    let found = format!("differs from that of {} by {apart}", node.0.address);
+    Some(match apart.compare(max_clock_skew) {
+        Comparison::Within => Finding::ok(SUBJECT, format!("differs by {apart}")),
+        Comparison::Perhaps => Finding::warning(SUBJECT, found, SYNCHRONIZE),
+        Comparison::Beyond => {
+            let found = format!("{found}, more than {max_clock_skew:?}, so its stamps are wrong");
+            Finding::error(SUBJECT, found, SYNCHRONIZE)
+        }
+    })
+}
+
+const SYNCHRONIZE: &str = "synchronize the clocks (chrony, ntpd)";
+
+/// Our clock compared with itself.
+const OURS: ClockReading = ClockReading { offset_micros: 0, error_micros: 0 };
+
+/// Two nodes and their clocks.
+struct Pair<'a> {
+    slow: &'a (Node, ClockReading),
+    fast: &'a (Node, ClockReading),
+}
+
+impl Pair<'_> {
+    fn apart(&self) -> Apart {
+        Apart::between(self.slow.1, self.fast.1)
+    }
+}
+
+impl fmt::Display for Pair<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (slow, fast) = (&self.slow.0.address, &self.fast.0.address);
+        write!(f, "{fast} is ahead of {slow} by {}", self.apart())
+    }
+}
+
+/// What there is to say about commit logs. An acknowledged row that a node forgets lets two in, for
+/// as long as rows live at most.
+pub(super) fn commit_logs(witnesses: &[Witness], rows_live: Duration) -> Vec<Finding> {
     let answering = witnesses.iter().filter(|witness| witness.clock.is_some());
     let finding = |witness: &Witness| {
         let subject = format!("commit log of {}", witness.node.address);
@@ -117,10 +178,9 @@ pub(super) fn commit_logs(witnesses: &[Witness], max_ttl: Duration) -> Vec<Findi
                 format!("commitlog_sync can't be read: {cause}")
             }
         };
-        let out = (max_ttl + MAX_CLOCK_SKEW).as_secs();
         let advice = format!(
             "set commitlog_sync to group or batch, or keep a node that lost power, was restored \
-             from a snapshot or came back with an empty disk out for {out} s"
+             from a snapshot or came back with an empty disk out for {rows_live:?}"
         );
         Finding::warning(subject, found, advice)
     };
@@ -151,10 +211,18 @@ impl Apart {
         }
     }
 
+    fn at_least(self) -> Duration {
+        Duration::from_micros(self.micros.saturating_sub(self.error_micros))
+    }
+
+    fn at_most(self) -> Duration {
+        Duration::from_micros(self.micros + self.error_micros)
+    }
+
     fn compare(self, bound: Duration) -> Comparison {
-        if Duration::from_micros(self.micros + self.error_micros) <= bound {
+        if self.at_most() <= bound {
             Comparison::Within
-        } else if Duration::from_micros(self.micros.saturating_sub(self.error_micros)) <= bound {
+        } else if self.at_least() <= bound {
             Comparison::Perhaps
         } else {
             Comparison::Beyond
@@ -162,8 +230,8 @@ impl Apart {
     }
 }
 
-impl std::fmt::Display for Apart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ms ± {} ms", self.micros / 1000, self.error_micros.div_ceil(1000))
     }
 }
@@ -189,18 +257,57 @@ mod tests {
         findings.iter().map(|finding| finding.severity).collect()
     }
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[test]
     fn clocks_are_compared_with_each_other_and_with_ours() {
         let read = |offsets: [i64; 2]| {
             let [one, two] = offsets.map(Some);
-            clocks(&[witness(1, one, "group"), witness(2, two, "group"), witness(3, None, "")])
+            let witnesses = [witness(1, one, ""), witness(2, two, ""), witness(3, None, "")];
+            clocks(&clocks_told(&witnesses, &Consistency::Quorum), SECOND)
         };
         assert_eq!(severities(&read([-3, 40])), [Severity::Ok, Severity::Ok]);
         assert_eq!(severities(&read([0, 998])), [Severity::Warning, Severity::Ok]);
         assert_eq!(severities(&read([600, -600])), [Severity::Error, Severity::Ok]);
-        assert_eq!(severities(&read([5_000, 5_001])), [Severity::Ok, Severity::Warning]);
+        assert_eq!(severities(&read([5_000, 5_001])), [Severity::Ok, Severity::Error]);
+        assert_eq!(severities(&read([999, 1_001])), [Severity::Ok, Severity::Warning]);
         let found = &read([600, -600])[0].found;
         assert!(found.starts_with("10.0.0.1:9042 is ahead of 10.0.0.2:9042 by 1200 ms"), "{found}");
+        assert_eq!(severities(&clocks(&[], SECOND)), []);
+    }
+
+    #[test]
+    fn only_what_is_certain_is_refused() {
+        let reading = |last, offset_millis: i64, error_millis: i64| {
+            let (offset_micros, error_micros) = (offset_millis * 1_000, error_millis * 1_000);
+            (witness(last, None, "").node, ClockReading { offset_micros, error_micros })
+        };
+        let read = [reading(1, 0, 1), reading(2, 1_500, 600), reading(3, 1_400, 1)];
+        let found = clocks(&read, SECOND);
+        assert_eq!(severities(&found), [Severity::Error, Severity::Error]);
+        assert!(found[0].found.starts_with("10.0.0.3:9042 is ahead of 10.0.0.1:9042 by 1400 ms"));
+        assert!(found[1].found.starts_with("differs from that of 10.0.0.3:9042 by 1400 ms"));
+        let found = clocks(&read[..2], SECOND);
+        assert_eq!(severities(&found), [Severity::Warning, Severity::Warning]);
+        let found = clocks(&read, Duration::from_millis(1_499));
+        assert_eq!(severities(&found), [Severity::Warning, Severity::Warning]);
+    }
+
+    #[test]
+    fn only_nodes_that_are_asked_count() {
+        let local = |name: &str| Consistency::LocalQuorum(name.to_owned());
+        let mut witnesses = [witness(1, Some(0), ""), witness(2, Some(5_000), "")];
+        witnesses[1].node.datacenter = "dc2".to_owned();
+        let counted = |level| clocks_told(&witnesses, &level).len();
+        assert_eq!([counted(Consistency::Quorum), counted(local("dc1"))], [2, 1]);
+
+        let mut nodes = witnesses.map(|witness| witness.node);
+        nodes[1].connected = false;
+        assert_eq!(within_reach(&nodes, &Consistency::Quorum), None);
+        assert_eq!(within_reach(&nodes, &local("dc1")), None);
+        assert_eq!(within_reach(&nodes, &local("nowhere")), None);
+        let finding = within_reach(&nodes, &local("dc2")).expect("its only node is not reached");
+        assert_eq!(finding.severity, Severity::Error);
     }
 
     #[test]
@@ -224,9 +331,9 @@ mod tests {
             witness(3, Some(0), "periodic"),
             witness(4, None, "periodic"),
         ];
-        let findings = commit_logs(&witnesses, Duration::from_secs(120));
+        let findings = commit_logs(&witnesses, Duration::from_secs(121));
         assert_eq!(severities(&findings), [Severity::Ok, Severity::Ok, Severity::Warning]);
         let advice = findings[2].advice.as_deref().expect("a warning says what to do");
-        assert!(advice.ends_with("out for 121 s"), "{advice}");
+        assert!(advice.ends_with("out for 121s"), "{advice}");
     }
 }

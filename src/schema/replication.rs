@@ -24,9 +24,9 @@ impl Replication {
         facts: &KeyspaceFacts,
         datacenters: &BTreeMap<String, u32>,
     ) -> Option<Finding> {
-        let wanted = self.per_datacenter(datacenters);
-        let strategy = Strategy::parse(&facts.replication);
-        (strategy != Strategy::PerDatacenter(wanted.clone())).then(|| {
+        let wanted = self.strategy(datacenters);
+        (Strategy::parse(&facts.replication) != wanted).then(|| {
+            let wanted = self.per_datacenter(datacenters);
             let found = format!("its replication is {:?}, not {wanted:?}", facts.replication);
             let advice = "leave the replication away to use it as it is, or stop all clients, \
                           alter the keyspace and repair it";
@@ -44,6 +44,11 @@ impl Replication {
             }
         };
         format!("{{'class': 'NetworkTopologyStrategy', {}}}", factors.join(", "))
+    }
+
+    /// What a keyspace with this replication has.
+    pub(super) fn strategy(&self, datacenters: &BTreeMap<String, u32>) -> Strategy {
+        Strategy::PerDatacenter(self.per_datacenter(datacenters))
     }
 
     /// How many copies each data centre keeps.

@@ -19,8 +19,8 @@ pub(super) fn keyspace(name: &Identifier, facts: &KeyspaceFacts) -> Option<Findi
     })
 }
 
-/// That something is missing, as a finding.
-pub(super) fn missing(subject: &str, error: &SchemaError) -> Finding {
+/// What an error says, as a finding: what there is before the first colon, and what to do.
+pub(super) fn refusal(subject: impl Into<String>, error: &SchemaError) -> Finding {
     let text = error.to_string();
     let (found, advice) = text.split_once(": ").unwrap_or((&text, ""));
     Finding::error(subject, found, advice)
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_what_to_do() {
-        let finding = missing("keyspace", &SchemaError::MissingKeyspace { keyspace: "k".into() });
+        let finding = refusal("keyspace", &SchemaError::MissingKeyspace { keyspace: "k".into() });
         assert_eq!(finding.found, "keyspace \"k\" does not exist");
         let advice = finding.advice.as_deref().expect("what is wrong has an advice");
         assert!(advice.starts_with("run `lock-hosts init --keyspace k"), "{advice}");

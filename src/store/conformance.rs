@@ -9,8 +9,9 @@ use std::time::Duration;
 use scylla::client::session::Session;
 use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
+use uuid::Uuid;
 
-use super::{CassandraStore, HostRow, Identifier, Store};
+use super::{CassandraStore, Catalog, HostRow, Identifier, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
@@ -46,6 +47,18 @@ pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &st
     conforms(&store, tag).await;
     let table = format!("\"{keyspace}\".\"{lock_table}\"");
     writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
+}
+
+/// The id that the default lock table of a keyspace has now.
+///
+/// # Panics
+///
+/// When the cluster does not answer.
+pub async fn lock_table_id(session: &Session, keyspace: &str) -> Option<Uuid> {
+    let keyspace = Identifier::keyspace(keyspace).expect("a keyspace of tests has a legal name");
+    let lock_table = Identifier::table("lock_table").expect("the default name is legal");
+    let id = Catalog::new(session).table_id(&keyspace, &lock_table).await;
+    id.expect("the cluster answers")
 }
 
 /// Checks a store. Objects are called after `tag`, which has to be a new one each time.

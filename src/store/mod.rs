@@ -19,7 +19,7 @@ use crate::protocol::{Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
-    TableFacts,
+    SettingsRecord, TableFacts, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;

@@ -164,7 +164,8 @@ async fn ttls_out_of_bounds_are_refused() {
 }
 
 // Goal: a replication that can't serve the quorum asked for is refused.
-// Method: more replicas than twice the nodes, a data centre that there isn't, no replicas.
+// Method: more replicas than twice the nodes, when the keyspace is made and by altering it later; a
+// data centre that there isn't; no replicas.
 #[tokio::test]
 async fn replication_that_serves_no_quorum_is_refused() {
     let scene = Scene::new().await;
@@ -173,9 +174,16 @@ async fn replication_that_serves_no_quorum_is_refused() {
     let crowded = scene.elsewhere(&support::unique_keyspace("crowded"));
     let options = CreateOptions::new().replication(Replication::Factor(factor));
     let created = schema::create(&scene.session, &crowded.keyspace, &options).await;
-    created.expect("the keyspace is new");
     let found = format!("{} of {factor} replicas have to answer", factor / 2 + 1);
     let expected = [&found, "alter the replication of keyspace", "or add nodes"];
+    expect_text(&created.expect_err("it has too few nodes"), &expected);
+
+    support::create_keyspace(&crowded.keyspace, CreateOptions::new()).await;
+    let datacenter = scene.session.get_cluster_state().get_nodes_info()[0].datacenter.clone();
+    let datacenter = datacenter.expect("a node has a data centre");
+    let replication = format!("{{'class': 'NetworkTopologyStrategy', '{datacenter}': {factor}}}");
+    let keyspace = &crowded.keyspace;
+    crowded.execute(&format!("ALTER KEYSPACE {keyspace} WITH replication = {replication}")).await;
     expect_refusal(crowded.builder(), &expected).await;
     crowded.drop_keyspace().await;
 

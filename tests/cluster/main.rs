@@ -17,5 +17,6 @@ mod holder;
 mod lossy;
 mod program;
 mod record;
+mod settings;
 mod tries;
 mod unknown;

@@ -78,6 +78,7 @@ impl From<SchemaError> for Failure {
             SchemaError::Name(_)
             | SchemaError::ReservedName
             | SchemaError::MaxTtl { .. }
+            | SchemaError::MaxClockSkew { .. }
             | SchemaError::NoReplicas => Failure::Usage,
             SchemaError::Database(cause) if !cause.is_permanent() => Failure::Unreachable,
             SchemaError::Database(_)
@@ -85,6 +86,10 @@ impl From<SchemaError> for Failure {
             | SchemaError::MissingTable { .. }
             | SchemaError::Differs { .. }
             | SchemaError::Unfit { .. }
+            | SchemaError::NotRecorded { .. }
+            | SchemaError::OtherConsistency { .. }
+            | SchemaError::ClocksDiffer { .. }
+            | SchemaError::Replaced { .. }
             | _ => Failure::No,
         };
         kind(Box::new(error))

@@ -127,6 +127,18 @@ impl<'a> Catalog<'a> {
         Ok(Some(TableFacts { id, columns: self.columns(keyspace, table).await?, options }))
     }
 
+    /// The id that a table has now, if it exists.
+    pub(crate) async fn table_id(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+    ) -> Result<Option<Uuid>, DatabaseError> {
+        let query = "SELECT id FROM system_schema.tables \
+                     WHERE keyspace_name = ? AND table_name = ?";
+        let rows = self.rows::<(Uuid,)>(query, (keyspace.as_str(), table.as_str())).await?;
+        Ok(rows.into_iter().next().map(|(id,)| id))
+    }
+
     /// Changes the schema, and waits until the nodes agree on it.
     pub(crate) async fn define(&self, cql: String) -> Result<(), DatabaseError> {
         let result = self.session.query_unpaged(statement(cql), ()).await;

@@ -4,6 +4,7 @@ mod catalog;
 mod classify;
 mod nodes;
 mod profile;
+mod settings;
 mod statements;
 mod values;
 
@@ -21,6 +22,7 @@ use uuid::Uuid;
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
 use self::classify::classify;
 pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes};
+pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{
     deletions, fence, fence_values, host_values, insertions, registry, stored_rows,
@@ -67,6 +69,12 @@ impl CassandraStore {
         })?;
         let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
         Ok(CassandraStore { session, keyspace, lock_table, rows, registry })
+    }
+
+    /// The id that the lock table has now; `None` when it is gone. When it is another one than
+    /// before, the table was dropped and made again, and the rows of all holders went with it.
+    pub(crate) async fn lock_table_id(&self) -> Result<Option<Uuid>, DatabaseError> {
+        Catalog::new(&self.session).table_id(&self.keyspace, &self.lock_table).await
     }
 
     async fn execute(

@@ -1,6 +1,8 @@
 //! What each node of a cluster says of itself.
 
 use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use scylla::client::session::Session;
@@ -8,6 +10,7 @@ use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancing
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::statement;
 use scylla::statement::unprepared::Statement;
+use tracing::debug;
 use uuid::Uuid;
 
 use super::catalog::Dialect;
@@ -22,6 +25,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a clock is read; the fastest answer is the most exact one.
 const CLOCK_READINGS: usize = 3;
+
+/// How long clocks are waited for when they are read in passing.
+const GLANCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node as the driver knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +50,18 @@ pub(crate) struct ClockReading {
     /// How far the truth may be from that, in µs: half of the round trip, and what the server
     /// rounds.
     pub(crate) error_micros: i64,
+}
+
+impl ClockReading {
+    /// The least that the node's clock can be ahead of ours, in µs.
+    pub(crate) fn earliest(self) -> i64 {
+        self.offset_micros - self.error_micros
+    }
+
+    /// The most that the node's clock can be ahead of ours, in µs.
+    pub(crate) fn latest(self) -> i64 {
+        self.offset_micros + self.error_micros
+    }
 }
 
 /// How well the replicas of a table are covered by nodes that answer.
@@ -96,6 +114,24 @@ impl<'a> Nodes<'a> {
             }
         }
         Ok(best)
+    }
+
+    /// Compares clocks with ours, those of one data centre or of all, once and all at the same
+    /// time: it takes one round trip. A node that does not answer soon is left out.
+    pub(crate) async fn glance_at_clocks(
+        &self,
+        datacenter: Option<&str>,
+    ) -> Vec<(Node, ClockReading)> {
+        let counts = |node: &Node| datacenter.is_none_or(|name| node.datacenter == name);
+        let nodes = self.all().into_iter().filter(|node| node.connected && counts(node));
+        let readings = nodes.map(|node| async move {
+            let reading = tokio::time::timeout(GLANCE_TIMEOUT, self.clock_once(&node)).await;
+            let reading = reading.ok()?.inspect_err(|error| {
+                debug!(node = node.address, ?error, "the node's clock can't be read");
+            });
+            Some((node, reading.ok()?))
+        });
+        at_the_same_time(readings).await.into_iter().flatten().collect()
     }
 
     /// How a node brings its commit log to disk; `None` when it does not say.
@@ -160,6 +196,24 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// Drives futures until all are done. Their results are in the order of the futures.
+async fn at_the_same_time<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut runs: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        for (future, result) in &mut runs {
+            if result.is_none()
+                && let Poll::Ready(output) = future.as_mut().poll(cx)
+            {
+                *result = Some(output);
+            }
+        }
+        let done = runs.iter().all(|(_, result)| result.is_some());
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    runs.into_iter().filter_map(|(_, result)| result).collect()
+}
+
 /// A statement that one given node answers, or nobody.
 fn pinned(node: &Node, cql: &str) -> Statement {
     let target = NodeIdentifier::HostId(node.host_id);
@@ -169,4 +223,20 @@ fn pinned(node: &Node, cql: &str) -> Statement {
     statement.set_consistency(statement::Consistency::One);
     statement.set_request_timeout(Some(TIMEOUT));
     statement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_done_at_the_same_time_takes_as_long_as_the_slowest() {
+        let began = tokio::time::Instant::now();
+        let waits = [30, 10, 20].map(|millis| async move {
+            tokio::time::sleep(Duration::from_millis(millis)).await;
+            millis
+        });
+        assert_eq!(at_the_same_time(waits.into_iter()).await, [30, 10, 20]);
+        assert_eq!(began.elapsed(), Duration::from_millis(30));
+    }
 }

@@ -12,9 +12,10 @@ use crate::output;
 
 /// Tell whether this host can take locks, and what to do if not
 ///
-/// Looks at the tables and their options, the replication, the quorum, the nodes' clocks and commit
-/// logs, and the host's registration. Changes nothing. The exit code is 1 if anything would keep
-/// locks from working, or would let two holders in.
+/// Looks at the tables and their options, the recorded settings, the replication, the quorum, the
+/// clocks of the nodes and of this host, the commit logs, and the host's registration. Changes
+/// nothing. The exit code is 1 if anything would keep locks from working, or would let two holders
+/// in.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json")]
 pub(super) struct CheckOptions {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bakery_lock::Consistency;
 use bakery_lock::schema::{self, CreateOptions, Created, Replication};
 use clap::Args;
 
@@ -11,13 +12,16 @@ use crate::failure::Failure;
 use crate::options;
 use crate::output;
 
-/// Make the keyspace and the tables, as far as they are missing
+/// Make the keyspace and the tables, as far as they are missing, and record the settings of the
+/// lock table
 ///
-/// What is there as asked for stays as it is, so it can be run again. When something is there but
-/// differs, nothing is changed. Waits until all nodes agree on the tables.
+/// The settings are --consistency and --max-clock-skew: clients that use another consistency are
+/// refused. What is there as asked for stays as it is, so it can be run again. When something is
+/// there but differs, nothing is changed. Waits until all nodes agree on the tables.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts init --replication 3\n  \
-                        lock-hosts init --replication dc1=3,dc2=3 --max-ttl 60s")]
+                        lock-hosts init --replication dc1=3,dc2=3 --max-ttl 60s\n  \
+                        lock-hosts --consistency local-quorum:dc1 init --replication dc1=3,dc2=1")]
 pub(super) struct InitOptions {
     /// How many copies of each row a new keyspace keeps: so many in each data centre, or in each
     /// that is named. 3 let locks go on while one node is down
@@ -28,24 +32,40 @@ pub(super) struct InitOptions {
     /// twice as long
     #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "120s")]
     max_ttl: Duration,
+
+    /// How far clocks may differ, those of the nodes among each other and those of clients from
+    /// them: whole milliseconds, 1ms to 1499ms. It shortens each lease, and clients are refused
+    /// where clocks differ by more
+    #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "1s")]
+    max_clock_skew: Duration,
 }
 
-/// Makes keyspace and tables.
+/// Makes keyspace and tables, and records settings.
 pub(super) async fn init(
     connection: &ConnectOptions,
     options: &InitOptions,
 ) -> Result<(), Failure> {
-    let ConnectOptions { keyspace, lock_table, .. } = connection;
-    let mut create = CreateOptions::new().lock_table(lock_table).max_ttl(options.max_ttl);
+    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
+    let mut create = CreateOptions::new()
+        .lock_table(lock_table)
+        .max_ttl(options.max_ttl)
+        .consistency(consistency.clone())
+        .max_clock_skew(options.max_clock_skew);
     if let Some(replication) = &options.replication {
         create = create.replication(replication.clone());
     }
     let session = connection.connect().await?;
     let created = schema::create(&session, keyspace, &create).await?;
-    output::print(&as_text(keyspace, &created))
+    let mut text = made(keyspace, &created);
+    if created.settings {
+        let skew = options.max_clock_skew;
+        text.push_str(&recorded(keyspace, lock_table, consistency, skew));
+    }
+    text.push_str(&format!("keyspace {keyspace} is ready for locks; now run `lock-hosts add`\n"));
+    output::print(&text)
 }
 
-fn as_text(keyspace: &str, created: &Created) -> String {
+fn made(keyspace: &str, created: &Created) -> String {
     let mut text = String::new();
     if created.keyspace {
         text.push_str(&format!("made keyspace {keyspace}\n"));
@@ -53,8 +73,11 @@ fn as_text(keyspace: &str, created: &Created) -> String {
     for table in &created.tables {
         text.push_str(&format!("made table {keyspace}.{table}\n"));
     }
-    text.push_str(&format!("keyspace {keyspace} is ready for locks; now run `lock-hosts add`\n"));
     text
+}
+
+fn recorded(keyspace: &str, lock_table: &str, consistency: &Consistency, skew: Duration) -> String {
+    format!("recorded for {keyspace}.{lock_table}: {consistency}, max_clock_skew {skew:?}\n")
 }
 
 fn replication(text: &str) -> Result<Replication, String> {

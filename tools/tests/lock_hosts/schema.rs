@@ -26,6 +26,44 @@ async fn tables_are_made_once() {
 }
 
 #[tokio::test]
+async fn settings_are_recorded_once_and_told() {
+    let tool = Tool::new("settings").await;
+    let keyspace = &tool.keyspace;
+    let init = ["init", "--replication", &replicas().await, "--max-clock-skew"];
+    let init = |skew| [&init[..], &[skew]].concat();
+    let made = tool.done(&init("250ms")).await;
+    let line = format!("recorded for {keyspace}.lock_table: QUORUM, max_clock_skew 250ms\n");
+    assert!(made.contains(&line), "{made}");
+    let again = tool.done(&init("250ms")).await;
+    assert!(!again.contains("recorded"), "{again}");
+
+    let other = tool.run(&init("1s")).await;
+    assert_eq!(other.code, Some(1), "{other:?}");
+    let told = "QUORUM and a max_clock_skew of 250ms are recorded, not QUORUM and a max_clock_skew \
+                of 1s; use what is recorded, or stop all clients, run DELETE FROM";
+    assert!(other.stderr.contains(told), "{}", other.stderr);
+
+    let json = tool.run(&["check", "--json"]).await.stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).expect("the tool prints JSON");
+    let findings = report["findings"].as_array().expect("there are findings");
+    let finding = findings.iter().find(|it| it["subject"] == "settings of lock_table");
+    let finding = finding.expect("the settings are told");
+    assert_eq!(finding["severity"], "ok", "{finding}");
+    assert_eq!(finding["found"], "QUORUM and a max_clock_skew of 250ms are recorded");
+
+    let session = support::session().await;
+    let datacenter = session.get_cluster_state().get_nodes_info()[0].datacenter.clone();
+    let local = format!("local-quorum:{}", datacenter.expect("a node has a data centre"));
+    let answer = tool.run(&["--consistency", &local, "check"]).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let line =
+        "error    settings of lock_table: lock table \"lock_table\" is used with QUORUM, but";
+    assert!(answer.stdout.contains(line), "{}", answer.stdout);
+    let made = tool.done(&["--consistency", &local, "--lock-table", "local", "init"]).await;
+    assert!(made.contains(&format!("recorded for {keyspace}.local: LOCAL_QUORUM of")), "{made}");
+}
+
+#[tokio::test]
 async fn the_registry_has_its_own_lock_table() {
     let tool = Tool::new("own").await;
     let init = ["--lock-table", "other", "init", "--replication", &replicas().await];
@@ -45,6 +83,8 @@ async fn what_can_not_be_made_is_not_made() {
         (&["init", "--replication", "1", "--max-ttl", "29s"], 2, "from 30 to 600"),
         (&["init", "--replication", "1", "--max-ttl", "10m1s"], 2, "use a number of seconds"),
         (&["init", "--replication", "1", "--max-ttl", "30500ms"], 2, "whole seconds"),
+        (&["init", "--replication", "1", "--max-clock-skew", "0"], 2, "from 1 to 1499"),
+        (&["init", "--replication", "1", "--max-clock-skew", "2s"], 2, "from 1 to 1499"),
         (&["add", "web1"], 1, "lock-hosts init --keyspace"),
         (&["list"], 1, "lock-hosts init --keyspace"),
     ] {

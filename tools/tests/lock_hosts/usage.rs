@@ -36,6 +36,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         (&["--password", "secret", "list"], "unexpected argument"),
         (&["init", "--replication", "dc1:3"], "use a number, or one for each data centre"),
         (&["init", "--max-ttl", "1h"], "use a number of seconds"),
+        (&["init", "--max-clock-skew", "1.5s"], "use a number of seconds"),
         (&["add", "a,b"], "contains ','"),
         (&["add", "a b"], "contains ' '"),
         (&["add", ""], "is empty"),

@@ -1,0 +1,159 @@
+//! The settings of a lock table: recorded once, the same for all its clients.
+
+use std::time::Duration;
+
+use scylla::client::session::Session;
+
+use super::report::Finding;
+use super::{Names, SchemaError, tables};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{DatabaseError, Outcome};
+use crate::options::{Consistency, Settings};
+use crate::store::{SettingsRecord, forget_settings_cql};
+
+/// Records settings, unless they are recorded already; whether they were not. The tables are there.
+pub(super) async fn record(
+    session: &Session,
+    names: &Names,
+    wanted: &Settings,
+) -> Result<bool, SchemaError> {
+    let record = SettingsRecord::new(session, &names.keyspace, &names.lock_table);
+    let mut recorded = record.read().await?;
+    let is_new = recorded.is_none();
+    if is_new {
+        record.write(wanted, SystemClock::new().unix_micros()).await?;
+        recorded = record.read().await?;
+    }
+    let Some(recorded) = recorded else {
+        let hidden = "the settings were written but are not there: whoever deleted older ones has \
+                      a clock that is ahead; do the same again";
+        return Err(DatabaseError::new(Outcome::Unknown, hidden).into());
+    };
+    match difference(names, &recorded, wanted) {
+        None => Ok(is_new),
+        Some(difference) => Err(SchemaError::Differs { differences: vec![difference] }),
+    }
+}
+
+/// How recorded settings differ from what is to be recorded.
+pub(super) fn difference(names: &Names, recorded: &Settings, wanted: &Settings) -> Option<Finding> {
+    (recorded != wanted).then(|| {
+        let change = how_to_change(names.keyspace.as_str(), names.lock_table.as_str());
+        let found = format!("{recorded} are recorded, not {wanted}");
+        Finding::error(subject(names), found, format!("use what is recorded, or {change}"))
+    })
+}
+
+/// The settings that a client goes by, which has to use the recorded consistency.
+pub(super) fn agreed(
+    names: &Names,
+    max_ttl: Duration,
+    recorded: Option<Settings>,
+    asked_for: &Consistency,
+) -> Result<Settings, SchemaError> {
+    let (keyspace, lock_table) = (names.keyspace.to_string(), names.lock_table.to_string());
+    match recorded {
+        None => Err(SchemaError::NotRecorded { keyspace, lock_table, max_ttl }),
+        Some(settings) if settings.consistency == *asked_for => Ok(settings),
+        Some(Settings { consistency: recorded, .. }) => {
+            let asked_for = asked_for.clone();
+            Err(SchemaError::OtherConsistency { keyspace, lock_table, recorded, asked_for })
+        }
+    }
+}
+
+/// What there is to say about the settings.
+pub(super) fn finding(
+    names: &Names,
+    max_ttl: Duration,
+    recorded: Result<Option<Settings>, DatabaseError>,
+    asked_for: &Consistency,
+) -> Finding {
+    match recorded {
+        Ok(recorded) => match agreed(names, max_ttl, recorded, asked_for) {
+            Ok(settings) => Finding::ok(subject(names), format!("{settings} are recorded")),
+            Err(error) => tables::refusal(subject(names), &error),
+        },
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let found = format!("they can't be read: {}", cause.unwrap_or_default());
+            Finding::error(subject(names), found, "see what is said about the quorum")
+        }
+    }
+}
+
+/// What to do to get other settings. Clients learn them when they are built and never again.
+pub(super) fn how_to_change(keyspace: &str, lock_table: &str) -> String {
+    let forget = forget_settings_cql(keyspace, lock_table);
+    format!("stop all clients, run {forget}, and then `lock-hosts init` with other settings")
+}
+
+fn subject(names: &Names) -> String {
+    format!("settings of {}", names.lock_table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Severity;
+
+    const MAX_TTL: Duration = Duration::from_secs(60);
+
+    fn names() -> Names {
+        Names::check("k", "t").expect("these are names")
+    }
+
+    fn settings(consistency: Consistency, millis: u64) -> Settings {
+        Settings { consistency, max_clock_skew: Duration::from_millis(millis) }
+    }
+
+    fn local() -> Consistency {
+        Consistency::LocalQuorum("dc1".to_owned())
+    }
+
+    #[test]
+    fn other_settings_are_refused_with_both_and_what_to_do() {
+        let recorded = settings(Consistency::Quorum, 1_000);
+        assert_eq!(difference(&names(), &recorded, &recorded), None);
+        let told = |wanted| difference(&names(), &recorded, &wanted).map(|told| told.to_string());
+        for (wanted, shown) in [
+            (settings(local(), 1_000), "not LOCAL_QUORUM of data centre \"dc1\" and"),
+            (settings(Consistency::Quorum, 250), "not QUORUM and a max_clock_skew of 250ms;"),
+        ] {
+            let told = told(wanted).expect("they differ");
+            assert!(told.contains("QUORUM and a max_clock_skew of 1s are recorded"), "{told}");
+            assert!(told.contains(shown), "{told}");
+            let change = "stop all clients, run DELETE FROM \"k\".\"lock_hosts\" WHERE \
+                          registry = 'lock_tables' AND host_name = 't', and then `lock-hosts init`";
+            assert!(told.contains(change), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_client_goes_by_the_record() {
+        let recorded = settings(local(), 250);
+        let agreed = |recorded, asked_for| agreed(&names(), MAX_TTL, recorded, &asked_for);
+        assert_eq!(agreed(Some(recorded.clone()), local()).ok(), Some(recorded.clone()));
+        let error = agreed(None, local()).expect_err("nothing is recorded").to_string();
+        let command = "run `lock-hosts init --keyspace k --lock-table t --max-ttl 60s`";
+        assert!(error.contains(command), "{error}");
+        let error = agreed(Some(recorded), Consistency::Quorum).expect_err("they differ");
+        let told = "is used with LOCAL_QUORUM of data centre \"dc1\", but this client asks for \
+                    QUORUM: ";
+        assert!(error.to_string().contains(told), "{error}");
+    }
+
+    #[test]
+    fn a_check_tells_what_is_recorded() {
+        let told = |recorded| finding(&names(), MAX_TTL, recorded, &Consistency::Quorum);
+        let fine = told(Ok(Some(settings(Consistency::Quorum, 250))));
+        assert_eq!(fine.severity, Severity::Ok, "{fine}");
+        assert_eq!(fine.found, "QUORUM and a max_clock_skew of 250ms are recorded");
+        let unread = Err(DatabaseError::new(Outcome::NotApplied, "no quorum"));
+        for recorded in [Ok(None), Ok(Some(settings(local(), 250))), unread] {
+            let wrong = told(recorded);
+            assert_eq!(wrong.severity, Severity::Error, "{wrong}");
+            assert!(wrong.advice.is_some_and(|advice| !advice.is_empty()));
+        }
+    }
+}

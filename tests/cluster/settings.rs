@@ -1,0 +1,189 @@
+//! What the clients of a lock table have to agree on: recorded when the table is made, compared
+//! when a client is built.
+
+use std::time::{Duration, Instant};
+
+use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
+use bakery_lock::test_util::lock_table_id;
+use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
+
+use super::scene::Scene;
+use super::support;
+
+const MS: Duration = Duration::from_millis(1);
+
+// Goal: a client that would not exclude the others is refused, with both consistencies and what to
+// do; the one that all use works, QUORUM as well as LOCAL_QUORUM.
+// Method: a table for QUORUM and one for LOCAL_QUORUM of the data centre that the cluster has, and
+// clients with either for both.
+#[tokio::test]
+async fn a_client_with_another_consistency_is_refused() {
+    let scene = Scene::of_its_own("consistency").await;
+    let datacenter = datacenter(&scene);
+    let local = Consistency::LocalQuorum(datacenter.clone());
+    let options = CreateOptions::new().lock_table("local").consistency(local.clone());
+    assert!(create(&scene, &options).await.expect("the table is new").settings);
+    let builder = |table: &str, consistency: &Consistency| {
+        scene.builder().lock_table(table).consistency(consistency.clone())
+    };
+    let named = format!("LOCAL_QUORUM of data centre {datacenter:?}");
+    for (table, right, wrong, told) in [
+        ("lock_table", &Consistency::Quorum, &local, ["is used with QUORUM", &named]),
+        ("local", &local, &Consistency::Quorum, [&named, "asks for QUORUM"]),
+    ] {
+        let error = refusal(builder(table, wrong)).await;
+        assert!(matches!(error, SchemaError::OtherConsistency { .. }), "{error:?}");
+        let change = "stop all clients, run DELETE FROM";
+        expect_text(&error, &[told[0], told[1], "two that differ could hold one lock", change]);
+        let client = builder(table, right).build().await.expect("it is the recorded one");
+        let guard = client.lock("object").await.expect("the lock is free");
+        guard.unlock().await.expect("the lock was held");
+    }
+    scene.drop_keyspace().await;
+}
+
+// Goal: a table whose settings nobody recorded is refused with the command that records them; so is
+// it when they were deleted to change them, until they are recorded anew.
+// Method: delete the record by the statement that the refusal of other settings advises.
+#[tokio::test]
+async fn a_table_without_settings_is_refused() {
+    let scene = Scene::of_its_own("unrecorded").await;
+    let other = CreateOptions::new().max_clock_skew(250 * MS);
+    let error = create(&scene, &other).await.expect_err("others are recorded").to_string();
+    let (_, advice) = error.split_once("run ").expect("it says what to run");
+    let (delete, _) = advice.split_once(", and then").expect("it says what is next");
+    scene.execute(delete).await;
+
+    let error = refusal(scene.builder()).await;
+    assert!(matches!(error, SchemaError::NotRecorded { .. }), "{error:?}");
+    let keyspace = &scene.keyspace;
+    let command = format!(
+        "run `lock-hosts init --keyspace {keyspace} --lock-table lock_table --max-ttl 120s`"
+    );
+    expect_text(&error, &["are not recorded", &command, "--consistency"]);
+
+    let created = create(&scene, &other).await.expect("the record is gone");
+    assert!(created.settings && created.tables.is_empty(), "{created:?}");
+    scene.client().await;
+    scene.drop_keyspace().await;
+}
+
+// Goal: settings are recorded once. The same ones again change nothing, others are refused with
+// what is recorded, and leave it as it is.
+// Method: record some twice, then others; then look at what a client goes by: the skew shortens its
+// leases.
+#[tokio::test]
+async fn settings_are_recorded_once() {
+    let scene = Scene::of_its_own("once").await;
+    let skew = 1_400 * MS;
+    let table = CreateOptions::new().lock_table("skewed");
+    let settings = table.clone().max_clock_skew(skew);
+    let created = create(&scene, &settings).await.expect("the table is new");
+    assert!(created.settings, "{created:?}");
+    let created = create(&scene, &settings).await.expect("it is as asked for");
+    assert_eq!(created, Created::default());
+
+    let local = Consistency::LocalQuorum(datacenter(&scene));
+    for other in [table.clone(), settings.clone().consistency(local)] {
+        let error = create(&scene, &other).await.expect_err("others are recorded");
+        assert!(matches!(error, SchemaError::Differs { .. }), "{error:?}");
+        let recorded = "settings of skewed: QUORUM and a max_clock_skew of 1.4s are recorded, not ";
+        expect_text(&error, &[recorded, "use what is recorded, or stop all clients"]);
+    }
+
+    let ttl = Duration::from_secs(5);
+    let client = scene.builder().lock_table("skewed").ttl(ttl).build().await;
+    let guard = client.expect("the table is ready").lock("object").await;
+    let guard = guard.expect("the lock is free");
+    let GuardState::Held { remaining, .. } = guard.state() else {
+        panic!("the lock is held: {:?}", guard.state());
+    };
+    assert!(remaining <= ttl - Duration::from_secs(1) - skew, "{remaining:?} are left");
+    guard.unlock().await.expect("the lock was held");
+    scene.drop_keyspace().await;
+}
+
+// Goal: settings that can't be kept are refused, and nothing is made or recorded.
+// Method: skews out of bounds, and a data centre that there isn't.
+#[tokio::test]
+async fn unusable_settings_are_not_recorded() {
+    let scene = Scene::of_its_own("unusable").await;
+    let table = CreateOptions::new().lock_table("other");
+    for skew in [Duration::ZERO, 1_500 * MS, Duration::from_micros(1_500)] {
+        let error = create(&scene, &table.clone().max_clock_skew(skew)).await;
+        let error = error.expect_err("the skew can't be used");
+        assert!(matches!(error, SchemaError::MaxClockSkew { .. }), "{error:?}");
+        expect_text(&error, &["use whole milliseconds, from 1 to 1499"]);
+    }
+    let nowhere = Consistency::LocalQuorum("nowhere".to_owned());
+    let error = create(&scene, &table.clone().consistency(nowhere)).await;
+    let error = error.expect_err("there is no such data centre");
+    expect_text(&error, &["there is no data centre \"nowhere\""]);
+    let created = create(&scene, &table).await.expect("nothing was made");
+    assert_eq!(created.tables, ["other"]);
+    scene.drop_keyspace().await;
+}
+
+// Goal: a table that was dropped and made again can be told from the one before, and its settings
+// outlive it.
+// Method: look at its id before, without and after.
+#[tokio::test]
+async fn a_table_that_is_made_again_is_another_one() {
+    let scene = Scene::of_its_own("again").await;
+    let id = async || lock_table_id(&scene.session, &scene.keyspace).await;
+    let before = id().await;
+    assert!(before.is_some() && id().await == before, "{before:?}");
+    scene.execute(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
+    scene.session.await_schema_agreement().await.expect("the nodes agree");
+    assert_eq!(id().await, None);
+    let created = create(&scene, &CreateOptions::new()).await.expect("the table is gone");
+    assert!(!created.settings && created.tables == ["lock_table"], "{created:?}");
+    let after = id().await;
+    assert!(after.is_some() && after != before, "{before:?} and then {after:?}");
+    scene.client().await;
+    scene.drop_keyspace().await;
+}
+
+// Goal: what a client looks at when it is built, clocks and all, does not keep it long.
+// Method: build clients one after the other; the fastest one shows what the looking costs.
+#[tokio::test]
+async fn a_client_is_built_soon() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let mut builds = Vec::new();
+    for _ in 0..10 {
+        let began = Instant::now();
+        scene.client().await;
+        builds.push(began.elapsed());
+    }
+    builds.sort_unstable();
+    println!("built in {:?}, at the median {:?}", builds[0], builds[builds.len() / 2]);
+    assert!(builds[0] < Duration::from_secs(1), "{builds:?}");
+}
+
+async fn create(scene: &Scene, options: &CreateOptions) -> Result<Created, SchemaError> {
+    schema::create(&scene.session, &scene.keyspace, options).await
+}
+
+/// The data centre of the cluster for tests, which has one.
+fn datacenter(scene: &Scene) -> String {
+    let state = scene.session.get_cluster_state();
+    let datacenter = state.get_nodes_info().iter().find_map(|node| node.datacenter.clone());
+    datacenter.expect("a node has a data centre")
+}
+
+async fn refusal(builder: LockClientBuilder) -> SchemaError {
+    let error = builder.build().await.expect_err("this is refused");
+    let BuildError::Schema(error) = error else {
+        panic!("it is refused for something else: {error:?}");
+    };
+    error
+}
+
+/// The message of an error must tell all of this.
+fn expect_text(error: &dyn std::error::Error, texts: &[&str]) {
+    let message = error.to_string();
+    for text in texts {
+        assert!(message.contains(text), "{message:?} does not say {text:?}");
+    }
+}
