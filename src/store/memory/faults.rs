@@ -1,12 +1,13 @@
 //! Knobs of the memory store for tests: calls that fail or take their time, and a clock that
 //! follows tokio's.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::MemoryStore;
+use super::{MemoryStore, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{DatabaseError, Outcome};
 use crate::protocol::Read;
@@ -30,7 +31,22 @@ impl MemoryStore {
     /// them too. Clients of the store use the same clock.
     #[must_use]
     pub fn with_tokio_clock() -> Self {
-        Self::with_clock(Arc::new(TokioClock::new()))
+        let clock = TokioClock::new();
+        let faults =
+            Faults { wall_micros_behind: Arc::clone(&clock.micros_behind), ..Faults::default() };
+        let shared = Shared { clock: Arc::new(clock), tables: Mutex::default(), faults };
+        MemoryStore { shared: Arc::new(shared) }
+    }
+
+    /// Sets the wall clock back by `by`, for a store made by
+    /// [`with_tokio_clock`](Self::with_tokio_clock) and its clients. Elapsed time goes on.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_wall_clock_back(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).expect("a clock is set back by some years");
+        self.shared.faults.wall_micros_behind.fetch_add(by, Ordering::Relaxed);
     }
 
     /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before, so
@@ -61,7 +77,11 @@ impl MemoryStore {
 
 /// What was asked for.
 #[derive(Default)]
-pub(super) struct Faults(Mutex<Plan>);
+pub(super) struct Faults {
+    plan: Mutex<Plan>,
+    /// By how much the wall clock was set back; a [`TokioClock`] looks at it.
+    wall_micros_behind: Arc<AtomicI64>,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Plan {
@@ -94,7 +114,7 @@ impl Faults {
     }
 
     fn set<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.plan.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -119,11 +139,16 @@ async fn pass(delay: Duration) {
 struct TokioClock {
     origin: Instant,
     unix_origin_micros: i64,
+    micros_behind: Arc<AtomicI64>,
 }
 
 impl TokioClock {
     fn new() -> Self {
-        TokioClock { origin: Instant::now(), unix_origin_micros: SystemClock::new().unix_micros() }
+        TokioClock {
+            origin: Instant::now(),
+            unix_origin_micros: SystemClock::new().unix_micros(),
+            micros_behind: Arc::default(),
+        }
     }
 }
 
@@ -134,6 +159,7 @@ impl Clock for TokioClock {
 
     fn unix_micros(&self) -> i64 {
         let elapsed = i64::try_from(self.elapsed().as_micros());
-        self.unix_origin_micros + elapsed.expect("a test does not run for a thousand years")
+        let elapsed = elapsed.expect("a test does not run for a thousand years");
+        self.unix_origin_micros + elapsed - self.micros_behind.load(Ordering::Relaxed)
     }
 }
