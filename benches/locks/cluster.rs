@@ -147,6 +147,8 @@ fn start() -> Result<Cluster> {
         name: "bench".to_owned(),
         nodes: 3,
         first_host: 41,
+        // Enough that no memtable gets full while the bench runs.
+        heap_mib: 1024,
         ..ClusterOptions::default()
     };
     Ok(Cluster::lease(options)?)

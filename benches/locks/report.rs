@@ -10,7 +10,10 @@ use crate::summary::{Bound, Quantiles, Summary};
 
 /// Prints all tables, as Markdown.
 pub(crate) fn print(summary: &Summary) {
-    println!("\nChoice of parameters for LWT: the most grants per second\n\n{}", tuning(summary));
+    println!(
+        "\nChoice of parameters for LWT: the most hand-overs per second\n\n{}",
+        tuning(summary)
+    );
     println!("\nUncontended, milliseconds: median (99th percentile)\n\n{}", uncontended(summary));
     println!(
         "\nContended, waits in milliseconds: median (99th percentile)\n\n{}",

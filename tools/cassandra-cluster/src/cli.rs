@@ -45,6 +45,7 @@ Options of `up` and `run`:
                         cassandra with the password cassandra
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
+  --heap MIB            the heap of each node, 256 to 4096 [default: 256]
   --set KEY=VALUE       a line of cassandra.yaml; may be repeated
   --keep                `up` only: start with the data of the last run
 
@@ -338,6 +339,7 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             }
             Arg::Long("auth") if starts => options.authentication = Authentication::Password,
             Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
+            Arg::Long("heap") if starts => options.heap_mib = parser.value()?.parse()?,
             Arg::Long("set") if starts => {
                 let (key, value) = parser.value()?.parse_with(setting)?;
                 options.settings.insert(key, value);
@@ -398,13 +400,14 @@ mod tests {
     #[test]
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
-                    --set paxos_variant=v2 --set a=b=c";
+                    --heap 512 --set paxos_variant=v2 --set a=b=c";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
             first_host: 11,
             commit_log: CommitLog::Batch,
             authentication: Authentication::Password,
+            heap_mib: 512,
             settings: BTreeMap::from([
                 ("paxos_variant".to_owned(), "v2".to_owned()),
                 ("a".to_owned(), "b=c".to_owned()),

@@ -47,6 +47,9 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     );
     let token = format!("\"{}\"", initial_token(number, options.nodes));
     let cluster_name = format!("cassandra-cluster-{}", options.name);
+    // An eighth of a small heap, where Cassandra takes a quarter of a large one.
+    let memtable_heap_space = format!("{}MiB", options.heap_mib / 8);
+    let memtable_offheap_space = format!("{}MiB", options.heap_mib / 16);
     let storage_port = STORAGE_PORT.to_string();
     let cql_port = CQL_PORT.to_string();
     let mut lines = vec![
@@ -63,8 +66,8 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
         ("start_native_transport", "true"),
         ("seed_provider", &seed_provider),
         ("commitlog_segment_size", "5MiB"),
-        ("memtable_heap_space", "32MiB"),
-        ("memtable_offheap_space", "16MiB"),
+        ("memtable_heap_space", &memtable_heap_space),
+        ("memtable_offheap_space", &memtable_offheap_space),
         ("file_cache_size", "32MiB"),
         ("networking_cache_size", "16MiB"),
         ("key_cache_size", "0MiB"),

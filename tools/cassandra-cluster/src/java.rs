@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::ClusterError;
 use crate::place::Place;
+use crate::{ClusterError, ClusterOptions};
 
 /// What Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options` without the
 /// lines that only a full JDK understands.
@@ -34,7 +34,7 @@ const MODULES: &[(&str, &str)] = &[
     ("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
 ];
 
-/// Memory, and the switches that make a small test node start fast: no waiting for gossip to
+/// Memory outside of the heap, and the switches that make a small test node start fast: no waiting for gossip to
 /// settle, no delay before the default role is made, no announcement before stopping.
 const NODE_OPTIONS: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
@@ -45,8 +45,6 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dchronicle.analytics.disable=true",
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:-UsePerfData",
-    "-Xms256m",
-    "-Xmx256m",
     "-XX:+UseSerialGC",
     "-XX:MaxDirectMemorySize=256m",
     "-Dcassandra-foreground=yes",
@@ -89,12 +87,15 @@ pub(crate) fn check() -> Result<(), ClusterError> {
 }
 
 /// The arguments that start node `number` of the cluster at `place`.
-pub(crate) fn node_arguments(place: &Place, number: u8, jmx: SocketAddr) -> Vec<String> {
+pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8) -> Vec<String> {
     let home = place.node(number);
     let home = home.display();
     let mut arguments = module_arguments();
     arguments.extend(NODE_OPTIONS.iter().map(|&option| option.to_owned()));
+    let (heap, jmx) = (options.heap_mib, options.jmx(number));
     arguments.extend([
+        format!("-Xms{heap}m"),
+        format!("-Xmx{heap}m"),
         format!("-Dcassandra.config=file://{home}/cassandra.yaml"),
         format!("-Dcassandra.storagedir={home}"),
         format!("-Dcassandra.logdir={home}"),

@@ -123,7 +123,7 @@ impl Node {
             .arg(EXECUTE)
             .arg(std::process::id().to_string())
             .arg(java::program())
-            .args(java::node_arguments(place, self.number, self.jmx))
+            .args(java::node_arguments(place, options, self.number))
             .current_dir(&home)
             .stdin(Stdio::null())
             .stdout(output)

@@ -41,6 +41,9 @@ pub struct ClusterOptions {
     pub commit_log: CommitLog,
     /// Who may connect. Default: [`Authentication::AllowAll`].
     pub authentication: Authentication,
+    /// How much memory the heap of each node takes, in MiB: 256 to 4096. A node with a small one
+    /// writes its memtables to disk often. Default: 256.
+    pub heap_mib: u16,
     /// Further lines of `cassandra.yaml`, as key and value in YAML's own writing; they override
     /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
@@ -79,6 +82,7 @@ impl Default for ClusterOptions {
             first_host: 1,
             commit_log: CommitLog::default(),
             authentication: Authentication::default(),
+            heap_mib: 256,
             settings: BTreeMap::new(),
         }
     }
@@ -97,6 +101,9 @@ impl ClusterOptions {
                 "first host {}, but the addresses must lie between 127.0.0.1 and 127.0.0.254",
                 self.first_host
             ));
+        }
+        if !(256..=4096).contains(&self.heap_mib) {
+            return refuse(format!("a heap of {} MiB, but it must be 256 to 4096", self.heap_mib));
         }
         for (key, value) in &self.settings {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -121,6 +128,7 @@ impl ClusterOptions {
                 format!("{:?}", self.authentication),
                 format!("{:?}", wanted.authentication),
             ),
+            ("heap", format!("{} MiB", self.heap_mib), format!("{} MiB", wanted.heap_mib)),
             ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
         ];
         let different = pairs.into_iter().filter(|(_, old, new)| old != new);
@@ -195,6 +203,7 @@ mod tests {
             ClusterOptions { nodes: 0, ..valid.clone() },
             ClusterOptions { nodes: 6, ..valid.clone() },
             ClusterOptions { first_host: 0, ..valid.clone() },
+            ClusterOptions { heap_mib: 255, ..valid.clone() },
             ClusterOptions { first_host: 254, nodes: 2, ..valid.clone() },
             ClusterOptions { name: String::new(), ..valid.clone() },
             ClusterOptions { name: "../x".to_owned(), ..valid.clone() },
