@@ -14,12 +14,14 @@ use crate::clock::{Clock, Stamps, SystemClock};
 use crate::dispatch::{Call, Dispatcher, Registration};
 use crate::error::{BuildError, LockError, ShutdownError};
 use crate::guard::LockGuard;
+use crate::hold::HoldTerms;
 use crate::hosts::{self, Host, HostRegistry, RegistryError};
 use crate::local::Caller;
 use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, MAX_CLOCK_SKEW, TTL_DEFAULT, check_name, check_timeout,
     lease_terms, shown,
 };
+use crate::process::Process;
 use crate::protocol::{Acquire, ContenderId, Mode, Patience};
 use crate::runner::Shared;
 use crate::schema;
@@ -39,6 +41,7 @@ struct Inner {
     ended: CancellationToken,
     store: Arc<Counted>,
     clock: Arc<dyn Clock>,
+    process: Process,
     owner: String,
     acquire_timeout: Duration,
     ttl: Duration,
@@ -105,6 +108,8 @@ impl LockClient {
             timeout: self.inner.acquire_timeout,
             ttl: self.inner.ttl,
             renew: true,
+            max_hold: None,
+            grace: None,
             label: None,
         }
     }
@@ -154,7 +159,8 @@ impl LockClient {
             clock: Arc::clone(&clock),
             stamps: Stamps::default(),
             id: ContenderId { host, client: client.as_u128(), slot: 0 },
-            release_timeout: acquire_timeout,
+            answer_timeout: acquire_timeout,
+            process: Process::current(),
         });
         // The registry's own lock is taken by hosts that are not registered yet.
         let registration = (host != hosts::REGISTRAR)
@@ -168,6 +174,7 @@ impl LockClient {
                 ended,
                 store,
                 clock,
+                process: Process::current(),
                 owner,
                 acquire_timeout,
                 ttl,
@@ -217,6 +224,8 @@ pub struct LockRequest {
     timeout: Duration,
     ttl: Duration,
     renew: bool,
+    max_hold: Option<Duration>,
+    grace: Option<Duration>,
     label: Option<String>,
 }
 
@@ -238,6 +247,23 @@ impl LockRequest {
     /// is held for one lease at most, which is a second and the clock skew less than the TTL.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
+        self
+    }
+
+    /// How long the lock should be held at most; by default there is no limit, and a task that
+    /// hangs while its process lives holds it for ever.
+    ///
+    /// When the time is over the guard says [`Expiring`](crate::GuardState::Expiring). When the
+    /// [grace](Self::grace) is over too, the lock is lost and given to the next one.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long a holder that exceeds [`max_hold`](Self::max_hold) may take to come to an end; by
+    /// default as long again, and a minute at least.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
         self
     }
 
@@ -280,6 +306,10 @@ impl LockRequest {
         check_name(&self.name)?;
         check_timeout(self.timeout)?;
         let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
+        let hold_terms = HoldTerms::new(self.max_hold, self.grace)?;
+        if !self.inner.process.is_current() {
+            return Err(LockError::Forked);
+        }
         let owner = match &self.label {
             Some(label) => format!("{} {label}", self.inner.owner),
             None => self.inner.owner.clone(),
@@ -289,7 +319,7 @@ impl LockRequest {
         let deadline = asked.saturating_add(self.timeout);
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
-        let caller = Caller { acquire, asked, deadline, reply, span };
+        let caller = Caller { acquire, hold_terms, asked, deadline, reply, span };
         let call = Call::Acquire(Arc::from(self.name), caller);
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
         answer.await.unwrap_or(Err(LockError::Closed))
@@ -303,6 +333,8 @@ impl fmt::Debug for LockRequest {
             .field("timeout", &self.timeout)
             .field("ttl", &self.ttl)
             .field("renew", &self.renew)
+            .field("max_hold", &self.max_hold)
+            .field("grace", &self.grace)
             .field("label", &self.label)
             .finish_non_exhaustive()
     }

@@ -143,6 +143,9 @@ pub enum LockError {
     /// The client was shut down, or the runtime that it was built on has ended.
     #[error("the lock client is closed")]
     Closed,
+    /// This process is a fork of the one that built the client. Nothing was written.
+    #[error("the lock client belongs to the process that this one was forked from: build another")]
+    Forked,
 }
 
 /// Somebody who holds a lock or will hold it first.
@@ -206,9 +209,62 @@ pub enum LostReason {
     /// A row of ours was not there any more.
     #[error("the row of the lock is missing")]
     RowMissing,
+    /// It was held for longer than the request's [`max_hold`](crate::LockRequest::max_hold) and
+    /// [`grace`](crate::LockRequest::grace).
+    #[error("it was held for longer than its limit and the grace allow")]
+    HoldLimit,
     /// The client was shut down, or the runtime that it was built on has ended.
     #[error("the client was shut down, or its runtime has ended")]
     ClientClosed,
+    /// This process is a fork of the one that holds the lock, and holds nothing.
+    #[error("this process is a fork of the one that holds it")]
+    Forked,
+}
+
+/// Why a held lock could not be [ensured](crate::LockGuard::ensure) or
+/// [checked](crate::LockGuard::check).
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// The lock is not held any more.
+    #[error("the lock is lost: {0}")]
+    Lost(LostReason),
+    /// A lease as long as asked for can't be had. The lock is held.
+    #[error(
+        "the lock can't be held for {min:?} without another renewal, but for {remaining:?}: use a \
+         longer ttl, one that is renewed, or a later hold limit"
+    )]
+    TooLong {
+        /// What was asked for.
+        min: Duration,
+        /// How long it is held.
+        remaining: Duration,
+    },
+    /// The database did not confirm it in time. The lock is held until its lease ends.
+    #[error("that the lock is held was not confirmed within {waited:?}")]
+    Unconfirmed {
+        /// How long was waited.
+        waited: Duration,
+        /// The last error of the database, if it said one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The client's runtime has ended.
+    #[error("the lock client is closed")]
+    Closed,
+}
+
+/// Why [`with_lock`](crate::LockClient::with_lock) has no output of its body.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum WithLockError {
+    /// The lock was not obtained, and the body did not begin.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The lock was lost before the body was done. The body was dropped where it stood, or its
+    /// output is; somebody else may have been let in since.
+    #[error("the lock was lost before the work under it was done: {0}")]
+    Lost(LostReason),
 }
 
 /// Why a client was not built. Nothing was written, but a host's registration where

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
-use crate::error::{LostReason, UnlockError};
-use crate::protocol::Lease;
-use crate::runner::Command;
+use crate::error::{HoldError, LostReason, UnlockError};
+use crate::fence::{Fence, FenceError, FencingToken};
+use crate::grant::{End, Grant};
+use crate::runner::{Command, Need};
 
 /// A held lock. Dropping it gives the lock back.
 ///
@@ -34,6 +34,7 @@ use crate::runner::Command;
 pub struct LockGuard {
     name: Arc<str>,
     grant: Arc<Grant>,
+    fence: Arc<Fence>,
     runner: mpsc::UnboundedSender<Command>,
 }
 
@@ -51,19 +52,39 @@ pub enum GuardState {
         /// How long the lease still lasts without renewal.
         remaining: Duration,
     },
+    /// Held for longer than the request's [`max_hold`](crate::LockRequest::max_hold): come to an
+    /// end. When the grace is over too, the lock is lost.
+    Expiring {
+        /// How long the lock is still held: to the end of the grace, or of the lease if that comes
+        /// earlier and is not renewed.
+        remaining: Duration,
+    },
     /// Lost. Final.
     Lost(LostReason),
     /// Given back.
     Released,
 }
 
+impl GuardState {
+    /// How long the lock is still held; zero when it is not.
+    pub(crate) fn remaining(self) -> Duration {
+        match self {
+            GuardState::Held { remaining }
+            | GuardState::AtRisk { remaining }
+            | GuardState::Expiring { remaining } => remaining,
+            GuardState::Lost(_) | GuardState::Released => Duration::ZERO,
+        }
+    }
+}
+
 impl LockGuard {
     pub(crate) fn new(
         name: Arc<str>,
         grant: Arc<Grant>,
+        fence: Arc<Fence>,
         runner: mpsc::UnboundedSender<Command>,
     ) -> Self {
-        LockGuard { name, grant, runner }
+        LockGuard { name, grant, fence, runner }
     }
 
     /// The name of the locked object.
@@ -78,13 +99,10 @@ impl LockGuard {
         self.grant.state()
     }
 
-    /// How long the lease still lasts without renewal; zero once the lock is not held.
+    /// How long the lock is still held without renewal; zero once it is not held.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.state() {
-            GuardState::Held { remaining } | GuardState::AtRisk { remaining } => remaining,
-            GuardState::Lost(_) | GuardState::Released => Duration::ZERO,
-        }
+        self.state().remaining()
     }
 
     /// Resolves when the lock is not held any more: with the reason when it was lost, with `None`
@@ -95,14 +113,99 @@ impl LockGuard {
     /// Dropping the future changes nothing.
     #[must_use = "futures do nothing unless polled"]
     pub fn lost(&self) -> Lost {
-        Lost::new(self.grant.ended.subscribe())
+        Lost::new(self.grant.subscribe())
     }
 
     /// A token that is cancelled when the lock is not held any more, be it lost or given back.
     /// Cancelling it does nothing to the lock.
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.grant.token.child_token()
+        self.grant.token()
+    }
+
+    /// Sees to it that the lock is held for at least `min` from now on, whatever happens to the
+    /// database meanwhile; renews the lease if less is left. Returns how long it is held.
+    ///
+    /// Call it before a step that takes up to `min`. Where enough is left it costs nothing, else
+    /// one write.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError::Lost`]: it is not held any more. [`HoldError::TooLong`]: so long a lease can't
+    /// be had. [`HoldError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
+    /// acquire timeout; the lock is held as long as [`remaining`](Self::remaining) says, and
+    /// renewing goes on. [`HoldError::Closed`]: the client's runtime ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; the renewal may go on in the background.
+    pub async fn ensure(&self, min: Duration) -> Result<Duration, HoldError> {
+        match self.held_for() {
+            Ok(remaining) if remaining >= min => Ok(remaining),
+            Ok(_) => self.ask(Need::Lease(min)).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Confirms by a read of a quorum, begun after this call, that the rows of the lock are still
+    /// there. Returns how long it is held.
+    ///
+    /// The lease alone tells what the clock knows. This tells also of rows that an operator deleted
+    /// and of tables that are gone, which else the next renewal finds.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ensure`](Self::ensure), but for [`HoldError::TooLong`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn check(&self) -> Result<Duration, HoldError> {
+        self.held_for()?;
+        self.ask(Need::Rows).await
+    }
+
+    async fn ask(&self, need: Need) -> Result<Duration, HoldError> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Confirm { grant: self.grant.id(), need, reply };
+        self.runner.send(command).map_err(|_| HoldError::Closed)?;
+        // A lock that ends meanwhile leaves the question without an answer, and the guard knows.
+        let answer = answer.await.unwrap_or(Err(HoldError::Closed));
+        self.held_for().and(answer)
+    }
+
+    /// How long the lock is still held by the clock.
+    fn held_for(&self) -> Result<Duration, HoldError> {
+        match self.state() {
+            GuardState::Lost(reason) => Err(HoldError::Lost(reason)),
+            GuardState::Released => Err(HoldError::Closed),
+            state @ (GuardState::Held { .. }
+            | GuardState::AtRisk { .. }
+            | GuardState::Expiring { .. }) => Ok(state.remaining()),
+        }
+    }
+
+    /// Draws a fencing token: a number above those of all earlier holders, which the protected data
+    /// can tell this holder by from one that lost the lock. [`FencingToken`] says how to use it.
+    ///
+    /// It costs a read and a write. Each call draws a new token, above the last one, with room for
+    /// as many writes again; calls of one guard at the same time wait for each other. Draw it
+    /// before reading what is to be changed under the lock.
+    ///
+    /// It is handed out only if the lock is still held once a quorum has acknowledged it, so that
+    /// everybody who is let in later sees it.
+    ///
+    /// # Errors
+    ///
+    /// See [`FenceError`]. Requests that fail are repeated until the client's acquire timeout. The
+    /// lock is held or lost as it was without the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does no harm: a value may have been drawn that nobody gets, and the next
+    /// token is above it.
+    pub async fn fencing_token(&self) -> Result<FencingToken, FenceError> {
+        self.fence.draw().await
     }
 
     /// Gives the lock back and waits until a quorum has acknowledged it: one operation.
@@ -123,7 +226,7 @@ impl LockGuard {
         if let Err(ended) = self.grant.end(End::Released) {
             return Err(ended.into_unlock_error());
         }
-        let command = Command::Release { grant: self.grant.id, reply: Some(reply) };
+        let command = Command::Release { grant: self.grant.id(), reply: Some(reply) };
         self.runner.send(command).map_err(|_| UnlockError::Closed)?;
         answer.await.unwrap_or(Err(UnlockError::Closed))
     }
@@ -134,7 +237,7 @@ impl Drop for LockGuard {
         // Whether it was lost already does not matter: a release of what is gone is ignored.
         let _ = self.grant.end(End::Released);
         // The runner is gone when the runtime is; then the rows expire by their TTL.
-        let _ = self.runner.send(Command::Release { grant: self.grant.id, reply: None });
+        let _ = self.runner.send(Command::Release { grant: self.grant.id(), reply: None });
     }
 }
 
@@ -175,109 +278,5 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost").finish_non_exhaustive()
-    }
-}
-
-/// What the runner and the guard of one grant share.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    id: u64,
-    clock: Arc<dyn Clock>,
-    /// Locked for moments only. It orders renewals and ends, so that what is lost stays lost.
-    lease: Mutex<Lease>,
-    ended: watch::Sender<Option<End>>,
-    token: CancellationToken,
-}
-
-/// How a grant ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The lock was lost.
-    Lost(LostReason),
-    /// It was given back.
-    Released,
-}
-
-impl End {
-    fn into_unlock_error(self) -> UnlockError {
-        match self {
-            End::Lost(reason) => UnlockError::Lost(reason),
-            // Only a guard gives back, and it is consumed by that.
-            End::Released => UnlockError::Closed,
-        }
-    }
-}
-
-impl Grant {
-    /// A grant with its first lease.
-    pub(crate) fn new(id: u64, clock: Arc<dyn Clock>, lease: Lease) -> Self {
-        Grant {
-            id,
-            clock,
-            lease: Mutex::new(lease),
-            ended: watch::Sender::new(None),
-            token: CancellationToken::new(),
-        }
-    }
-
-    /// Tells this grant from later ones of the same object.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Puts a renewed lease in place; `Err` says how the grant had ended before.
-    pub(crate) fn renew(&self, renewed: Lease) -> Result<(), End> {
-        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.end_if_expired(*lease) {
-            Some(before) => Err(before),
-            None => {
-                *lease = renewed;
-                Ok(())
-            }
-        }
-    }
-
-    /// Ends the grant, once; `Err` says how it had ended before.
-    pub(crate) fn end(&self, end: End) -> Result<(), End> {
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.end_if_expired(*lease) {
-            Some(before) => Err(before),
-            None => {
-                self.set_end(end);
-                Ok(())
-            }
-        }
-    }
-
-    fn state(&self) -> GuardState {
-        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.end_if_expired(*lease) {
-            Some(End::Lost(reason)) => GuardState::Lost(reason),
-            Some(End::Released) => GuardState::Released,
-            None => {
-                let now = self.clock.elapsed();
-                let remaining = lease.deadline().saturating_sub(now);
-                if now >= lease.at_risk_from() {
-                    GuardState::AtRisk { remaining }
-                } else {
-                    GuardState::Held { remaining }
-                }
-            }
-        }
-    }
-
-    /// How the grant ended; an expiry that nobody noticed yet is noticed here.
-    fn end_if_expired(&self, lease: Lease) -> Option<End> {
-        let ended = *self.ended.borrow();
-        if ended.is_none() && !lease.is_valid(self.clock.elapsed()) {
-            self.set_end(End::Lost(LostReason::Expired));
-            return Some(End::Lost(LostReason::Expired));
-        }
-        ended
-    }
-
-    fn set_end(&self, end: End) {
-        self.ended.send_replace(Some(end));
-        self.token.cancel();
     }
 }

@@ -423,7 +423,9 @@ impl Attempt<'_> {
 
     fn still_locked(&self) -> Result<(), Setback> {
         match self.guard.state() {
-            GuardState::Held { .. } | GuardState::AtRisk { .. } => Ok(()),
+            GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Expiring { .. } => {
+                Ok(())
+            }
             GuardState::Lost(_) | GuardState::Released => Err(Setback::LockLost),
         }
     }

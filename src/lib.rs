@@ -58,6 +58,28 @@
 //! # }
 //! ```
 //!
+//! # Fencing tokens
+//!
+//! However late a process looks at its guard, it can be stopped right after, and write when the
+//! lock is somebody else's. Where that must do no harm, let the data refuse it: each write carries
+//! a [`FencingToken`], which grows from holder to holder. It is a legal write timestamp, so
+//! Cassandra itself lets the stale write lose; what has to be kept to is said at its type.
+//!
+//! ```
+//! # use bakery_lock::{LockClient, MemoryStore};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = MemoryStore::new();
+//! # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+//! let guard = client.lock("users::snap").await?;
+//! let token = guard.fencing_token().await?;
+//! let stamp = token.write_timestamp(0).ok_or("a token has room for 1000 writes")?;
+//! // UPDATE users USING TIMESTAMP <stamp> SET .. WHERE name = 'snap'
+//! # assert_eq!(stamp, token.value());
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Errors
 //!
 //! Each operation has an error type of its own, which says what is left behind. After a
@@ -81,26 +103,34 @@ mod client;
 mod clock;
 mod dispatch;
 mod error;
+mod fence;
+mod grant;
 mod guard;
+mod hold;
 pub mod hosts;
 mod local;
 mod options;
+mod process;
 mod protocol;
 mod runner;
 pub mod schema;
 mod store;
+mod with_lock;
 
 /// What tests of this package need from inside.
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub mod test_util {
+    pub use crate::clock::set_wall_clock_error;
     pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
 }
 
 pub use client::{LockClient, LockClientBuilder, LockRequest};
 pub use error::{
-    Ahead, BuildError, DatabaseError, LockError, LostReason, Outcome, ShutdownError, UnlockError,
+    Ahead, BuildError, DatabaseError, HoldError, LockError, LostReason, Outcome, ShutdownError,
+    UnlockError, WithLockError,
 };
+pub use fence::{FenceError, FenceGate, FencingToken, Stale};
 pub use guard::{GuardState, LockGuard, Lost};
 pub use options::{Consistency, OptionError};
 #[cfg(feature = "test-util")]

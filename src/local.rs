@@ -9,6 +9,7 @@ use tracing::Span;
 
 use crate::error::LockError;
 use crate::guard::LockGuard;
+use crate::hold::HoldTerms;
 use crate::protocol::Acquire;
 
 /// What a caller gets: a guard, `None` when it only tried and the lock was taken, or an error.
@@ -19,6 +20,8 @@ pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
 pub(crate) struct Caller {
     /// How it wants to acquire.
     pub(crate) acquire: Acquire,
+    /// How long it may hold.
+    pub(crate) hold_terms: Option<HoldTerms>,
     /// When it asked.
     pub(crate) asked: Duration,
     /// Until when it waits.
@@ -98,7 +101,8 @@ mod tests {
             owner: "snap".to_owned(),
         };
         let deadline = s(deadline);
-        (Caller { acquire, asked: s(0), deadline, reply, span: Span::none() }, answer)
+        let span = Span::none();
+        (Caller { acquire, hold_terms: None, asked: s(0), deadline, reply, span }, answer)
     }
 
     #[test]

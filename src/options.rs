@@ -124,6 +124,12 @@ pub enum OptionError {
     /// An acquisition has no time to succeed.
     #[error("an acquire timeout of zero lets nobody in: use `try_lock` to not wait")]
     ZeroTimeout,
+    /// A lock that may be held for no time at all.
+    #[error("a max_hold of zero would take the lock back at once: leave it out for no limit")]
+    ZeroMaxHold,
+    /// A grace without the limit that it follows.
+    #[error("a grace follows a max_hold: set that too")]
+    GraceWithoutMaxHold,
 }
 
 /// Checks an object name.

@@ -4,6 +4,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -11,9 +12,12 @@ use tracing::{Instrument, Span, debug, trace};
 use uuid::Uuid;
 
 use crate::clock::{Clock, Stamps};
-use crate::error::{Ahead, DatabaseError, LockError, LostReason, Outcome, UnlockError};
-use crate::guard::{End, Grant, LockGuard};
+use crate::error::{Ahead, DatabaseError, HoldError, LockError, LostReason, Outcome, UnlockError};
+use crate::fence::Fence;
+use crate::grant::{End, Grant};
+use crate::guard::LockGuard;
 use crate::local::{Caller, CallerQueue, Reply};
+use crate::process::Process;
 use crate::protocol::{
     Acquire, Contender, ContenderId, Event, Failure, Input, Lease, Loss, Now, OpId, Output,
     Patience, Read, ReadFailure, Write, WriteOutcome,
@@ -35,8 +39,10 @@ pub(crate) struct Shared {
     pub(crate) stamps: Stamps,
     /// The client as a contender.
     pub(crate) id: ContenderId,
-    /// How long a release is waited for.
-    pub(crate) release_timeout: Duration,
+    /// How long acknowledgements are waited for on behalf of guards.
+    pub(crate) answer_timeout: Duration,
+    /// Where the client was built.
+    pub(crate) process: Process,
 }
 
 /// What a runner is told.
@@ -51,10 +57,28 @@ pub(crate) enum Command {
         /// Who waits for the acknowledgement.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
     },
+    /// Make sure that what was granted is held.
+    Confirm {
+        /// Which grant.
+        grant: u64,
+        /// What has to be sure.
+        need: Need,
+        /// Who waits; dropped without an answer when the grant ends.
+        reply: oneshot::Sender<Result<Duration, HoldError>>,
+    },
     /// Send everybody away, give back what is held, and end.
     Close,
     /// End: nobody will ask again.
     Retire,
+}
+
+/// What a holder wants to be sure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// That the lease lasts so long without renewal.
+    Lease(Duration),
+    /// That the rows are there.
+    Rows,
 }
 
 /// What a runner tells: it has nothing to do.
@@ -81,6 +105,7 @@ pub(crate) struct Runner {
     holder: Option<Holder>,
     grants: u64,
     releasing: Vec<Releasing>,
+    confirming: Vec<Confirming>,
     flight: Option<Flight>,
     last_error: Option<DatabaseError>,
     stage: Stage,
@@ -93,6 +118,7 @@ type Flight = Pin<Box<dyn Future<Output = (Input, Option<DatabaseError>)> + Send
 struct Holder {
     grant: Arc<Grant>,
     owner: String,
+    renews: bool,
     span: Span,
 }
 
@@ -100,6 +126,15 @@ struct Holder {
 struct Releasing {
     asked: Duration,
     reply: oneshot::Sender<Result<(), UnlockError>>,
+}
+
+/// Somebody who waits to be sure that the lock is held.
+struct Confirming {
+    asked: Duration,
+    need: Need,
+    /// How many acknowledged renewals were too short; the first one may have been under way.
+    too_short: u32,
+    reply: oneshot::Sender<Result<Duration, HoldError>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,6 +149,9 @@ enum Stage {
 
 /// Why the runner woke up.
 enum Wake {
+    /// A fork copied this task into another process. The rows are the parent's business there, and
+    /// so are the connections.
+    Forked,
     Command(Option<Command>),
     Answer(Input, Option<DatabaseError>),
     CallerLeft,
@@ -141,6 +179,7 @@ impl Runner {
             holder: None,
             grants: 0,
             releasing: Vec::new(),
+            confirming: Vec::new(),
             flight: None,
             last_error: None,
             stage: Stage::Serving,
@@ -156,7 +195,7 @@ impl Runner {
             }
             self.tell_if_idle();
             match self.wake().await {
-                Wake::Command(None | Some(Command::Retire)) => return,
+                Wake::Command(None | Some(Command::Retire)) | Wake::Forked => return,
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Answer(input, error) => {
                     self.flight = None;
@@ -165,6 +204,7 @@ impl Runner {
                 }
                 Wake::CallerLeft | Wake::Timer => self.handle(Input::Tick),
             }
+            self.give_back_what_is_over();
             self.dismiss_expired();
         }
     }
@@ -181,6 +221,10 @@ impl Runner {
 
     async fn wake(&mut self) -> Wake {
         let sleep = self.sleep();
+        let process = self.shared.process;
+        // Before all else at each poll, so that a fork sends nothing.
+        let forked =
+            poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
         let flight = self.flight.as_mut();
         let answer = async {
             match flight {
@@ -196,6 +240,7 @@ impl Runner {
         };
         tokio::select! {
             biased;
+            () = forked => Wake::Forked,
             command = self.commands.recv() => Wake::Command(command),
             (input, error) = answer => Wake::Answer(input, error),
             () = poll_fn(|cx| self.callers.poll_cancelled(cx)) => Wake::CallerLeft,
@@ -204,8 +249,13 @@ impl Runner {
     }
 
     fn sleep(&self) -> Option<Duration> {
-        let releasing = self.releasing.iter().map(|r| r.asked + self.shared.release_timeout).min();
-        let deadlines = [self.contender.deadline(), self.callers.deadline(), releasing];
+        let releasing = self.releasing.iter().map(|releasing| releasing.asked);
+        let confirming = self.confirming.iter().map(|confirming| confirming.asked);
+        let asked = releasing.chain(confirming).min();
+        let answers_due = asked.map(|asked| asked + self.shared.answer_timeout);
+        let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
+        let deadlines =
+            [self.contender.deadline(), self.callers.deadline(), answers_due, hold_ends];
         let next = deadlines.into_iter().flatten().min()?;
         Some(next.saturating_sub(self.shared.clock.elapsed()).min(SLEEP_MAX))
     }
@@ -226,6 +276,7 @@ impl Runner {
                 }
             }
             Command::Release { grant, reply } => self.release(grant, reply),
+            Command::Confirm { grant, need, reply } => self.confirm(grant, need, reply),
             Command::Close => self.close(),
             Command::Retire => unreachable!("it ends the loop"),
         }
@@ -238,6 +289,7 @@ impl Runner {
 
     fn release(&mut self, grant: u64, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
         if self.holder.take_if(|holder| holder.grant.id() == grant).is_some() {
+            self.confirming.clear();
             let asked = self.shared.clock.elapsed();
             self.releasing.extend(reply.map(|reply| Releasing { asked, reply }));
             self.handle(Input::Release);
@@ -247,15 +299,56 @@ impl Runner {
         }
     }
 
+    fn confirm(
+        &mut self,
+        grant: u64,
+        need: Need,
+        reply: oneshot::Sender<Result<Duration, HoldError>>,
+    ) {
+        let Some(holder) = self.holder.as_ref().filter(|holder| holder.grant.id() == grant) else {
+            // It ended between the guard's look at the clock and ours.
+            return;
+        };
+        let input = match need {
+            Need::Rows => Input::Confirm,
+            Need::Lease(_) if holder.renews => Input::Renew,
+            Need::Lease(min) => {
+                let remaining = holder.grant.state().remaining();
+                // Who stopped waiting doesn't mind, here and below.
+                let _ = reply.send(Err(HoldError::TooLong { min, remaining }));
+                return;
+            }
+        };
+        let asked = self.shared.clock.elapsed();
+        self.confirming.push(Confirming { asked, need, too_short: 0, reply });
+        self.handle(input);
+    }
+
+    /// Ends what the clock has ended, be it the lease or the hold limit.
+    fn give_back_what_is_over(&mut self) {
+        let ended = self.holder.as_ref().and_then(|holder| holder.grant.ended());
+        if let Some(End::Lost(reason)) = ended {
+            self.drop_holder(reason);
+            self.handle(Input::Release);
+        }
+    }
+
+    fn drop_holder(&mut self, reason: LostReason) {
+        // Who waits to be sure asks the guard instead.
+        self.confirming.clear();
+        if let Some(holder) = self.holder.take() {
+            debug!(parent: &holder.span, %reason, "lost");
+            // A guard that was given back meanwhile was not lost to anybody.
+            let _ = holder.grant.end(End::Lost(reason));
+        }
+    }
+
     fn close(&mut self) {
         self.stage = Stage::Closing;
         while let Some(caller) = self.callers.pop() {
             caller.answer(Err(LockError::Closed));
         }
-        if let Some(holder) = self.holder.take() {
-            // It may have ended in the same moment; then that end stands.
-            let _ = holder.grant.end(End::Lost(LostReason::ClientClosed));
-        }
+        self.drop_holder(LostReason::ClientClosed);
         self.acquiring = None;
         if !self.contender.is_idle() {
             self.handle(Input::Release);
@@ -317,13 +410,8 @@ impl Runner {
                 let error = self.lock_error(failure);
                 self.answer_first(Err(error));
             }
-            Event::Lost(loss) => {
-                if let Some(holder) = self.holder.take() {
-                    debug!(parent: &holder.span, ?loss, "lost");
-                    // A guard that was given back meanwhile was not lost to anybody.
-                    let _ = holder.grant.end(End::Lost(loss.into()));
-                }
-            }
+            Event::Confirmed => self.confirmed(),
+            Event::Lost(loss) => self.drop_holder(loss.into()),
             Event::Released => {
                 for releasing in self.releasing.drain(..) {
                     // Who stopped waiting doesn't mind.
@@ -341,15 +429,24 @@ impl Runner {
             if first.acquire != acquired {
                 break;
             }
-            let Caller { acquire, asked, reply, span, .. } = self.callers.pop()?;
+            let Caller { acquire, hold_terms, asked, reply, span, .. } = self.callers.pop()?;
             self.grants += 1;
-            let grant = Arc::new(Grant::new(self.grants, Arc::clone(&self.shared.clock), lease));
+            let clock = Arc::clone(&self.shared.clock);
+            let hold_limit = hold_terms.map(|terms| terms.limit(clock.elapsed()));
+            let grant = Arc::new(Grant::new(self.grants, clock, lease, hold_limit));
             let name = Arc::clone(&self.object);
-            let guard = LockGuard::new(name, Arc::clone(&grant), self.own_commands.clone());
+            let fence = Fence::new(
+                Arc::clone(&name),
+                Arc::clone(&self.shared),
+                Arc::clone(&grant),
+                &acquire,
+            );
+            let guard = LockGuard::new(name, Arc::clone(&grant), fence, self.own_commands.clone());
             let waited = self.shared.clock.elapsed().saturating_sub(asked);
             debug!(parent: &span, ?waited, "held");
             if reply.send(Ok(Some(guard))).is_ok() {
-                self.holder = Some(Holder { grant, owner: acquire.owner, span });
+                let Acquire { owner, renew, .. } = acquire;
+                self.holder = Some(Holder { grant, owner, renews: renew, span });
                 return None;
             }
             // The caller left and its guard is dropped; the release that this sends names a grant
@@ -360,13 +457,51 @@ impl Runner {
 
     fn renewed(&mut self, lease: Lease) -> Option<Input> {
         match self.holder.as_ref()?.grant.renew(lease) {
+            Ok(()) => self.ensured(),
             // Given back: the command to release is on its way.
-            Ok(()) | Err(End::Released) => None,
+            Err(End::Released) => None,
             // The guard saw the lease end before we saw it renewed, and what is lost stays lost.
-            Err(End::Lost(_)) => {
-                self.holder = None;
+            Err(End::Lost(reason)) => {
+                self.drop_holder(reason);
                 Some(Input::Release)
             }
+        }
+    }
+
+    /// Tells those who need a lease of some length how long it is now. Returns what is to be done
+    /// for those for whom it is too short.
+    fn ensured(&mut self) -> Option<Input> {
+        /// One may have been under way when it was asked for, and the next one is as long as any.
+        const RENEWALS_MAX: u32 = 2;
+        let remaining = self.holder.as_ref()?.grant.state().remaining();
+        let mut renew_again = false;
+        for mut confirming in std::mem::take(&mut self.confirming) {
+            let answer = match confirming.need {
+                Need::Lease(min) if min <= remaining => Ok(remaining),
+                Need::Lease(min) if confirming.too_short + 1 >= RENEWALS_MAX => {
+                    Err(HoldError::TooLong { min, remaining })
+                }
+                Need::Lease(_) | Need::Rows => {
+                    let too_short = matches!(confirming.need, Need::Lease(_));
+                    confirming.too_short += u32::from(too_short);
+                    renew_again |= too_short;
+                    self.confirming.push(confirming);
+                    continue;
+                }
+            };
+            let _ = confirming.reply.send(answer);
+        }
+        renew_again.then_some(Input::Renew)
+    }
+
+    /// Tells those who need to know that the rows are there.
+    fn confirmed(&mut self) {
+        let Some(holder) = &self.holder else {
+            return;
+        };
+        let remaining = holder.grant.state().remaining();
+        for confirming in self.confirming.extract_if(.., |c| c.need == Need::Rows) {
+            let _ = confirming.reply.send(Ok(remaining));
         }
     }
 
@@ -402,11 +537,16 @@ impl Runner {
             let (ahead, cause) = (self.ahead(), self.last_error.clone());
             caller.answer(Err(LockError::TimedOut { name, waited, ahead, cause }));
         }
-        let limit = self.shared.release_timeout;
+        let limit = self.shared.answer_timeout;
         for releasing in self.releasing.extract_if(.., |releasing| releasing.asked + limit <= now) {
             let waited = now.saturating_sub(releasing.asked);
             let cause = self.last_error.clone();
             let _ = releasing.reply.send(Err(UnlockError::Unacknowledged { waited, cause }));
+        }
+        for confirming in self.confirming.extract_if(.., |c| c.asked + limit <= now) {
+            let waited = now.saturating_sub(confirming.asked);
+            let cause = self.last_error.clone();
+            let _ = confirming.reply.send(Err(HoldError::Unconfirmed { waited, cause }));
         }
         if someone_left {
             self.handle(Input::Tick);
@@ -465,10 +605,7 @@ impl Runner {
 /// The runtime ended, and with it the renewals: the guard learns of it at once.
 impl Drop for Runner {
     fn drop(&mut self) {
-        if let Some(holder) = self.holder.take() {
-            // It may have ended in the same moment; then that end stands.
-            let _ = holder.grant.end(End::Lost(LostReason::ClientClosed));
-        }
+        self.drop_holder(LostReason::ClientClosed);
     }
 }
 

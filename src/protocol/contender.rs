@@ -118,6 +118,8 @@ impl Contender {
                 }
             }
             Input::Tick => {}
+            Input::Renew => self.with_held(Entry::renew_now),
+            Input::Confirm => self.with_held(Entry::confirm_now),
             Input::Release => self.release(now),
         }
         self.proceed(now);
@@ -283,10 +285,6 @@ impl Contender {
 
     /// What is to be done and when, the more urgent first.
     fn agenda(&self) -> [Option<(Duration, Task)>; 2] {
-        let renewal = self.entry_to_renew().map(|entry| match entry.renewal_step() {
-            (due, RenewalStep::Write) => (due, Task::Renew),
-            (due, RenewalStep::Verify) => (due, Task::Verify),
-        });
         let step = match &self.state {
             State::Idle | State::Held(_) => None,
             State::Announcing(..) => Some(Task::Announce),
@@ -296,19 +294,31 @@ impl Contender {
             State::Waiting(_, line) => Some(Task::Ask(line.question())),
             State::Releasing { .. } => Some(Task::Delete),
         };
-        [renewal, step.map(|task| (self.pace.not_before, task))]
+        [self.renewal(), step.map(|task| (self.pace.not_before, task))]
     }
 
     /// In the doorway nothing is renewed: its writes renew by themselves.
-    fn entry_to_renew(&self) -> Option<&Entry> {
-        match &self.state {
-            State::Settling(entry, _) | State::Waiting(entry, _) => Some(entry),
-            State::Held(entry) => Some(entry).filter(|entry| entry.acquire.renew),
+    fn renewal(&self) -> Option<(Duration, Task)> {
+        let entry = match &self.state {
+            State::Held(entry) if !entry.acquire.renew => {
+                return entry.confirmation_due().map(|due| (due, Task::Verify));
+            }
+            State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
             State::Idle
             | State::Announcing(..)
             | State::Looking(_)
             | State::Drawing(..)
-            | State::Releasing { .. } => None,
+            | State::Releasing { .. } => return None,
+        };
+        Some(match entry.renewal_step() {
+            (due, RenewalStep::Write) => (due, Task::Renew),
+            (due, RenewalStep::Verify) => (due, Task::Verify),
+        })
+    }
+
+    fn with_held(&mut self, ask: impl FnOnce(&mut Entry)) {
+        if let State::Held(entry) = &mut self.state {
+            ask(entry);
         }
     }
 
@@ -316,6 +326,9 @@ impl Contender {
         self.last_op = self.last_op.next();
         let op = self.last_op;
         self.outstanding = Some(Outstanding { op, task, sent: now.elapsed });
+        if task == Task::Verify {
+            self.with_held(Entry::verifying);
+        }
         let read = match task {
             Task::Announce | Task::Draw | Task::Delete | Task::Renew => {
                 let write = self.write(now);

@@ -59,15 +59,55 @@ impl Entry {
 
     /// What the renewal takes next, and when.
     pub(super) fn renewal_step(&self) -> (Duration, RenewalStep) {
-        let due = self.lease.renewal_due(self.acquire.terms);
-        let not_before = self.renewal.pace.not_before;
-        match self.renewal.stage {
+        let Renewal { stage, pace, asked } = &self.renewal;
+        let due =
+            if asked.renewal { Duration::ZERO } else { self.lease.renewal_due(self.acquire.terms) };
+        let not_before = pace.not_before;
+        match stage {
+            Stage::Resting if asked.confirms() && !asked.renewal => {
+                (not_before, RenewalStep::Verify)
+            }
             Stage::Resting => (due.max(not_before), RenewalStep::Write),
             Stage::Writing(_) => (not_before, RenewalStep::Write),
             // Reads that fail must not keep the rows from being written again.
             Stage::Verifying if due <= not_before => (due, RenewalStep::Write),
             Stage::Verifying => (not_before, RenewalStep::Verify),
         }
+    }
+
+    /// When to read the rows back if they are not renewed, and somebody asks for that.
+    pub(super) fn confirmation_due(&self) -> Option<Duration> {
+        let Renewal { stage, pace, asked } = &self.renewal;
+        let verifying = asked.confirms() || matches!(stage, Stage::Verifying);
+        verifying.then_some(pace.not_before)
+    }
+
+    /// Renews now instead of when it is due.
+    pub(super) fn renew_now(&mut self) {
+        self.renewal.asked.renewal = true;
+    }
+
+    /// Reads the rows back, by a read that begins after this.
+    pub(super) fn confirm_now(&mut self) {
+        self.renewal.asked.confirmation = Confirmation::Asked;
+    }
+
+    /// A read of the rows begins.
+    pub(super) fn verifying(&mut self) {
+        self.renewal.stage = Stage::Verifying;
+        if self.renewal.asked.confirms() {
+            self.renewal.asked.confirmation = Confirmation::Reading;
+        }
+    }
+
+    /// Whether a read that was asked for is answered, and none is asked for since it began.
+    pub(super) fn take_confirmed(&mut self) -> bool {
+        let asked = &mut self.renewal.asked;
+        let confirmed = asked.confirmation == Confirmation::Reading;
+        if confirmed {
+            asked.confirmation = Confirmation::NotAsked;
+        }
+        confirmed
     }
 
     /// The renewal under way, or a new one: the rows whole, with a new stamp.
@@ -78,6 +118,7 @@ impl Entry {
                 let attempt = Attempt::put(now, &self.claim, self.acquire.terms);
                 let write = attempt.write.clone();
                 self.renewal.stage = Stage::Writing(attempt);
+                self.renewal.asked.renewal = false;
                 write
             }
         }
@@ -95,7 +136,8 @@ impl Entry {
 
     /// Whether the renewal, read back by `survey`, shows what was written.
     pub(super) fn verified(&mut self, survey: &Survey) -> bool {
-        self.renewal = Renewal::resting();
+        self.renewal.stage = Stage::Resting;
+        self.renewal.pace = Pace::default();
         self.is_seen_in(survey)
     }
 }
@@ -120,12 +162,38 @@ impl Attempt {
 struct Renewal {
     stage: Stage,
     pace: Pace,
+    asked: Asked,
+}
+
+/// What the holder wants before it is due.
+#[derive(Debug, Default)]
+struct Asked {
+    renewal: bool,
+    confirmation: Confirmation,
+}
+
+/// Where a read stands that the holder asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Confirmation {
+    #[default]
+    NotAsked,
+    /// It has to begin after this.
+    Asked,
+    /// It has begun.
+    Reading,
+}
+
+impl Asked {
+    /// Whether a read has to begin.
+    fn confirms(&self) -> bool {
+        self.confirmation == Confirmation::Asked
+    }
 }
 
 impl Renewal {
     /// No renewal is under way.
     fn resting() -> Self {
-        Renewal { stage: Stage::Resting, pace: Pace::default() }
+        Renewal { stage: Stage::Resting, pace: Pace::default(), asked: Asked::default() }
     }
 }
 

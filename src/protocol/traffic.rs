@@ -38,6 +38,11 @@ pub(crate) enum Input {
     },
     /// The deadline passed.
     Tick,
+    /// Renew the lease now. Does nothing unless the object is held on terms that renew.
+    Renew,
+    /// Read the own rows now: [`Event::Confirmed`] or [`Event::Lost`] follows a read that begins
+    /// after this. Does nothing unless the object is held.
+    Confirm,
     /// Give the object back, or give up acquiring it. Legal in every state; [`Event::Released`]
     /// follows, at once when there is nothing to give back.
     Release,
@@ -176,6 +181,8 @@ pub(crate) enum Event {
         /// The new lease.
         lease: Lease,
     },
+    /// A read, begun after all that was asked for, shows the rows of the held object.
+    Confirmed,
     /// A try found the lock taken; the rows are being deleted.
     Taken,
     /// The acquisition failed; the rows are being deleted.

@@ -6,10 +6,13 @@ mod polls;
 
 mod closing;
 mod dropped;
+mod fencing;
+mod hold;
 mod lease;
 mod options;
 mod queue;
 mod trouble;
+mod with_lock;
 
 use std::time::Duration;
 

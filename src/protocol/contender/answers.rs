@@ -162,7 +162,11 @@ impl Contender {
 
     /// A renewal was read back.
     fn verified(&mut self, now: Now, survey: &Survey) {
-        if self.renewing_entry().verified(survey) {
+        let entry = self.renewing_entry();
+        if entry.verified(survey) {
+            if entry.take_confirmed() {
+                self.event(Event::Confirmed);
+            }
             return;
         }
         if matches!(self.state, State::Held(_)) {

@@ -15,6 +15,7 @@ use super::*;
 fn histories_in_fair_weather() {
     let tally = explore(1_000, FAIR);
     assert!(tally.served > 2_000 && tally.gave_up > 100 && tally.taken > 100, "{tally:?}");
+    assert!(tally.renewed > 100 && tally.confirmed > 100, "{tally:?}");
 }
 
 #[test]
@@ -45,6 +46,7 @@ struct Tally {
     gave_up: u32,
     taken: u32,
     renewed: u32,
+    confirmed: u32,
     lost: u32,
     restarted: u32,
 }
@@ -69,6 +71,7 @@ impl Tally {
             gave_up: self.gave_up + other.gave_up,
             taken: self.taken + other.taken,
             renewed: self.renewed + other.renewed,
+            confirmed: self.confirmed + other.confirmed,
             lost: self.lost + other.lost,
             restarted: self.restarted + other.restarted,
         }
@@ -228,6 +231,11 @@ impl World {
     fn act(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         peer.acts_at = None;
+        if peer.lease.is_some() && self.chance.happens(30, 100) {
+            let ask = if self.chance.happens(50, 100) { Input::Renew } else { Input::Confirm };
+            peer.acts_at = Some(self.now + self.chance.up_to(self.weather.hold_max));
+            return self.tell(index, ask);
+        }
         if !peer.contender.is_idle() {
             // Before it was let in, this is giving up.
             self.tally.gave_up += u32::from(peer.ended.is_none());
@@ -282,6 +290,10 @@ impl World {
             Event::Renewed { lease } => {
                 peer.lease = Some(*lease);
                 self.tally.renewed += 1;
+            }
+            Event::Confirmed => {
+                assert!(peer.lease.is_some(), "what is not held was confirmed");
+                self.tally.confirmed += 1;
             }
             Event::Taken => {
                 peer.ended = Some(End::Taken);

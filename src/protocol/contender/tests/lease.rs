@@ -300,3 +300,83 @@ fn a_refused_renewal_ends_waiting_but_not_holding() {
     held.sleeps(LEASE - RENEWAL_DUE - ms(10));
     held.is_lost(Loss::Expired, Rows::Entering);
 }
+
+#[test]
+fn a_holder_renews_before_it_is_due_when_asked() {
+    let mut script = Script::held_with_ticket(exclusive());
+    script.pass(s(5));
+    script.tell(Input::Renew);
+    script.puts();
+    script.pass(s(1));
+    script.applied();
+    script.is_renewed_for(LEASE - s(1));
+    script.reads(Read::Contender(ME));
+    script.sees(&[]);
+    // The next one is due by the new lease.
+    script.sleeps(RENEWAL_DUE - s(1));
+    script.puts();
+}
+
+#[test]
+fn a_renewal_asked_for_while_another_one_is_under_way_follows_it() {
+    let mut script = Script::held(exclusive());
+    script.sleeps(RENEWAL_DUE);
+    script.puts();
+    script.tell(Input::Renew);
+    script.is_silent();
+    script.pass(s(1));
+    script.applied();
+    script.is_renewed_for(LEASE - s(1));
+    script.puts();
+    script.applied();
+    script.is_renewed_for(LEASE);
+    script.reads(Read::Contender(ME));
+}
+
+#[test]
+fn a_holder_confirms_its_rows_when_asked() {
+    for renew in [true, false] {
+        let mut script = Script::held(Acquire { renew, ..exclusive() });
+        script.tell(Input::Confirm);
+        script.reads(Read::Contender(ME));
+        script.sees(&[]);
+        script.says(Event::Confirmed);
+        script.is_silent();
+
+        script.tell(Input::Confirm);
+        script.reads(Read::Contender(ME));
+        script.sees_only(&[]);
+        script.is_lost(Loss::RowMissing, Rows::Entering);
+    }
+}
+
+#[test]
+fn a_confirmation_comes_from_a_read_that_began_after_it_was_asked_for() {
+    let mut script = Script::held(exclusive());
+    script.sleeps(RENEWAL_DUE);
+    script.puts();
+    script.applied();
+    script.is_renewed_for(LEASE);
+    script.reads(Read::Contender(ME));
+    script.tell(Input::Confirm);
+    script.is_silent();
+    script.sees(&[]);
+    script.reads(Read::Contender(ME));
+    script.read_fails(ReadFailure::Failed);
+    script.sleeps(ms(10));
+    script.reads(Read::Contender(ME));
+    script.sees(&[]);
+    script.says(Event::Confirmed);
+}
+
+#[test]
+fn who_does_not_hold_renews_and_confirms_nothing() {
+    for input in [Input::Renew, Input::Confirm] {
+        let mut script = Script::waiting(exclusive());
+        script.tell(input.clone());
+        script.is_silent();
+        let mut idle = Script::new();
+        idle.tell(input);
+        idle.is_silent();
+    }
+}

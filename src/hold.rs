@@ -1,0 +1,81 @@
+//! How long a lock may be held at most (design section 5).
+
+use std::time::Duration;
+
+use crate::options::OptionError;
+
+/// A holder that does not come to its end has at least this long to notice, as in snaplock.
+const GRACE_MIN: Duration = Duration::from_secs(60);
+
+/// How long a lock may be held, as a request asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldTerms {
+    max_hold: Duration,
+    grace: Duration,
+}
+
+impl HoldTerms {
+    /// Terms of a request; `None` when it sets no limit.
+    pub(crate) fn new(
+        max_hold: Option<Duration>,
+        grace: Option<Duration>,
+    ) -> Result<Option<Self>, OptionError> {
+        match (max_hold, grace) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(OptionError::GraceWithoutMaxHold),
+            (Some(max_hold), _) if max_hold.is_zero() => Err(OptionError::ZeroMaxHold),
+            (Some(max_hold), grace) => {
+                let grace = grace.unwrap_or(max_hold.max(GRACE_MIN));
+                Ok(Some(HoldTerms { max_hold, grace }))
+            }
+        }
+    }
+
+    /// The limit of a lock that was granted at `granted`.
+    pub(crate) fn limit(self, granted: Duration) -> HoldLimit {
+        let expiring_from = granted.saturating_add(self.max_hold);
+        HoldLimit { expiring_from, ends: expiring_from.saturating_add(self.grace) }
+    }
+}
+
+/// Until when one grant may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HoldLimit {
+    /// From when on the holder is told to come to an end.
+    pub(crate) expiring_from: Duration,
+    /// When the lock is taken from it.
+    pub(crate) ends: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_limit_counts_from_the_grant_and_has_a_grace() {
+        for (max_hold, grace, expiring_from, ends) in [
+            (10, None, 110, 170),
+            (90, None, 190, 280),
+            (10, Some(5), 110, 115),
+            (10, Some(0), 110, 110),
+        ] {
+            let terms = HoldTerms::new(Some(s(max_hold)), grace.map(s)).expect("it is allowed");
+            let limit = terms.expect("there is a limit").limit(s(100));
+            assert_eq!(limit, HoldLimit { expiring_from: s(expiring_from), ends: s(ends) });
+        }
+        let for_ever = HoldTerms::new(Some(Duration::MAX), None).expect("it is allowed");
+        let limit = for_ever.expect("there is a limit").limit(s(100));
+        assert_eq!(limit.ends, Duration::MAX);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(HoldTerms::new(None, None), Ok(None));
+        assert_eq!(HoldTerms::new(None, Some(s(1))), Err(OptionError::GraceWithoutMaxHold));
+        assert_eq!(HoldTerms::new(Some(s(0)), None), Err(OptionError::ZeroMaxHold));
+    }
+}

@@ -1,0 +1,101 @@
+//! A process that forks while it holds a lock.
+//!
+//! A program of its own: a fork copies only the thread that forks, so the test harness, which runs
+//! tests on threads, must not be in between. On the store in memory: tokio itself does not survive
+//! a fork with open connections, because both processes then share one queue of their events.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use bakery_lock::{
+    GuardState, HoldError, LockClient, LockError, LockGuard, LostReason, MemoryStore, UnlockError,
+};
+use fork::Fork;
+use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
+use tokio::time::sleep;
+
+const OBJECT: &str = "users::snap";
+
+/// Short, so that both processes come to renew the lock several times.
+const TTL: Duration = Duration::from_secs(6);
+
+/// How long the child lives on the copied runtime.
+const CHILD_LIVES: Duration = Duration::from_secs(9);
+
+// Goal: when a process forks inside of a current-thread runtime that goes on in the child, the
+// parent keeps its lock; in the child the inherited guard is lost and the inherited client refuses,
+// and neither touches the parent's rows.
+// Method: fork between two polls of one task, and let both processes go on for longer than a lease.
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime can be built").block_on(async {
+        let store = MemoryStore::new();
+        let builder = LockClient::builder_in_memory(&store).register_host(true);
+        let client = builder.ttl(TTL).build().await.expect("a client in memory is built");
+        let guard = client.lock(OBJECT).await.expect("the lock is free");
+        match fork::fork().expect("this process may fork") {
+            Fork::Child => child(&store, &client, guard).await,
+            Fork::Parent(pid) => parent(&store, guard, pid).await,
+        }
+    });
+    println!("test result: ok. 1 passed; the parent of a fork kept its lock");
+}
+
+async fn parent(store: &MemoryStore, guard: LockGuard, pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a child has a number");
+    let began = Instant::now();
+    let status = loop {
+        let state = guard.state();
+        let held = matches!(state, GuardState::Held { .. } | GuardState::AtRisk { .. });
+        assert!(held, "after {:?} the parent's lock was {state:?}", began.elapsed());
+        match waitpid(Some(pid), WaitOptions::NOHANG).expect("there is a child") {
+            Some((_, status)) => break status,
+            None => sleep(Duration::from_millis(20)).await,
+        }
+    };
+    assert!(began.elapsed() >= CHILD_LIVES, "the child ended early");
+    assert_eq!(WaitStatus::exit_status(status), Some(0), "the child saw something else");
+    guard.check().await.expect("the rows are there");
+    guard.unlock().await.expect("the lock was held to the end");
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+/// Ends the process, so that nothing that is inherited is dropped.
+async fn child(store: &MemoryStore, client: &LockClient, guard: LockGuard) {
+    let outcome = expect_nothing_held(store, client, guard).await;
+    if let Err(error) = &outcome {
+        eprintln!("in the child: {error}");
+    }
+    // Not `exit`: what is registered to run then belongs to the parent.
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+/// The child has a copy of the rows, which shows what it would do to those of the parent.
+async fn expect_nothing_held(
+    store: &MemoryStore,
+    client: &LockClient,
+    guard: LockGuard,
+) -> Result<(), String> {
+    let before = client.statistics();
+    check(|| assert_eq!(guard.state(), GuardState::Lost(LostReason::Forked)))?;
+    let checked = guard.check().await;
+    check(|| assert!(matches!(checked, Err(HoldError::Lost(LostReason::Forked)))))?;
+    for name in [OBJECT, "users::snoop"] {
+        let locked = client.lock(name).await;
+        check(|| assert!(matches!(locked, Err(LockError::Forked))))?;
+        let tried = client.try_lock(name).await;
+        check(|| assert!(matches!(tried, Err(LockError::Forked))))?;
+    }
+    // The copied runtime goes on, and with it the task that renews.
+    sleep(CHILD_LIVES).await;
+    check(|| assert!(guard.cancellation_token().is_cancelled()))?;
+    let unlocked = guard.unlock().await;
+    check(|| assert!(matches!(unlocked, Err(UnlockError::Lost(LostReason::Forked)))))?;
+    check(|| assert_eq!(client.statistics(), before, "operations in the child"))?;
+    check(|| assert_eq!(store.live_rows(OBJECT), 0, "not renewed, it expired in the child"))
+}
+
+/// A panic must not unwind into what the child inherited.
+fn check(assertion: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(assertion)).map_err(|_| "an assertion failed".to_owned())
+}
