@@ -1,6 +1,6 @@
 //! Keys of rows that are no identity: R4, R6, R7, R8 and R9.
 
-use bakery_lock::LockGuard;
+use bakery_lock::{LockError, LockGuard, LostReason};
 use tokio::time::sleep;
 
 use super::{
@@ -82,12 +82,16 @@ async fn late_release_by_another_thread<W: World>(mut world: W) -> Verdict {
 
 // Goal: what a fork copies into a child gives nothing back there.
 // Method: the port's object is copied, and its destructor runs. Here nothing but a fork can make
-// that copy, as a guard has no clone.
+// that copy, as a guard has no clone; what a child is answered is looked at. `tests/fork` forks.
 #[tokio::test(start_paused = true)]
 async fn r08_a_forked_child_ends() {
     assert_eq!(forked_child_ends().await, Err(Violation::TwoInside));
 
     a_guard_has_no_clone();
+    let refused = LockError::Forked.to_string();
+    assert!(refused.contains("forked from: build another"), "{refused}");
+    let lost = LostReason::Forked.to_string();
+    assert!(lost.contains("this process is a fork"), "{lost}");
 }
 
 async fn forked_child_ends() -> Verdict {
