@@ -141,17 +141,19 @@ impl Grant {
     fn end_if_over(&self, lease: Lease) -> Option<End> {
         let ended = *self.ended.borrow();
         ended.or_else(|| {
-            let reason = self.loss(lease, self.clock.elapsed())?;
+            let reason = self.loss(lease)?;
             self.set_end(End::Lost(reason));
             Some(End::Lost(reason))
         })
     }
 
     /// Why a grant that nobody ended is over, if it is.
-    fn loss(&self, lease: Lease, now: Duration) -> Option<LostReason> {
+    fn loss(&self, lease: Lease) -> Option<LostReason> {
         if !self.process.is_current() {
             return Some(LostReason::Forked);
         }
+        // Last, so that little time passes from the look at the clock to what is done by it.
+        let now = self.clock.elapsed();
         let lease_ended = (!lease.is_valid(now)).then(|| (lease.deadline(), LostReason::Expired));
         let hold_ended = self.hold_ends().filter(|ends| now >= *ends);
         let hold_ended = hold_ended.map(|ends| (ends, LostReason::HoldLimit));
