@@ -163,16 +163,15 @@ impl Tables {
     fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
         for replica in self.next_quorum() {
-            let rows = self.replicas[replica].objects.get(object);
-            for (key, cell) in rows.into_iter().flatten() {
+            let rows = self.replicas[replica].objects.get(object).into_iter().flatten();
+            for (key, cell) in rows.filter(|((name, id), _)| matches(read, name, *id)) {
                 let newest = merged.entry(key).or_insert(cell);
                 if cell.beats(newest) {
                     *newest = cell;
                 }
             }
         }
-        let asked_for = merged.into_iter().filter(|((name, id), _)| matches(read, name, *id));
-        asked_for.filter_map(|(_, cell)| cell.live(now).cloned()).collect()
+        merged.into_values().filter_map(|cell| cell.live(now).cloned()).collect()
     }
 
     fn read_fence(&mut self, object: &str, now: Duration) -> Option<i64> {
