@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::{Fault, LockClient, LockError, LockGuard, MemoryStore};
+use bakery_lock::{Fault, GuardState, LockClient, LockError, LockGuard, MemoryStore};
 
 use super::{CALL, OBJECT, Party, Terms, World};
 
@@ -86,6 +86,7 @@ impl Party for Caller {
     }
 
     fn is_inside(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| !guard.remaining().is_zero())
+        let state = self.guard.as_ref().map(LockGuard::state);
+        state.is_some_and(|state| !matches!(state, GuardState::Lost(_) | GuardState::Released))
     }
 }
