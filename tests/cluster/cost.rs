@@ -96,5 +96,6 @@ async fn lock_in_turn(clients: &[LockClient], name: &str, times: u32) {
 }
 
 fn operations(all: &Statistics) -> u64 {
-    all.writes + all.deletes + all.object_reads + all.contender_reads
+    let rows = all.writes + all.deletes + all.object_reads + all.contender_reads;
+    rows + all.fence_reads + all.fence_writes
 }

@@ -18,5 +18,6 @@ mod lossy;
 mod program;
 mod record;
 mod settings;
+mod tokens;
 mod tries;
 mod unknown;

@@ -8,6 +8,7 @@ use std::env;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
@@ -89,6 +90,14 @@ impl Program {
     pub(crate) async fn begin(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("it is piped");
         stdin.write_all(b"begin\n").await.expect("the program listens");
+    }
+
+    /// Sends the program a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.id().expect("it was not waited for yet");
+        let pid =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid is no large number");
+        rustix::process::kill_process(pid, signal).expect("it is our child");
     }
 
     /// Takes what the program still says, and asserts that it ends well.

@@ -63,6 +63,10 @@ impl MemoryStore {
 
     /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by as
     /// much would.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
     pub fn set_fence_ahead(&self, object: &str, ahead: Duration) {
         let ahead = i64::try_from(ahead.as_micros()).expect("a clock is wrong by some years");
         let (clock, mut tables) = (&self.shared.clock, self.tables());

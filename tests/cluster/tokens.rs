@@ -1,0 +1,428 @@
+//! Fencing tokens on a real cluster: clocks that differ, holders that are stopped, and answers that
+//! get lost.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bakery_lock::test_util::set_wall_clock_error;
+use bakery_lock::{FenceError, FencingToken, GuardState, LockClient, LockGuard, Outcome};
+use rustix::process::Signal;
+use scylla::client::session::Session;
+use scylla::statement::Consistency;
+use scylla::statement::prepared::PreparedStatement;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::history::now;
+use super::lossy::{Loss, LossySession};
+use super::program::{self, Program};
+use super::scene::Scene;
+use super::support;
+
+const TTL: Duration = Duration::from_secs(5);
+
+/// For how long a program is stopped: its rows are gone by then, and others had their turns.
+const STOPPED: Duration = Duration::from_secs(7);
+
+/// How far the clocks of the programs are off, in µs: up to a second apart.
+const CLOCK_ERRORS: [i64; 4] = [-500_000, 499_000, 500_000, -100_000];
+const STOPPED_PROGRAMS: [usize; 2] = [1, 3];
+const NAMES: usize = 32;
+const TASKS: usize = 4;
+/// How many locks each task of each program takes.
+const GRANTS_EACH: usize = 625;
+
+/// What a program says now and then, so that it is not taken for dead.
+const GOING_ON: &str = "going on";
+
+// Goal: the tokens of 10,000 grants of several processes, whose clocks are up to a second apart and
+// which are stopped now and then for longer than their leases, grow strictly, name by name, with
+// room for a thousand writes in between.
+// Method: four programs of four tasks take the locks of 32 names in turn and draw a token under
+// each; two of them are stopped by SIGSTOP. Who notes the time before it asks for a token, and gets
+// one, held the lock at that time.
+#[tokio::test]
+async fn tokens_of_processes_with_different_clocks_grow() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("tokens");
+    let mut programs = Vec::new();
+    for (number, error) in CLOCK_ERRORS.iter().enumerate() {
+        let order = format!("{} {name} {number} {error}", scene.keyspace);
+        programs.push(Program::start("tokens::drawing_program", &order).await);
+    }
+    for program in &mut programs {
+        program.expect("ready").await;
+    }
+    let began = Instant::now();
+    for program in &mut programs {
+        program.begin().await;
+    }
+    for stopped in STOPPED_PROGRAMS {
+        sleep(Duration::from_secs(2)).await;
+        programs[stopped].signal(Signal::STOP);
+    }
+    for stopped in STOPPED_PROGRAMS {
+        sleep(STOPPED).await;
+        programs[stopped].signal(Signal::CONT);
+    }
+    let mut drawn = Vec::new();
+    for program in programs {
+        let said = program.finish().await;
+        let said = said.iter().filter(|line| *line != GOING_ON).map(|line| line.parse::<Drawn>());
+        drawn.extend(said.map(|drawn| drawn.expect("programs tell what they drew")));
+    }
+    let (mut grants, mut lost) = (0, 0);
+    for number in 0..NAMES {
+        let mut of_name: Vec<_> = drawn.iter().filter(|drawn| drawn.name == number).collect();
+        of_name.sort_unstable_by_key(|drawn| drawn.asked);
+        grants += of_name.len();
+        let tokens: Vec<_> = of_name.iter().filter_map(|drawn| drawn.token).collect();
+        lost += of_name.len() - tokens.len();
+        expect_growing(&tokens);
+    }
+    assert_eq!(grants, CLOCK_ERRORS.len() * TASKS * GRANTS_EACH);
+    println!(
+        "{grants} grants in {:?}: {} tokens, which grow; {lost} locks were lost before theirs",
+        began.elapsed(),
+        grants - lost,
+    );
+}
+
+// Goal: the program that the test above starts. By itself: tokens of one process grow.
+// Method: tasks take the locks of all names in turn, each beginning with another one, and draw a
+// token under each.
+#[tokio::test]
+async fn drawing_program() {
+    let Some(order) = program::order() else {
+        let scene = Scene::new().await;
+        let client = scene.client().await;
+        let drawn = draw(&client, &support::unique("tokens"), std::iter::repeat_n(0, 40)).await;
+        let tokens: Vec<_> = drawn.iter().filter_map(|drawn| drawn.token).collect();
+        assert_eq!(tokens.len(), 40);
+        return expect_growing(&tokens);
+    };
+    let words: Vec<_> = order.split(' ').collect();
+    let [keyspace, name, number, clock_error] = words[..] else {
+        panic!("not an order: {order}");
+    };
+    set_wall_clock_error(clock_error.parse().expect("an order ends with a clock error"));
+    let number: usize = number.parse().expect("an order has the number of the program");
+    let scene = Scene::in_keyspace(keyspace).await;
+    let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
+    let client = builder.build().await.expect("the cluster is ready");
+    program::say("ready");
+    program::wait_for_start();
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (client, name) = (client.clone(), name.to_owned());
+        let first = (number * TASKS + task) * NAMES / (CLOCK_ERRORS.len() * TASKS);
+        let names = (0..NAMES).cycle().skip(first).take(GRANTS_EACH);
+        tasks.spawn(async move { draw(&client, &name, names).await });
+    }
+    for drawn in tasks.join_all().await.iter().flatten() {
+        program::say(&drawn.to_string());
+    }
+}
+
+/// Takes locks in turn, and tells when a token was asked for under each, and which one came.
+async fn draw(client: &LockClient, name: &str, numbers: impl Iterator<Item = usize>) -> Vec<Drawn> {
+    let mut all = Vec::new();
+    for number in numbers {
+        let guard = client.lock(&format!("{name} {number}")).await.expect("everybody gets it");
+        let asked = now();
+        let token = match guard.fencing_token().await {
+            Ok(token) => Some(token),
+            Err(FenceError::Lost(_)) => None,
+            Err(other) => panic!("another error came: {other:?}"),
+        };
+        all.push(Drawn { name: number, asked, token });
+        if all.len() % 50 == 0 {
+            program::say(GOING_ON);
+        }
+        // Who lost it has nothing to give back.
+        let _ = guard.unlock().await;
+    }
+    all
+}
+
+/// A token that was asked for.
+#[derive(Debug)]
+struct Drawn {
+    name: usize,
+    asked: u64,
+    /// `None` when the lock was lost before.
+    token: Option<FencingToken>,
+}
+
+/// As a line between processes.
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No token is zero.
+        let token = self.token.map_or(0, FencingToken::value);
+        write!(f, "{} {} {token}", self.name, self.asked)
+    }
+}
+
+impl FromStr for Drawn {
+    type Err = ParseIntError;
+
+    fn from_str(line: &str) -> Result<Self, ParseIntError> {
+        let mut words = line.split(' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (name, asked, token) = (word().parse()?, word().parse()?, word().parse()?);
+        let token = Some(token).filter(|token| *token != 0).map(FencingToken::from_value);
+        Ok(Drawn { name, asked, token })
+    }
+}
+
+// Goal: a token whose write is acknowledged only at the second try is one token, above all earlier
+// and below all later ones; where no write is acknowledged there is none, and what may have been
+// written is in nobody's way.
+// Method: proxies between one client and the nodes drop answers or requests; after each token of
+// that client another one draws.
+#[tokio::test]
+async fn tokens_grow_although_acknowledgements_get_lost() {
+    let scene = Scene::new().await;
+    let name = support::unique("tokens");
+    let lossy = Arc::new(LossySession::new().await);
+    let builder = LockClient::builder(Arc::clone(&lossy.session), scene.keyspace.clone());
+    let builder = builder.host("test-host").register_host(true);
+    let victim = builder.acquire_timeout(Duration::from_secs(3)).build().await;
+    let victim = victim.expect("nothing is lost yet");
+    let other = scene.client().await;
+    let mut tokens = Vec::new();
+    let losses = [
+        Loss::OneAcknowledgement,
+        Loss::Acknowledgements,
+        Loss::OneAcknowledgement,
+        Loss::Requests,
+        Loss::OneAcknowledgement,
+    ];
+    for loss in losses {
+        let guard = victim.lock(&name).await.expect("nothing is lost now");
+        let before = victim.statistics();
+        lossy.lose(loss);
+        let token = guard.fencing_token().await;
+        let after = victim.statistics();
+        match (loss, token) {
+            (Loss::OneAcknowledgement, Ok(token)) => {
+                assert_eq!(after.fence_writes - before.fence_writes, 2, "its answer got lost");
+                tokens.push(token);
+            }
+            (
+                Loss::Acknowledgements | Loss::Requests,
+                Err(FenceError::TimedOut { cause: Some(cause), .. }),
+            ) => assert_eq!(cause.outcome(), Outcome::Unknown),
+            (loss, other) => panic!("with {loss:?} came {other:?}"),
+        }
+        lossy.heal();
+        guard.unlock().await.expect("nothing is lost any more");
+        let next = other.lock(&name).await.expect("the lock is free");
+        tokens.push(next.fencing_token().await.expect("nothing of this one is lost"));
+        next.unlock().await.expect("the lock was held");
+    }
+    assert_eq!(tokens.len(), losses.len() + 3);
+    expect_growing(&tokens);
+}
+
+fn expect_growing(tokens: &[FencingToken]) {
+    for pair in tokens.windows(2) {
+        assert!(pair[1].value() - pair[0].value() >= 1_000, "{} follows {}", pair[1], pair[0]);
+    }
+}
+
+// Goal: once the next holder has written every column with its token, no cell is the stale one's,
+// whenever that is stopped and whenever it goes on. Without tokens it is, or else the test would
+// show nothing.
+// Method: a program writes the columns one after the other; it is stopped by SIGSTOP in the midst
+// of it, and goes on writing although it has lost the lock.
+#[tokio::test]
+async fn a_stale_holder_leaves_no_cell() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    // Before the programs race for it.
+    create_table(&scene).await;
+    let mut cases = JoinSet::new();
+    for stopped_after in [40, 230, 700, 1_300] {
+        for go_on in [GoOn::Between, GoOn::Afterwards] {
+            let scene = scene.clone();
+            let after = Duration::from_millis(stopped_after);
+            cases.spawn(async move { (go_on, stop_a_writer(&scene, "token", after, go_on).await) });
+        }
+    }
+    let unfenced = stop_a_writer(&scene, "none", Duration::from_millis(100), GoOn::Afterwards);
+    let unfenced = unfenced.await;
+    assert!(
+        unfenced.contains(&"stale".to_owned()),
+        "without tokens nothing is stale: {unfenced:?}"
+    );
+    let cases = cases.join_all().await;
+    for (go_on, columns) in &cases {
+        assert_eq!(columns[..], ["next"; 3], "the stale one went on {go_on:?}");
+    }
+    println!("{} stale holders left no cell; one without tokens left {unfenced:?}", cases.len());
+}
+
+/// When the stale holder goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoOn {
+    /// While the next one writes.
+    Between,
+    /// When the next one has written.
+    Afterwards,
+}
+
+/// Stops a program that writes a row, lets the next holder write it, and lets the program go on.
+/// What the columns are then.
+async fn stop_a_writer(
+    scene: &Scene,
+    how: &str,
+    stopped_after: Duration,
+    go_on: GoOn,
+) -> Vec<String> {
+    let name = support::unique("stale");
+    let order = format!("{} {name} {how}", scene.keyspace);
+    let mut stale = Program::start("tokens::writing_program", &order).await;
+    stale.expect("ready").await;
+    stale.begin().await;
+    stale.expect("held").await;
+    sleep(stopped_after).await;
+    stale.signal(Signal::STOP);
+
+    let client = scene.client().await;
+    let next = client.request(&name).timeout(Duration::from_secs(60)).acquire().await;
+    let next = next.expect("the stale one's rows expire");
+    let mut row = Row::new(scene, &name, token_of(&next, how).await).await;
+    if go_on == GoOn::Between {
+        stale.signal(Signal::CONT);
+    }
+    for column in 0..COLUMNS.len() {
+        row.write(column, "next").await;
+        sleep(Duration::from_millis(10)).await;
+    }
+    if go_on == GoOn::Afterwards {
+        stale.signal(Signal::CONT);
+    }
+    stale.finish().await;
+    next.unlock().await.expect("the lock was held");
+    row.columns().await
+}
+
+// Goal: the program that the test above starts. By itself: a row of several writes is as the last
+// one of them left it.
+// Method: write the columns by turns; once the lock is lost, go on for a while.
+#[tokio::test]
+async fn writing_program() {
+    let Some(order) = program::order() else {
+        let scene = Scene::new().await;
+        create_table(&scene).await;
+        let name = support::unique("stale");
+        let guard = scene.client().await.lock(&name).await.expect("the lock is free");
+        let mut row = Row::new(&scene, &name, token_of(&guard, "token").await).await;
+        for (column, text) in [(0, "a"), (1, "b"), (2, "c"), (1, "d"), (0, "e")] {
+            row.write(column, text).await;
+        }
+        assert_eq!(row.columns().await, ["e", "d", "c"]);
+        return guard.unlock().await.expect("the lock was held");
+    };
+    const WRITES_TOO_LATE: usize = 30;
+    let words: Vec<_> = order.split(' ').collect();
+    let [keyspace, name, how] = words[..] else {
+        panic!("not an order: {order}");
+    };
+    let scene = Scene::in_keyspace(keyspace).await;
+    let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
+    program::say("ready");
+    program::wait_for_start();
+    let guard = client.lock(name).await.expect("the lock is free");
+    let mut row = Row::new(&scene, name, token_of(&guard, how).await).await;
+    program::say("held");
+    let mut too_late = 0;
+    for column in (0..COLUMNS.len()).cycle() {
+        row.write(column, "stale").await;
+        too_late += usize::from(matches!(guard.state(), GuardState::Lost(_)));
+        if too_late == WRITES_TOO_LATE {
+            break;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn token_of(guard: &LockGuard, how: &str) -> Option<FencingToken> {
+    match how {
+        "none" => None,
+        _ => Some(guard.fencing_token().await.expect("the lock is held")),
+    }
+}
+
+async fn create_table(scene: &Scene) {
+    let columns = "(name text PRIMARY KEY, a text, b text, c text)";
+    scene.execute(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", table(scene))).await;
+}
+
+fn table(scene: &Scene) -> String {
+    format!("\"{}\".test_rows", scene.keyspace)
+}
+
+const COLUMNS: [&str; 3] = ["a", "b", "c"];
+
+/// A row that is written column by column, with the timestamps of a token if there is one.
+struct Row {
+    session: Arc<Session>,
+    name: String,
+    token: Option<FencingToken>,
+    writes: u16,
+    select: PreparedStatement,
+    with_token: Vec<PreparedStatement>,
+    without: Vec<PreparedStatement>,
+}
+
+impl Row {
+    async fn new(scene: &Scene, name: &str, token: Option<FencingToken>) -> Self {
+        let table = table(scene);
+        let prepare = async |text: String| {
+            let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
+            statement.set_consistency(Consistency::Quorum);
+            statement
+        };
+        let (mut with_token, mut without) = (Vec::new(), Vec::new());
+        for column in COLUMNS {
+            let set = format!("SET {column} = ? WHERE name = ?");
+            with_token.push(prepare(format!("UPDATE {table} USING TIMESTAMP ? {set}")).await);
+            without.push(prepare(format!("UPDATE {table} {set}")).await);
+        }
+        Row {
+            session: Arc::clone(&scene.session),
+            name: name.to_owned(),
+            token,
+            writes: 0,
+            select: prepare(format!("SELECT a, b, c FROM {table} WHERE name = ?")).await,
+            with_token,
+            without,
+        }
+    }
+
+    async fn write(&mut self, column: usize, text: &str) {
+        let written = match self.token {
+            Some(token) => {
+                let stamp = token.write_timestamp(self.writes).expect("it is stopped before");
+                self.writes += 1;
+                let values = (stamp, text, &self.name);
+                self.session.execute_unpaged(&self.with_token[column], values).await
+            }
+            None => self.session.execute_unpaged(&self.without[column], (text, &self.name)).await,
+        };
+        written.expect("the cluster answers");
+    }
+
+    async fn columns(&self) -> Vec<String> {
+        let rows = self.session.execute_unpaged(&self.select, (&self.name,)).await;
+        let rows = rows.expect("the cluster answers").into_rows_result().expect("it has rows");
+        let (a, b, c) = rows.single_row::<(String, String, String)>().expect("all are written");
+        vec![a, b, c]
+    }
+}
