@@ -48,8 +48,8 @@ use crate::protocol::SPACING;
 ///   driver's timestamp, by a machine whose clock is ahead, hides those that carry tokens.
 /// - The n of one token are below 1000 and increase: what is written later to the same cell has the
 ///   larger one.
-/// - The next holder has to write a cell to protect it. A cell that only the stale holder writes has
-///   its value, so rewrite what you rely on, even if it stays the same.
+/// - The next holder has to write a cell to protect it. A cell that only the stale holder writes
+///   has its value, so rewrite what you rely on, even if it stays the same.
 /// - No lightweight transactions on those cells, which choose timestamps themselves, and no
 ///   counters, which have none.
 /// - A delete beats an insert of the same timestamp. To delete and then insert, use two n.
@@ -106,8 +106,8 @@ impl fmt::Display for FencingToken {
 ///
 /// - To admit a token and to do what it was admitted for has to be one step: hold the resource's
 ///   own lock over both, or a larger token may be admitted in between.
-/// - The [high-water mark](Self::high_water) has to be stored with what was done, and a gate be made
-///   from it after a restart. A gate that forgets lets a stale holder in.
+/// - The [high-water mark](Self::high_water) has to be stored with what was done, and a gate be
+///   made from it after a restart. A gate that forgets lets a stale holder in.
 ///
 /// ```
 /// use bakery_lock::{FenceGate, FencingToken};
@@ -167,8 +167,8 @@ pub struct Stale {
     pub high_water: FencingToken,
 }
 
-/// Why a guard has no fencing token. The lock itself is as it was: ask the guard whether it is held.
-/// The fence may have been raised, which makes the next token larger and does nothing else.
+/// Why a guard has no fencing token. The lock itself is as it was: ask the guard whether it is
+/// held. The fence may have been raised, which makes the next token larger and does nothing else.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum FenceError {

@@ -228,8 +228,8 @@ struct Replica {
     fences: HashMap<String, Fence>,
 }
 
-/// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger one
-/// stays; of the same value, the one that lives longer.
+/// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
+/// one stays; of the same value, the one that lives longer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Fence {
     value: i64,

@@ -18,6 +18,7 @@ mod lossy;
 mod program;
 mod record;
 mod settings;
+mod stopped;
 mod tokens;
 mod tries;
 mod unknown;

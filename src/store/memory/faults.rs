@@ -61,8 +61,8 @@ impl MemoryStore {
         self.tables().read(object, Read::Object, self.shared.clock.elapsed()).len()
     }
 
-    /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by as
-    /// much would.
+    /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by
+    /// as much would.
     ///
     /// # Panics
     ///

@@ -34,8 +34,8 @@ const MODULES: &[(&str, &str)] = &[
     ("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
 ];
 
-/// Memory outside of the heap, and the switches that make a small test node start fast: no waiting for gossip to
-/// settle, no delay before the default role is made, no announcement before stopping.
+/// Memory outside of the heap, and the switches that make a small test node start fast: no waiting
+/// for gossip to settle, no delay before the default role is made, no announcement before stopping.
 const NODE_OPTIONS: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",

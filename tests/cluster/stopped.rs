@@ -1,0 +1,127 @@
+//! Work under a lock whose process is stopped for longer than its lease.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bakery_lock::{LostReason, WithLockError};
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::history::now;
+use super::program::{self, Program};
+use super::scene::Scene;
+use super::support;
+
+/// The shortest, so that a lease is renewed every other second.
+const TTL: Duration = Duration::from_secs(5);
+/// So many are stopped at a time,
+const PROGRAMS: usize = 10;
+/// each of them so often.
+const STOPS: usize = 5;
+/// A lease is renewed two or three times by then.
+const WORKED_MAX: Duration = Duration::from_secs(5);
+
+// Goal: work under a lock is not polled again once its process was stopped for longer than the
+// lease; it ends as lost, and nothing of the stopped one stays or comes back in the next holder's
+// time.
+// Method: programs work under `with_lock` and note when they are polled. Each is stopped by SIGSTOP
+// at a random moment until the next one holds the lock; 50 times in all. A poll that has begun when
+// it is stopped goes on: so one may note a time that is too late, but never two.
+#[tokio::test]
+async fn stopped_work_is_not_polled_after_the_lease() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let mut stopping = JoinSet::new();
+    for _ in 0..PROGRAMS {
+        let scene = scene.clone();
+        stopping.spawn(async move {
+            let mut in_the_midst = 0;
+            for _ in 0..STOPS {
+                in_the_midst += usize::from(stop_one(&scene).await);
+            }
+            in_the_midst
+        });
+    }
+    let in_the_midst: usize = stopping.join_all().await.into_iter().sum();
+    let stops = PROGRAMS * STOPS;
+    println!(
+        "{stops} times a holder was stopped past its lease, {in_the_midst} times in the midst of a \
+         poll; none of its work was polled after that"
+    );
+    assert!(in_the_midst <= stops / 5, "of {stops}");
+}
+
+/// Stops a program until its lock is another one's; whether a poll had begun just then.
+async fn stop_one(scene: &Scene) -> bool {
+    let name = support::unique("stopped");
+    let order = format!("{} {name}", scene.keyspace);
+    let mut stopped = Program::start("stopped::working_program", &order).await;
+    stopped.expect("ready").await;
+    stopped.begin().await;
+    stopped.expect("held").await;
+    // After a few polls at least.
+    sleep(Duration::from_millis(50) + WORKED_MAX.mul_f64(rand::random())).await;
+    stopped.signal(Signal::STOP);
+
+    let client = scene.client().await;
+    let next = client.request(&name).timeout(Duration::from_secs(60)).acquire().await;
+    let next = next.expect("the stopped one's rows expire");
+    let granted = now();
+    // Up to a second into the next one's time.
+    sleep(Duration::from_secs(1).mul_f64(rand::random())).await;
+    stopped.signal(Signal::CONT);
+    let said = stopped.finish().await;
+    let [last, before] = said.as_slice() else {
+        panic!("a program said {said:?}");
+    };
+    let [last, before] =
+        [last, before].map(|poll| poll.parse::<u64>().expect("it told when it was polled"));
+    assert!(before < granted, "polled {} ns after the next one's grant", before - granted);
+
+    next.check().await.expect("the stopped one deleted nothing of ours");
+    next.unlock().await.expect("the lock was held");
+    assert_eq!(scene.rows(&name).await, Vec::<String>::new(), "rows came back");
+    last > granted
+}
+
+// Goal: the program that the test above starts. By itself: work that is not stopped is polled to
+// its end, over several renewals.
+// Method: work that notes the time of each poll.
+#[tokio::test]
+async fn working_program() {
+    let Some(order) = program::order() else {
+        let client = Scene::new().await.client().await;
+        let request = client.request(support::unique("stopped")).ttl(TTL);
+        let polls = request.with_lock(async |_| note_polls(&Polls::default(), 1_000).await).await;
+        return assert_eq!(polls.expect("nothing stops it"), 1_000);
+    };
+    let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
+    let scene = Scene::in_keyspace(keyspace).await;
+    let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
+    program::say("ready");
+    program::wait_for_start();
+    let polls = Polls::default();
+    let work = client.with_lock(name, async |_| {
+        program::say("held");
+        note_polls(&polls, usize::MAX).await
+    });
+    let error = work.await.expect_err("it is stopped before it ends");
+    assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
+    let polls = polls.lock().expect("nobody panics with it");
+    for poll in polls.iter().rev().take(2) {
+        program::say(&poll.to_string());
+    }
+}
+
+/// When work was polled.
+type Polls = Arc<Mutex<Vec<u64>>>;
+
+/// Work of so many polls, a few milliseconds each.
+async fn note_polls(polls: &Polls, count: usize) -> usize {
+    for _ in 0..count {
+        polls.lock().expect("nobody panics with it").push(now());
+        sleep(Duration::from_millis(5)).await;
+    }
+    count
+}
