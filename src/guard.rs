@@ -190,7 +190,8 @@ impl LockGuard {
     ///
     /// It costs a read and a write. Each call draws a new token, above the last one, with room for
     /// as many writes again; calls of one guard at the same time wait for each other. Draw it
-    /// before reading what is to be changed under the lock.
+    /// before reading what is to be changed under the lock, and not for each write: more than a
+    /// thousand tokens a second would run ahead of the clock, and be refused in the end.
     ///
     /// It is handed out only if the lock is still held once a quorum has acknowledged it, so that
     /// everybody who is let in later sees it.

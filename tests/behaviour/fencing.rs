@@ -40,16 +40,16 @@ async fn tokens_grow_from_holder_to_holder() {
 }
 
 // Goal: a token is above the last one although that is ahead of the clock.
-// Method: a fence that is ahead by as much as clocks may differ.
+// Method: a fence that is ahead by as much as the clocks of two clients may differ.
 #[tokio::test(start_paused = true)]
 async fn tokens_grow_although_the_clock_is_behind() {
     let store = store();
     let client = client(&store, "a").await;
-    store.set_fence_ahead(OBJECT, s(1));
+    store.set_fence_ahead(OBJECT, s(2));
     let guard = client.lock(OBJECT).await.expect("the lock is free");
     let tokens = [token(&guard).await, token(&guard).await];
     assert_eq!(tokens[1].value() - tokens[0].value(), 1_000, "both follow the fence");
-    sleep(s(2)).await;
+    sleep(s(3)).await;
     let next = token(&guard).await;
     assert!(next.value() - tokens[1].value() > 500_000, "it follows the clock again");
 }
@@ -114,7 +114,7 @@ async fn a_token_that_comes_after_the_lease_is_not_handed_out() {
 
 // Goal: a fence that is too far ahead is refused, with the figure and advice; the lock is held all
 // the same. Once the clock has come so far, there are tokens again.
-// Method: a fence that is an hour ahead.
+// Method: a fence that is an hour ahead, and later by twice the bound on clock skew.
 #[tokio::test(start_paused = true)]
 async fn a_poisoned_fence_is_refused() {
     let store = store();
@@ -130,7 +130,10 @@ async fn a_poisoned_fence_is_refused() {
     assert_eq!(name, OBJECT);
     assert!((s(3_599)..=s(3_600)).contains(&ahead), "{ahead:?}");
     assert_eq!(client.statistics().fence_writes, 0);
-    sleep(s(3_599)).await;
+    sleep(s(3_597)).await;
+    let error = guard.fencing_token().await.expect_err("it is still too far ahead");
+    assert!(matches!(error, FenceError::Poisoned { .. }), "{error:?}");
+    sleep(s(1)).await;
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     expect_growing(&[token(&guard).await, token(&guard).await]);
 }
