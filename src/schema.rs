@@ -6,7 +6,10 @@
 //! The tool `lock-hosts` does from a shell what this module does from a program.
 
 mod definition;
+mod error;
+mod existing;
 mod nodes;
+mod options;
 mod replication;
 mod report;
 mod settings;
@@ -17,20 +20,17 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use scylla::client::session::Session;
-use thiserror::Error;
 use tracing::debug;
 use uuid::Uuid;
 
 use self::definition::{Definition, keyspace_cql};
+use self::existing::{Names, Schema};
 use self::nodes::Witness;
-use self::replication::{Quorum, Strategy};
-use self::report::Joined;
-use crate::error::DatabaseError;
-use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
-use crate::store::{
-    CassandraStore, Catalog, Dialect, Identifier, KeyspaceFacts, Nodes, SettingsRecord, TableFacts,
-};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE};
+use crate::store::{CassandraStore, Catalog, Dialect, Identifier, Nodes};
 
+pub use self::error::SchemaError;
+pub use self::options::CreateOptions;
 pub use self::replication::Replication;
 pub use self::report::{Finding, Report, Severity};
 pub use crate::store::InvalidIdentifier;
@@ -51,233 +51,6 @@ const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(30)..=Durati
 
 /// The table of the registry of hosts.
 const LOCK_HOSTS: &str = "lock_hosts";
-
-/// How a keyspace and its tables are to be made.
-///
-/// ```
-/// use std::time::Duration;
-/// use bakery_lock::schema::{CreateOptions, Replication};
-///
-/// let options = CreateOptions::new()
-///     .replication(Replication::Factor(3))
-///     .max_ttl(Duration::from_secs(60));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CreateOptions {
-    replication: Option<Replication>,
-    max_ttl: Duration,
-    lock_table: String,
-    consistency: Consistency,
-    max_clock_skew: Duration,
-}
-
-impl CreateOptions {
-    /// The defaults: the keyspace is there, the longest TTL is 120 s, the table is `lock_table`,
-    /// clients use QUORUM, and clocks differ by a second at most.
-    #[must_use]
-    pub fn new() -> Self {
-        CreateOptions {
-            replication: None,
-            max_ttl: MAX_TTL_DEFAULT,
-            lock_table: LOCK_TABLE_DEFAULT.to_owned(),
-            consistency: Consistency::default(),
-            max_clock_skew: MAX_CLOCK_SKEW,
-        }
-    }
-
-    /// How the keyspace is replicated. Without it, the keyspace has to be there.
-    #[must_use]
-    pub fn replication(mut self, replication: Replication) -> Self {
-        self.replication = Some(replication);
-        self
-    }
-
-    /// The longest TTL that clients may use: whole seconds, 30 to 600 s.
-    ///
-    /// It is a property of the table: tombstones are kept for twice as long, and have to outlive
-    /// each row that they hide, late writes included. That is why it can't be shorter than 30 s.
-    #[must_use]
-    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
-        self.max_ttl = max_ttl;
-        self
-    }
-
-    /// The name of the lock table.
-    #[must_use]
-    pub fn lock_table(mut self, name: impl Into<String>) -> Self {
-        self.lock_table = name.into();
-        self
-    }
-
-    /// The consistency that all clients of the lock table have to use; QUORUM by default. It is
-    /// recorded; clients that use another one are refused.
-    #[must_use]
-    pub fn consistency(mut self, consistency: Consistency) -> Self {
-        self.consistency = consistency;
-        self
-    }
-
-    /// How far clocks may differ, those of the nodes among each other and those of clients from
-    /// them: whole milliseconds, 1 to 1499, so that the shortest TTL leaves a lease. 1 s by
-    /// default. It is recorded; clients take it from there, shorten their leases by it, and are
-    /// refused where clocks differ by more.
-    #[must_use]
-    pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
-        self.max_clock_skew = max_clock_skew;
-        self
-    }
-
-    /// What is recorded.
-    fn settings(&self) -> Settings {
-        Settings { consistency: self.consistency.clone(), max_clock_skew: self.max_clock_skew }
-    }
-
-    fn check(&self) -> Result<(), SchemaError> {
-        let CreateOptions { max_ttl, max_clock_skew, .. } = *self;
-        if max_ttl.subsec_nanos() != 0 || !MAX_TTL_RANGE.contains(&max_ttl) {
-            return Err(SchemaError::MaxTtl { max_ttl });
-        }
-        let fraction = max_clock_skew.subsec_nanos() % 1_000_000;
-        if fraction != 0 || !MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew) {
-            return Err(SchemaError::MaxClockSkew { max_clock_skew });
-        }
-        match &self.replication {
-            Some(Replication::Factor(0)) => Err(SchemaError::NoReplicas),
-            Some(Replication::PerDatacenter(factors)) if factors.values().all(|n| *n == 0) => {
-                Err(SchemaError::NoReplicas)
-            }
-            Some(Replication::Factor(_) | Replication::PerDatacenter(_)) | None => Ok(()),
-        }
-    }
-}
-
-impl Default for CreateOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Why keyspace and tables could not be made, checked or used.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum SchemaError {
-    /// A name can't be that of a keyspace or a table. Nothing was sent.
-    #[error(transparent)]
-    Name(#[from] InvalidIdentifier),
-    /// The lock table would have the name of the registry of hosts. Nothing was sent.
-    #[error("{LOCK_HOSTS:?} is the registry of hosts: use another name for the lock table")]
-    ReservedName,
-    /// The longest TTL is not in whole seconds, or out of bounds. Nothing was sent.
-    #[error("a max_ttl of {max_ttl:?} can't be used: use whole seconds, from 30 to 600")]
-    MaxTtl {
-        /// The one asked for.
-        max_ttl: Duration,
-    },
-    /// The clock skew is not in whole milliseconds, or out of bounds. Nothing was sent.
-    #[error(
-        "a max_clock_skew of {max_clock_skew:?} can't be used: use whole milliseconds, from 1 to \
-         {}, so that the shortest ttl leaves a lease",
-        MAX_CLOCK_SKEW_RANGE.end().as_millis()
-    )]
-    MaxClockSkew {
-        /// The one asked for.
-        max_clock_skew: Duration,
-    },
-    /// A keyspace without replicas was asked for. Nothing was sent.
-    #[error("a keyspace needs replicas: use a replication factor of 1 or more, best 3")]
-    NoReplicas,
-    /// The keyspace does not exist, and it was not said how to replicate a new one. Nothing was
-    /// changed.
-    #[error(
-        "keyspace {keyspace:?} does not exist: run `lock-hosts init --keyspace {keyspace} \
-         --replication 3`"
-    )]
-    MissingKeyspace {
-        /// Its name.
-        keyspace: String,
-    },
-    /// A table does not exist. Nothing was changed.
-    #[error(
-        "table {table:?} does not exist in keyspace {keyspace:?}: run `lock-hosts init --keyspace \
-         {keyspace}`, or see whether the names are right"
-    )]
-    MissingTable {
-        /// The keyspace.
-        keyspace: String,
-        /// The table.
-        table: String,
-    },
-    /// What was to be made is there already, but not as it was asked for. It was left as it is, and
-    /// nothing else was changed.
-    #[error(
-        "it exists already, but not as asked for; nothing was changed: {}",
-        Joined(differences)
-    )]
-    Differs {
-        /// How it differs, and what to do.
-        differences: Vec<Finding>,
-    },
-    /// With keyspace and tables as they are or would be made, locks would not work, or would let
-    /// two in. Nothing was changed.
-    #[error("the tables can't be used for locks: {}", Joined(problems))]
-    Unfit {
-        /// What is wrong, and what to do.
-        problems: Vec<Finding>,
-    },
-    /// Nobody recorded what the clients of the lock table have to agree on. Nothing was changed.
-    #[error(
-        "the settings of lock table {lock_table:?} are not recorded, so its clients might differ \
-         in them: run `lock-hosts init --keyspace {keyspace} --lock-table {lock_table} --max-ttl \
-         {}s`, with the --consistency and the --max-clock-skew that all clients shall use",
-        max_ttl.as_secs()
-    )]
-    NotRecorded {
-        /// The keyspace.
-        keyspace: String,
-        /// The lock table.
-        lock_table: String,
-        /// The longest TTL that the table was made for.
-        max_ttl: Duration,
-    },
-    /// The client's consistency is not the one that is recorded for the lock table, so it would not
-    /// exclude the others. Nothing was changed.
-    #[error(
-        "lock table {lock_table:?} is used with {recorded}, but this client asks for {asked_for}: \
-         two that differ could hold one lock; use {recorded}, or {}",
-        settings::how_to_change(keyspace, lock_table)
-    )]
-    OtherConsistency {
-        /// The keyspace.
-        keyspace: String,
-        /// The lock table.
-        lock_table: String,
-        /// What is recorded.
-        recorded: Consistency,
-        /// What the client was told to use.
-        asked_for: Consistency,
-    },
-    /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
-    /// changed.
-    #[error("the clocks differ by too much for locks: {}", Joined(problems))]
-    ClocksDiffer {
-        /// Which ones, by how much, and what to do.
-        problems: Vec<Finding>,
-    },
-    /// The lock table was dropped or made again while it was being looked at. Nothing was changed.
-    #[error(
-        "lock table {lock_table:?} of keyspace {keyspace:?} was dropped or made again just now: do \
-         the same again"
-    )]
-    Replaced {
-        /// The keyspace.
-        keyspace: String,
-        /// The lock table.
-        lock_table: String,
-    },
-    /// The database failed. What was being made may be there in part; making it again completes it.
-    #[error("the schema could not be read or changed")]
-    Database(#[from] DatabaseError),
-}
 
 /// Checks the names of a keyspace and of a lock table in it. Sends nothing.
 ///
@@ -460,14 +233,19 @@ pub(crate) async fn inspect(
     let (record, nodes) = (names.record(session), Nodes::new(session));
     let datacenter = consistency.datacenter();
     let (recorded, clocks) = tokio::join!(record.read(), nodes.glance_at_clocks(datacenter));
-    let settings = settings::agreed(&names, facts.max_ttl, recorded?, consistency)?;
-    let max_clock_skew = settings.max_clock_skew;
-    let mut problems = nodes::clocks(&clocks, max_clock_skew);
+    // Nodes drop what a node whose clock is behind asks of them, so a wrong clock may be the reason
+    // why the record can't be read: it comes first.
+    let bound = match &recorded {
+        Ok(Some(settings)) => settings.max_clock_skew,
+        Ok(None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
+    };
+    let mut problems = nodes::clocks(&clocks, bound);
     problems.retain(|finding| finding.severity == Severity::Error);
     if !problems.is_empty() {
         return Err(SchemaError::ClocksDiffer { problems });
     }
-    let facts = LockTableFacts { max_clock_skew, ..facts };
+    let settings = settings::agreed(&names, facts.max_ttl, recorded?, consistency)?;
+    let facts = LockTableFacts { max_clock_skew: settings.max_clock_skew, ..facts };
     debug!(?facts, %consistency, "the lock table can be used");
     Ok(facts)
 }
@@ -510,192 +288,6 @@ async fn inspect_tables(
             max_clock_skew: *MAX_CLOCK_SKEW_RANGE.end(),
         }),
         _ => Err(SchemaError::Unfit { problems }),
-    }
-}
-
-/// The names of keyspace and tables.
-#[derive(Debug)]
-struct Names {
-    keyspace: Identifier,
-    lock_table: Identifier,
-    lock_hosts: Identifier,
-}
-
-impl Names {
-    fn check(keyspace: &str, lock_table: &str) -> Result<Self, SchemaError> {
-        if lock_table == LOCK_HOSTS {
-            return Err(SchemaError::ReservedName);
-        }
-        Ok(Names {
-            keyspace: Identifier::keyspace(keyspace)?,
-            lock_table: Identifier::table(lock_table)?,
-            lock_hosts: Identifier::table(LOCK_HOSTS)?,
-        })
-    }
-
-    /// The record of the lock table's settings.
-    fn record<'a>(&'a self, session: &'a Session) -> SettingsRecord<'a> {
-        SettingsRecord::new(session, &self.keyspace, &self.lock_table)
-    }
-
-    fn lock_table_definition(&self, max_ttl: Duration, dialect: Dialect) -> Definition {
-        Definition::lock_table(&self.keyspace, &self.lock_table, max_ttl, dialect)
-    }
-
-    fn missing_keyspace(&self) -> SchemaError {
-        SchemaError::MissingKeyspace { keyspace: self.keyspace.to_string() }
-    }
-
-    fn missing_table(&self, table: &Identifier) -> SchemaError {
-        SchemaError::MissingTable { keyspace: self.keyspace.to_string(), table: table.to_string() }
-    }
-}
-
-/// What is there.
-#[derive(Debug)]
-struct Schema {
-    dialect: Dialect,
-    keyspace: Option<KeyspaceFacts>,
-    lock_table: Option<TableFacts>,
-    lock_hosts: Option<TableFacts>,
-}
-
-impl Schema {
-    async fn read(catalog: &Catalog<'_>, names: &Names) -> Result<Self, DatabaseError> {
-        let dialect = catalog.dialect().await?;
-        Ok(Schema {
-            dialect,
-            keyspace: catalog.keyspace(&names.keyspace).await?,
-            lock_table: catalog.table(&names.keyspace, &names.lock_table, dialect).await?,
-            lock_hosts: catalog.table(&names.keyspace, &names.lock_hosts, dialect).await?,
-        })
-    }
-
-    /// What is missing first of all.
-    fn missing(&self, names: &Names) -> Option<SchemaError> {
-        match (&self.keyspace, &self.lock_table, &self.lock_hosts) {
-            (None, _, _) => Some(names.missing_keyspace()),
-            (Some(_), None, _) => Some(names.missing_table(&names.lock_table)),
-            (Some(_), Some(_), None) => Some(names.missing_table(&names.lock_hosts)),
-            (Some(_), Some(_), Some(_)) => None,
-        }
-    }
-
-    /// How what is there differs from what was asked for.
-    fn differences(
-        &self,
-        names: &Names,
-        options: &CreateOptions,
-        datacenters: &BTreeMap<String, u32>,
-    ) -> Vec<Finding> {
-        let mut differences = Vec::new();
-        if let (Some(facts), Some(wanted)) = (&self.keyspace, &options.replication) {
-            differences.extend(wanted.difference(&names.keyspace, facts, datacenters));
-        }
-        if let Some(facts) = &self.lock_table {
-            let wanted = names.lock_table_definition(options.max_ttl, self.dialect);
-            differences.extend(tables::findings(names.lock_table.as_str(), &wanted, facts));
-        }
-        differences.extend(self.lock_hosts_findings(names));
-        differences
-    }
-
-    /// What there is to say of keyspace and tables.
-    fn findings(
-        &self,
-        names: &Names,
-        consistency: &Consistency,
-        datacenters: &BTreeMap<String, u32>,
-    ) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        match &self.keyspace {
-            None => findings.push(tables::refusal("keyspace", &names.missing_keyspace())),
-            Some(facts) => {
-                findings.extend(tables::keyspace(&names.keyspace, facts));
-                findings.push(match self.quorum(consistency, datacenters) {
-                    Ok(quorum) => quorum.finding(),
-                    Err(found) => replication::unserved(&names.keyspace, found),
-                });
-            }
-        }
-        match &self.lock_table {
-            None => {
-                let missing = names.missing_table(&names.lock_table);
-                findings.push(tables::refusal(names.lock_table.as_str(), &missing));
-            }
-            Some(facts) => findings.extend(self.lock_table_findings(names, facts)),
-        }
-        match &self.lock_hosts {
-            None => {
-                let missing = names.missing_table(&names.lock_hosts);
-                findings.push(tables::refusal(LOCK_HOSTS, &missing));
-            }
-            Some(_) => {
-                let differences = self.lock_hosts_findings(names);
-                findings.extend(tables::or_ok(LOCK_HOSTS, "as it has to be", differences));
-            }
-        }
-        findings
-    }
-
-    fn lock_table_findings(&self, names: &Names, facts: &TableFacts) -> Vec<Finding> {
-        let subject = names.lock_table.as_str();
-        match tables::max_ttl(subject, facts) {
-            Err(finding) => vec![finding],
-            Ok(max_ttl) => {
-                let wanted = names.lock_table_definition(max_ttl, self.dialect);
-                let differences = tables::findings(subject, &wanted, facts);
-                let fine = format!("as it has to be, for TTLs of up to {} s", max_ttl.as_secs());
-                tables::or_ok(subject, &fine, differences)
-            }
-        }
-    }
-
-    fn lock_hosts_findings(&self, names: &Names) -> Vec<Finding> {
-        let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
-        let findings = |facts| tables::findings(LOCK_HOSTS, &wanted, facts);
-        self.lock_hosts.as_ref().map(findings).unwrap_or_default()
-    }
-
-    /// Whether there is a place where settings are recorded.
-    fn holds_settings(&self, names: &Names) -> bool {
-        let errors = |finding: &Finding| finding.severity == Severity::Error;
-        self.lock_hosts.is_some() && !self.lock_hosts_findings(names).iter().any(errors)
-    }
-
-    /// Refuses a replication that serves neither the registry, which is always used with a quorum
-    /// of all replicas, nor the consistency that is to be recorded.
-    fn check_quorum(
-        &self,
-        names: &Names,
-        options: &CreateOptions,
-        datacenters: &BTreeMap<String, u32>,
-    ) -> Result<(), SchemaError> {
-        let strategy = match (&self.keyspace, &options.replication) {
-            (Some(facts), _) => Strategy::parse(&facts.replication),
-            (None, Some(replication)) => replication.strategy(datacenters),
-            (None, None) => return Ok(()),
-        };
-        for consistency in [&Consistency::Quorum, &options.consistency] {
-            if let Err(found) = Quorum::of(&strategy, consistency, datacenters) {
-                let problems = vec![replication::unserved(&names.keyspace, found)];
-                return Err(SchemaError::Unfit { problems });
-            }
-        }
-        Ok(())
-    }
-
-    fn max_ttl(&self, names: &Names) -> Option<Duration> {
-        tables::max_ttl(names.lock_table.as_str(), self.lock_table.as_ref()?).ok()
-    }
-
-    fn quorum(
-        &self,
-        consistency: &Consistency,
-        datacenters: &BTreeMap<String, u32>,
-    ) -> Result<Quorum, String> {
-        let facts = self.keyspace.as_ref().ok_or("the keyspace does not exist")?;
-        Quorum::of(&Strategy::parse(&facts.replication), consistency, datacenters)
     }
 }
 

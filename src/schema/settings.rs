@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use scylla::client::session::Session;
 
+use super::existing::Names;
 use super::report::Finding;
-use super::{Names, SchemaError, tables};
+use super::{SchemaError, tables};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{DatabaseError, Outcome};
 use crate::options::{Consistency, Settings};
-use crate::store::{SettingsRecord, forget_settings_cql};
+use crate::store::forget_settings_cql;
 
 /// Records settings, unless they are recorded already; whether they were not. The tables are there.
 pub(super) async fn record(
@@ -17,7 +18,7 @@ pub(super) async fn record(
     names: &Names,
     wanted: &Settings,
 ) -> Result<bool, SchemaError> {
-    let record = SettingsRecord::new(session, &names.keyspace, &names.lock_table);
+    let record = names.record(session);
     let mut recorded = record.read().await?;
     let is_new = recorded.is_none();
     if is_new {

@@ -1,0 +1,133 @@
+//! Why keyspace and tables could not be made, checked or used.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::report::{Finding, Joined};
+use super::{LOCK_HOSTS, settings};
+use crate::error::DatabaseError;
+use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
+use crate::store::InvalidIdentifier;
+
+/// Why keyspace and tables could not be made, checked or used.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// A name can't be that of a keyspace or a table. Nothing was sent.
+    #[error(transparent)]
+    Name(#[from] InvalidIdentifier),
+    /// The lock table would have the name of the registry of hosts. Nothing was sent.
+    #[error("{LOCK_HOSTS:?} is the registry of hosts: use another name for the lock table")]
+    ReservedName,
+    /// The longest TTL is not in whole seconds, or out of bounds. Nothing was sent.
+    #[error("a max_ttl of {max_ttl:?} can't be used: use whole seconds, from 30 to 600")]
+    MaxTtl {
+        /// The one asked for.
+        max_ttl: Duration,
+    },
+    /// The clock skew is not in whole milliseconds, or out of bounds. Nothing was sent.
+    #[error(
+        "a max_clock_skew of {max_clock_skew:?} can't be used: use whole milliseconds, from 1 to \
+         {}, so that the shortest ttl leaves a lease",
+        MAX_CLOCK_SKEW_RANGE.end().as_millis()
+    )]
+    MaxClockSkew {
+        /// The one asked for.
+        max_clock_skew: Duration,
+    },
+    /// A keyspace without replicas was asked for. Nothing was sent.
+    #[error("a keyspace needs replicas: use a replication factor of 1 or more, best 3")]
+    NoReplicas,
+    /// The keyspace does not exist, and it was not said how to replicate a new one. Nothing was
+    /// changed.
+    #[error(
+        "keyspace {keyspace:?} does not exist: run `lock-hosts init --keyspace {keyspace} \
+         --replication 3`"
+    )]
+    MissingKeyspace {
+        /// Its name.
+        keyspace: String,
+    },
+    /// A table does not exist. Nothing was changed.
+    #[error(
+        "table {table:?} does not exist in keyspace {keyspace:?}: run `lock-hosts init --keyspace \
+         {keyspace}`, or see whether the names are right"
+    )]
+    MissingTable {
+        /// The keyspace.
+        keyspace: String,
+        /// The table.
+        table: String,
+    },
+    /// What was to be made is there already, but not as it was asked for. It was left as it is, and
+    /// nothing else was changed.
+    #[error(
+        "it exists already, but not as asked for; nothing was changed: {}",
+        Joined(differences)
+    )]
+    Differs {
+        /// How it differs, and what to do.
+        differences: Vec<Finding>,
+    },
+    /// With keyspace and tables as they are or would be made, locks would not work, or would let
+    /// two in. Nothing was changed.
+    #[error("the tables can't be used for locks: {}", Joined(problems))]
+    Unfit {
+        /// What is wrong, and what to do.
+        problems: Vec<Finding>,
+    },
+    /// Nobody recorded what the clients of the lock table have to agree on. Nothing was changed.
+    #[error(
+        "the settings of lock table {lock_table:?} are not recorded, so its clients might differ \
+         in them: run `lock-hosts init --keyspace {keyspace} --lock-table {lock_table} --max-ttl \
+         {}s`, with the --consistency and the --max-clock-skew that all clients shall use",
+        max_ttl.as_secs()
+    )]
+    NotRecorded {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+        /// The longest TTL that the table was made for.
+        max_ttl: Duration,
+    },
+    /// The client's consistency is not the one that is recorded for the lock table, so it would not
+    /// exclude the others. Nothing was changed.
+    #[error(
+        "lock table {lock_table:?} is used with {recorded}, but this client asks for {asked_for}: \
+         two that differ could hold one lock; use {recorded}, or {}",
+        settings::how_to_change(keyspace, lock_table)
+    )]
+    OtherConsistency {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+        /// What is recorded.
+        recorded: Consistency,
+        /// What the client was told to use.
+        asked_for: Consistency,
+    },
+    /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
+    /// changed.
+    #[error("the clocks differ by too much for locks: {}", Joined(problems))]
+    ClocksDiffer {
+        /// Which ones, by how much, and what to do.
+        problems: Vec<Finding>,
+    },
+    /// The lock table was dropped or made again while it was being looked at. Nothing was changed.
+    #[error(
+        "lock table {lock_table:?} of keyspace {keyspace:?} was dropped or made again just now: do \
+         the same again"
+    )]
+    Replaced {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+    },
+    /// The database failed. What was being made may be there in part; making it again completes it.
+    #[error("the schema could not be read or changed")]
+    Database(#[from] DatabaseError),
+}

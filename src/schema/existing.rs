@@ -1,0 +1,201 @@
+//! The keyspace and the tables that are there, and what there is to say of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+
+use super::definition::Definition;
+use super::options::CreateOptions;
+use super::replication::{self, Quorum, Strategy};
+use super::report::{Finding, Severity};
+use super::{LOCK_HOSTS, SchemaError, tables};
+use crate::error::DatabaseError;
+use crate::options::Consistency;
+use crate::store::{Catalog, Dialect, Identifier, KeyspaceFacts, SettingsRecord, TableFacts};
+
+/// The names of keyspace and tables.
+#[derive(Debug)]
+pub(super) struct Names {
+    pub(super) keyspace: Identifier,
+    pub(super) lock_table: Identifier,
+    pub(super) lock_hosts: Identifier,
+}
+
+impl Names {
+    pub(super) fn check(keyspace: &str, lock_table: &str) -> Result<Self, SchemaError> {
+        if lock_table == LOCK_HOSTS {
+            return Err(SchemaError::ReservedName);
+        }
+        Ok(Names {
+            keyspace: Identifier::keyspace(keyspace)?,
+            lock_table: Identifier::table(lock_table)?,
+            lock_hosts: Identifier::table(LOCK_HOSTS)?,
+        })
+    }
+
+    /// The record of the lock table's settings.
+    pub(super) fn record<'a>(&'a self, session: &'a Session) -> SettingsRecord<'a> {
+        SettingsRecord::new(session, &self.keyspace, &self.lock_table)
+    }
+
+    pub(super) fn lock_table_definition(&self, max_ttl: Duration, dialect: Dialect) -> Definition {
+        Definition::lock_table(&self.keyspace, &self.lock_table, max_ttl, dialect)
+    }
+
+    pub(super) fn missing_keyspace(&self) -> SchemaError {
+        SchemaError::MissingKeyspace { keyspace: self.keyspace.to_string() }
+    }
+
+    pub(super) fn missing_table(&self, table: &Identifier) -> SchemaError {
+        SchemaError::MissingTable { keyspace: self.keyspace.to_string(), table: table.to_string() }
+    }
+}
+
+/// What is there.
+#[derive(Debug)]
+pub(super) struct Schema {
+    pub(super) dialect: Dialect,
+    pub(super) keyspace: Option<KeyspaceFacts>,
+    pub(super) lock_table: Option<TableFacts>,
+    pub(super) lock_hosts: Option<TableFacts>,
+}
+
+impl Schema {
+    pub(super) async fn read(catalog: &Catalog<'_>, names: &Names) -> Result<Self, DatabaseError> {
+        let dialect = catalog.dialect().await?;
+        Ok(Schema {
+            dialect,
+            keyspace: catalog.keyspace(&names.keyspace).await?,
+            lock_table: catalog.table(&names.keyspace, &names.lock_table, dialect).await?,
+            lock_hosts: catalog.table(&names.keyspace, &names.lock_hosts, dialect).await?,
+        })
+    }
+
+    /// What is missing first of all.
+    pub(super) fn missing(&self, names: &Names) -> Option<SchemaError> {
+        match (&self.keyspace, &self.lock_table, &self.lock_hosts) {
+            (None, _, _) => Some(names.missing_keyspace()),
+            (Some(_), None, _) => Some(names.missing_table(&names.lock_table)),
+            (Some(_), Some(_), None) => Some(names.missing_table(&names.lock_hosts)),
+            (Some(_), Some(_), Some(_)) => None,
+        }
+    }
+
+    /// How what is there differs from what was asked for.
+    pub(super) fn differences(
+        &self,
+        names: &Names,
+        options: &CreateOptions,
+        datacenters: &BTreeMap<String, u32>,
+    ) -> Vec<Finding> {
+        let mut differences = Vec::new();
+        if let (Some(facts), Some(wanted)) = (&self.keyspace, &options.replication) {
+            differences.extend(wanted.difference(&names.keyspace, facts, datacenters));
+        }
+        if let Some(facts) = &self.lock_table {
+            let wanted = names.lock_table_definition(options.max_ttl, self.dialect);
+            differences.extend(tables::findings(names.lock_table.as_str(), &wanted, facts));
+        }
+        differences.extend(self.lock_hosts_findings(names));
+        differences
+    }
+
+    /// What there is to say of keyspace and tables.
+    pub(super) fn findings(
+        &self,
+        names: &Names,
+        consistency: &Consistency,
+        datacenters: &BTreeMap<String, u32>,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        match &self.keyspace {
+            None => findings.push(tables::refusal("keyspace", &names.missing_keyspace())),
+            Some(facts) => {
+                findings.extend(tables::keyspace(&names.keyspace, facts));
+                findings.push(match self.quorum(consistency, datacenters) {
+                    Ok(quorum) => quorum.finding(),
+                    Err(found) => replication::unserved(&names.keyspace, found),
+                });
+            }
+        }
+        match &self.lock_table {
+            None => {
+                let missing = names.missing_table(&names.lock_table);
+                findings.push(tables::refusal(names.lock_table.as_str(), &missing));
+            }
+            Some(facts) => findings.extend(self.lock_table_findings(names, facts)),
+        }
+        match &self.lock_hosts {
+            None => {
+                let missing = names.missing_table(&names.lock_hosts);
+                findings.push(tables::refusal(LOCK_HOSTS, &missing));
+            }
+            Some(_) => {
+                let differences = self.lock_hosts_findings(names);
+                findings.extend(tables::or_ok(LOCK_HOSTS, "as it has to be", differences));
+            }
+        }
+        findings
+    }
+
+    fn lock_table_findings(&self, names: &Names, facts: &TableFacts) -> Vec<Finding> {
+        let subject = names.lock_table.as_str();
+        match tables::max_ttl(subject, facts) {
+            Err(finding) => vec![finding],
+            Ok(max_ttl) => {
+                let wanted = names.lock_table_definition(max_ttl, self.dialect);
+                let differences = tables::findings(subject, &wanted, facts);
+                let fine = format!("as it has to be, for TTLs of up to {} s", max_ttl.as_secs());
+                tables::or_ok(subject, &fine, differences)
+            }
+        }
+    }
+
+    fn lock_hosts_findings(&self, names: &Names) -> Vec<Finding> {
+        let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
+        let findings = |facts| tables::findings(LOCK_HOSTS, &wanted, facts);
+        self.lock_hosts.as_ref().map(findings).unwrap_or_default()
+    }
+
+    /// Whether there is a place where settings are recorded.
+    pub(super) fn holds_settings(&self, names: &Names) -> bool {
+        let errors = |finding: &Finding| finding.severity == Severity::Error;
+        self.lock_hosts.is_some() && !self.lock_hosts_findings(names).iter().any(errors)
+    }
+
+    /// Refuses a replication that serves neither the registry, which is always used with a quorum
+    /// of all replicas, nor the consistency that is to be recorded.
+    pub(super) fn check_quorum(
+        &self,
+        names: &Names,
+        options: &CreateOptions,
+        datacenters: &BTreeMap<String, u32>,
+    ) -> Result<(), SchemaError> {
+        let strategy = match (&self.keyspace, &options.replication) {
+            (Some(facts), _) => Strategy::parse(&facts.replication),
+            (None, Some(replication)) => replication.strategy(datacenters),
+            (None, None) => return Ok(()),
+        };
+        for consistency in [&Consistency::Quorum, &options.consistency] {
+            if let Err(found) = Quorum::of(&strategy, consistency, datacenters) {
+                let problems = vec![replication::unserved(&names.keyspace, found)];
+                return Err(SchemaError::Unfit { problems });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn max_ttl(&self, names: &Names) -> Option<Duration> {
+        tables::max_ttl(names.lock_table.as_str(), self.lock_table.as_ref()?).ok()
+    }
+
+    pub(super) fn quorum(
+        &self,
+        consistency: &Consistency,
+        datacenters: &BTreeMap<String, u32>,
+    ) -> Result<Quorum, String> {
+        let facts = self.keyspace.as_ref().ok_or("the keyspace does not exist")?;
+        Quorum::of(&Strategy::parse(&facts.replication), consistency, datacenters)
+    }
+}

@@ -1,0 +1,112 @@
+//! How keyspace and tables are to be made.
+
+use std::time::Duration;
+
+use super::replication::Replication;
+use super::{LOCK_TABLE_DEFAULT, MAX_TTL_DEFAULT, MAX_TTL_RANGE, SchemaError};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
+
+/// How a keyspace and its tables are to be made.
+///
+/// ```
+/// use std::time::Duration;
+/// use bakery_lock::schema::{CreateOptions, Replication};
+///
+/// let options = CreateOptions::new()
+///     .replication(Replication::Factor(3))
+///     .max_ttl(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateOptions {
+    pub(super) replication: Option<Replication>,
+    pub(super) max_ttl: Duration,
+    pub(super) lock_table: String,
+    pub(super) consistency: Consistency,
+    max_clock_skew: Duration,
+}
+
+impl CreateOptions {
+    /// The defaults: the keyspace is there, the longest TTL is 120 s, the table is `lock_table`,
+    /// clients use QUORUM, and clocks differ by a second at most.
+    #[must_use]
+    pub fn new() -> Self {
+        CreateOptions {
+            replication: None,
+            max_ttl: MAX_TTL_DEFAULT,
+            lock_table: LOCK_TABLE_DEFAULT.to_owned(),
+            consistency: Consistency::default(),
+            max_clock_skew: MAX_CLOCK_SKEW,
+        }
+    }
+
+    /// How the keyspace is replicated. Without it, the keyspace has to be there.
+    #[must_use]
+    pub fn replication(mut self, replication: Replication) -> Self {
+        self.replication = Some(replication);
+        self
+    }
+
+    /// The longest TTL that clients may use: whole seconds, 30 to 600 s.
+    ///
+    /// It is a property of the table: tombstones are kept for twice as long, and have to outlive
+    /// each row that they hide, late writes included. That is why it can't be shorter than 30 s.
+    #[must_use]
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// The name of the lock table.
+    #[must_use]
+    pub fn lock_table(mut self, name: impl Into<String>) -> Self {
+        self.lock_table = name.into();
+        self
+    }
+
+    /// The consistency that all clients of the lock table have to use; QUORUM by default. It is
+    /// recorded; clients that use another one are refused.
+    #[must_use]
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// How far clocks may differ, those of the nodes among each other and those of clients from
+    /// them: whole milliseconds, 1 to 1499, so that the shortest TTL leaves a lease. 1 s by
+    /// default. It is recorded; clients take it from there, shorten their leases by it, and are
+    /// refused where clocks differ by more.
+    #[must_use]
+    pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
+        self.max_clock_skew = max_clock_skew;
+        self
+    }
+
+    /// What is recorded.
+    pub(super) fn settings(&self) -> Settings {
+        Settings { consistency: self.consistency.clone(), max_clock_skew: self.max_clock_skew }
+    }
+
+    pub(super) fn check(&self) -> Result<(), SchemaError> {
+        let CreateOptions { max_ttl, max_clock_skew, .. } = *self;
+        if max_ttl.subsec_nanos() != 0 || !MAX_TTL_RANGE.contains(&max_ttl) {
+            return Err(SchemaError::MaxTtl { max_ttl });
+        }
+        let fraction = max_clock_skew.subsec_nanos() % 1_000_000;
+        if fraction != 0 || !MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew) {
+            return Err(SchemaError::MaxClockSkew { max_clock_skew });
+        }
+        match &self.replication {
+            Some(Replication::Factor(0)) => Err(SchemaError::NoReplicas),
+            Some(Replication::PerDatacenter(factors)) if factors.values().all(|n| *n == 0) => {
+                Err(SchemaError::NoReplicas)
+            }
+            Some(Replication::Factor(_) | Replication::PerDatacenter(_)) | None => Ok(()),
+        }
+    }
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
