@@ -1,8 +1,9 @@
-//! Locks while nodes die, on a cluster of their own that nobody else uses.
+//! Locks while nodes die or have wrong clocks, on clusters of their own that nobody else uses.
 
 #[path = "../support/scene.rs"]
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clocks;
 mod nodes;

@@ -12,6 +12,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::scene::Scene;
+use super::support;
 
 /// A short TTL, so that renewals fall into the time in which a node is missed.
 const TTL: Duration = Duration::from_secs(6);
@@ -27,6 +28,7 @@ const MARGIN: Duration = Duration::from_millis(500);
 // others hold; nodes are killed with SIGKILL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_die_and_return() {
+    let _alone = support::alone().await;
     let cluster = Hurt::new().await;
     let scene = cluster.scene().await;
     let holder = scene.builder().ttl(TTL).acquire_timeout(PATIENCE).build().await;

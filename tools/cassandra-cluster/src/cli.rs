@@ -47,6 +47,8 @@ Options of `up` and `run`:
                         [default: 1]
   --heap MIB            the heap of each node, 256 to 4096 [default: 256]
   --set KEY=VALUE       a line of cassandra.yaml; may be repeated
+  --clock I=SECONDS     set the clock of node I ahead, or back if negative; may be
+                        repeated; needs libfaketime
   --keep                `up` only: start with the data of the last run
 
 Exit codes: 0 done, 1 the answer is no (not running, for example), 2 wrong
@@ -344,6 +346,10 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
                 let (key, value) = parser.value()?.parse_with(setting)?;
                 options.settings.insert(key, value);
             }
+            Arg::Long("clock") if starts => {
+                let (number, seconds_ahead) = parser.value()?.parse_with(clock_offset)?;
+                options.clock_offsets.insert(number, seconds_ahead);
+            }
             Arg::Long("keep") if command == "up" => arguments.old_data = OldData::Keep,
             Arg::Long("json") if command == "status" => arguments.format = Format::Json,
             Arg::Short('f') if command == "logs" => arguments.follow = Follow::Yes,
@@ -387,6 +393,13 @@ fn setting(text: &str) -> Result<(String, String), &'static str> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+fn clock_offset(text: &str) -> Result<(u8, i32), &'static str> {
+    let parsed = text.split_once('=').and_then(|(number, seconds_ahead)| {
+        Some((number.parse().ok()?, seconds_ahead.parse().ok()?))
+    });
+    parsed.ok_or("must be I=SECONDS")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -400,7 +413,7 @@ mod tests {
     #[test]
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
-                    --heap 512 --set paxos_variant=v2 --set a=b=c";
+                    --heap 512 --set paxos_variant=v2 --set a=b=c --clock 3=+3 --clock 1=-2";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
@@ -412,6 +425,7 @@ mod tests {
                 ("paxos_variant".to_owned(), "v2".to_owned()),
                 ("a".to_owned(), "b=c".to_owned()),
             ]),
+            clock_offsets: BTreeMap::from([(1, -2), (3, 3)]),
         };
         assert_eq!(parsed(line), Ok(Command::Up(options, OldData::Keep)));
         let plain = ClusterOptions { nodes: 1, ..ClusterOptions::default() };
@@ -462,6 +476,8 @@ mod tests {
             "status --auth",
             "up 1 --commitlog never",
             "up 1 --set paxos",
+            "up 1 --clock 2=3",
+            "up 1 --clock 1",
             "up 1 --first-host 254 --name Y",
             "down --name ../x",
             "run 1",

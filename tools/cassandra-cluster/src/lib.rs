@@ -2,7 +2,8 @@
 //! and tests.
 //!
 //! Tests take a [`Cluster`] by [`Cluster::lease`]; people use the program `cassandra-cluster`.
-//! Nodes need Java 17, and Maven once to resolve the jars.
+//! Nodes need Java 17, and Maven once to resolve the jars; a node with a wrong clock also needs
+//! libfaketime.
 //!
 //! ```no_run
 //! use cassandra_cluster::{Cluster, ClusterOptions};
@@ -44,6 +45,7 @@ mod cluster;
 mod config;
 mod cql;
 mod error;
+mod faketime;
 mod java;
 mod launch;
 mod log;

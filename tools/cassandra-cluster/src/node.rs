@@ -15,7 +15,7 @@ use crate::log::NodeLog;
 use crate::options::STORAGE_PORT;
 use crate::place::Place;
 use crate::protocol::NodeState;
-use crate::{ClusterError, ClusterOptions, config};
+use crate::{ClusterError, ClusterOptions, config, faketime};
 
 /// The hidden subcommand by which the supervisor starts a node.
 pub(crate) const EXECUTE: &str = "execute-node";
@@ -119,7 +119,11 @@ impl Node {
             .map_err(ClusterError::io(format!("open {}", path.display())))?;
         let errors = output.try_clone().map_err(ClusterError::io("share the node's log"))?;
         // The link leads to the running program even if a build has since replaced the file.
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        if let Some(seconds_ahead) = options.clock_offsets.get(&self.number) {
+            command.envs(faketime::environment(*seconds_ahead)?);
+        }
+        let child = command
             .arg(EXECUTE)
             .arg(std::process::id().to_string())
             .arg(java::program())

@@ -47,6 +47,10 @@ pub struct ClusterOptions {
     /// Further lines of `cassandra.yaml`, as key and value in YAML's own writing; they override
     /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
+    /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
+    /// behind if negative. That takes the library libfaketime, and half a minute more to start.
+    /// Default: none.
+    pub clock_offsets: BTreeMap<u8, i32>,
 }
 
 /// Cassandra's `commitlog_sync`: when a write that was acknowledged is on the disk.
@@ -84,6 +88,7 @@ impl Default for ClusterOptions {
             authentication: Authentication::default(),
             heap_mib: 256,
             settings: BTreeMap::new(),
+            clock_offsets: BTreeMap::new(),
         }
     }
 }
@@ -114,6 +119,9 @@ impl ClusterOptions {
                 return refuse(format!("setting {key} needs a value of one line"));
             }
         }
+        if let Some(number) = self.clock_offsets.keys().find(|n| !(1..=self.nodes).contains(*n)) {
+            return refuse(format!("node {number} has no clock: there are {} nodes", self.nodes));
+        }
         Ok(())
     }
 
@@ -130,6 +138,11 @@ impl ClusterOptions {
             ),
             ("heap", format!("{} MiB", self.heap_mib), format!("{} MiB", wanted.heap_mib)),
             ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
+            (
+                "clock offsets",
+                format!("{:?}", self.clock_offsets),
+                format!("{:?}", wanted.clock_offsets),
+            ),
         ];
         let different = pairs.into_iter().filter(|(_, old, new)| old != new);
         let texts = different.map(|(what, old, new)| format!("{what} {old}, not {new}"));
@@ -207,6 +220,7 @@ mod tests {
             ClusterOptions { first_host: 254, nodes: 2, ..valid.clone() },
             ClusterOptions { name: String::new(), ..valid.clone() },
             ClusterOptions { name: "../x".to_owned(), ..valid.clone() },
+            ClusterOptions { clock_offsets: BTreeMap::from([(2, 3)]), ..valid.clone() },
             ClusterOptions {
                 settings: BTreeMap::from([("a: b".to_owned(), "c".to_owned())]),
                 ..valid.clone()
