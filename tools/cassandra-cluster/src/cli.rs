@@ -14,7 +14,7 @@ use crate::options::validate_name;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
 use crate::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, cluster, supervisor,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, cluster, faketime, supervisor,
 };
 
 const HELP: &str = "\
@@ -139,6 +139,7 @@ fn execute(command: Command) -> Result<ExitCode, ClusterError> {
 
 fn up(options: &ClusterOptions, old_data: OldData) -> Result<(), ClusterError> {
     options.validate()?;
+    faketime::check(options)?;
     let place = Place::find(&options.name)?;
     let request = Request::Up(options.clone(), old_data);
     let _connection = launch::open(&place, Program::Current, &request)?;

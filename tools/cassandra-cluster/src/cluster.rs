@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::launch::{self, Program};
 use crate::place::Place;
 use crate::protocol::{self, NodeState, Reply, Request, Status};
-use crate::{ClusterError, ClusterOptions, java};
+use crate::{ClusterError, ClusterOptions, faketime, java};
 
 /// A lease of a running cluster.
 ///
@@ -57,6 +57,7 @@ impl Cluster {
         program: Program,
     ) -> Result<Self, ClusterError> {
         options.validate()?;
+        faketime::check(&options)?;
         let place = Place::find(&options.name)?;
         let lease = launch::open(&place, program, &Request::Lease(options.clone()))?;
         Ok(Self { options, place, lease })

@@ -4,13 +4,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::ClusterError;
+use crate::{ClusterError, ClusterOptions};
 
 /// Debian keeps libraries in a directory of each architecture below this one.
 const LIBRARIES: &str = "/usr/lib";
 
 /// The library for programs with threads, below the directory of an architecture.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
+
+/// Makes sure that the library is there, if any node needs it.
+pub(crate) fn check(options: &ClusterOptions) -> Result<(), ClusterError> {
+    options.clock_offsets.values().try_for_each(|seconds| environment(*seconds).map(drop))
+}
 
 /// What the environment of a process has to say, so that its wall clock is this many seconds ahead.
 ///
