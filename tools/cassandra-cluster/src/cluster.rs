@@ -19,7 +19,7 @@ use crate::{ClusterError, ClusterOptions, faketime, java};
 /// program may hold one of the same cluster, so tests that hurt nodes call [`Cluster::heal`]
 /// before they end, or use a cluster name of their own.
 ///
-/// Nodes are numbered from 1. All methods block; those that wait for nodes give up after 120
+/// Nodes are numbered from 1. All methods block; those that wait for nodes give up after 300
 /// seconds. Besides what they say themselves, all fail with [`ClusterError::SupervisorGone`] if
 /// somebody killed the supervisor, and with [`ClusterError::Refused`] for a node that doesn't
 /// exist.

@@ -23,7 +23,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long a new supervisor waits for its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// How long nodes may take to start, or to notice each other.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 /// How often logs are read and processes looked after.
 const TICK: Duration = Duration::from_millis(100);
 
