@@ -1,6 +1,7 @@
 //! The lock client, its builder, and requests.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,13 +41,26 @@ struct Inner {
     calls: mpsc::UnboundedSender<Call>,
     ended: CancellationToken,
     store: Arc<Counted>,
-    clock: Arc<dyn Clock>,
-    process: Process,
+    shared: Arc<Shared>,
     owner: String,
     acquire_timeout: Duration,
     ttl: Duration,
     max_ttl: Duration,
     max_clock_skew: Duration,
+}
+
+/// Why work of a client came to no end.
+#[derive(Debug)]
+pub(crate) enum Interruption {
+    /// The acquire timeout was over.
+    TimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The client's task has ended.
+    Closed,
+    /// This process is a fork.
+    Forked,
 }
 
 impl LockClient {
@@ -139,6 +153,41 @@ impl LockClient {
         self.inner.store.statistics()
     }
 
+    /// Does work beside the acquisitions, as long as the client's task lives and the acquire timeout
+    /// is not over.
+    pub(crate) async fn unless_interrupted<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Interruption> {
+        if !self.inner.shared.process.is_current() {
+            return Err(Interruption::Forked);
+        }
+        let waited = self.inner.acquire_timeout;
+        tokio::select! {
+            biased;
+            // Its connections may have ended with its runtime, and then nothing answers any more.
+            () = self.inner.ended.cancelled() => Err(Interruption::Closed),
+            done = tokio::time::timeout(waited, work) => {
+                done.map_err(|_| Interruption::TimedOut { waited })
+            }
+        }
+    }
+
+    /// What the client shares with its task.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    /// Host name and process id, for people.
+    pub(crate) fn owner(&self) -> &str {
+        &self.inner.owner
+    }
+
+    /// The longest TTL that the lock table allows.
+    pub(crate) fn max_ttl(&self) -> Duration {
+        self.inner.max_ttl
+    }
+
     /// Starts the task of a client.
     pub(crate) fn start(setup: ClientSetup) -> Self {
         let ClientSetup {
@@ -156,7 +205,7 @@ impl LockClient {
         let client = Uuid::new_v4();
         let shared = Arc::new(Shared {
             store: Arc::clone(&store) as Arc<dyn Store>,
-            clock: Arc::clone(&clock),
+            clock,
             stamps: Stamps::default(),
             id: ContenderId { host, client: client.as_u128(), slot: 0 },
             answer_timeout: acquire_timeout,
@@ -164,17 +213,17 @@ impl LockClient {
         });
         // The registry's own lock is taken by hosts that are not registered yet.
         let registration = (host != hosts::REGISTRAR)
-            .then(|| Registration::new(host_name.clone(), host, clock.elapsed()));
+            .then(|| Registration::new(host_name.clone(), host, shared.clock.elapsed()));
         let drop_guard = ended.clone().drop_guard();
-        tokio::spawn(Dispatcher::new(shared, receiver, registration, drop_guard).run());
+        let dispatcher = Arc::clone(&shared);
+        tokio::spawn(Dispatcher::new(dispatcher, receiver, registration, drop_guard).run());
         let owner = format!("{host_name} pid {}", std::process::id());
         LockClient {
             inner: Arc::new(Inner {
                 calls,
                 ended,
                 store,
-                clock,
-                process: Process::current(),
+                shared,
                 owner,
                 acquire_timeout,
                 ttl,
@@ -307,7 +356,7 @@ impl LockRequest {
         check_timeout(self.timeout)?;
         let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
         let hold_terms = HoldTerms::new(self.max_hold, self.grace)?;
-        if !self.inner.process.is_current() {
+        if !self.inner.shared.process.is_current() {
             return Err(LockError::Forked);
         }
         let owner = match &self.label {
@@ -315,7 +364,7 @@ impl LockRequest {
             None => self.inner.owner.clone(),
         };
         let acquire = Acquire { mode: Mode::Exclusive, terms, patience, renew: self.renew, owner };
-        let asked = self.inner.clock.elapsed();
+        let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();

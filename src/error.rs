@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use uuid::Uuid;
 
+use crate::contenders::Contender;
 use crate::hosts::RegistryError;
 use crate::options::{OptionError, shown};
 use crate::schema::SchemaError;
@@ -103,7 +103,7 @@ pub enum LockError {
         /// How long the caller waited.
         waited: Duration,
         /// Who holds the lock or is ahead, as last seen; empty when nobody was seen.
-        ahead: Vec<Ahead>,
+        ahead: Vec<Contender>,
         /// The last error of the database, if the last thing that it said was one.
         #[source]
         cause: Option<DatabaseError>,
@@ -128,6 +128,16 @@ pub enum LockError {
         /// The object.
         name: String,
     },
+    /// Somebody [revoked](crate::LockClient::revoke) this acquisition while it waited.
+    #[error("lock {:?}: waiting for it was revoked by {by}: {why}", shown(name))]
+    Revoked {
+        /// The object.
+        name: String,
+        /// Who: host name and process id.
+        by: String,
+        /// Why, in its words.
+        why: String,
+    },
     /// Somebody wrote the largest ticket there is; it goes with the TTL of its row.
     #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
     NoTicketLeft {
@@ -148,22 +158,8 @@ pub enum LockError {
     Forked,
 }
 
-/// Somebody who holds a lock or will hold it first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Ahead {
-    /// Host name, process id and label, as the other one wrote them.
-    pub owner: String,
-    /// Number of its host.
-    pub host: i32,
-    /// Its client.
-    pub client: Uuid,
-    /// Its ticket; `None` while it chooses one, or holds without.
-    pub ticket: Option<i64>,
-}
-
 /// Says who is ahead, for people.
-struct Waiting<'a>(&'a [Ahead]);
+struct Waiting<'a>(&'a [Contender]);
 
 impl fmt::Display for Waiting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,7 +196,7 @@ pub enum UnlockError {
 }
 
 /// Why a held lock is held no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out before a renewal was acknowledged.
@@ -209,6 +205,14 @@ pub enum LostReason {
     /// A row of ours was not there any more.
     #[error("the row of the lock is missing")]
     RowMissing,
+    /// Somebody [revoked](crate::LockClient::revoke) it.
+    #[error("it was revoked by {by}: {why}")]
+    Revoked {
+        /// Who: host name and process id.
+        by: String,
+        /// Why, in its words.
+        why: String,
+    },
     /// It was held for longer than the request's [`max_hold`](crate::LockRequest::max_hold) and
     /// [`grace`](crate::LockRequest::grace).
     #[error("it was held for longer than its limit and the grace allow")]
@@ -265,6 +269,101 @@ pub enum WithLockError {
     /// output is; somebody else may have been let in since.
     #[error("the lock was lost before the work under it was done: {0}")]
     Lost(LostReason),
+}
+
+/// Why the contenders of a lock can't be told. Nothing was changed.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ContendersError {
+    /// The name can't be used.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The database did not answer within the client's acquire timeout.
+    #[error("the contenders of lock {:?} could not be read within {waited:?}", shown(name))]
+    TimedOut {
+        /// The object.
+        name: String,
+        /// How long was waited.
+        waited: Duration,
+        /// The last error of the database, if it said one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The database refuses the request: the table is gone, or access is denied. `lock-hosts check`
+    /// tells what is wrong.
+    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
+    Refused {
+        /// The object.
+        name: String,
+        /// What the database says.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// The client was shut down, or the runtime that it was built on has ended.
+    #[error("the lock client is closed")]
+    Closed,
+    /// This process is a fork of the one that built the client.
+    #[error("the lock client belongs to the process that this one was forked from: build another")]
+    Forked,
+}
+
+/// Why a contender was not [revoked](crate::LockClient::revoke), or not for certain.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// The name can't be used. Nothing was written.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The contender is not there any more, or in another round: what it held or waited for when it
+    /// was seen is over. Nothing was written.
+    #[error("lock {:?}: {owner} neither holds it nor waits for it any more", shown(name))]
+    Gone {
+        /// The object.
+        name: String,
+        /// What the contender called itself.
+        owner: String,
+    },
+    /// The contender's rows are not of this version, or incomplete: what it would take from them
+    /// can't be told. Nothing was written; they go with their TTL.
+    #[error(
+        "lock {:?}: the rows of {owner} can't be read; use the version that wrote them",
+        shown(name)
+    )]
+    Unreadable {
+        /// The object.
+        name: String,
+        /// What the contender called itself.
+        owner: String,
+    },
+    /// The database did not acknowledge it within the client's acquire timeout. It may be revoked
+    /// or not; revoking it again does no harm.
+    #[error("lock {:?}: revoking was not acknowledged within {waited:?}; do it again", shown(name))]
+    TimedOut {
+        /// The object.
+        name: String,
+        /// How long was waited.
+        waited: Duration,
+        /// The last error of the database, if it said one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
+    /// tells what is wrong.
+    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
+    Refused {
+        /// The object.
+        name: String,
+        /// What the database says.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// The client was shut down, or the runtime that it was built on has ended. It may be revoked or
+    /// not.
+    #[error("the lock client is closed")]
+    Closed,
+    /// This process is a fork of the one that built the client. Nothing was written.
+    #[error("the lock client belongs to the process that this one was forked from: build another")]
+    Forked,
 }
 
 /// Why a client was not built. Nothing was written, but a host's registration where

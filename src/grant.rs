@@ -27,7 +27,7 @@ pub(crate) struct Grant {
 }
 
 /// How a grant ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The lock was lost.
     Lost(LostReason),
@@ -139,11 +139,11 @@ impl Grant {
 
     /// How the grant ended; an end by time alone that nobody noticed yet is noticed here.
     fn end_if_over(&self, lease: Lease) -> Option<End> {
-        let ended = *self.ended.borrow();
+        let ended = self.ended.borrow().clone();
         ended.or_else(|| {
-            let reason = self.loss(lease)?;
-            self.set_end(End::Lost(reason));
-            Some(End::Lost(reason))
+            let end = End::Lost(self.loss(lease)?);
+            self.set_end(end.clone());
+            Some(end)
         })
     }
 

@@ -39,7 +39,7 @@ pub struct LockGuard {
 }
 
 /// What a guard knows of its lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardState {
     /// Held.
@@ -67,8 +67,8 @@ pub enum GuardState {
 
 impl GuardState {
     /// How long the lock is still held; zero when it is not.
-    pub(crate) fn remaining(self) -> Duration {
-        match self {
+    pub(crate) fn remaining(&self) -> Duration {
+        match *self {
             GuardState::Held { remaining }
             | GuardState::AtRisk { remaining }
             | GuardState::Expiring { remaining } => remaining,
@@ -258,7 +258,7 @@ pub struct Lost(Pin<Box<dyn Future<Output = Option<LostReason>> + Send + Sync>>)
 impl Lost {
     fn new(mut ended: watch::Receiver<Option<End>>) -> Self {
         Lost(Box::pin(async move {
-            match ended.wait_for(Option::is_some).await.map(|end| *end) {
+            match ended.wait_for(Option::is_some).await.map(|end| end.clone()) {
                 Ok(Some(End::Lost(reason))) => Some(reason),
                 Ok(Some(End::Released) | None) => None,
                 // The grant is gone without an end: the runtime ended, and the renewals with it.

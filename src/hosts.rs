@@ -533,8 +533,8 @@ mod tests {
 
     use super::*;
     use crate::error::Outcome;
-    use crate::protocol::{Read, StoredRow, Write};
-    use crate::store::Answer;
+    use crate::protocol::{ContenderId, Read, StoredRow, Write};
+    use crate::store::{Answer, RowStamp};
 
     /// What happens to a call of the registry.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -611,6 +611,14 @@ mod tests {
 
         fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
             self.memory.read(object, read)
+        }
+
+        fn read_stamps<'a>(
+            &'a self,
+            object: &'a str,
+            contender: ContenderId,
+        ) -> Answer<'a, Vec<RowStamp>> {
+            self.memory.read_stamps(object, contender)
         }
 
         fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {

@@ -89,8 +89,8 @@
 //!
 //! # Cancel safety
 //!
-//! Every future of this crate can be dropped at any point. The client's task does all I/O, so what
-//! was begun is finished or undone there, and no row stays behind.
+//! Every future of this crate can be dropped at any point. The client's task does all I/O of locks,
+//! so what was begun is finished or undone there, and no row of one stays behind.
 //!
 //! # Runtime
 //!
@@ -101,6 +101,7 @@
 
 mod client;
 mod clock;
+mod contenders;
 mod dispatch;
 mod error;
 mod fence;
@@ -112,6 +113,8 @@ mod local;
 mod options;
 mod process;
 mod protocol;
+mod retry;
+mod revoke;
 mod runner;
 pub mod schema;
 mod store;
@@ -126,9 +129,10 @@ pub mod test_util {
 }
 
 pub use client::{LockClient, LockClientBuilder, LockRequest};
+pub use contenders::Contender;
 pub use error::{
-    Ahead, BuildError, DatabaseError, HoldError, LockError, LostReason, Outcome, ShutdownError,
-    UnlockError, WithLockError,
+    BuildError, ContendersError, DatabaseError, HoldError, LockError, LostReason, Outcome,
+    RevokeError, ShutdownError, UnlockError, WithLockError,
 };
 pub use fence::{FenceError, FenceGate, FencingToken, Stale};
 pub use guard::{GuardState, LockGuard, Lost};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, debug, trace};
-use uuid::Uuid;
 
 use crate::clock::{Clock, Stamps};
-use crate::error::{Ahead, DatabaseError, HoldError, LockError, LostReason, Outcome, UnlockError};
+use crate::contenders;
+use crate::error::{DatabaseError, HoldError, LockError, LostReason, Outcome, UnlockError};
 use crate::fence::Fence;
 use crate::grant::{End, Grant};
 use crate::guard::LockGuard;
@@ -20,7 +20,7 @@ use crate::local::{Caller, CallerQueue, Reply};
 use crate::process::Process;
 use crate::protocol::{
     Acquire, Contender, ContenderId, Event, Failure, Input, Lease, Loss, Now, OpId, Output,
-    Patience, Read, ReadFailure, Write, WriteOutcome,
+    Patience, Read, ReadFailure, Revocation, SeenContender, Write, WriteOutcome,
 };
 use crate::store::Store;
 
@@ -117,7 +117,6 @@ type Flight = Pin<Box<dyn Future<Output = (Input, Option<DatabaseError>)> + Send
 /// Who was granted the object.
 struct Holder {
     grant: Arc<Grant>,
-    owner: String,
     renews: bool,
     span: Span,
 }
@@ -402,16 +401,16 @@ impl Runner {
 
     /// Passes an event on; what it returns is the contender's next input.
     fn event(&mut self, event: &Event) -> Option<Input> {
-        match *event {
-            Event::Held { lease, .. } => return self.grant(lease),
-            Event::Renewed { lease } => return self.renewed(lease),
+        match event {
+            Event::Held { lease, .. } => return self.grant(*lease),
+            Event::Renewed { lease } => return self.renewed(*lease),
             Event::Taken => self.answer_first(Ok(None)),
             Event::Failed(failure) => {
                 let error = self.lock_error(failure);
                 self.answer_first(Err(error));
             }
             Event::Confirmed => self.confirmed(),
-            Event::Lost(loss) => self.drop_holder(loss.into()),
+            Event::Lost(loss) => self.drop_holder(loss.clone().into()),
             Event::Released => {
                 for releasing in self.releasing.drain(..) {
                     // Who stopped waiting doesn't mind.
@@ -445,8 +444,7 @@ impl Runner {
             let waited = self.shared.clock.elapsed().saturating_sub(asked);
             debug!(parent: &span, ?waited, "held");
             if reply.send(Ok(Some(guard))).is_ok() {
-                let Acquire { owner, renew, .. } = acquire;
-                self.holder = Some(Holder { grant, owner, renews: renew, span });
+                self.holder = Some(Holder { grant, renews: acquire.renew, span });
                 return None;
             }
             // The caller left and its guard is dropped; the release that this sends names a grant
@@ -512,10 +510,13 @@ impl Runner {
         }
     }
 
-    fn lock_error(&self, failure: Failure) -> LockError {
+    fn lock_error(&self, failure: &Failure) -> LockError {
         let name = self.object.to_string();
         match failure {
             Failure::RowMissing => LockError::RowMissing { name },
+            Failure::Revoked(Revocation { by, why, .. }) => {
+                LockError::Revoked { name, by: by.clone(), why: why.clone() }
+            }
             Failure::NoTicketLeft => LockError::NoTicketLeft { name },
             Failure::Rejected => {
                 let cause = self.last_error.clone();
@@ -554,16 +555,11 @@ impl Runner {
     }
 
     /// Who holds the object or will before the first caller.
-    fn ahead(&self) -> Vec<Ahead> {
-        let public = |id: ContenderId, owner: String, ticket| {
-            let client = Uuid::from_u128(id.client);
-            Ahead { owner, host: id.host, client, ticket }
-        };
-        match &self.holder {
-            Some(holder) => vec![public(self.shared.id, holder.owner.clone(), None)],
+    fn ahead(&self) -> Vec<contenders::Contender> {
+        match self.contender.held_claim() {
+            Some(claim) => vec![SeenContender::from(claim).into()],
             None => {
-                let ahead = self.contender.ahead().iter();
-                ahead.map(|a| public(a.contender, a.owner.clone(), a.ticket)).collect()
+                self.contender.ahead().iter().cloned().map(contenders::Contender::from).collect()
             }
         }
     }
@@ -638,6 +634,7 @@ impl From<Loss> for LostReason {
         match loss {
             Loss::Expired => LostReason::Expired,
             Loss::RowMissing => LostReason::RowMissing,
+            Loss::Revoked(Revocation { by, why, .. }) => LostReason::Revoked { by, why },
         }
     }
 }

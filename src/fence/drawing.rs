@@ -1,7 +1,6 @@
 //! Drawing a fencing token for a guard: a read, a write, and a last look at the guard.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -11,11 +10,9 @@ use super::{FenceError, FencingToken};
 use crate::error::DatabaseError;
 use crate::grant::{End, Grant};
 use crate::protocol::{Acquire, LeaseTerms, Mode, Poisoned, Right};
+use crate::retry::until_answered;
 use crate::runner::Shared;
 use crate::store::Answer;
-
-/// How long to wait before a request that failed is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The fence of an object, as the holder of one grant sees it.
 #[derive(Debug)]
@@ -111,19 +108,8 @@ impl Fence {
         request: impl Fn() -> Answer<'a, T>,
         setback: &mut Option<DatabaseError>,
     ) -> Result<T, FenceError> {
-        loop {
-            match request().await {
-                Ok(answer) => return Ok(answer),
-                Err(cause) if cause.is_permanent() => {
-                    return Err(FenceError::Refused { name: self.name(), cause });
-                }
-                Err(cause) => {
-                    debug!(%cause, "a request for a fencing token failed");
-                    *setback = Some(cause);
-                    tokio::time::sleep(RETRY_PAUSE).await;
-                }
-            }
-        }
+        let answer = until_answered(request, setback).await;
+        answer.map_err(|cause| FenceError::Refused { name: self.name(), cause })
     }
 
     /// Whether the lock is held.

@@ -15,9 +15,9 @@ use super::lease::TIME_IN_FLIGHT;
 use super::line::{Line, Question};
 use super::row::{Claim, ContenderId};
 use super::traffic::{
-    Acquire, Ahead, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
+    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
 };
-use super::verdict::Blockers;
+use super::verdict::SeenContender;
 
 /// One contender: see the [module](super) for how to drive it.
 #[derive(Debug)]
@@ -30,9 +30,11 @@ pub(crate) struct Contender {
     pace: Pace,
     /// A `tickets::` row was sent and not yet deleted for certain.
     ticket_sent: bool,
+    /// A `revoked::` row was seen and not yet deleted for certain.
+    revoked_row_seen: bool,
     /// When every row that was ever sent is certainly gone, deleted or not.
     gone_by: Duration,
-    ahead: Vec<Ahead>,
+    ahead: Vec<SeenContender>,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Contender {
             outputs: VecDeque::new(),
             pace: Pace::default(),
             ticket_sent: false,
+            revoked_row_seen: false,
             gone_by: Duration::ZERO,
             ahead: Vec::new(),
         }
@@ -145,8 +148,22 @@ impl Contender {
     }
 
     /// Who holds the object or is ahead, from the last read of the whole object.
-    pub(crate) fn ahead(&self) -> &[Ahead] {
+    pub(crate) fn ahead(&self) -> &[SeenContender] {
         &self.ahead
+    }
+
+    /// What our rows say while the object is held.
+    pub(crate) fn held_claim(&self) -> Option<&Claim> {
+        match &self.state {
+            State::Held(entry) => Some(&entry.claim),
+            State::Idle
+            | State::Announcing(..)
+            | State::Looking(_)
+            | State::Drawing(..)
+            | State::Settling(..)
+            | State::Waiting(..)
+            | State::Releasing { .. } => None,
+        }
     }
 
     // Beginning and ending a round.
@@ -201,13 +218,18 @@ impl Contender {
     fn withdraw(&mut self, now: Now, again: Option<Acquire>) {
         // Who slept past every TTL may have slept with a write that is sent only now.
         self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
-        let change = Change::Delete { contender: self.id, ticket: self.ticket_sent };
+        let change = Change::Delete {
+            contender: self.id,
+            ticket: self.ticket_sent,
+            revoked: self.revoked_row_seen,
+        };
         self.enter(State::Releasing { delete: Write { stamp: now.stamp, change }, again });
     }
 
     /// The rows are gone for certain.
     fn gone(&mut self, now: Now, again: Option<Acquire>) {
         self.ticket_sent = false;
+        self.revoked_row_seen = false;
         self.enter(State::Idle);
         match again {
             Some(acquire) => self.announce(now, acquire),
@@ -362,16 +384,5 @@ impl Contender {
 
     fn take_outstanding(&mut self, op: OpId) -> Option<Outstanding> {
         self.outstanding.take_if(|outstanding| outstanding.op == op)
-    }
-
-    fn note_ahead(&mut self, blockers: &Blockers) {
-        let ahead = blockers.iter().map(|(contender, standing)| Ahead {
-            contender,
-            owner: blockers.owner(contender).to_owned(),
-            ticket: standing.ticket(),
-        });
-        self.ahead = ahead.collect();
-        // Who has no ticket may hold by the short way, so it comes first.
-        self.ahead.sort_unstable_by_key(|ahead| (ahead.ticket, ahead.contender));
     }
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::lease::{Lease, LeaseTerms};
-use super::row::Claim;
-use super::traffic::{Acquire, Change, Now, Write};
+use super::row::{Claim, Revocation};
+use super::traffic::{Acquire, Change, Failure, Loss, Now, Write};
 use super::verdict::{Place, Survey};
 
 /// A round whose `entering::` row is acknowledged.
@@ -37,11 +37,17 @@ impl Entry {
         now - self.announced
     }
 
-    /// Whether a read shows our rows as they were acknowledged.
-    pub(super) fn is_seen_in(&self, survey: &Survey) -> bool {
-        survey.standing(self.claim.contender).is_some_and(|standing| {
-            standing.round() == Some(self.claim.round) && standing.ticket() == self.claim.ticket
-        })
+    /// Whether a read shows our rows as they were acknowledged, and nobody who asks us to leave.
+    pub(super) fn stands_in(&self, survey: &Survey) -> Result<(), Denial> {
+        let Claim { contender, round, ticket, .. } = self.claim;
+        // First, because who asks us to leave may have deleted our rows.
+        if let Some(revocation) = survey.revocation(contender, round) {
+            return Err(Denial::Revoked(revocation.clone()));
+        }
+        let seen = survey
+            .standing(contender)
+            .is_some_and(|standing| standing.round() == Some(round) && standing.ticket() == ticket);
+        if seen { Ok(()) } else { Err(Denial::RowMissing) }
     }
 
     /// Takes the acknowledgement of a write of these rows, which begins a new lease.
@@ -135,10 +141,37 @@ impl Entry {
     }
 
     /// Whether the renewal, read back by `survey`, shows what was written.
-    pub(super) fn verified(&mut self, survey: &Survey) -> bool {
+    pub(super) fn verified(&mut self, survey: &Survey) -> Result<(), Denial> {
         self.renewal.stage = Stage::Resting;
         self.renewal.pace = Pace::default();
-        self.is_seen_in(survey)
+        self.stands_in(survey)
+    }
+}
+
+/// What a read has against going on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Denial {
+    /// A row that was acknowledged is not there.
+    RowMissing,
+    /// Somebody asks us to leave.
+    Revoked(Revocation),
+}
+
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::RowMissing => Failure::RowMissing,
+            Denial::Revoked(revocation) => Failure::Revoked(revocation),
+        }
+    }
+}
+
+impl From<Denial> for Loss {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::RowMissing => Loss::RowMissing,
+            Denial::Revoked(revocation) => Loss::Revoked(revocation),
+        }
     }
 }
 

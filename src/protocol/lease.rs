@@ -43,7 +43,7 @@ impl LeaseTerms {
 
     /// The TTL that is bound to each write, in seconds.
     pub(crate) fn ttl_seconds(self) -> i32 {
-        i32::try_from(self.ttl.as_secs()).expect("a ttl is at most ten minutes")
+        ttl_seconds(self.ttl)
     }
 
     /// Until when a row whose acknowledged write was first tried at `first_try` is certainly seen.
@@ -61,6 +61,15 @@ impl LeaseTerms {
     pub(crate) fn gone_by(self, last_sent: Duration) -> Duration {
         last_sent + self.ttl + self.max_clock_skew + TIME_IN_FLIGHT
     }
+}
+
+/// A TTL as it is bound to a write, in seconds.
+///
+/// # Panics
+///
+/// When it is longer than 68 years; a table allows ten minutes at most.
+pub(crate) fn ttl_seconds(ttl: Duration) -> i32 {
+    i32::try_from(ttl.as_secs()).expect("a ttl is at most ten minutes")
 }
 
 /// How long a contender's rows count: each until its own deadline, the lease until the earlier one.

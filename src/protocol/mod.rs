@@ -31,9 +31,10 @@ mod verdict;
 
 pub(crate) use contender::Contender;
 pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
-pub(crate) use lease::{Lease, LeaseTerms, TTL_MIN};
-pub(crate) use row::{Claim, ContenderId, Mode, StoredRow, row_name};
+pub(crate) use lease::{Lease, LeaseTerms, TTL_MIN, ttl_seconds};
+pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
 pub(crate) use traffic::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
     Write, WriteOutcome,
 };
+pub(crate) use verdict::{SeenContender, Survey};

@@ -95,6 +95,19 @@ impl Claim {
     }
 }
 
+/// The wish that a contender gives up a round: the content of its `revoked::` row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Revocation {
+    /// Who is to leave.
+    pub(crate) contender: ContenderId,
+    /// Which of its rounds it is to give up. Any other one is not meant.
+    pub(crate) round: i64,
+    /// For people: who asks.
+    pub(crate) by: String,
+    /// For people: why.
+    pub(crate) why: String,
+}
+
 /// A row as it stands in a store, nothing interpreted: a null column is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRow {
@@ -112,6 +125,8 @@ pub(crate) struct StoredRow {
     pub(crate) ticket: Option<i64>,
     /// The column `owner`.
     pub(crate) owner: Option<String>,
+    /// The column `why`.
+    pub(crate) why: Option<String>,
 }
 
 impl StoredRow {
@@ -125,6 +140,7 @@ impl StoredRow {
             max_holders: claim.mode.max_holders(),
             ticket: None,
             owner: Some(claim.owner.clone()),
+            why: None,
         }
     }
 
@@ -137,6 +153,20 @@ impl StoredRow {
         })
     }
 
+    /// The `revoked::` row of a revocation.
+    pub(crate) fn revoked(revocation: &Revocation) -> Self {
+        StoredRow {
+            row_name: row_name::REVOKED.to_owned(),
+            contender: revocation.contender,
+            round: Some(revocation.round),
+            mode: None,
+            max_holders: None,
+            ticket: None,
+            owner: Some(revocation.by.clone()),
+            why: Some(revocation.why.clone()),
+        }
+    }
+
     /// What the row means.
     pub(crate) fn parse(&self) -> Row {
         let claimed = || {
@@ -146,7 +176,7 @@ impl StoredRow {
         match (self.row_name.as_str(), claimed(), self.ticket) {
             (row_name::ENTERING, Some((round, mode)), _) => Row::Entering { round, mode },
             (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
-            (row_name::REVOKED, _, _) => Row::Revoked,
+            (row_name::REVOKED, _, _) => Row::Revoked { round: self.round },
             _ => Row::Unreadable,
         }
     }
@@ -170,7 +200,10 @@ pub(crate) enum Row {
         ticket: i64,
     },
     /// Somebody asks the contender to leave; only the contender itself acts on it.
-    Revoked,
+    Revoked {
+        /// The round that it is to give up; none is meant where it is missing.
+        round: Option<i64>,
+    },
     /// This version can't tell what the row says. Its contender blocks (design section 8).
     Unreadable,
 }
@@ -215,6 +248,19 @@ mod tests {
         ] {
             assert_eq!(row.parse(), Row::Unreadable, "{row:?}");
         }
+    }
+
+    #[test]
+    fn rows_of_a_revocation_say_what_it_says() {
+        let revocation = Revocation {
+            contender: claim().contender,
+            round: 7,
+            by: "ops".to_owned(),
+            why: "it hangs".to_owned(),
+        };
+        let row = StoredRow::revoked(&revocation);
+        assert_eq!(row.parse(), Row::Revoked { round: Some(7) });
+        assert_eq!((row.owner, row.why), (Some(revocation.by), Some(revocation.why)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lease::{Lease, LeaseTerms};
-use super::row::{Claim, ContenderId, Mode, StoredRow};
+use super::row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
 
 /// The moment at which something is handled.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ pub(crate) enum Output {
     Event(Event),
 }
 
-/// A write of a contender's own rows. Repeating it changes nothing but the moment of expiry.
+/// A write of rows of one contender. Repeating it changes nothing but the moment of expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     /// The write timestamp, in µs, kept by retries.
@@ -146,13 +146,35 @@ pub(crate) enum Change {
         /// The TTL in seconds.
         ttl_seconds: i32,
     },
-    /// Deletes the `entering::` row, and the `tickets::` row with it if one was ever sent.
+    /// Writes the `revoked::` row of somebody else.
+    Revoke {
+        /// The content.
+        revocation: Revocation,
+        /// The TTL in seconds.
+        ttl_seconds: i32,
+    },
+    /// Deletes the `entering::` row, and with it the `tickets::` row if one was ever sent, and the
+    /// `revoked::` row if one was seen.
     Delete {
         /// Whose rows.
         contender: ContenderId,
         /// Whether there may be a `tickets::` row.
         ticket: bool,
+        /// Whether there may be a `revoked::` row.
+        revoked: bool,
     },
+}
+
+impl Change {
+    /// Which rows are deleted, by their names.
+    pub(crate) fn deleted_rows(&self) -> Vec<&'static str> {
+        let Change::Delete { ticket, revoked, .. } = *self else {
+            return Vec::new();
+        };
+        let ticket = ticket.then_some(row_name::TICKETS);
+        let revoked = revoked.then_some(row_name::REVOKED);
+        [Some(row_name::ENTERING), ticket, revoked].into_iter().flatten().collect()
+    }
 }
 
 /// What a read reads.
@@ -194,10 +216,12 @@ pub(crate) enum Event {
 }
 
 /// Why an acquisition failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// A row that was acknowledged is not there.
     RowMissing,
+    /// Somebody asked us to leave.
+    Revoked(Revocation),
     /// The database refuses a statement.
     Rejected,
     /// Somebody wrote the largest ticket there is.
@@ -205,21 +229,12 @@ pub(crate) enum Failure {
 }
 
 /// Why a held object was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The lease ran out.
     Expired,
     /// A row that was acknowledged is not there.
     RowMissing,
-}
-
-/// Somebody who holds the object or will hold it before us.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ahead {
-    /// Who.
-    pub(crate) contender: ContenderId,
-    /// What it calls itself.
-    pub(crate) owner: String,
-    /// Its ticket, if it has drawn one.
-    pub(crate) ticket: Option<i64>,
+    /// Somebody asked us to leave.
+    Revoked(Revocation),
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::row::{ContenderId, Mode, Row, StoredRow};
+use super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
 
 /// Whether a contender of `mode` is let in while contenders of these modes still block it.
 ///
@@ -94,6 +94,7 @@ impl Standing {
 pub(crate) struct Survey {
     standings: BTreeMap<ContenderId, Standing>,
     owners: BTreeMap<ContenderId, String>,
+    revocations: BTreeMap<ContenderId, Option<Revocation>>,
     largest_ticket: i64,
 }
 
@@ -113,7 +114,15 @@ impl Survey {
                     tickets.insert(row.contender, (round, ticket));
                     survey.largest_ticket = survey.largest_ticket.max(ticket);
                 }
-                Row::Revoked => {}
+                Row::Revoked { round } => {
+                    let revocation = round.map(|round| Revocation {
+                        contender: row.contender,
+                        round,
+                        by: row.owner.clone().unwrap_or_default(),
+                        why: row.why.clone().unwrap_or_default(),
+                    });
+                    survey.revocations.insert(row.contender, revocation);
+                }
                 Row::Unreadable => {
                     survey.standings.insert(row.contender, Standing::Unreadable);
                 }
@@ -135,6 +144,22 @@ impl Survey {
     /// How a contender stands; `None` when it is absent.
     pub(crate) fn standing(&self, contender: ContenderId) -> Option<Standing> {
         self.standings.get(&contender).copied()
+    }
+
+    /// Whether a contender has a `revoked::` row, whichever round it means.
+    pub(crate) fn has_revoked_row(&self, contender: ContenderId) -> bool {
+        self.revocations.contains_key(&contender)
+    }
+
+    /// The wish that a contender gives up this round.
+    pub(crate) fn revocation(&self, contender: ContenderId, round: i64) -> Option<&Revocation> {
+        let revocation = self.revocations.get(&contender)?.as_ref();
+        revocation.filter(|revocation| revocation.round == round)
+    }
+
+    /// Everybody, as the queue stands.
+    pub(crate) fn contenders(&self) -> Vec<SeenContender> {
+        in_line(&self.standings, &self.owners)
     }
 
     /// The largest ticket of any row, be its contender present or gone; 0 when there is none.
@@ -170,6 +195,26 @@ impl Survey {
     }
 }
 
+/// A contender, as a read shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenContender {
+    /// Who.
+    pub(crate) contender: ContenderId,
+    /// What it calls itself.
+    pub(crate) owner: String,
+    /// Its round, if its rows can be read.
+    pub(crate) round: Option<i64>,
+    /// Its ticket, if it has drawn one.
+    pub(crate) ticket: Option<i64>,
+}
+
+impl From<&Claim> for SeenContender {
+    fn from(claim: &Claim) -> Self {
+        let Claim { contender, round, ticket, ref owner, .. } = *claim;
+        SeenContender { contender, owner: owner.clone(), round: Some(round), ticket }
+    }
+}
+
 /// Those who are still in the way: pairs of a contender and its round. They only ever become fewer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blockers {
@@ -200,9 +245,9 @@ impl Blockers {
         self.standings.iter().map(|(&contender, &standing)| (contender, standing))
     }
 
-    /// What a contender calls itself.
-    pub(crate) fn owner(&self, contender: ContenderId) -> &str {
-        self.owners.get(&contender).map_or("", String::as_str)
+    /// Those who are left, as the queue stands.
+    pub(crate) fn contenders(&self) -> Vec<SeenContender> {
+        in_line(&self.standings, &self.owners)
     }
 
     /// Holds every blocker against a read of the whole object; true when one was removed.
@@ -231,6 +276,25 @@ impl Blockers {
             None => self.standings.remove(&contender).is_some(),
         }
     }
+}
+
+/// Contenders in the order of the queue. Who has no ticket may hold by the short way, so it comes
+/// first.
+fn in_line(
+    standings: &BTreeMap<ContenderId, Standing>,
+    owners: &BTreeMap<ContenderId, String>,
+) -> Vec<SeenContender> {
+    let mut contenders: Vec<_> = standings
+        .iter()
+        .map(|(&contender, standing)| SeenContender {
+            contender,
+            owner: owners.get(&contender).cloned().unwrap_or_default(),
+            round: standing.round(),
+            ticket: standing.ticket(),
+        })
+        .collect();
+    contenders.sort_unstable_by_key(|seen| (seen.ticket, seen.contender));
+    contenders
 }
 
 /// How a blocker stands after a look at it; `None` once exactly that pair is out of the way: the
@@ -392,6 +456,6 @@ mod tests {
         let mut blockers = Survey::of(&queued).blockers_of(mine, mode);
         assert!(!blockers.look(id(2), &Survey::of(&queued[..1]), mine));
         assert_eq!(blockers.iter().next().and_then(|(_, standing)| standing.ticket()), Some(3));
-        assert_eq!(blockers.owner(id(2)), "h2");
+        assert_eq!(blockers.contenders()[0].owner, "h2");
     }
 }

@@ -11,11 +11,12 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
-use super::{CassandraStore, Catalog, HostRow, Identifier, Store};
+use super::{CassandraStore, Catalog, HostRow, Identifier, RowStamp, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, Mode, Read, StoredRow, Write, row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, Mode, Read, Revocation, StoredRow, Write,
+    row_name,
 };
 
 /// Longer than any test here takes.
@@ -75,6 +76,8 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     reads_return_what_was_asked_for(&object("reads")).await;
     objects_do_not_mix(store, tag, clock.unix_micros()).await;
     many_contenders_are_read_at_once(&object("many")).await;
+    revocations_stand_beside_the_rows(&object("revoked")).await;
+    stamps_are_told(&object("told")).await;
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
@@ -95,7 +98,21 @@ impl Object<'_> {
     }
 
     async fn delete(&self, contender: ContenderId, stamp: i64, ticket: bool) {
-        self.write(stamp, Change::Delete { contender, ticket }).await;
+        self.write(stamp, Change::Delete { contender, ticket, revoked: false }).await;
+    }
+
+    async fn revoke(&self, revocation: &Revocation, stamp: i64, ttl_seconds: i32) {
+        let change = Change::Revoke { revocation: revocation.clone(), ttl_seconds };
+        self.write(stamp, change).await;
+    }
+
+    /// In the order of the rows' names, the stamps counted from the object's.
+    async fn stamps(&self, contender: ContenderId) -> Vec<RowStamp> {
+        let stamps = self.store.read_stamps(&self.name, contender).await;
+        let mut stamps = stamps.expect("a read is answered");
+        stamps.iter_mut().for_each(|row| row.stamp -= self.stamp);
+        stamps.sort_by(|a, b| a.row_name.cmp(&b.row_name));
+        stamps
     }
 
     async fn write(&self, stamp: i64, change: Change) {
@@ -135,6 +152,16 @@ fn contender(number: i16) -> ContenderId {
 fn claim(number: i16, round: i64, ticket: Option<i64>) -> Claim {
     let owner = format!("owner {number}");
     Claim { contender: contender(number), round, mode: Mode::Exclusive, ticket, owner }
+}
+
+/// The wish that the contender of a claim gives it up.
+fn revocation(claim: &Claim) -> Revocation {
+    Revocation {
+        contender: claim.contender,
+        round: claim.round,
+        by: "ops".to_owned(),
+        why: "it hangs; \"ask\" 'Anna'".to_owned(),
+    }
 }
 
 /// The rows of a claim in the order in which they are read here.
@@ -289,6 +316,55 @@ async fn many_contenders_are_read_at_once(object: &Object<'_>) {
     assert_eq!((seen.len(), ids.len()), (600, 300));
     let expected: Vec<_> = claims.iter().flat_map(rows_of).collect();
     assert!(expected.iter().all(|row| seen.contains(row)), "a row is not as it was written");
+}
+
+async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
+    let claim = claim(1, 7, Some(5));
+    let id = claim.contender;
+    object.put(&claim, 10, LONG_TTL).await;
+    let revocation = revocation(&claim);
+    object.revoke(&revocation, 11, 3).await;
+    let revoked = StoredRow::revoked(&revocation);
+    let mut all = [rows_of(&claim), vec![revoked.clone()]].concat();
+    all.sort_by(|a, b| a.row_name.cmp(&b.row_name));
+    object.expect(Read::Object, &all).await;
+    object.expect(Read::Contender(id), &all).await;
+    object.expect(Read::Entering(id), &rows_of(&claim)[..1]).await;
+    // It stays when the others go, and goes along when that is asked for.
+    object.delete(id, 12, true).await;
+    object.expect(Read::Contender(id), std::slice::from_ref(&revoked)).await;
+    for ticket in [false, true] {
+        object.put(&Claim { ticket: ticket.then_some(5), ..claim.clone() }, 20, LONG_TTL).await;
+        object.revoke(&revocation, 20, LONG_TTL).await;
+        let change = Change::Delete { contender: id, ticket, revoked: true };
+        object.write(21, change).await;
+        object.expect(Read::Contender(id), &[]).await;
+    }
+    // It has a TTL of its own.
+    object.put(&claim, 30, LONG_TTL).await;
+    object.revoke(&revocation, 31, 3).await;
+    tokio::time::sleep(Duration::from_millis(4_000)).await;
+    object.expect(Read::Contender(id), &rows_of(&claim)).await;
+}
+
+async fn stamps_are_told(object: &Object<'_>) {
+    let claim = claim(1, 7, Some(5));
+    let id = claim.contender;
+    assert_eq!(object.stamps(id).await, []);
+    object.put(&Claim { ticket: None, ..claim.clone() }, 10, LONG_TTL).await;
+    let told = |name: &str, stamp| RowStamp { row_name: name.to_owned(), round: 7, stamp };
+    assert_eq!(object.stamps(id).await, [told(row_name::ENTERING, 10)]);
+    object.put(&claim, 20, LONG_TTL).await;
+    object.revoke(&revocation(&claim), 30, LONG_TTL).await;
+    let both = [told(row_name::ENTERING, 20), told(row_name::TICKETS, 20)];
+    let revoked = told(row_name::REVOKED, 30);
+    assert_eq!(
+        object.stamps(id).await,
+        [&both[..1], std::slice::from_ref(&revoked), &both[1..]].concat()
+    );
+    assert_eq!(object.stamps(contender(2)).await, [], "they are somebody else's");
+    object.delete(id, 40, true).await;
+    assert_eq!(object.stamps(id).await, [revoked]);
 }
 
 async fn the_fence_only_grows(object: &Object<'_>) {

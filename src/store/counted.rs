@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Answer, HostRow, Registry, Store};
+use super::{Answer, HostRow, Registry, RowStamp, Store};
 use crate::error::{DatabaseError, Outcome};
-use crate::protocol::{Change, Read, StoredRow, Write};
+use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 
 /// How often a client has asked the database for something since it was built, failed calls and
 /// repeated ones included. The registry of hosts does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Writes of lock rows: announcements, tickets and renewals.
+    /// Writes of lock rows: announcements, tickets, renewals and revocations.
     pub writes: u64,
     /// Deletes of lock rows.
     pub deletes: u64,
@@ -63,7 +63,7 @@ impl Store for Counted {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         let counters = &self.counters;
         count(match write.change {
-            Change::Put { .. } => &counters.writes,
+            Change::Put { .. } | Change::Revoke { .. } => &counters.writes,
             Change::Delete { .. } => &counters.deletes,
         });
         Box::pin(async move {
@@ -81,6 +81,18 @@ impl Store for Counted {
         Box::pin(async move {
             let result = self.store.read(object, read).await;
             result.inspect_err(|_| count(&counters.failures))
+        })
+    }
+
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        count(&self.counters.contender_reads);
+        Box::pin(async move {
+            let result = self.store.read_stamps(object, contender).await;
+            result.inspect_err(|_| count(&self.counters.failures))
         })
     }
 
@@ -142,7 +154,7 @@ fn count(counter: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Claim, ContenderId, Mode};
+    use crate::protocol::{Claim, Mode, Revocation};
     use crate::store::MemoryStore;
     use crate::store::memory::Fault;
 
@@ -163,12 +175,18 @@ mod tests {
     async fn every_call_counts_once() {
         let memory = MemoryStore::new();
         let store = Counted::new(Arc::new(memory.clone()));
-        let delete = Write { stamp: 2, change: Change::Delete { contender: ME, ticket: true } };
+        let delete = Change::Delete { contender: ME, ticket: true, revoked: false };
+        let delete = Write { stamp: 2, change: delete };
+        let revocation =
+            Revocation { contender: ME, round: 1, by: String::new(), why: String::new() };
+        let revoke = Write { stamp: 3, change: Change::Revoke { revocation, ttl_seconds: 60 } };
         store.write("a", &put()).await.expect("memory does not fail");
         store.write("a", &delete).await.expect("memory does not fail");
         store.read("a", Read::Object).await.expect("memory does not fail");
         store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
+        store.write("a", &revoke).await.expect("memory does not fail");
+        store.read_stamps("a", ME).await.expect("memory does not fail");
         store.read_registry().await.expect("memory does not fail");
         store.write_fence("a", 1).await.expect("memory does not fail");
         assert_eq!(store.read_fence("a").await.expect("memory does not fail"), Some(1));
@@ -181,10 +199,10 @@ mod tests {
         store.write_fence("a", 2).await.expect_err("this call fails");
         store.read_fence("a").await.expect_err("this call fails");
         let expected = Statistics {
-            writes: 3,
+            writes: 4,
             deletes: 1,
             object_reads: 2,
-            contender_reads: 2,
+            contender_reads: 3,
             fence_reads: 2,
             fence_writes: 2,
             unknown_outcomes: 2,

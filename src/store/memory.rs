@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, HostRow, Registry, Store};
+use super::{Answer, HostRow, Registry, RowStamp, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::DatabaseError;
 use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write, row_name};
@@ -114,6 +114,14 @@ impl Store for MemoryStore {
         self.answer(move |tables, now| tables.read(object, read, now))
     }
 
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        self.answer(move |tables, now| tables.read_stamps(object, contender, now))
+    }
+
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
         self.answer(move |tables, now| tables.read_fence(object, now))
     }
@@ -161,6 +169,24 @@ impl Tables {
     }
 
     fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
+        self.live_cells(object, read, now).into_iter().map(|(row, _)| row).collect()
+    }
+
+    fn read_stamps(
+        &mut self,
+        object: &str,
+        contender: ContenderId,
+        now: Duration,
+    ) -> Vec<RowStamp> {
+        let cells = self.live_cells(object, Read::Contender(contender), now).into_iter();
+        let stamped = |(row, stamp): (StoredRow, i64)| {
+            Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
+        };
+        cells.filter_map(stamped).collect()
+    }
+
+    /// What a quorum shows: rows, and when they were written.
+    fn live_cells(&mut self, object: &str, read: Read, now: Duration) -> Vec<(StoredRow, i64)> {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
         for replica in self.next_quorum() {
             let rows = self.replicas[replica].objects.get(object).into_iter().flatten();
@@ -171,7 +197,8 @@ impl Tables {
                 }
             }
         }
-        merged.into_values().filter_map(|cell| cell.live(now).cloned()).collect()
+        let live = |cell: &Cell| Some((cell.live(now)?.clone(), cell.stamp));
+        merged.into_values().filter_map(live).collect()
     }
 
     fn read_fence(&mut self, object: &str, now: Duration) -> Option<i64> {
@@ -275,25 +302,33 @@ fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
     let stamp = write.stamp;
     match &write.change {
         Change::Put { claim, ttl_seconds } => {
-            // Cassandra counts whole seconds, so a row may live up to one second less than its TTL.
-            let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
-            let dead_from = Duration::from_secs(now.as_secs()) + ttl;
             let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-            let cell = |row: StoredRow| {
-                let key = (row.row_name.clone(), row.contender);
-                (key, Cell { stamp, row: Some(row), dead_from })
-            };
-            rows.into_iter().flatten().map(cell).collect()
+            let dead_from = dead_from(now, *ttl_seconds);
+            rows.into_iter().flatten().map(|row| written(row, stamp, dead_from)).collect()
         }
-        Change::Delete { contender, ticket } => {
-            let names = [Some(row_name::ENTERING), ticket.then_some(row_name::TICKETS)];
-            let cell = |name: &str| {
-                let key = (name.to_owned(), *contender);
+        Change::Revoke { revocation, ttl_seconds } => {
+            let dead_from = dead_from(now, *ttl_seconds);
+            vec![written(StoredRow::revoked(revocation), stamp, dead_from)]
+        }
+        Change::Delete { contender, .. } => {
+            let cell = |name: &&str| {
+                let key = ((*name).to_owned(), *contender);
                 (key, Cell { stamp, row: None, dead_from: now })
             };
-            names.into_iter().flatten().map(cell).collect()
+            write.change.deleted_rows().iter().map(cell).collect()
         }
     }
+}
+
+fn written(row: StoredRow, stamp: i64, dead_from: Duration) -> (Key, Cell) {
+    let key = (row.row_name.clone(), row.contender);
+    (key, Cell { stamp, row: Some(row), dead_from })
+}
+
+/// Cassandra counts whole seconds, so a row may live up to one second less than its TTL.
+fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
+    let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
+    Duration::from_secs(now.as_secs()) + ttl
 }
 
 /// Whether a read asks for a row.
@@ -319,7 +354,8 @@ mod tests {
     async fn dead_rows_are_forgotten_in_the_end() {
         let store = MemoryStore::with_tokio_clock();
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
-        let delete = |stamp| Write { stamp, change: Change::Delete { contender, ticket: true } };
+        let change = Change::Delete { contender, ticket: true, revoked: false };
+        let delete = |stamp| Write { stamp, change: change.clone() };
         store.write("a", &delete(1)).await.expect("memory does not fail");
         tokio::time::advance(GRACE).await;
         store.write("b", &delete(1)).await.expect("memory does not fail");

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::error::DatabaseError;
-use crate::protocol::{Read, StoredRow, Write};
+use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
@@ -40,11 +40,18 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseEr
 /// stamp beats a write; rows of one [`Write`] are applied as one. Each call is one try, bounded in
 /// time, never repeated by the store or its driver. A dropped future may still be applied.
 pub(crate) trait Store: Debug + Send + Sync {
-    /// Applies a write to a contender's own rows.
+    /// Applies a write to the rows of a contender.
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()>;
 
     /// Reads rows of an object: all that are there, with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
+
+    /// Reads the rounds of a contender's rows, and when they were written.
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>>;
 
     /// Reads the fence of an object; `None` when it has none.
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>>;
@@ -64,6 +71,17 @@ pub(crate) trait Store: Debug + Send + Sync {
 
     /// Writes the row of one host, with its stamp.
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
+}
+
+/// When a row was written, and for which round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RowStamp {
+    /// The column `row_name`.
+    pub(crate) row_name: String,
+    /// The column `round`.
+    pub(crate) round: i64,
+    /// The write timestamp, in µs.
+    pub(crate) stamp: i64,
 }
 
 /// The registry of hosts as it stands.

@@ -51,7 +51,8 @@ async fn without_renewal_a_lock_is_held_for_one_lease() {
     let (reason, ended) = lost.await.expect("nobody panics");
     assert_eq!(reason, Some(LostReason::Expired));
     assert!((LEASE..LEASE + SOON).contains(&ended), "lost after {ended:?}");
-    assert!((ended..LEASE + SOON).contains(&granted), "granted after {granted:?}");
+    // Who waits looks again after a sixteenth of its wait, or a little more.
+    assert!((ended..LEASE + LEASE / 8).contains(&granted), "granted after {granted:?}");
     assert!(token.is_cancelled());
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
     assert_eq!(guard.remaining(), Duration::ZERO);

@@ -11,6 +11,7 @@ mod hold;
 mod lease;
 mod options;
 mod queue;
+mod revoke;
 mod trouble;
 mod with_lock;
 

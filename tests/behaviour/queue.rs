@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bakery_lock::{Ahead, LockClient, LockError, LockGuard};
+use bakery_lock::{Contender, LockClient, LockError, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -107,7 +107,7 @@ async fn who_times_out_is_told_who_holds() {
     let LockError::TimedOut { ahead, cause: None, .. } = error else {
         panic!("another error came: {error:?}");
     };
-    let [Ahead { owner, ticket: None, .. }] = &ahead[..] else {
+    let [Contender { owner, ticket: None, .. }] = &ahead[..] else {
         panic!("there is one holder, without a ticket: {ahead:?}");
     };
     assert!(owner.ends_with("nightly run"), "{owner}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::entry::Entry;
 use super::super::line::{Line, Question};
 use super::super::row::StoredRow;
-use super::super::traffic::{Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome};
+use super::super::traffic::{Event, Failure, Now, Patience, ReadFailure, WriteOutcome};
 use super::super::verdict::Survey;
 use super::{Attempt, Contender, Outstanding, State, Task};
 
@@ -48,6 +48,7 @@ impl Contender {
     }
 
     fn seen(&mut self, now: Now, answered: &Outstanding, survey: &Survey) {
+        self.revoked_row_seen |= survey.has_revoked_row(self.id);
         if answered.task == Task::Verify {
             return self.verified(now, survey);
         }
@@ -65,12 +66,12 @@ impl Contender {
     }
 
     fn looked(&mut self, now: Now, mut entry: Entry, survey: &Survey) {
-        if !entry.is_seen_in(survey) {
-            return self.fail(now, Failure::RowMissing);
+        if let Err(denial) = entry.stands_in(survey) {
+            return self.fail(now, denial.into());
         }
         let mode = entry.acquire.mode;
         let blockers = survey.blockers_before_drawing(self.id, mode);
-        self.note_ahead(&blockers);
+        self.ahead = blockers.contenders();
         if blockers.admit(mode) {
             return self.hold(entry);
         }
@@ -92,12 +93,12 @@ impl Contender {
     }
 
     fn settled(&mut self, now: Now, entry: Entry, doorway: Duration, survey: &Survey) {
-        if !entry.is_seen_in(survey) {
-            return self.fail(now, Failure::RowMissing);
+        if let Err(denial) = entry.stands_in(survey) {
+            return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
         let line = Line::new(place, mode, survey.blockers_of(place, mode), now.elapsed, doorway);
-        self.note_ahead(line.blockers());
+        self.ahead = line.blockers().contenders();
         if line.admits() {
             self.hold(entry);
         } else {
@@ -120,11 +121,11 @@ impl Contender {
                 line.answered(contender, survey, now.elapsed)
             }
             Question::Everybody => {
-                if !entry.is_seen_in(survey) {
-                    return self.fail(now, Failure::RowMissing);
+                if let Err(denial) = entry.stands_in(survey) {
+                    return self.fail(now, denial.into());
                 }
                 let somebody_left = line.confirmed(survey);
-                self.note_ahead(line.blockers());
+                self.ahead = line.blockers().contenders();
                 // Only a read of the whole object lets in: a look at one row confirms no other.
                 if line.admits() {
                     return self.hold(entry);
@@ -163,16 +164,14 @@ impl Contender {
     /// A renewal was read back.
     fn verified(&mut self, now: Now, survey: &Survey) {
         let entry = self.renewing_entry();
-        if entry.verified(survey) {
-            if entry.take_confirmed() {
-                self.event(Event::Confirmed);
+        match entry.verified(survey) {
+            Ok(()) => {
+                if entry.take_confirmed() {
+                    self.event(Event::Confirmed);
+                }
             }
-            return;
-        }
-        if matches!(self.state, State::Held(_)) {
-            self.lose(now, Loss::RowMissing);
-        } else {
-            self.fail(now, Failure::RowMissing);
+            Err(denial) if matches!(self.state, State::Held(_)) => self.lose(now, denial.into()),
+            Err(denial) => self.fail(now, denial.into()),
         }
     }
 

@@ -11,6 +11,7 @@ mod exploration;
 
 mod lease;
 mod release;
+mod revocation;
 mod tries;
 mod waiting;
 
@@ -18,7 +19,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
-use super::super::row::{Claim, ContenderId, Mode, StoredRow};
+use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
 use super::super::traffic::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
     Write, WriteOutcome,
@@ -79,6 +80,11 @@ fn rows_of(claim: &Claim) -> Vec<StoredRow> {
     [StoredRow::entering(claim)].into_iter().chain(StoredRow::ticket(claim)).collect()
 }
 
+/// The wish that we give up a round.
+fn revocation(round: i64) -> Revocation {
+    Revocation { contender: ME, round, by: "ops".to_owned(), why: "it hangs".to_owned() }
+}
+
 /// A row that a later version may write.
 fn unreadable(host: i32) -> Vec<StoredRow> {
     let row = StoredRow::entering(&claim(host, 1, None));
@@ -105,6 +111,8 @@ struct Script {
     writes: Vec<Write>,
     /// What our rows say, by the last write of them.
     claim: Claim,
+    /// A `revoked::` row of ours was seen.
+    revoked_row_seen: bool,
 }
 
 impl Script {
@@ -118,6 +126,7 @@ impl Script {
             ops: Vec::new(),
             writes: Vec::new(),
             claim: claim(ME.host, 0, None),
+            revoked_row_seen: false,
         }
     }
 
@@ -199,6 +208,12 @@ impl Script {
         self.sees_only(&[&[mine], others].concat());
     }
 
+    /// The read shows our own rows, those of others, and somebody who wants us to give up a round.
+    fn sees_revoked(&mut self, round: i64, others: &[Vec<StoredRow>]) {
+        self.revoked_row_seen = true;
+        self.sees(&[&[vec![StoredRow::revoked(&revocation(round))]], others].concat());
+    }
+
     /// The read shows these rows.
     fn sees_only(&mut self, rows: &[Vec<StoredRow>]) {
         let op = self.outstanding();
@@ -263,7 +278,9 @@ impl Script {
         self.claim.owner = "me".to_owned();
         self.claim.mode = match &write.change {
             Change::Put { claim, .. } => claim.mode,
-            Change::Delete { .. } => unreachable!("a delete announces nothing"),
+            Change::Revoke { .. } | Change::Delete { .. } => {
+                unreachable!("nothing else announces")
+            }
         };
         assert_eq!(write.change, self.put());
     }
@@ -290,7 +307,8 @@ impl Script {
     fn deletes(&mut self, rows: Rows) {
         let write = self.writes_something();
         let ticket = rows == Rows::Both;
-        assert_eq!(write.change, Change::Delete { contender: ME, ticket });
+        let revoked = self.revoked_row_seen;
+        assert_eq!(write.change, Change::Delete { contender: ME, ticket, revoked });
     }
 
     fn writes_something(&mut self) -> Write {
@@ -358,6 +376,7 @@ impl Script {
         self.deletes(rows);
         self.applied();
         self.says(Event::Released);
+        self.revoked_row_seen = false;
         assert!(self.contender.is_idle());
     }
 

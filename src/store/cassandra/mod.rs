@@ -25,9 +25,10 @@ pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{
-    deletions, fence, fence_values, host_values, insertions, registry, stored_rows,
+    deletions, fence, fence_values, host_values, insertions, registry, revocation_values,
+    row_stamps, stored_rows,
 };
-use super::{Answer, HostRow, Identifier, Registry, Store};
+use super::{Answer, HostRow, Identifier, Registry, RowStamp, Store};
 use crate::error::{DatabaseError, Outcome};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
@@ -86,20 +87,20 @@ impl CassandraStore {
         result.map_err(|error| classify(&error))
     }
 
-    /// Writes one row by itself, or two as one.
+    /// Writes one row by itself, or more as one.
     async fn change(
         &self,
         single: &PreparedStatement,
-        pair: &Batch,
+        batches: &[Batch],
         rows: Vec<impl SerializeRow>,
     ) -> Result<(), DatabaseError> {
-        match rows.as_slice() {
-            [row] => self.execute(single, row).await.map(drop),
-            rows => {
-                let result = self.session.batch(pair, rows).await;
-                result.map(drop).map_err(|error| classify(&error))
-            }
+        if let [row] = rows.as_slice() {
+            return self.execute(single, row).await.map(drop);
         }
+        let batch = batches.iter().find(|batch| batch.statements.len() == rows.len());
+        let batch = batch.expect("there is a batch for each number of rows");
+        let result = self.session.batch(batch, rows).await;
+        result.map(drop).map_err(|error| classify(&error))
     }
 }
 
@@ -110,11 +111,17 @@ impl Store for CassandraStore {
             match &write.change {
                 Change::Put { claim, ttl_seconds } => {
                     let rows = insertions(object, claim, write.stamp, *ttl_seconds);
-                    self.change(&statements.insert, &statements.insert_pair, rows).await
+                    let batches = std::slice::from_ref(&statements.insert_batch);
+                    self.change(&statements.insert, batches, rows).await
                 }
-                Change::Delete { contender, ticket } => {
-                    let rows = deletions(object, *contender, *ticket, write.stamp);
-                    self.change(&statements.delete, &statements.delete_pair, rows).await
+                Change::Revoke { revocation, ttl_seconds } => {
+                    let row = revocation_values(object, revocation, write.stamp, *ttl_seconds);
+                    self.execute(&statements.insert, row).await.map(drop)
+                }
+                Change::Delete { contender, .. } => {
+                    let names = write.change.deleted_rows();
+                    let rows = deletions(object, *contender, &names, write.stamp);
+                    self.change(&statements.delete, &statements.delete_batches, rows).await
                 }
             }
         })
@@ -130,6 +137,18 @@ impl Store for CassandraStore {
                 Read::Entering(id) => self.execute(&statements.read_entering, key(id)).await,
             }?;
             stored_rows(result)
+        })
+    }
+
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        Box::pin(async move {
+            let ContenderId { host, client, slot } = contender;
+            let key = (object, host, Uuid::from_u128(client), slot);
+            row_stamps(self.execute(&self.rows.read_stamps, key).await?)
         })
     }
 

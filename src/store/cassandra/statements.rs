@@ -14,12 +14,15 @@ use crate::store::Identifier;
 /// The statements on the lock table.
 pub(super) struct RowStatements {
     pub(super) insert: PreparedStatement,
-    pub(super) insert_pair: Batch,
+    /// Inserts of two rows.
+    pub(super) insert_batch: Batch,
     pub(super) delete: PreparedStatement,
-    pub(super) delete_pair: Batch,
+    /// Deletes of two rows, and of three.
+    pub(super) delete_batches: [Batch; 2],
     pub(super) read_object: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
     pub(super) read_entering: PreparedStatement,
+    pub(super) read_stamps: PreparedStatement,
     pub(super) read_fence: PreparedStatement,
     pub(super) write_fence: PreparedStatement,
 }
@@ -34,15 +37,22 @@ impl RowStatements {
         let terms = Terms::new(session, consistency);
         let prepare = async |text: String| prepare(session, &terms, text).await;
         let table = format!("\"{keyspace}\".\"{table}\"");
-        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner";
+        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why";
         let of_contender = "host = ? AND client = ? AND slot = ?";
         let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
+
+        let all_rows = format!(
+            "row_name IN ('{}', '{}', '{}')",
+            row_name::ENTERING,
+            row_name::TICKETS,
+            row_name::REVOKED,
+        );
 
         // Rows are written whole, and a write never names `fence`: a null would be a tombstone on
         // it.
         let insert = prepare(format!(
             "INSERT INTO {table} (object_name, {columns}, since) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
         ))
         .await?;
         // By the full primary key only: nothing else of the object may go.
@@ -52,21 +62,20 @@ impl RowStatements {
         ))
         .await?;
         Ok(RowStatements {
-            insert_pair: pair(&terms, &insert),
+            insert_batch: batch(&terms, &insert, 2),
             insert,
-            delete_pair: pair(&terms, &delete),
+            delete_batches: [2, 3].map(|rows| batch(&terms, &delete, rows)),
             delete,
             read_object: prepare(read.clone()).await?,
-            read_contender: prepare(format!(
-                "{read} AND row_name IN ('{}', '{}', '{}') AND {of_contender}",
-                row_name::ENTERING,
-                row_name::TICKETS,
-                row_name::REVOKED,
-            ))
-            .await?,
+            read_contender: prepare(format!("{read} AND {all_rows} AND {of_contender}")).await?,
             read_entering: prepare(format!(
                 "{read} AND row_name = '{}' AND {of_contender}",
                 row_name::ENTERING,
+            ))
+            .await?,
+            read_stamps: prepare(format!(
+                "SELECT row_name, round, WRITETIME(round) FROM {table} \
+                 WHERE object_name = ? AND {all_rows} AND {of_contender}"
             ))
             .await?,
             // Distinct, or it would bring the fence once for each row of the partition.
@@ -126,10 +135,11 @@ async fn prepare(
     statement.map(|statement| terms.apply(statement)).map_err(|error| classify_preparation(&error))
 }
 
-/// Twice the same statement as one. A batch takes nothing over from its statements, so it is put on
-/// the terms by itself. One partition, so it goes without a batch log: a replica applies it whole.
-fn pair(terms: &Terms, statement: &PreparedStatement) -> Batch {
-    let statements = vec![statement.clone().into(), statement.clone().into()];
+/// The same statement for so many rows, as one. A batch takes nothing over from its statements, so
+/// it is put on the terms by itself. One partition, so it goes without a batch log: a replica
+/// applies it whole.
+fn batch(terms: &Terms, statement: &PreparedStatement, rows: usize) -> Batch {
+    let statements = vec![statement.clone().into(); rows];
     let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
     batch.set_execution_profile_handle(Some(terms.profile.clone()));
     batch.set_consistency(terms.consistency);

@@ -8,8 +8,8 @@ use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
 use crate::error::DatabaseError;
-use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, StoredRow, row_name};
-use crate::store::{HostRow, Registry};
+use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, Revocation, StoredRow};
+use crate::store::{HostRow, Registry, RowStamp};
 
 /// The values of the insert of each row of a claim.
 pub(super) fn insertions<'a>(
@@ -20,22 +20,19 @@ pub(super) fn insertions<'a>(
 ) -> Vec<impl SerializeRow + use<'a>> {
     let since = CqlTimestamp(claim.since_millis());
     let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-    let insertion = |row: StoredRow| Insertion {
-        object,
-        row_name: row.row_name,
-        host: row.contender.host,
-        client: Uuid::from_u128(row.contender.client),
-        slot: row.contender.slot,
-        round: row.round,
-        mode: row.mode,
-        max_holders: unset_if_none(row.max_holders),
-        ticket: unset_if_none(row.ticket),
-        owner: row.owner,
-        since,
-        stamp,
-        ttl_seconds,
-    };
+    let insertion = |row| Insertion::new(object, row, since, stamp, ttl_seconds);
     rows.into_iter().flatten().map(insertion).collect()
+}
+
+/// The values of the insert of the row of a revocation.
+pub(super) fn revocation_values<'a>(
+    object: &'a str,
+    revocation: &Revocation,
+    stamp: i64,
+    ttl_seconds: i32,
+) -> impl SerializeRow + use<'a> {
+    let since = CqlTimestamp(stamp / 1000);
+    Insertion::new(object, StoredRow::revoked(revocation), since, stamp, ttl_seconds)
 }
 
 /// The values of the insert of one row, in the order of its markers.
@@ -48,13 +45,41 @@ struct Insertion<'a> {
     client: Uuid,
     slot: i16,
     round: Option<i64>,
-    mode: Option<i8>,
+    mode: MaybeUnset<i8>,
     max_holders: MaybeUnset<i32>,
     ticket: MaybeUnset<i64>,
     owner: Option<String>,
+    why: MaybeUnset<String>,
     since: CqlTimestamp,
     stamp: i64,
     ttl_seconds: i32,
+}
+
+impl<'a> Insertion<'a> {
+    fn new(
+        object: &'a str,
+        row: StoredRow,
+        since: CqlTimestamp,
+        stamp: i64,
+        ttl_seconds: i32,
+    ) -> Self {
+        Insertion {
+            object,
+            row_name: row.row_name,
+            host: row.contender.host,
+            client: Uuid::from_u128(row.contender.client),
+            slot: row.contender.slot,
+            round: row.round,
+            mode: unset_if_none(row.mode),
+            max_holders: unset_if_none(row.max_holders),
+            ticket: unset_if_none(row.ticket),
+            owner: row.owner,
+            why: unset_if_none(row.why),
+            since,
+            stamp,
+            ttl_seconds,
+        }
+    }
 }
 
 /// A null would be written as a tombstone; what is unset is not written at all.
@@ -66,13 +91,13 @@ fn unset_if_none<T>(value: Option<T>) -> MaybeUnset<T> {
 pub(super) fn deletions(
     object: &str,
     contender: ContenderId,
-    ticket: bool,
+    row_names: &[&'static str],
     stamp: i64,
 ) -> Vec<impl SerializeRow> {
-    let names = [Some(row_name::ENTERING), ticket.then_some(row_name::TICKETS)];
     let ContenderId { host, client, slot } = contender;
-    let deletion = |name| (stamp, object, name, host, Uuid::from_u128(client), slot);
-    names.into_iter().flatten().map(deletion).collect()
+    let deletion =
+        |name: &&'static str| (stamp, object, *name, host, Uuid::from_u128(client), slot);
+    row_names.iter().map(deletion).collect()
 }
 
 /// The values of the write of a fence.
@@ -95,6 +120,15 @@ pub(super) fn stored_rows(result: QueryResult) -> Result<Vec<StoredRow>, Databas
     Ok(rows.into_iter().filter_map(LockRow::stored).collect())
 }
 
+/// The rounds and stamps of a contender's rows. A row without a round has no stamp.
+pub(super) fn row_stamps(result: QueryResult) -> Result<Vec<RowStamp>, DatabaseError> {
+    let rows = decode::<(Option<String>, Option<i64>, Option<i64>)>(result)?;
+    let stamped = |(row_name, round, stamp): (Option<_>, Option<_>, Option<_>)| {
+        Some(RowStamp { row_name: row_name?, round: round?, stamp: stamp? })
+    };
+    Ok(rows.into_iter().filter_map(stamped).collect())
+}
+
 /// The columns of the lock table that the protocol reads.
 #[derive(DeserializeRow)]
 struct LockRow {
@@ -107,6 +141,7 @@ struct LockRow {
     max_holders: Option<i32>,
     ticket: Option<i64>,
     owner: Option<String>,
+    why: Option<String>,
 }
 
 impl LockRow {
@@ -122,6 +157,7 @@ impl LockRow {
             max_holders: self.max_holders,
             ticket: self.ticket,
             owner: self.owner,
+            why: self.why,
         })
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::super::row::row_name::{ENTERING, TICKETS};
+use super::super::super::row::row_name::{ENTERING, REVOKED, TICKETS};
 use super::super::super::verdict::admits;
 use super::*;
 
@@ -15,7 +15,7 @@ use super::*;
 fn histories_in_fair_weather() {
     let tally = explore(1_000, FAIR);
     assert!(tally.served > 2_000 && tally.gave_up > 100 && tally.taken > 100, "{tally:?}");
-    assert!(tally.renewed > 100 && tally.confirmed > 100, "{tally:?}");
+    assert!(tally.renewed > 100 && tally.confirmed > 100 && tally.revoked > 50, "{tally:?}");
 }
 
 #[test]
@@ -47,6 +47,7 @@ struct Tally {
     taken: u32,
     renewed: u32,
     confirmed: u32,
+    revoked: u32,
     lost: u32,
     restarted: u32,
 }
@@ -72,6 +73,7 @@ impl Tally {
             taken: self.taken + other.taken,
             renewed: self.renewed + other.renewed,
             confirmed: self.confirmed + other.confirmed,
+            revoked: self.revoked + other.revoked,
             lost: self.lost + other.lost,
             restarted: self.restarted + other.restarted,
         }
@@ -123,6 +125,7 @@ enum End {
     Served,
     GaveUp,
     Taken,
+    Revoked,
 }
 
 /// A request on its way.
@@ -229,6 +232,9 @@ impl World {
     // The caller of a contender.
 
     fn act(&mut self, index: usize) {
+        if self.chance.happens(20, 100) {
+            self.revoke((index + 1) % self.peers.len());
+        }
         let peer = &mut self.peers[index];
         peer.acts_at = None;
         if peer.lease.is_some() && self.chance.happens(30, 100) {
@@ -254,6 +260,20 @@ impl World {
         }
         let acquire = Acquire { mode, patience, renew, ..exclusive() };
         self.tell(index, Input::Acquire(acquire));
+    }
+
+    /// Asks a contender to leave, if it is there.
+    fn revoke(&mut self, index: usize) {
+        let (contender, clock) = (self.peers[index].id, self.now);
+        let key = (ENTERING, contender);
+        let Some(Cell { stamp, live: Some((row, _)) }) = self.store.cells.get(&key) else {
+            return;
+        };
+        let round = row.round.expect("rows are written whole");
+        let revocation = Revocation { contender, ..revocation(round) };
+        let change = Change::Revoke { revocation, ttl_seconds: 120 };
+        let write = Write { stamp: stamp + 1, change };
+        self.store.write(clock, &write);
     }
 
     fn tell(&mut self, index: usize, input: Input) {
@@ -303,12 +323,21 @@ impl World {
                 peer.lease = None;
                 self.tally.lost += 1;
             }
+            Event::Lost(Loss::Revoked(_)) => {
+                peer.lease = None;
+                self.tally.revoked += 1;
+            }
+            Event::Failed(Failure::Revoked(_)) => {
+                peer.ended = Some(End::Revoked);
+                self.tally.revoked += 1;
+            }
             Event::Released => {
                 assert_ne!(peer.ended, None, "somebody was sent away without being served");
                 let again = peer.acquisitions_left > 0;
                 peer.acts_at = again.then(|| self.now + self.chance.up_to(ms(20)));
             }
-            Event::Failed(_) | Event::Lost(Loss::RowMissing) => {
+            Event::Failed(Failure::RowMissing | Failure::Rejected | Failure::NoTicketLeft)
+            | Event::Lost(Loss::RowMissing) => {
                 panic!("{event:?} although the store loses nothing");
             }
         }
@@ -326,6 +355,9 @@ impl World {
                     let (number, announced) = (claim.round, self.now);
                     *round = Some(Round { number, announced, ticket_acknowledged: None });
                 }
+            }
+            Request::Write(Write { change: Change::Revoke { .. }, .. }) => {
+                unreachable!("a contender revokes nobody")
             }
             Request::Write(Write { change: Change::Delete { .. }, .. }) => {
                 self.tally.restarted += u32::from(round.is_some() && peer.ended.is_none());
@@ -435,7 +467,10 @@ impl World {
             assert!(peer.contender.is_idle());
             assert_eq!(peer.acquisitions_left, 0);
         }
-        assert_eq!(self.store.read(self.now, Read::Object), [], "rows are left");
+        let mut left = self.store.read(self.now, Read::Object);
+        // Of one that left before it knew, such a row stays for a TTL, and means nobody.
+        left.retain(|row| row.row_name != REVOKED);
+        assert_eq!(left, [], "rows are left");
     }
 }
 
@@ -470,17 +505,19 @@ impl Store {
         let stamp = write.stamp;
         match &write.change {
             Change::Put { claim, ttl_seconds } => {
-                let ttl = Duration::from_secs(u64::try_from(*ttl_seconds).expect("it is positive"));
-                let over = s(clock.as_secs()) + ttl;
                 for row in rows_of(claim) {
                     let name = if row.ticket.is_some() { TICKETS } else { ENTERING };
-                    let live = Some((row, over));
+                    let live = Some((row, over(clock, *ttl_seconds)));
                     self.set((name, claim.contender), Cell { stamp, live });
                 }
             }
-            Change::Delete { contender, ticket } => {
-                let names = if *ticket { &[ENTERING, TICKETS][..] } else { &[ENTERING] };
-                for name in names {
+            Change::Revoke { revocation, ttl_seconds } => {
+                let row = StoredRow::revoked(revocation);
+                let live = Some((row, over(clock, *ttl_seconds)));
+                self.set((REVOKED, revocation.contender), Cell { stamp, live });
+            }
+            Change::Delete { contender, .. } => {
+                for name in write.change.deleted_rows() {
                     self.set((name, *contender), Cell { stamp, live: None });
                 }
             }
@@ -515,6 +552,11 @@ impl Store {
         let rows = self.read(now + SKEW, Read::Entering(contender));
         rows.iter().any(|row| row.round == Some(round))
     }
+}
+
+/// When a row is over, in whole seconds as Cassandra counts them.
+fn over(clock: Duration, ttl_seconds: i32) -> Duration {
+    s(clock.as_secs()) + s(u64::try_from(ttl_seconds).expect("it is positive"))
 }
 
 /// A generator of random numbers: xorshift64*, by S. Vigna.

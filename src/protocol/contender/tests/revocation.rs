@@ -1,0 +1,110 @@
+//! What a contender does when it is asked to leave.
+
+use super::*;
+
+#[test]
+fn a_holder_that_is_asked_to_leave_has_lost_it() {
+    for (mut script, rows) in [
+        (Script::held(exclusive()), Rows::Entering),
+        (Script::held_with_ticket(exclusive()), Rows::Both),
+    ] {
+        let round = script.claim.round;
+        script.sleeps(s(20));
+        script.puts();
+        script.applied();
+        script.is_renewed_for(s(58));
+        script.reads(Read::Contender(ME));
+        script.sees_revoked(round, &[]);
+        script.is_lost(Loss::Revoked(revocation(round)), rows);
+    }
+}
+
+#[test]
+fn a_holder_that_confirms_finds_it_at_once() {
+    let mut script = Script::held(Acquire { renew: false, ..exclusive() });
+    let round = script.claim.round;
+    script.tell(Input::Confirm);
+    script.reads(Read::Contender(ME));
+    script.sees_revoked(round, &[]);
+    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
+}
+
+#[test]
+fn who_waits_gives_up_at_the_next_read_that_shows_it() {
+    let mut looking = Script::looking(exclusive());
+    let round = looking.claim.round;
+    looking.sees_revoked(round, &[]);
+    looking.fails(Failure::Revoked(revocation(round)), Rows::Entering);
+
+    let mut settling = Script::settling(exclusive(), &[queued(1, 7)], 8);
+    let round = settling.claim.round;
+    settling.sees_revoked(round, &[]);
+    settling.fails(Failure::Revoked(revocation(round)), Rows::Both);
+
+    let mut confirming = Script::waiting(exclusive());
+    let round = confirming.claim.round;
+    confirming.sees_only(&[]);
+    confirming.reads(Read::Object);
+    confirming.sees_revoked(round, &[]);
+    confirming.fails(Failure::Revoked(revocation(round)), Rows::Both);
+
+    let mut renewing = Script::waiting(exclusive());
+    let round = renewing.claim.round;
+    renewing.pass(s(20));
+    renewing.sees_only(&[queued(1, 7)]);
+    renewing.puts();
+    renewing.applied();
+    renewing.reads(Read::Contender(ME));
+    renewing.sees_revoked(round, &[]);
+    renewing.fails(Failure::Revoked(revocation(round)), Rows::Both);
+}
+
+#[test]
+fn it_counts_when_the_rows_are_gone_too() {
+    let mut script = Script::held(exclusive());
+    let round = script.claim.round;
+    script.sleeps(s(20));
+    script.puts();
+    script.applied();
+    script.is_renewed_for(s(58));
+    script.reads(Read::Contender(ME));
+    script.revoked_row_seen = true;
+    script.sees_only(&[vec![StoredRow::revoked(&revocation(round))]]);
+    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
+}
+
+#[test]
+fn a_round_that_is_over_is_not_meant() {
+    let mut script = Script::looking(exclusive());
+    let round = script.claim.round;
+    script.sees_revoked(round - 1, &[]);
+    script.is_held_for(s(58));
+    script.release();
+    // The row of no use any more goes along.
+    script.gives_back(Rows::Entering);
+
+    script.acquire(exclusive());
+    script.applied();
+    script.reads(Read::Object);
+    script.sees(&[]);
+    script.is_held_for(s(58));
+    script.release();
+    script.gives_back(Rows::Entering);
+}
+
+#[test]
+fn a_revocation_of_somebody_else_changes_nothing() {
+    let theirs = StoredRow::revoked(&Revocation { contender: id(1), ..revocation(1) });
+    let mut script = Script::looking(exclusive());
+    script.sees(&[queued(1, 7), vec![theirs.clone()]]);
+    script.draws(8);
+    script.applied();
+    script.reads(Read::Object);
+    // It blocks until its own rows are gone.
+    script.sees(&[queued(1, 7), vec![theirs.clone()]]);
+    script.reads(Read::Entering(id(1)));
+    script.sees_only(&[]);
+    script.reads(Read::Object);
+    script.sees(&[vec![theirs]]);
+    script.is_held_for(s(58));
+}

@@ -1,0 +1,294 @@
+//! Looking who contends for a lock, and taking it from its holder.
+
+use std::time::{Duration, SystemTime};
+
+use bakery_lock::{
+    Contender, ContendersError, Fault, GuardState, LockClient, LockError, LockGuard, LostReason,
+    OptionError, RevokeError,
+};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
+
+/// The default TTL, and when a lease with it is renewed.
+const TTL: Duration = s(60);
+const RENEWAL_DUE: Duration = s(20);
+
+const WHY: &str = "it hangs";
+
+/// A client that waits for the lock, and holds it until the guard is dropped.
+fn wait(client: &LockClient) -> JoinHandle<Result<LockGuard, LockError>> {
+    tokio::spawn(client.request(OBJECT).timeout(s(600)).acquire())
+}
+
+async fn contenders(client: &LockClient) -> Vec<Contender> {
+    client.contenders(OBJECT).await.expect("the store answers")
+}
+
+/// The reason that a revoked holder or waiter is given.
+fn by_other() -> LostReason {
+    LostReason::Revoked { by: format!("other pid {}", std::process::id()), why: WHY.to_owned() }
+}
+
+// Goal: everybody who holds or waits is shown in the order of the queue, with what tells one from
+// another, and nothing is changed by looking.
+// Method: a holder by the short way and two that wait; then one of them holds with its ticket.
+#[tokio::test(start_paused = true)]
+async fn contenders_are_shown_in_the_order_of_the_queue() {
+    let (began, store) = (SystemTime::now(), store());
+    let [first, second, third] =
+        [client(&store, "a").await, client(&store, "b").await, client(&store, "c").await];
+    assert_eq!(contenders(&first).await, []);
+    let guard = first.request(OBJECT).label("import").acquire().await.expect("the lock is free");
+    let second = wait(&second);
+    sleep(s(1)).await;
+    let third_waits = wait(&third);
+    sleep(s(1)).await;
+
+    let all = contenders(&third).await;
+    let pid = std::process::id();
+    let owners: Vec<_> = all.iter().map(|contender| contender.owner.clone()).collect();
+    assert_eq!(
+        owners,
+        [format!("a pid {pid} import"), format!("b pid {pid}"), format!("c pid {pid}")]
+    );
+    assert_eq!(all.iter().map(|c| c.ticket).collect::<Vec<_>>(), [None, Some(1), Some(2)]);
+    assert!(all[0].client != all[1].client && all[0].host != all[1].host);
+    assert!(all.windows(2).all(|pair| pair[0].since() < pair[1].since()));
+    // The clock of the store began at the system's time, and went on by two seconds.
+    let since = all[0].since().expect("its rows can be read");
+    assert!(since > began && since < SystemTime::now() + s(2), "{since:?}");
+
+    guard.unlock().await.expect("the lock was held");
+    let guard = second.await.expect("nobody panics").expect("it is its turn");
+    assert_eq!(contenders(&third).await, all[1..]);
+    drop(guard);
+    drop(third_waits.await.expect("nobody panics").expect("it is its turn"));
+    expect_rows(&store, 0).await;
+}
+
+// Goal: a holder that is asked to leave knows it after a third of its TTL, with who and why, and
+// nobody is let in before.
+// Method: both ways of holding; another one waits.
+#[tokio::test(start_paused = true)]
+async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
+    for with_ticket in [false, true] {
+        let store = store();
+        let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+        let before = if with_ticket { Some(other.lock(OBJECT).await) } else { None };
+        let holding = wait(&holder);
+        sleep(s(1)).await;
+        drop(before);
+        let guard = holding.await.expect("nobody panics").expect("the lock is free");
+        let (began, lost) = (Instant::now(), guard.lost());
+        let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
+        let next = wait(&other);
+        sleep(s(5)).await;
+
+        let all = contenders(&other).await;
+        assert_eq!(all[0].ticket.is_some(), with_ticket);
+        other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
+        assert!(matches!(guard.state(), GuardState::Held { .. }), "only it can leave by itself");
+        let (reason, left) = lost.await.expect("nobody panics");
+        assert_eq!(reason, Some(by_other()));
+        assert!(left - began < RENEWAL_DUE + SOON, "{:?}", left - began);
+        let next = next.await.expect("nobody panics").expect("the other one left");
+        assert!(Instant::now() >= left && left.elapsed() < s(2), "{:?}", left.elapsed());
+        assert_eq!(guard.state(), GuardState::Lost(by_other()));
+        assert_eq!(
+            by_other().to_string(),
+            format!("it was revoked by other pid {}: it hangs", std::process::id())
+        );
+        next.unlock().await.expect("the store answers");
+        expect_rows(&store, 0).await;
+    }
+}
+
+// Goal: whoever confirms that it holds finds the revocation at once, and a holder that never renews
+// leaves with its lease.
+// Method: a lock that is not renewed, revoked; one asks, the other does not.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    for asks in [true, false] {
+        let guard = holder.request(OBJECT).renew(false).acquire().await.expect("it is free");
+        let began = Instant::now();
+        let all = contenders(&other).await;
+        other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
+        let expected = if asks {
+            guard.check().await.expect_err("it is revoked");
+            by_other()
+        } else {
+            LostReason::Expired
+        };
+        assert_eq!(guard.lost().await, Some(expected));
+        assert!(began.elapsed() < if asks { SOON } else { TTL }, "{:?}", began.elapsed());
+        assert_eq!(asks, began.elapsed() < s(50), "{:?}", began.elapsed());
+        drop(guard);
+        // One that never read it leaves the wish behind.
+        expect_rows(&store, usize::from(!asks)).await;
+    }
+}
+
+// Goal: whoever waits can be sent away as well, and the next caller of the same client is not meant.
+// Method: two callers of one client behind a holder; who times out says whom to revoke.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_one_is_revoked_alone() {
+    let store = store();
+    let (waiter, other) = (client(&store, "waiter").await, client(&store, "other").await);
+    let guard = other.lock(OBJECT).await.expect("the lock is free");
+    let (first, second) = (wait(&waiter), wait(&waiter));
+    sleep(s(1)).await;
+    let error = client(&store, "third").await.lock(OBJECT).await.expect_err("it is held");
+    let LockError::TimedOut { ahead, .. } = error else { panic!("{error:?}") };
+    assert_eq!(ahead, contenders(&other).await[..2]);
+    other.revoke(OBJECT, &ahead[1], WHY).await.expect("the store answers");
+
+    let error = timeout(RENEWAL_DUE + SOON, first).await.expect("it reads its rows by then");
+    let error = error.expect("nobody panics").expect_err("it is revoked");
+    assert!(matches!(&error, LockError::Revoked { why, .. } if why == WHY), "{error:?}");
+    assert!(error.to_string().contains("revoked by other pid"), "{error}");
+    guard.unlock().await.expect("the lock was held");
+    drop(timeout(SOON, second).await.expect("it is its turn").expect("nobody panics"));
+    expect_rows(&store, 0).await;
+}
+
+// Goal: what is over can't be revoked, and a later round of the same client is not meant by it.
+// Method: remember a holder, let it lock again, revoke what is remembered, by both means.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_is_over_is_told_so() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let before = contenders(&other).await.remove(0);
+    guard.unlock().await.expect("the lock was held");
+    let error = other.revoke(OBJECT, &before, WHY).await.expect_err("nobody is there");
+    assert!(matches!(error, RevokeError::Gone { .. }), "{error:?}");
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    for error in [
+        other.revoke(OBJECT, &before, WHY).await.expect_err("it is over"),
+        other.revoke_by_force(OBJECT, &before, WHY).await.expect_err("it is over"),
+    ] {
+        assert!(matches!(error, RevokeError::Gone { .. }), "{error:?}");
+        assert!(error.to_string().contains("neither holds it nor waits for it"), "{error}");
+    }
+    sleep(TTL).await;
+    guard.unlock().await.expect("nobody revoked it");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: by force the next one is let in at once when the holder is dead.
+// Method: a holder whose runtime has ended.
+#[tokio::test(start_paused = true)]
+async fn a_dead_holder_is_removed_by_force() {
+    let store = store();
+    let dead = store.clone();
+    let holding = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime can be built");
+        runtime.block_on(async {
+            std::mem::forget(client(&dead, "dead").await.lock(OBJECT).await.expect("it is free"));
+        });
+    });
+    holding.join().expect("nobody panics");
+    let other = client(&store, "other").await;
+    let waiting = wait(&other);
+    sleep(s(2)).await;
+    let all = contenders(&other).await;
+    other.revoke_by_force(OBJECT, &all[0], WHY).await.expect("the store answers");
+    let guard = timeout(s(1), waiting).await.expect("nobody is before it");
+    let guard = guard.expect("nobody panics").expect("nobody is before it");
+    assert_eq!(contenders(&other).await, all[1..]);
+    guard.unlock().await.expect("the lock was held");
+    // The wish stays for the holder that might have lived.
+    expect_rows(&store, 1).await;
+}
+
+// Goal: a holder that lives although it was removed by force is lost at its next renewal, and what
+// that renewal wrote is gone again.
+// Method: force, and see the rows for two renewals.
+#[tokio::test(start_paused = true)]
+async fn a_living_holder_that_was_removed_leaves_no_row() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let began = Instant::now();
+    let all = contenders(&other).await;
+    other.revoke_by_force(OBJECT, &all[0], WHY).await.expect("the store answers");
+    let next = other.lock(OBJECT).await.expect("nobody is before it");
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "it can't know yet");
+    assert_eq!(guard.lost().await, Some(by_other()));
+    assert!(began.elapsed() < RENEWAL_DUE + SOON, "{:?}", began.elapsed());
+    sleep(SOON).await;
+    assert_eq!(contenders(&other).await.len(), 1, "its rows came back");
+    sleep(TTL).await;
+    next.unlock().await.expect("the lock was held");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: requests that fail are made again, whatever became of them; when none is answered in time
+// the error says that nothing is certain, and when they are refused, that.
+// Method: faults of all kinds.
+#[tokio::test(start_paused = true)]
+async fn revoking_is_tried_until_the_timeout() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    for fault in [Fault::NotApplied, Fault::UnknownNotApplied, Fault::UnknownApplied] {
+        let guard = holder.lock(OBJECT).await.expect("the lock is free");
+        let all = contenders(&other).await;
+        store.fail_next(7, fault);
+        other.revoke(OBJECT, &all[0], WHY).await.expect("the eighth try is answered");
+        assert_eq!(guard.lost().await, Some(by_other()));
+
+        let guard = holder.lock(OBJECT).await.expect("the lock is free");
+        let all = contenders(&other).await;
+        store.fail_next(usize::MAX, fault);
+        let asked = Instant::now();
+        let error = other.revoke(OBJECT, &all[0], WHY).await.expect_err("nothing is answered");
+        assert!(matches!(error, RevokeError::TimedOut { cause: Some(_), .. }), "{error:?}");
+        assert_eq!(asked.elapsed(), s(5));
+        let error = other.contenders(OBJECT).await.expect_err("nothing is answered");
+        assert!(matches!(error, ContendersError::TimedOut { cause: Some(_), .. }), "{error:?}");
+        store.fail_next(0, fault);
+        guard.unlock().await.expect("the store answers again");
+    }
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let all = contenders(&other).await;
+    store.fail_next(2, Fault::Refused);
+    let error = other.revoke(OBJECT, &all[0], WHY).await.expect_err("it is refused");
+    assert!(matches!(error, RevokeError::Refused { .. }), "{error:?}");
+    let error = other.contenders(OBJECT).await.expect_err("it is refused");
+    assert!(matches!(error, ContendersError::Refused { .. }), "{error:?}");
+    guard.unlock().await.expect("the store answers again");
+}
+
+// Goal: bad input and a closed client are told, and nothing is written.
+// Method: an empty name; a client that was shut down.
+#[tokio::test(start_paused = true)]
+async fn what_can_not_be_revoked_is_refused() {
+    let store = store();
+    let other = client(&store, "other").await;
+    let guard = client(&store, "holder").await.lock(OBJECT).await.expect("the lock is free");
+    let holder = contenders(&other).await.remove(0);
+    let error = other.revoke("", &holder, WHY).await.expect_err("there is no such name");
+    assert!(matches!(error, RevokeError::Option(OptionError::EmptyName)), "{error:?}");
+    let error = other.contenders("").await.expect_err("there is no such name");
+    assert!(matches!(error, ContendersError::Option(OptionError::EmptyName)), "{error:?}");
+    let mut odd = holder.clone();
+    odd.round = None;
+    let error = other.revoke(OBJECT, &odd, WHY).await.expect_err("what to revoke is not known");
+    assert!(matches!(error, RevokeError::Unreadable { .. }), "{error:?}");
+    let error = other.revoke("another", &holder, WHY).await.expect_err("it is not there");
+    assert!(matches!(error, RevokeError::Gone { .. }), "{error:?}");
+
+    other.shutdown().await.expect("it holds nothing");
+    let error = other.revoke(OBJECT, &holder, WHY).await.expect_err("it is closed");
+    assert!(matches!(error, RevokeError::Closed), "{error:?}");
+    let error = other.contenders(OBJECT).await.expect_err("it is closed");
+    assert!(matches!(error, ContendersError::Closed), "{error:?}");
+    sleep(TTL + ms(1)).await;
+    guard.unlock().await.expect("nobody revoked it");
+    expect_rows(&store, 0).await;
+}
