@@ -17,6 +17,7 @@ mod holder;
 mod lossy;
 mod program;
 mod record;
+mod revoked;
 mod settings;
 mod stopped;
 mod tokens;

@@ -1,0 +1,153 @@
+//! Holders that are revoked, asked or by force.
+
+use std::time::Duration;
+
+use bakery_lock::{Contender, GuardState, LockClient, LockError, LockGuard, LostReason};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::history::now;
+use super::program::Program;
+use super::scene::Scene;
+use super::support;
+
+const TTL: Duration = Duration::from_secs(6);
+
+/// How soon a holder has to know: at its next renewal, and a second for a slow cluster.
+const KNOWN_WITHIN: Duration = Duration::from_secs(3);
+
+const WHY: &str = "a test asks for it";
+
+// Goal: a holder that is asked to leave knows it within a third of its TTL and a second, and nobody
+// is let in before it has left; both for a holder by the short way and for one with a ticket.
+// Method: revoke at different distances from the last renewal, while another client waits; the
+// holder notes when it is told.
+#[tokio::test]
+async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let cases = [(false, 100), (false, 1_900), (true, 1_000), (true, 2_500)];
+    let revocations = cases.map(|(with_ticket, after_ms)| {
+        let (scene, after) = (scene.clone(), Duration::from_millis(after_ms));
+        tokio::spawn(async move { revoke(&scene, with_ticket, after).await })
+    });
+    for (revocation, (with_ticket, after_ms)) in revocations.into_iter().zip(cases) {
+        let (known, entered) = revocation.await.expect("nobody panics");
+        let way = if with_ticket { "with a ticket" } else { "by the short way" };
+        println!(
+            "revoked {after_ms} ms after its grant, a holder {way} knew it {known:?} later, and \
+             the next one was let in {entered:?} after that"
+        );
+        assert!(known <= KNOWN_WITHIN, "{known:?}");
+    }
+}
+
+/// How long it took from the revocation until the holder knew it, and from then until the next one
+/// was let in.
+async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration, Duration) {
+    let name = support::unique("revoked");
+    let (holder, other) = (client(scene).await, client(scene).await);
+    let guard = if with_ticket {
+        let first = other.lock(&name).await.expect("the lock is free");
+        let holding = wait(&holder, &name);
+        scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
+        first.unlock().await.expect("the lock was held");
+        holding.await.expect("nobody panics").0.expect("it is its turn")
+    } else {
+        holder.lock(&name).await.expect("the lock is free")
+    };
+    let lost = guard.lost();
+    let told = tokio::spawn(async move { (lost.await, now()) });
+    let waiting = wait(&other, &name);
+    sleep(after).await;
+
+    let shown = first_contender(&other, &name).await;
+    assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");
+    other.revoke(&name, &shown, WHY).await.expect("the cluster answers");
+    let revoked = now();
+    let (reason, left) = timeout(TTL, told).await.expect("it is told").expect("nobody panics");
+    expect_revoked(reason);
+    let (next, entered) = waiting.await.expect("nobody panics");
+    assert!(entered > left, "let in {} ns before the holder had left", left - entered);
+    next.expect("the holder left").unlock().await.expect("the lock was held");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    (Duration::from_nanos(left - revoked), Duration::from_nanos(entered - left))
+}
+
+// Goal: by force the next one is let in at once after a holder has died.
+// Method: `holding_program` is killed with SIGKILL, and removed by the client that waits.
+#[tokio::test]
+async fn a_dead_holder_is_removed_by_force() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("forced");
+    let mut dead =
+        Program::start("holder::holding_program", &format!("{} {name}", scene.keyspace)).await;
+    dead.expect("ready").await;
+    dead.begin().await;
+    dead.expect("held").await;
+    let other = client(&scene).await;
+    let waiting = wait(&other, &name);
+    scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
+    dead.kill().await;
+
+    let shown = first_contender(&other, &name).await;
+    other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
+    let removed = now();
+    let (guard, entered) = waiting.await.expect("nobody panics");
+    let entered = Duration::from_nanos(entered.saturating_sub(removed));
+    println!("after a dead holder was removed by force, the next one was let in {entered:?} later");
+    assert!(entered < Duration::from_secs(1), "{entered:?}");
+    guard.expect("nobody is before it").unlock().await.expect("the lock was held");
+}
+
+// Goal: a holder that lives although it was removed by force is lost at its next renewal, and its
+// rows don't come back.
+// Method: another client takes the lock meanwhile; then the rows are looked at for two TTLs.
+#[tokio::test]
+async fn a_living_holder_that_was_removed_does_not_come_back() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let name = support::unique("forced");
+    let (holder, other) = (client(&scene).await, client(&scene).await);
+    let guard = holder.lock(&name).await.expect("the lock is free");
+    let shown = first_contender(&other, &name).await;
+    other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
+    let removed = now();
+    let next = other.lock(&name).await.expect("nobody is before it");
+    let lost = timeout(TTL, guard.lost()).await.expect("the next renewal tells");
+    let known = Duration::from_nanos(now() - removed);
+    println!("a living holder that was removed by force knew it {known:?} later");
+    assert!(known <= KNOWN_WITHIN, "{known:?}");
+    expect_revoked(lost);
+    scene.wait_for_rows(&name, 1, Duration::from_secs(1)).await;
+
+    let until = now() + u64::try_from(2 * TTL.as_nanos()).expect("a ttl is short");
+    while now() < until {
+        let all = other.contenders(&name).await.expect("the cluster answers");
+        assert_eq!(all.len(), 1, "the rows came back: {all:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert!(matches!(next.state(), GuardState::Held { .. }), "{:?}", next.state());
+    next.unlock().await.expect("the lock was held");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+}
+
+async fn client(scene: &Scene) -> LockClient {
+    scene.builder().ttl(TTL).build().await.expect("the cluster is ready")
+}
+
+/// Waits for the lock, and notes when it was let in.
+fn wait(client: &LockClient, name: &str) -> JoinHandle<(Result<LockGuard, LockError>, u64)> {
+    let waiting = client.request(name).timeout(Duration::from_secs(60)).acquire();
+    tokio::spawn(async move { (waiting.await, now()) })
+}
+
+async fn first_contender(client: &LockClient, name: &str) -> Contender {
+    client.contenders(name).await.expect("the cluster answers").remove(0)
+}
+
+fn expect_revoked(reason: Option<LostReason>) {
+    let Some(LostReason::Revoked { by, why }) = reason else { panic!("{reason:?}") };
+    assert!(by.starts_with("test-host pid ") && why == WHY, "revoked by {by}: {why}");
+}
