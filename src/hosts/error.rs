@@ -1,0 +1,65 @@
+//! Why the registry could not be read or changed.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::HostNameError;
+use crate::error::{DatabaseError, LockError};
+use crate::schema::SchemaError;
+
+/// Why the registry could not be read or changed.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// The name can't be used. Nothing was sent.
+    #[error(transparent)]
+    Name(#[from] HostNameError),
+    /// The tables are missing, or not as they must be. Nothing was changed.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// Somebody else changes the registry, or the database does not answer. Nothing was changed.
+    #[error("the registry of hosts could not be locked, so nothing was changed; try again")]
+    Locked(#[source] LockError),
+    /// The database did not answer. Nothing was changed, but a number may have been spent.
+    #[error("the registry of hosts did not answer, so nothing was changed; try again")]
+    Unanswered(#[source] DatabaseError),
+    /// The database refuses a statement: a table is missing, or access is denied. Nothing was
+    /// changed, but a number may have been spent.
+    #[error("the database refuses to read or write the registry of hosts; run `lock-hosts check`")]
+    Refused(#[source] DatabaseError),
+    /// The time was over before the change was known to be made. It may be made, or be made later;
+    /// and numbers may have been spent, which does no harm. Doing the same again is safe.
+    #[error(
+        "host {name:?} may or may not have been changed in the registry, as that was not confirmed \
+         within {waited:?}; do the same again"
+    )]
+    Unconfirmed {
+        /// The host's name.
+        name: String,
+        /// How long was tried.
+        waited: Duration,
+        /// The last error of the database, if it said one.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// All 2,147,483,647 numbers are spent, or somebody wrote the largest one. Nothing was changed.
+    #[error("no host number is left in the registry")]
+    NoNumberLeft,
+}
+
+impl RegistryError {
+    /// The error of a call before which nothing was changed.
+    pub(crate) fn unread(cause: DatabaseError) -> Self {
+        if cause.is_permanent() {
+            RegistryError::Refused(cause)
+        } else {
+            RegistryError::Unanswered(cause)
+        }
+    }
+
+    /// The error of a change that may be made.
+    pub(super) fn unconfirmed(name: &str, waited: Duration, cause: Option<DatabaseError>) -> Self {
+        RegistryError::Unconfirmed { name: name.to_owned(), waited, cause }
+    }
+}

@@ -1,0 +1,288 @@
+//! The registry on a store whose calls fail as planned.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+
+use super::*;
+use crate::error::{DatabaseError, Outcome};
+use crate::protocol::{ContenderId, Read, StoredRow, Write};
+use crate::store::{Answer, Registry, RowStamp};
+
+/// What happens to a call of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is answered.
+    Answered,
+    /// It is applied, but nobody learns of it.
+    AppliedUnknown,
+    /// It is lost, and nobody learns of it.
+    LostUnknown,
+    /// It is refused for good.
+    Refused,
+    /// It is answered after a minute in which all writes of lock rows are lost.
+    AfterTheLease,
+}
+
+/// A memory store whose calls of the registry fail as planned, and succeed afterwards.
+#[derive(Debug)]
+struct Planned {
+    memory: MemoryStore,
+    fates: Mutex<VecDeque<Fate>>,
+    writes: Mutex<Vec<String>>,
+    rows_are_lost: AtomicBool,
+}
+
+impl Planned {
+    fn new(fates: &[Fate]) -> Arc<Self> {
+        Arc::new(Planned {
+            memory: MemoryStore::with_tokio_clock(),
+            fates: Mutex::new(fates.iter().copied().collect()),
+            writes: Mutex::default(),
+            rows_are_lost: AtomicBool::new(false),
+        })
+    }
+
+    fn registry(self: &Arc<Self>) -> HostRegistry {
+        let store = Arc::clone(self) as Arc<dyn Store>;
+        HostRegistry::over(store, self.memory.clock(), MAX_CLOCK_SKEW)
+    }
+
+    fn writes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.writes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn written(&self, what: String) {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    async fn meet<T>(&self, call: Answer<'_, T>) -> Result<T, DatabaseError> {
+        let fates = self.fates.lock().map(|mut fates| fates.pop_front());
+        let unknown = || DatabaseError::new(Outcome::Unknown, "nobody knows");
+        match fates.unwrap_or_else(|_| panic!("a test failed before")) {
+            None | Some(Fate::Answered) => call.await,
+            Some(Fate::AppliedUnknown) => call.await.and(Err(unknown())),
+            Some(Fate::LostUnknown) => Err(unknown()),
+            Some(Fate::Refused) => Err(DatabaseError::permanent("no such table")),
+            Some(Fate::AfterTheLease) => {
+                self.rows_are_lost.store(true, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                self.rows_are_lost.store(false, Ordering::Relaxed);
+                call.await
+            }
+        }
+    }
+}
+
+impl Store for Planned {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        if self.rows_are_lost.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(DatabaseError::new(Outcome::Unknown, "cut off")) });
+        }
+        self.memory.write(object, write)
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        self.memory.read(object, read)
+    }
+
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        self.memory.read_stamps(object, contender)
+    }
+
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        self.memory.read_fence(object)
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        self.memory.write_fence(object, value)
+    }
+
+    fn read_registry(&self) -> Answer<'_, Registry> {
+        Box::pin(self.meet(self.memory.read_registry()))
+    }
+
+    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+        self.written(format!("next {next}"));
+        Box::pin(self.meet(self.memory.raise_next(next)))
+    }
+
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+        self.written(format!("{} {}", host.name, host.number));
+        Box::pin(self.meet(self.memory.write_host(host)))
+    }
+}
+
+/// Polls a future whenever it is woken, so often at most, and drops it; whether it was ready.
+async fn poll_at_most(polls: usize, future: impl Future) -> bool {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    poll_fn(|cx| {
+        let ready = left > 0 && future.as_mut().poll(cx).is_ready();
+        left = left.saturating_sub(1);
+        if ready || left == 0 { Poll::Ready(ready) } else { Poll::Pending }
+    })
+    .await
+}
+
+async fn add(registry: &HostRegistry, name: &str) -> i32 {
+    registry.add(name).await.expect("the host is added").number()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_belongs_to_one_name_for_ever() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    assert_eq!(add(&registry, "a").await, 1);
+    assert_eq!(add(&registry, "b").await, 2);
+    let removed = registry.remove("a").await.expect("the host is removed");
+    assert_eq!(removed.as_ref().map(Host::number), Some(1));
+    assert!(removed.is_some_and(|host| host.removed_at().is_some()));
+    assert_eq!(add(&registry, "c").await, 3);
+    assert_eq!(add(&registry, "a").await, 1);
+    let list = registry.list().await.expect("the registry is listed");
+    let list: Vec<_> = list.iter().map(|h| (h.name(), h.number(), h.removed_at())).collect();
+    assert_eq!(list, [("a", 1, None), ("b", 2, None), ("c", 3, None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_already_writes_nothing() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    add(&registry, "a").await;
+    assert_eq!(store.writes(), ["next 1", "a 1"]);
+    assert_eq!(add(&registry, "a").await, 1);
+    assert!(registry.remove("b").await.expect("nobody is removed").is_none());
+    assert_eq!(store.writes(), [""; 0]);
+    let first = registry.remove("a").await.expect("the host is removed");
+    assert_eq!(store.writes(), ["a 1"]);
+    assert_eq!(registry.remove("a").await.expect("it was removed before"), first);
+    assert_eq!(store.writes(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_hosts_that_are_not_removed_are_looked_up() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    let lookup = async |name| lookup(&*store, name).await.map(|host| host.map(|h| h.number()));
+    assert_eq!(lookup("a").await.ok(), Some(None));
+    add(&registry, "a").await;
+    assert_eq!(lookup("a").await.ok(), Some(Some(1)));
+    registry.remove("a").await.expect("the host is removed");
+    assert_eq!(lookup("a").await.ok(), Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_call_fails_the_change_is_made_in_the_end() {
+    // Adding is: read, raise next, write the row, read it back.
+    for failing in 0..4 {
+        for fate in [Fate::AppliedUnknown, Fate::LostUnknown] {
+            let mut fates = [Fate::Answered; 5];
+            fates[failing] = fate;
+            let store = Planned::new(&fates);
+            let registry = store.registry();
+            let number = add(&registry, "a").await;
+            let context = format!("call {failing} meets {fate:?}");
+            assert!((1..=2).contains(&number), "{context}: number {number}");
+            assert_eq!(registry.list().await.map(|hosts| hosts.len()).ok(), Some(1), "{context}");
+            assert!(add(&registry, "b").await > number, "{context}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_reserved_by_somebody_who_died_is_spent() {
+    let store = Planned::new(&[]);
+    store.memory.raise_next(7).await.expect("the number is reserved");
+    assert_eq!(add(&store.registry(), "a").await, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_whose_reservation_outlived_the_lock_is_spent() {
+    let store = Planned::new(&[Fate::Answered, Fate::AfterTheLease]);
+    let registry = store.registry().timeout(Duration::from_secs(120));
+    assert_eq!(add(&registry, "a").await, 2);
+    assert_eq!(store.writes(), ["next 1", "next 2", "a 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_with_a_stamp_from_the_future_is_overwritten() {
+    let store = Planned::new(&[]);
+    let row = HostRow {
+        name: "a".to_owned(),
+        number: 4,
+        added_at_millis: 0,
+        removed_at_millis: None,
+        stamp: store.memory.clock().unix_micros() + 3_600_000_000,
+    };
+    store.memory.write_host(&row).await.expect("the row is written");
+    let registry = store.registry();
+    assert!(registry.remove("a").await.is_ok_and(|host| host.is_some()));
+    assert_eq!(add(&registry, "a").await, 4);
+    assert_eq!(add(&registry, "b").await, 5, "above the numbers of all rows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_who_add_at_once_get_different_numbers() {
+    let store = Planned::new(&[]);
+    let adding = (0..20).map(|i| {
+        let registry = store.registry();
+        tokio::spawn(async move { add(&registry, &format!("host{i}")).await })
+    });
+    let mut numbers = Vec::new();
+    for added in adding.collect::<Vec<_>>() {
+        numbers.push(added.await.expect("adding does not panic"));
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, Vec::from_iter(1..=20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_say_what_may_be_left_behind() {
+    let silent = [Fate::LostUnknown; 1000];
+    let error = Planned::new(&silent).registry().add("a").await;
+    assert!(matches!(error, Err(RegistryError::Unanswered(_))), "{error:?}");
+
+    let mut unconfirmed = silent;
+    unconfirmed[..2].fill(Fate::Answered);
+    let error = Planned::new(&unconfirmed).registry().add("a").await;
+    assert!(matches!(error, Err(RegistryError::Unconfirmed { .. })), "{error:?}");
+
+    let error = Planned::new(&[Fate::Refused]).registry().add("a").await;
+    assert!(matches!(error, Err(RegistryError::Refused(_))), "{error:?}");
+
+    let store = Planned::new(&[]);
+    store.memory.raise_next(i32::MAX).await.expect("the last number is reserved");
+    let error = store.registry().add("a").await;
+    assert!(matches!(error, Err(RegistryError::NoNumberLeft)), "{error:?}");
+
+    let store = Planned::new(&[]);
+    store.rows_are_lost.store(true, Ordering::Relaxed);
+    let error = store.registry().add("a").await;
+    assert!(matches!(error, Err(RegistryError::Locked(_))), "{error:?}");
+    assert_eq!(store.writes(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_addition_may_be_dropped_at_any_poll() {
+    let mut polls = 0;
+    loop {
+        let store = Planned::new(&[]);
+        store.memory.delay_calls(Duration::from_millis(10));
+        let registry = store.registry();
+        let done = poll_at_most(polls, registry.add("a")).await;
+        let number = add(&store.registry().timeout(Duration::from_secs(3)), "b").await;
+        assert!(number <= 2, "dropped after {polls} polls");
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls > 1, "adding takes more than one poll");
+}
