@@ -163,30 +163,6 @@ mod tests {
     }
 
     #[test]
-    fn renewals_in_every_order() {
-        // first try and acknowledgement of a renewal of a lease that ends at 158: new deadline.
-        let cases = [
-            (s(120), s(121), Some(s(178))),
-            (s(120), s(157), Some(s(178))),
-            (s(157), Duration::from_millis(157_999), Some(s(215))),
-            (s(157), s(158), None),
-            (s(120), s(158), None),
-            (s(120), s(300), None),
-        ];
-        for (first_try, acknowledged, expected) in cases {
-            for with_ticket in [false, true] {
-                let lease = Lease::announced(terms(), s(100));
-                let renewed = lease.renewed(terms(), first_try, with_ticket, acknowledged);
-                assert_eq!(
-                    renewed.map(Lease::deadline),
-                    expected,
-                    "tried {first_try:?}, acknowledged {acknowledged:?}"
-                );
-            }
-        }
-    }
-
-    #[test]
     fn the_earlier_row_ends_the_lease() {
         let row = |first_try| RowLease { first_try, deadline: terms().deadline(first_try) };
         let lease = Lease { entering: row(s(100)), ticket: Some(row(s(130))) };
@@ -194,5 +170,120 @@ mod tests {
         assert_eq!(lease.renewal_due(terms()), s(120));
         let lease = Lease { entering: row(s(130)), ticket: Some(row(s(100))) };
         assert_eq!(lease.deadline(), s(158));
+    }
+
+    /// The announcement, the draw and two renewals, or three renewals of whoever has no ticket.
+    const WRITES: usize = 4;
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn every_order_of_writes_and_acknowledgements() {
+        let shortest = LeaseTerms::new(s(5), Duration::from_millis(1_499));
+        for table in [
+            Table { terms: terms(), lease: s(58) },
+            Table { terms: shortest, lease: Duration::from_millis(2_501) },
+        ] {
+            let tried = s(100);
+            let mut looked_at = 0;
+            for acknowledged in [tried, tried + s(1), tried + table.lease - MOMENT] {
+                let acknowledged = Some(acknowledged);
+                let announcement = Written { with_ticket: false, tried, acknowledged };
+                let lease = Lease::announced(table.terms, tried);
+                looked_at += table.walk(&mut vec![announcement], lease);
+            }
+            assert!(looked_at > 10_000, "only {looked_at} leases were looked at");
+        }
+    }
+
+    /// A write of the rows: when it was first tried, and acknowledged if it ever was.
+    #[derive(Clone, Copy, Debug)]
+    struct Written {
+        with_ticket: bool,
+        tried: Duration,
+        acknowledged: Option<Duration>,
+    }
+
+    /// A table for one pair of TTL and skew, and the lease that is left of them.
+    #[derive(Clone, Copy)]
+    struct Table {
+        terms: LeaseTerms,
+        lease: Duration,
+    }
+
+    impl Table {
+        /// When the lease ends, by the words of the design and from all that happened so far: an
+        /// acknowledgement counts when it comes before the old deadline. Each row ends by its own
+        /// last write that counts, from when that was first tried; the lease with the earlier row.
+        fn end(self, writes: &[Written]) -> Duration {
+            let mut counting = Vec::<Written>::new();
+            for write in writes {
+                let old_deadline = self.earlier_end(&counting);
+                let in_time = |at| old_deadline.is_none_or(|old_deadline| at < old_deadline);
+                counting.extend(write.acknowledged.is_some_and(in_time).then_some(*write));
+            }
+            self.earlier_end(&counting).expect("the announcement counts")
+        }
+
+        fn earlier_end(self, counting: &[Written]) -> Option<Duration> {
+            let entering = counting.last();
+            let ticket = counting.iter().rfind(|write| write.with_ticket);
+            [entering, ticket].into_iter().flatten().map(|write| write.tried + self.lease).min()
+        }
+
+        /// Holds a lease against what happened, and goes on with every next write. How many leases
+        /// were looked at.
+        fn walk(self, writes: &mut Vec<Written>, lease: Lease) -> usize {
+            let end = self.end(writes);
+            self.check(lease, end, writes);
+            if writes.len() == WRITES {
+                return 1;
+            }
+            let mut looked_at = 1;
+            for next in self.next_writes(writes, lease, end) {
+                writes.push(next);
+                let renewed = next.acknowledged.and_then(|now| {
+                    let renewed = lease.renewed(self.terms, next.tried, next.with_ticket, now);
+                    assert_eq!(renewed.is_some(), now < end, "{writes:?}");
+                    renewed
+                });
+                looked_at += self.walk(writes, renewed.unwrap_or(lease));
+                writes.pop();
+            }
+            looked_at
+        }
+
+        fn check(self, lease: Lease, end: Duration, writes: &[Written]) {
+            let tried = end - self.lease;
+            assert_eq!(lease.deadline(), end, "{writes:?}");
+            let valid = [end - MOMENT, end, end + MOMENT].map(|now| lease.is_valid(now));
+            assert_eq!(valid, [true, false, false], "{writes:?}");
+            assert_eq!(lease.at_risk_from(), tried + self.lease * 2 / 3, "{writes:?}");
+            assert_eq!(lease.renewal_due(self.terms), tried + self.terms.ttl / 3, "{writes:?}");
+            assert!(lease.renewal_due(self.terms) <= lease.at_risk_from(), "{writes:?}");
+        }
+
+        /// The writes that may follow, one at a time: begun at once, when due, or about the end of
+        /// the lease; acknowledged at once, about that end, or never. A ticket that was ever sent
+        /// is always written along.
+        fn next_writes(self, writes: &[Written], lease: Lease, end: Duration) -> Vec<Written> {
+            let last = writes.last().expect("there was an announcement");
+            let now = last.acknowledged.unwrap_or(last.tried);
+            let has_ticket = writes.iter().any(|write| write.with_ticket);
+            let about_the_end = [end - MOMENT, end, end + MOMENT];
+            let mut next = Vec::new();
+            for with_ticket in [false, true].into_iter().filter(|with| *with || !has_ticket) {
+                for tried in [now, lease.renewal_due(self.terms)].into_iter().chain(about_the_end) {
+                    let acknowledged = [tried, tried + self.lease].into_iter().chain(about_the_end);
+                    let acknowledged = acknowledged.filter(|at| *at >= tried).map(Some);
+                    let written = acknowledged.chain([None]).map(|acknowledged| Written {
+                        with_ticket,
+                        tried,
+                        acknowledged,
+                    });
+                    next.extend(written.filter(|write| write.tried >= now));
+                }
+            }
+            next
+        }
     }
 }
