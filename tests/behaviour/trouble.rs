@@ -2,7 +2,7 @@
 
 use bakery_lock::hosts::HostRegistry;
 use bakery_lock::{BuildError, Fault, GuardState, LockClient, LockError, LockGuard, Outcome};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 
@@ -75,6 +75,46 @@ async fn one_failed_call_costs_nothing_but_time() {
             sleep(ms(5)).await;
             next.unlock().await.expect("the next try succeeds");
             expect_rows(&store, 0).await;
+        }
+    }
+}
+
+// Goal: what was written with an unknown outcome is counted, and deleted in the background until
+// that is acknowledged, or until nothing that was sent can be there any more; no longer.
+// Method: no call has a known outcome, for some time or for good, and a caller gives up after 2 s.
+// What it sent may be on its way for 15 s; then it lives for its TTL of 5 s, and 1 s of clock skew.
+#[tokio::test(start_paused = true)]
+async fn cleaning_up_goes_on_as_long_as_it_has_to() {
+    let cases = [(true, s(10)), (false, s(2 + 15 + 5 + 1))];
+    for fault in [Fault::UnknownNotApplied, Fault::UnknownApplied] {
+        for (heals, ends) in cases {
+            let store = store();
+            let client = client(&store, "a").await;
+            let began = Instant::now();
+            store.fail_next(usize::MAX, fault);
+            let request = client.request(OBJECT).ttl(s(5)).timeout(s(2));
+            request.acquire().await.expect_err("nothing is acknowledged");
+
+            // Pauses between two tries are shorter than a second.
+            sleep_until(began + ends - s(2)).await;
+            let before = client.statistics().deletes;
+            sleep_until(began + ends - s(1)).await;
+            assert!(client.statistics().deletes > before, "it ended before {ends:?}");
+            sleep_until(began + ends).await;
+            if heals {
+                store.fail_next(0, fault);
+            }
+            sleep(s(1)).await;
+            let after = client.statistics();
+            sleep(s(60)).await;
+            assert_eq!(client.statistics(), after, "it went on after {ends:?}");
+            let acknowledged = u64::from(heals);
+            assert_eq!(after.unknown_outcomes, after.writes + after.deletes - acknowledged);
+            assert_eq!(store.live_rows(OBJECT), 0);
+
+            store.fail_next(0, fault);
+            let guard = client.lock(OBJECT).await.expect("the client is as good as new");
+            guard.unlock().await.expect("the database answers");
         }
     }
 }
