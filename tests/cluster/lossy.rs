@@ -58,15 +58,7 @@ impl LossySession {
     pub(crate) fn lose(self: &Arc<Self>, loss: Loss) {
         match loss {
             Loss::OneAcknowledgement => {
-                let (feedback, mut lost) = unbounded_channel();
-                let reaction =
-                    ResponseReaction::drop_frame().with_feedback_when_performed(feedback);
-                self.on_responses(Some(&[ResponseRule(acknowledgement(), reaction)]));
-                let lossy = Arc::clone(self);
-                tokio::spawn(async move {
-                    lost.recv().await.expect("the proxies run as long as this value");
-                    lossy.heal();
-                });
+                tokio::spawn(self.lose_acknowledgements(1));
             }
             Loss::Acknowledgements => {
                 let reaction = ResponseReaction::drop_frame();
@@ -79,6 +71,33 @@ impl LossySession {
                 self.on_requests(Some(&[RequestRule(execute.or(batch), reaction)]));
             }
         }
+    }
+
+    /// Loses the next acknowledgements of writes, so many, from now on; the future is ready once
+    /// they are lost and nothing gets lost any more.
+    pub(crate) fn lose_acknowledgements(
+        self: &Arc<Self>,
+        count: usize,
+    ) -> impl Future<Output = ()> + use<> {
+        let (feedback, mut lost) = unbounded_channel();
+        let reaction = ResponseReaction::drop_frame().with_feedback_when_performed(feedback);
+        self.on_responses(Some(&[ResponseRule(acknowledgement(), reaction)]));
+        let lossy = Arc::clone(self);
+        async move {
+            for _ in 0..count {
+                lost.recv().await.expect("the proxies run as long as this value");
+            }
+            lossy.heal();
+        }
+    }
+
+    /// Holds each acknowledgement of a write back for some time, from now on. Returns once the next
+    /// write is applied and its acknowledgement held back.
+    pub(crate) async fn hold_back_acknowledgements(&self, time: Duration) {
+        let (feedback, mut held_back) = unbounded_channel();
+        let reaction = ResponseReaction::delay(time).with_feedback_when_performed(feedback);
+        self.on_responses(Some(&[ResponseRule(acknowledgement(), reaction)]));
+        held_back.recv().await.expect("the proxies run as long as this value");
     }
 
     /// Returns once a ticket is about to be written, early enough to lose something of it.

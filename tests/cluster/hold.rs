@@ -1,0 +1,151 @@
+//! Holders that do not come to an end.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bakery_lock::{GuardState, LockGuard, LockRequest, LostReason, WithLockError};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::history::now;
+use super::scene::Scene;
+use super::support;
+
+/// Shorter than the limit, so that only a renewed lock lasts until then.
+const TTL: Duration = Duration::from_secs(5);
+/// What the TTL leaves: a second less for rounding, one for clock skew.
+const LEASE: Duration = Duration::from_secs(3);
+const MAX_HOLD: Duration = Duration::from_secs(6);
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How late anything may be.
+const LATE_MAX: Duration = Duration::from_secs(1);
+
+/// How a holder hangs.
+#[derive(Clone, Copy, Debug)]
+enum Hanging {
+    /// A guard that nobody gives back.
+    Guard,
+    /// Work under `with_lock` that does not end.
+    Work,
+}
+
+// Goal: a holder that does not come to an end is told so at its limit, loses the lock at the end of
+// the grace, and the next one is let in then, each within a second. Until then its lock is renewed.
+// Method: hold in both ways and look at the guard every millisecond, while another client waits.
+#[tokio::test]
+async fn a_hanging_holder_loses_the_lock_at_its_limit() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    tokio::join!(
+        outlast_the_limit(&scene, Hanging::Guard),
+        outlast_the_limit(&scene, Hanging::Work)
+    );
+}
+
+async fn outlast_the_limit(scene: &Scene, hanging: Hanging) {
+    let name = support::unique("hold");
+    let (holder, other) = (scene.client().await, scene.client().await);
+    let request = holder.request(&name).ttl(TTL).max_hold(MAX_HOLD).grace(GRACE);
+    let watch = Watch::default();
+    let asked = now();
+    let (lost, (granted, next)) = tokio::join!(hang(request, hanging, &watch), async {
+        watch.held.notified().await;
+        let granted = now();
+        let next = other.request(&name).timeout(Duration::from_secs(60)).acquire().await;
+        (granted, (next.expect("the lock is taken from its holder"), now()))
+    });
+    let (next, let_in) = next;
+    let Seen { last_held, first_expiring } = watch.seen();
+    let renewals = holder.statistics().writes - 1;
+    println!(
+        "{hanging:?}: max_hold {MAX_HOLD:?}, grace {GRACE:?}: expiring {:?}, lost {:?}, the next \
+         one let in {:?} after the grant; {renewals} renewals",
+        since(granted, first_expiring),
+        since(granted, lost),
+        since(granted, let_in),
+    );
+
+    // The grant is between these two.
+    let limit = [asked, granted].map(|grant| grant + nanos(MAX_HOLD));
+    let end = limit.map(|limit| limit + nanos(GRACE));
+    assert!(last_held <= limit[1], "it was not told in time");
+    assert!((limit[0]..=limit[1] + nanos(LATE_MAX)).contains(&first_expiring));
+    assert!((end[0]..=end[1] + nanos(LATE_MAX)).contains(&lost));
+    assert!((end[0]..=lost + nanos(LATE_MAX)).contains(&let_in));
+    assert!(u128::from(renewals) >= (MAX_HOLD + GRACE).as_nanos() / LEASE.as_nanos());
+
+    next.check().await.expect("it is the only holder");
+    next.unlock().await.expect("the lock was held");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+}
+
+/// Hangs until the lock is lost by its limit. When that was.
+async fn hang(request: LockRequest, hanging: Hanging, watch: &Watch) -> u64 {
+    let reason = match hanging {
+        Hanging::Guard => {
+            let guard = request.acquire().await.expect("the lock is free");
+            tokio::select! {
+                never = watch.look_at(&guard) => match never {},
+                reason = guard.lost() => reason.expect("nobody gives it back"),
+            }
+        }
+        Hanging::Work => match request.with_lock(async |guard| watch.look_at(guard).await).await {
+            Ok(never) => match never {},
+            Err(WithLockError::Lost(reason)) => reason,
+            Err(other) => panic!("the lock is free: {other}"),
+        },
+    };
+    assert_eq!(reason, LostReason::HoldLimit);
+    now()
+}
+
+/// Looks at a guard all the time.
+#[derive(Default)]
+struct Watch {
+    held: Notify,
+    seen: Mutex<Seen>,
+}
+
+/// What a guard said of itself.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Just before it was asked for the last time that it said to be held within the limit.
+    last_held: u64,
+    /// Once it had said for the first time that it is expiring.
+    first_expiring: u64,
+}
+
+impl Watch {
+    async fn look_at(&self, guard: &LockGuard) -> Infallible {
+        self.held.notify_one();
+        loop {
+            self.look_once(guard);
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn look_once(&self, guard: &LockGuard) {
+        let asked = now();
+        let state = guard.state();
+        let mut seen = self.seen.lock().expect("nobody panics with it");
+        if matches!(state, GuardState::Held { .. }) {
+            seen.last_held = asked;
+        } else if matches!(state, GuardState::Expiring { .. }) && seen.first_expiring == 0 {
+            seen.first_expiring = now();
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        *self.seen.lock().expect("nobody panics with it")
+    }
+}
+
+fn since(earlier: u64, later: u64) -> Duration {
+    Duration::from_nanos(later.saturating_sub(earlier))
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).expect("a test is short")
+}
