@@ -153,8 +153,8 @@ impl LockClient {
         self.inner.store.statistics()
     }
 
-    /// Does work beside the acquisitions, as long as the client's task lives and the acquire timeout
-    /// is not over.
+    /// Does work beside the acquisitions, as long as the client's task lives and the acquire
+    /// timeout is not over.
     pub(crate) async fn unless_interrupted<T>(
         &self,
         work: impl Future<Output = T>,
@@ -446,6 +446,9 @@ impl LockClientBuilder {
     /// How long rows live without renewal unless a request says otherwise: whole seconds, from 5 to
     /// what the lock table was made for; 60 by default. They are renewed at a third of it. A
     /// crashed holder blocks the lock for at most this long, and the clock skew.
+    ///
+    /// After a renewal is due, 5 s leave little more than a second for it, which is one try. Take
+    /// 10 s or more where the database may stall for a moment.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self

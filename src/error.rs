@@ -357,8 +357,8 @@ pub enum RevokeError {
         #[source]
         cause: DatabaseError,
     },
-    /// The client was shut down, or the runtime that it was built on has ended. It may be revoked or
-    /// not.
+    /// The client was shut down, or the runtime that it was built on has ended. It may be revoked
+    /// or not.
     #[error("the lock client is closed")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.

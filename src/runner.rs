@@ -571,6 +571,9 @@ impl Runner {
         let write = async move {
             let result = shared.store.write(&object, &write).await;
             let outcome = result.as_ref().map_or_else(write_outcome, |()| WriteOutcome::Applied);
+            if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
+                debug!(?error, "whether a write is applied is unknown; it is made again");
+            }
             (Input::Written { op, outcome }, result.err())
         };
         Box::pin(write.instrument(self.span()))

@@ -27,6 +27,7 @@ use self::definition::{Definition, keyspace_cql};
 use self::existing::{Names, Schema};
 use self::nodes::Witness;
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE};
+use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{CassandraStore, Catalog, Dialect, Identifier, Nodes};
 
 pub use self::error::SchemaError;
@@ -48,6 +49,10 @@ pub const MAX_TTL_DEFAULT: Duration = Duration::from_secs(120);
 /// time for a client that is stopped in the middle of a write. Above 600 s dead rows would slow
 /// reads down for too long; locks are renewed while they are held, so they need no long TTL.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(600);
+const _: () = assert!(
+    MAX_TTL_RANGE.start().as_millis()
+        >= MAX_CLOCK_SKEW_RANGE.end().as_millis() + TIME_IN_FLIGHT.as_millis()
+);
 
 /// The table of the registry of hosts.
 const LOCK_HOSTS: &str = "lock_hosts";

@@ -31,7 +31,7 @@ mod verdict;
 
 pub(crate) use contender::Contender;
 pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
-pub(crate) use lease::{Lease, LeaseTerms, TTL_MIN, ttl_seconds};
+pub(crate) use lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, TTL_MIN, ttl_seconds};
 pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
 pub(crate) use traffic::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,

@@ -132,7 +132,8 @@ async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
     }
 }
 
-// Goal: whoever waits can be sent away as well, and the next caller of the same client is not meant.
+// Goal: whoever waits can be sent away as well, and the next caller of the same client is not
+// meant.
 // Method: two callers of one client behind a holder; who times out says whom to revoke.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_one_is_revoked_alone() {
