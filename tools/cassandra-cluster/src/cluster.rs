@@ -122,6 +122,22 @@ impl Cluster {
         self.request(&Request::Heal).map(drop)
     }
 
+    /// Sets a node's clock so many seconds ahead of the machine's, or back if negative; the node
+    /// notices within a second. It stays so until the node is started again.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the node is none of
+    /// [`clock_offsets`](ClusterOptions::clock_offsets), and so goes by the machine's clock.
+    pub fn set_clock(&self, node: u8, seconds_ahead: i32) -> Result<(), ClusterError> {
+        if !self.options.clock_offsets.contains_key(&node) {
+            return Err(ClusterError::Refused(format!(
+                "node {node} goes by the clock of the machine: name it in clock_offsets"
+            )));
+        }
+        faketime::set(&self.place.clock(node), seconds_ahead)
+    }
+
     /// Returns when no other running node takes this killed or paused node for alive. That takes
     /// them about 20 seconds.
     ///

@@ -1,4 +1,5 @@
-//! A wrong clock for one node, by the library libfaketime.
+//! A wrong clock for one node, by the library libfaketime. It follows a file, so that it can be set
+//! while the node runs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,24 +15,36 @@ const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
 /// Makes sure that the library is there, if any node needs it.
 pub(crate) fn check(options: &ClusterOptions) -> Result<(), ClusterError> {
-    options.clock_offsets.values().try_for_each(|seconds| environment(*seconds).map(drop))
+    if options.clock_offsets.is_empty() { Ok(()) } else { preload().map(drop) }
 }
 
-/// What the environment of a process has to say, so that its wall clock is this many seconds ahead.
+/// What the environment of a process has to say, so that its wall clock follows a file.
 ///
-/// Only the wall clock is: the virtual machine waits by its monotonic one, and would hang.
-pub(crate) fn environment(
-    seconds_ahead: i32,
-) -> Result<[(&'static str, OsString); 3], ClusterError> {
-    let library = library(Path::new(LIBRARIES)).ok_or_else(|| ClusterError::MissingProgram {
-        program: format!("{LIBRARIES}/*/{LIBRARY}"),
-        package: "libfaketime",
-    })?;
+/// Only the wall clock does: the virtual machine waits by its monotonic one, and would hang.
+pub(crate) fn environment(clock: &Path) -> Result<[(&'static str, OsString); 4], ClusterError> {
     Ok([
-        ("LD_PRELOAD", library.into_os_string()),
-        ("FAKETIME", format!("{seconds_ahead:+}s").into()),
+        ("LD_PRELOAD", preload()?.into_os_string()),
+        ("FAKETIME_TIMESTAMP_FILE", clock.into()),
+        // How many seconds it may take to notice that the file is another one.
+        ("FAKETIME_CACHE_DURATION", "1".into()),
         ("DONT_FAKE_MONOTONIC", "1".into()),
     ])
+}
+
+/// Sets the clock that follows a file this many seconds ahead.
+pub(crate) fn set(clock: &Path, seconds_ahead: i32) -> Result<(), ClusterError> {
+    // The node reads it at any moment, and must not find half of it.
+    let new = clock.with_extension("new");
+    fs::write(&new, format!("{seconds_ahead:+}s\n"))
+        .and_then(|()| fs::rename(&new, clock))
+        .map_err(ClusterError::io(format!("write {}", clock.display())))
+}
+
+fn preload() -> Result<PathBuf, ClusterError> {
+    library(Path::new(LIBRARIES)).ok_or_else(|| ClusterError::MissingProgram {
+        program: format!("{LIBRARIES}/*/{LIBRARY}"),
+        package: "libfaketime",
+    })
 }
 
 fn library(libraries: &Path) -> Option<PathBuf> {
@@ -54,5 +67,15 @@ mod tests {
         assert_eq!(library(&libraries), Some(architecture.join(LIBRARY)));
         fs::remove_dir_all(&libraries).unwrap();
         assert_eq!(library(&libraries), None);
+    }
+
+    #[test]
+    fn a_clock_is_set_by_its_file() {
+        let clock = std::env::temp_dir().join(format!("clock-{}", std::process::id()));
+        for (seconds_ahead, written) in [(3, "+3s\n"), (0, "+0s\n"), (-2, "-2s\n")] {
+            set(&clock, seconds_ahead).unwrap();
+            assert_eq!(fs::read_to_string(&clock).unwrap(), written);
+        }
+        fs::remove_file(&clock).unwrap();
     }
 }

@@ -121,7 +121,9 @@ impl Node {
         // The link leads to the running program even if a build has since replaced the file.
         let mut command = Command::new("/proc/self/exe");
         if let Some(seconds_ahead) = options.clock_offsets.get(&self.number) {
-            command.envs(faketime::environment(*seconds_ahead)?);
+            let clock = place.clock(self.number);
+            faketime::set(&clock, *seconds_ahead)?;
+            command.envs(faketime::environment(&clock)?);
         }
         let child = command
             .arg(EXECUTE)

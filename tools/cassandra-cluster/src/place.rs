@@ -86,6 +86,11 @@ impl Place {
         self.directory().join(format!("node{number}"))
     }
 
+    /// What the clock of node `number` follows, if not the machine's.
+    pub(crate) fn clock(&self, number: u8) -> PathBuf {
+        self.node(number).join("clock")
+    }
+
     /// What node `number` says, over all its restarts within one run of the cluster.
     pub(crate) fn node_log(&self, number: u8) -> PathBuf {
         self.directory().join("logs").join(format!("node{number}.log"))
