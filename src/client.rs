@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug_span;
 use uuid::Uuid;
 
+use crate::assumptions::{Assumptions, Watch};
 use crate::clock::{Clock, Stamps, SystemClock};
 use crate::dispatch::{Call, Dispatcher, Registration};
 use crate::error::{BuildError, LockError, ShutdownError};
@@ -85,6 +86,10 @@ impl LockClient {
     ///
     /// Those who wait are let in in the order in which they drew their tickets. Uncontended it
     /// costs two quorum operations.
+    ///
+    /// While locks are held, and once a minute when they are asked for, the client looks in the
+    /// background whether clocks still agree and the lock table is still the same. If not, it gives
+    /// out no lock any more: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
     ///
     /// # Errors
     ///
@@ -199,6 +204,7 @@ impl LockClient {
             ttl,
             max_ttl,
             max_clock_skew,
+            lock_table,
         } = setup;
         let (calls, receiver) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
@@ -214,9 +220,13 @@ impl LockClient {
         // The registry's own lock is taken by hosts that are not registered yet.
         let registration = (host != hosts::REGISTRAR)
             .then(|| Registration::new(host_name.clone(), host, shared.clock.elapsed()));
+        let watch = lock_table.map(|lock_table| {
+            Watch::new(Assumptions { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
+        });
         let drop_guard = ended.clone().drop_guard();
-        let dispatcher = Arc::clone(&shared);
-        tokio::spawn(Dispatcher::new(dispatcher, receiver, registration, drop_guard).run());
+        let dispatcher =
+            Dispatcher::new(Arc::clone(&shared), receiver, registration, watch, drop_guard);
+        tokio::spawn(dispatcher.run());
         let owner = format!("{host_name} pid {}", std::process::id());
         LockClient {
             inner: Arc::new(Inner {
@@ -262,6 +272,8 @@ pub(crate) struct ClientSetup {
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ, by the lock table's settings.
     pub(crate) max_clock_skew: Duration,
+    /// The id of the lock table, if somebody shall look whether it and the clocks stay as they are.
+    pub(crate) lock_table: Option<Uuid>,
 }
 
 /// A request for a lock, with options of its own.
@@ -487,7 +499,8 @@ impl LockClientBuilder {
         check_timeout(self.acquire_timeout)?;
         let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
         hosts::check_name(&host_name).map_err(RegistryError::from)?;
-        let Opened { store, clock, max_ttl, max_clock_skew } = self.backend.open(&self).await?;
+        let Opened { store, clock, max_ttl, max_clock_skew, lock_table } =
+            self.backend.open(&self).await?;
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
         let store = Arc::new(Counted::new(store));
         let host = match hosts::lookup(&*store, &host_name).await? {
@@ -504,6 +517,7 @@ impl LockClientBuilder {
             ttl: self.ttl,
             max_ttl,
             max_clock_skew,
+            lock_table: Some(lock_table),
         }))
     }
 }
@@ -513,6 +527,7 @@ struct Opened {
     clock: Arc<dyn Clock>,
     max_ttl: Duration,
     max_clock_skew: Duration,
+    lock_table: Uuid,
 }
 
 impl Backend {
@@ -534,6 +549,7 @@ impl Backend {
                     clock: Arc::new(SystemClock::new()),
                     max_ttl: facts.max_ttl,
                     max_clock_skew: facts.max_clock_skew,
+                    lock_table: facts.id,
                 })
             }
             Backend::Memory(store) => Ok(Opened {
@@ -541,6 +557,7 @@ impl Backend {
                 clock: store.clock(),
                 max_ttl: MemoryStore::max_ttl(),
                 max_clock_skew: MAX_CLOCK_SKEW,
+                lock_table: store.lock_table_id(),
             }),
         }
     }

@@ -8,10 +8,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::DropGuard;
 
+use crate::assumptions::{Breach, Occasion, Watch};
 use crate::error::LockError;
 use crate::hosts::{self, Host, RegistryError};
 use crate::local::Caller;
-use crate::runner::{Command, Idle, Runner, Shared};
+use crate::runner::{Command, Idle, Report, Runner, Shared};
+use crate::store::{Node, Testimony};
 
 /// How often the registration of the host is reread, at most (design section 9).
 const REGISTRATION_LIFE: Duration = Duration::from_secs(60);
@@ -31,10 +33,11 @@ pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Call>,
     registration: Option<Registration>,
+    watch: Option<Watch>,
     runners: HashMap<Arc<str>, Entry>,
     tasks: JoinSet<()>,
-    idle: mpsc::UnboundedReceiver<Idle>,
-    idle_sender: mpsc::UnboundedSender<Idle>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    report_sender: mpsc::UnboundedSender<Report>,
     closing: bool,
     /// Tells the clients when the task has ended, also when its runtime ends it.
     _ended: DropGuard,
@@ -65,28 +68,31 @@ impl Registration {
 
 enum Wake {
     Call(Option<Call>),
-    Idle(Idle),
+    Report(Report),
     RunnerEnded,
     RegistrationRead(Result<Option<Host>, RegistryError>),
+    Looked(Vec<(Node, Option<Testimony>)>),
 }
 
 impl Dispatcher {
-    /// A dispatcher; a client without `registration` is the registry's own.
+    /// A dispatcher; a client without `registration` and `watch` is the registry's own.
     pub(crate) fn new(
         shared: Arc<Shared>,
         calls: mpsc::UnboundedReceiver<Call>,
         registration: Option<Registration>,
+        watch: Option<Watch>,
         ended: DropGuard,
     ) -> Self {
-        let (idle_sender, idle) = mpsc::unbounded_channel();
+        let (report_sender, reports) = mpsc::unbounded_channel();
         Dispatcher {
             shared,
             calls,
             registration,
+            watch,
             runners: HashMap::new(),
             tasks: JoinSet::new(),
-            idle,
-            idle_sender,
+            reports,
+            report_sender,
             closing: false,
             _ended: ended,
         }
@@ -104,9 +110,11 @@ impl Dispatcher {
                     self.close();
                 }
                 Wake::Call(None) => calls_open = false,
-                Wake::Idle(idle) => self.retire(&idle),
+                Wake::Report(Report::Idle(idle)) => self.retire(&idle),
+                Wake::Report(Report::Look(occasion)) => self.look(occasion),
                 Wake::RunnerEnded => {}
                 Wake::RegistrationRead(read) => self.registration_read(read),
+                Wake::Looked(seen) => self.looked(&seen),
             }
         }
     }
@@ -118,17 +126,25 @@ impl Dispatcher {
                 None => std::future::pending().await,
             }
         };
+        let look = async {
+            match &mut self.watch {
+                Some(watch) => watch.seen().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             call = self.calls.recv(), if calls_open => Wake::Call(call),
-            Some(idle) = self.idle.recv() => Wake::Idle(idle),
+            Some(report) = self.reports.recv() => Wake::Report(report),
             Some(Ok(read)) = check => Wake::RegistrationRead(read),
+            seen = look => Wake::Looked(seen),
             Some(_) = self.tasks.join_next(), if !self.tasks.is_empty() => Wake::RunnerEnded,
         }
     }
 
     fn acquire(&mut self, object: Arc<str>, caller: Caller) {
         self.refresh_registration();
+        self.look(Occasion::Acquisition);
         if let Some(registration) = self.registration.as_ref().filter(|r| r.removed) {
             let host = registration.host_name.clone();
             return caller.answer(Err(LockError::HostRemoved { host }));
@@ -136,9 +152,12 @@ impl Dispatcher {
         if self.closing {
             return caller.answer(Err(LockError::Closed));
         }
+        if let Some(breach) = self.breach() {
+            return caller.answer(Err(breach.refusal(&object)));
+        }
         let entry = self.runners.entry(Arc::clone(&object)).or_insert_with(|| {
             let shared = Arc::clone(&self.shared);
-            let (runner, commands) = Runner::new(object, shared, self.idle_sender.clone());
+            let (runner, commands) = Runner::new(object, shared, self.report_sender.clone());
             self.tasks.spawn(runner.run());
             Entry { commands, callers_sent: 0 }
         });
@@ -187,5 +206,27 @@ impl Dispatcher {
         if let Ok(host) = read {
             registration.removed = host.is_none_or(|host| host.number() != registration.number);
         }
+    }
+
+    /// Looks in the background at what locks rely on, if that is due.
+    fn look(&mut self, occasion: Occasion) {
+        if let Some(watch) = &mut self.watch {
+            watch.look(occasion, &self.shared.store, self.shared.clock.elapsed());
+        }
+    }
+
+    fn looked(&mut self, seen: &[(Node, Option<Testimony>)]) {
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        if watch.judge(seen) {
+            for entry in self.runners.values() {
+                let _ = entry.commands.send(Command::Heed(watch.breach().cloned()));
+            }
+        }
+    }
+
+    fn breach(&self) -> Option<&Breach> {
+        self.watch.as_ref()?.breach()
     }
 }

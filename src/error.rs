@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::contenders::Contender;
 use crate::hosts::RegistryError;
 use crate::options::{OptionError, shown};
-use crate::schema::SchemaError;
+use crate::schema::{Finding, Joined, SchemaError};
 
 /// An error of the database, with what it says of the request's fate.
 #[derive(Clone)]
@@ -108,8 +108,8 @@ pub enum LockError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
-    /// tells what is wrong.
+    /// The database refuses a statement: the table is gone, as later callers are
+    /// [told](Self::TableGone), or access is denied. `lock-hosts check` tells what is wrong.
     #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
     Refused {
         /// The object.
@@ -149,6 +149,32 @@ pub enum LockError {
     HostRemoved {
         /// The host's name.
         host: String,
+    },
+    /// Clocks certainly differ by more than the settings of the lock table allow, so two may hold
+    /// one lock. Locks that are held go on, and their guards are
+    /// [at risk](crate::GuardState::AtRisk). The client looks again when it is asked for a lock
+    /// later on, or renews one, and goes on by itself once the clocks agree.
+    #[error(
+        "lock {:?}: the clocks differ by too much for locks: {}",
+        shown(name),
+        Joined(problems)
+    )]
+    ClocksDiffer {
+        /// The object.
+        name: String,
+        /// Which ones, by how much, and what to do.
+        problems: Vec<Finding>,
+    },
+    /// The lock table was dropped, or dropped and made again, since the client was built. All that
+    /// it held is [lost](LostReason::TableGone), and it gets no lock any more.
+    #[error(
+        "lock {:?}: the lock table was dropped or made again since this client was built: run \
+         `lock-hosts check`, `lock-hosts init` if the table is missing, and build another client",
+        shown(name)
+    )]
+    TableGone {
+        /// The object.
+        name: String,
     },
     /// The client was shut down, or the runtime that it was built on has ended.
     #[error("the lock client is closed")]
@@ -217,6 +243,10 @@ pub enum LostReason {
     /// [`grace`](crate::LockRequest::grace).
     #[error("it was held for longer than its limit and the grace allow")]
     HoldLimit,
+    /// The lock table was dropped, or dropped and made again, and with it went the rows of all
+    /// holders. Renewals may have written this one's again, but others may have been let in before.
+    #[error("the lock table was dropped or made again")]
+    TableGone,
     /// The client was shut down, or the runtime that it was built on has ended.
     #[error("the client was shut down, or its runtime has ended")]
     ClientClosed,

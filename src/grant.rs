@@ -1,5 +1,6 @@
 //! One grant of a lock: what its guard and its runner both know of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(crate) struct Grant {
     hold_limit: Option<HoldLimit>,
     /// Locked for moments only. It orders renewals and ends, so that what is lost stays lost.
     lease: Mutex<Lease>,
+    /// Leases may be worth less than they say: clocks differ by too much.
+    clocks_differ: AtomicBool,
     ended: watch::Sender<Option<End>>,
     token: CancellationToken,
 }
@@ -60,6 +63,7 @@ impl Grant {
             process: Process::current(),
             hold_limit,
             lease: Mutex::new(lease),
+            clocks_differ: AtomicBool::new(false),
             ended: watch::Sender::new(None),
             token: CancellationToken::new(),
         }
@@ -85,6 +89,12 @@ impl Grant {
                 Ok(())
             }
         }
+    }
+
+    /// Notes whether clocks differ by too much for leases.
+    pub(crate) fn set_clocks_differ(&self, differ: bool) {
+        // Nothing else is ordered by it.
+        self.clocks_differ.store(differ, Ordering::Relaxed);
     }
 
     /// Ends the grant, once; `Err` says how it had ended before.
@@ -116,7 +126,8 @@ impl Grant {
                 let ends = self.hold_ends().map_or(lease.deadline(), |e| e.min(lease.deadline()));
                 let remaining = ends.saturating_sub(now);
                 let is_expiring = self.hold_limit.is_some_and(|limit| now >= limit.expiring_from);
-                if now >= lease.at_risk_from() {
+                let clocks_differ = self.clocks_differ.load(Ordering::Relaxed);
+                if clocks_differ || now >= lease.at_risk_from() {
                     GuardState::AtRisk { remaining }
                 } else if is_expiring {
                     GuardState::Expiring { remaining }

@@ -47,7 +47,9 @@ pub enum GuardState {
         /// How long the lease still lasts without renewal.
         remaining: Duration,
     },
-    /// Held, but no renewal was acknowledged for two thirds of the lease: prepare to stop.
+    /// Held, but prepare to stop: no renewal was acknowledged for two thirds of the lease, or
+    /// clocks were found to differ by more than leases allow for, so that somebody else may be let
+    /// in before this one ends.
     AtRisk {
         /// How long the lease still lasts without renewal.
         remaining: Duration,
@@ -150,8 +152,8 @@ impl LockGuard {
     /// Confirms by a read of a quorum, begun after this call, that the rows of the lock are still
     /// there. Returns how long it is held.
     ///
-    /// The lease alone tells what the clock knows. This tells also of rows that an operator deleted
-    /// and of tables that are gone, which else the next renewal finds.
+    /// The lease alone tells what the clock knows. This tells also of rows that somebody deleted,
+    /// which the next renewal would write again, and at once of a table that is gone.
     ///
     /// # Errors
     ///

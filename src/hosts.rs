@@ -122,6 +122,8 @@ impl HostRegistry {
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
             max_clock_skew,
+            // It is made for a change or two, and its bound is not the recorded one.
+            lock_table: None,
         });
         HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
     }

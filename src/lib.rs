@@ -99,6 +99,7 @@
 //! with [`unlock`](LockGuard::unlock) or [`shutdown`](LockClient::shutdown): a guard that is
 //! dropped as `main` ends sends no release.
 
+mod assumptions;
 mod client;
 mod clock;
 mod contenders;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, debug, trace};
 
+use crate::assumptions::{Breach, Occasion};
 use crate::clock::{Clock, Stamps};
 use crate::contenders;
 use crate::error::{DatabaseError, HoldError, LockError, LostReason, Outcome, UnlockError};
@@ -66,6 +67,8 @@ pub(crate) enum Command {
         /// Who waits; dropped without an answer when the grant ends.
         reply: oneshot::Sender<Result<Duration, HoldError>>,
     },
+    /// Follow what became of what locks rely on.
+    Heed(Option<Breach>),
     /// Send everybody away, give back what is held, and end.
     Close,
     /// End: nobody will ask again.
@@ -81,7 +84,16 @@ pub(crate) enum Need {
     Rows,
 }
 
-/// What a runner tells: it has nothing to do.
+/// What a runner tells the client's task.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// It has nothing to do.
+    Idle(Idle),
+    /// There is a reason to look at what locks rely on.
+    Look(Occasion),
+}
+
+/// A runner that has nothing to do.
 #[derive(Debug)]
 pub(crate) struct Idle {
     /// For which object.
@@ -97,7 +109,7 @@ pub(crate) struct Runner {
     commands: mpsc::UnboundedReceiver<Command>,
     /// Goes along with each guard.
     own_commands: mpsc::UnboundedSender<Command>,
-    idle: mpsc::UnboundedSender<Idle>,
+    reports: mpsc::UnboundedSender<Report>,
     contender: Contender,
     callers: CallerQueue,
     callers_taken: u64,
@@ -162,7 +174,7 @@ impl Runner {
     pub(crate) fn new(
         object: Arc<str>,
         shared: Arc<Shared>,
-        idle: mpsc::UnboundedSender<Idle>,
+        reports: mpsc::UnboundedSender<Report>,
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (own_commands, commands) = mpsc::unbounded_channel();
         let runner = Runner {
@@ -171,7 +183,7 @@ impl Runner {
             shared,
             commands,
             own_commands: own_commands.clone(),
-            idle,
+            reports,
             callers: CallerQueue::default(),
             callers_taken: 0,
             acquiring: None,
@@ -198,6 +210,9 @@ impl Runner {
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Answer(input, error) => {
                     self.flight = None;
+                    if error.as_ref().is_some_and(DatabaseError::is_permanent) {
+                        self.report(Report::Look(Occasion::Refusal));
+                    }
                     self.last_error = error;
                     self.handle(input);
                 }
@@ -213,9 +228,13 @@ impl Runner {
         if nothing_to_do && self.stage == Stage::Serving {
             self.stage = Stage::Idle;
             let object = Arc::clone(&self.object);
-            // Nobody listens when the client's task ended; then nobody asks either.
-            let _ = self.idle.send(Idle { object, callers_taken: self.callers_taken });
+            self.report(Report::Idle(Idle { object, callers_taken: self.callers_taken }));
         }
+    }
+
+    fn report(&self, report: Report) {
+        // Nobody listens when the client's task ended; then nobody asks either.
+        let _ = self.reports.send(report);
     }
 
     async fn wake(&mut self) -> Wake {
@@ -276,6 +295,7 @@ impl Runner {
             }
             Command::Release { grant, reply } => self.release(grant, reply),
             Command::Confirm { grant, need, reply } => self.confirm(grant, need, reply),
+            Command::Heed(breach) => self.heed(breach.as_ref()),
             Command::Close => self.close(),
             Command::Retire => unreachable!("it ends the loop"),
         }
@@ -339,6 +359,28 @@ impl Runner {
             debug!(parent: &holder.span, %reason, "lost");
             // A guard that was given back meanwhile was not lost to anybody.
             let _ = holder.grant.end(End::Lost(reason));
+        }
+    }
+
+    /// Does what follows from what became of what locks rely on.
+    fn heed(&mut self, breach: Option<&Breach>) {
+        if let Some(holder) = &self.holder {
+            let differ = matches!(breach, Some(Breach::ClocksDiffer { .. }));
+            holder.grant.set_clocks_differ(differ);
+        }
+        let Some(breach) = breach else {
+            return;
+        };
+        while let Some(caller) = self.callers.pop() {
+            caller.answer(Err(breach.refusal(&self.object)));
+        }
+        match breach {
+            // Whoever holds goes on; whoever waited has left.
+            Breach::ClocksDiffer { .. } => self.handle(Input::Tick),
+            Breach::TableGone => {
+                self.drop_holder(LostReason::TableGone);
+                self.handle(Input::Release);
+            }
         }
     }
 
@@ -455,7 +497,10 @@ impl Runner {
 
     fn renewed(&mut self, lease: Lease) -> Option<Input> {
         match self.holder.as_ref()?.grant.renew(lease) {
-            Ok(()) => self.ensured(),
+            Ok(()) => {
+                self.report(Report::Look(Occasion::Renewal));
+                self.ensured()
+            }
             // Given back: the command to release is on its way.
             Err(End::Released) => None,
             // The guard saw the lease end before we saw it renewed, and what is lost stays lost.

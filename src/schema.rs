@@ -31,8 +31,10 @@ use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{CassandraStore, Catalog, Dialect, Identifier, Nodes};
 
 pub use self::error::SchemaError;
+pub(crate) use self::nodes::Clocks;
 pub use self::options::CreateOptions;
 pub use self::replication::Replication;
+pub(crate) use self::report::Joined;
 pub use self::report::{Finding, Report, Severity};
 pub use crate::store::InvalidIdentifier;
 
@@ -244,9 +246,7 @@ pub(crate) async fn inspect(
         Ok(Some(settings)) => settings.max_clock_skew,
         Ok(None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
     };
-    let mut problems = nodes::clocks(&clocks, bound);
-    problems.retain(|finding| finding.severity == Severity::Error);
-    if !problems.is_empty() {
+    if let Clocks::Differ(problems) = Clocks::judge(&clocks, bound) {
         return Err(SchemaError::ClocksDiffer { problems });
     }
     let settings = settings::agreed(&names, facts.max_ttl, recorded?, consistency)?;

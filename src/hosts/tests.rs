@@ -9,7 +9,7 @@ use std::task::Poll;
 use super::*;
 use crate::error::{DatabaseError, Outcome};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, Registry, RowStamp};
+use crate::store::{Answer, Registry, RowStamp, Testimonies};
 
 /// What happens to a call of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,10 @@ impl Store for Planned {
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         self.written(format!("{} {}", host.name, host.number));
         Box::pin(self.meet(self.memory.write_host(host)))
+    }
+
+    fn observe(&self) -> Testimonies<'_> {
+        self.memory.observe()
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::replication::Quorum;
-use super::report::Finding;
+use super::report::{Finding, Severity};
 use crate::error::DatabaseError;
 use crate::options::Consistency;
 use crate::store::{ClockReading, Coverage, Node};
@@ -86,6 +86,32 @@ pub(super) fn clocks_told(
     told.filter_map(|witness| Some((witness.node.clone(), witness.clock?))).collect()
 }
 
+/// What clocks mean for locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Clocks {
+    /// They agree within the bound.
+    Agree,
+    /// They were not measured exactly enough to tell, or not at all.
+    Unclear,
+    /// They certainly differ by more: which ones, by how much, and what to do.
+    Differ(Vec<Finding>),
+}
+
+impl Clocks {
+    /// Judges what was read.
+    pub(crate) fn judge(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Self {
+        let mut findings = clocks(read, max_clock_skew);
+        match findings.iter().map(|finding| finding.severity).max() {
+            Some(Severity::Ok) => Clocks::Agree,
+            Some(Severity::Warning) | None => Clocks::Unclear,
+            Some(Severity::Error) => {
+                findings.retain(|finding| finding.severity == Severity::Error);
+                Clocks::Differ(findings)
+            }
+        }
+    }
+}
+
 /// What there is to say about clocks: those of the nodes among each other, which leases rely on,
 /// and ours, which stamps and fencing tokens are made of.
 pub(super) fn clocks(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Vec<Finding> {
@@ -119,7 +145,7 @@ fn among_nodes(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Optio
 
 fn ours(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Finding> {
     const SUBJECT: &str = "clock of this host";
-    let apart = |(_, clock): &(Node, ClockReading)| Apart::between(OURS, *clock);
+    let apart = |(_, clock): &(Node, ClockReading)| Apart::between(ClockReading::OURS, *clock);
     let certainly = read.iter().max_by_key(|node| apart(node).at_least())?;
     let perhaps = read.iter().max_by_key(|node| apart(node).at_most())?;
     let is_certain = apart(certainly).compare(max_clock_skew) == Comparison::Beyond;
@@ -137,9 +163,6 @@ fn ours(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Findi
 }
 
 const SYNCHRONIZE: &str = "synchronize the clocks (chrony, ntpd)";
-
-/// Our clock compared with itself.
-const OURS: ClockReading = ClockReading { offset_micros: 0, error_micros: 0 };
 
 /// Two nodes and their clocks.
 struct Pair<'a> {
@@ -239,7 +262,6 @@ impl fmt::Display for Apart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Severity;
 
     fn witness(last: u8, offset_millis: Option<i64>, sync: &str) -> Witness {
         let clock = offset_millis
@@ -287,6 +309,10 @@ mod tests {
         assert_eq!(severities(&found), [Severity::Error, Severity::Error]);
         assert!(found[0].found.starts_with("10.0.0.3:9042 is ahead of 10.0.0.1:9042 by 1400 ms"));
         assert!(found[1].found.starts_with("differs from that of 10.0.0.3:9042 by 1400 ms"));
+        assert_eq!(Clocks::judge(&read, SECOND), Clocks::Differ(found));
+        assert_eq!(Clocks::judge(&read[..2], SECOND), Clocks::Unclear);
+        assert_eq!(Clocks::judge(&read[..1], SECOND), Clocks::Agree);
+        assert_eq!(Clocks::judge(&[], SECOND), Clocks::Unclear);
         let found = clocks(&read[..2], SECOND);
         assert_eq!(severities(&found), [Severity::Warning, Severity::Warning]);
         let found = clocks(&read, Duration::from_millis(1_499));

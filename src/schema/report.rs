@@ -79,7 +79,7 @@ impl fmt::Display for Finding {
 }
 
 /// Findings one after the other, for an error's message.
-pub(super) struct Joined<'a>(pub(super) &'a [Finding]);
+pub(crate) struct Joined<'a>(pub(crate) &'a [Finding]);
 
 impl fmt::Display for Joined<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

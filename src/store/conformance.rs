@@ -11,7 +11,7 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
-use super::{CassandraStore, Catalog, HostRow, Identifier, RowStamp, Store};
+use super::{CassandraStore, Catalog, HostRow, Identifier, RowStamp, Store, Testimony};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
@@ -21,6 +21,9 @@ use crate::protocol::{
 
 /// Longer than any test here takes.
 const LONG_TTL: i32 = 60;
+
+/// How long a node may be too busy to answer soon.
+const BUSY_MAX: Duration = Duration::from_secs(20);
 
 /// Names that a store might mistake for something else.
 const ODD_NAMES: [&str; 8] = [
@@ -82,6 +85,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
     the_registry_only_grows(store).await;
+    nodes_say_what_locks_rely_on(store).await;
 }
 
 /// An object, and a stamp that later ones are counted from.
@@ -443,6 +447,23 @@ async fn the_registry_only_grows(store: &dyn Store) {
     assert!(next().await >= first + 10);
     store.raise_next(first + 5).await.expect("the register is written");
     assert!(next().await >= first + 10, "a smaller value replaced a larger one");
+}
+
+/// All nodes have one table, and clocks by which clients are not refused.
+async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
+    let clock = SystemClock::new();
+    let told = loop {
+        let seen = store.observe().await;
+        let told: Vec<_> = seen.iter().filter_map(|(_, testimony)| *testimony).collect();
+        if !told.is_empty() && told.len() == seen.len() {
+            break told;
+        }
+        assert!(clock.elapsed() < BUSY_MAX, "a node is silent: {seen:?}");
+    };
+    for Testimony { clock, lock_table } in &told {
+        assert!(clock.earliest() <= 1_000_000 && clock.latest() >= -1_000_000, "{clock:?}");
+        assert!(lock_table.is_some() && *lock_table == told[0].lock_table, "{told:?}");
+    }
 }
 
 /// What CQL alone can show: the fence stays as it is while rows come and go, and outlives what the

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Answer, HostRow, Registry, RowStamp, Store};
+use super::{Answer, HostRow, Registry, RowStamp, Store, Testimonies};
 use crate::error::{DatabaseError, Outcome};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 
 /// How often a client has asked the database for something since it was built, failed calls and
-/// repeated ones included. The registry of hosts does not count.
+/// repeated ones included. The registry of hosts does not count, nor do looks at clocks and table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -122,6 +122,10 @@ impl Store for Counted {
 
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         self.store.write_host(host)
+    }
+
+    fn observe(&self) -> Testimonies<'_> {
+        self.store.observe()
     }
 }
 

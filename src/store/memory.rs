@@ -5,7 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Answer, HostRow, Registry, RowStamp, Store};
+use uuid::Uuid;
+
+use super::{
+    Answer, ClockReading, HostRow, Node, Registry, RowStamp, Store, Testimonies, Testimony,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::error::DatabaseError;
 use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write, row_name};
@@ -71,6 +75,11 @@ impl MemoryStore {
     /// The longest TTL that clients may use.
     pub(crate) fn max_ttl() -> Duration {
         MAX_TTL
+    }
+
+    /// The id of the lock table.
+    pub(crate) fn lock_table_id(&self) -> Uuid {
+        self.tables().lock_table
     }
 
     fn answer<'a, T: Send + 'a>(
@@ -144,11 +153,34 @@ impl Store for MemoryStore {
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         self.answer(move |tables, _| tables.write_host(host))
     }
+
+    /// There are two nodes, so that clocks can differ where a test asks for it.
+    fn observe(&self) -> Testimonies<'_> {
+        let testimony =
+            Testimony { clock: ClockReading::OURS, lock_table: Some(self.lock_table_id()) };
+        let seen = [1, 2].map(|number| (node(number), Some(testimony))).to_vec();
+        Box::pin(async move {
+            #[cfg(any(test, feature = "test-util"))]
+            let seen = self.shared.faults.disturb(seen).await;
+            seen
+        })
+    }
+}
+
+fn node(number: u8) -> Node {
+    Node {
+        host_id: Uuid::from_u128(number.into()),
+        address: format!("memory {number}"),
+        datacenter: "memory".to_owned(),
+        connected: true,
+    }
 }
 
 /// The lock table and the registry. The registry has one copy: nobody asks it in a hurry.
 #[derive(Default)]
 struct Tables {
+    /// The id of the lock table.
+    lock_table: Uuid,
     replicas: [Replica; REPLICAS],
     /// The replica that the next read asks first.
     first: usize,

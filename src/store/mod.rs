@@ -19,7 +19,7 @@ use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
-    SettingsRecord, TableFacts, forget_settings_cql,
+    SettingsRecord, TableFacts, Testimony, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
@@ -31,6 +31,10 @@ pub use memory::MemoryStore;
 
 /// The answer of a store, later.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
+
+/// What each node says, later; `None` of one that did not answer soon.
+pub(crate) type Testimonies<'a> =
+    Pin<Box<dyn Future<Output = Vec<(Node, Option<Testimony>)>> + Send + 'a>>;
 
 /// The rows of one lock table, and the registry of hosts beside it.
 ///
@@ -71,6 +75,10 @@ pub(crate) trait Store: Debug + Send + Sync {
 
     /// Writes the row of one host, with its stamp.
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
+
+    /// Asks each node that counts for quorums, and can be reached, for what locks rely on. Takes a
+    /// round trip, and a second at most.
+    fn observe(&self) -> Testimonies<'_>;
 }
 
 /// When a row was written, and for which round.

@@ -4,6 +4,7 @@
 #[path = "../support/polls.rs"]
 mod polls;
 
+mod assumptions;
 mod closing;
 mod dropped;
 mod fencing;

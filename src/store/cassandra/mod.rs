@@ -21,14 +21,14 @@ use uuid::Uuid;
 
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
 use self::classify::classify;
-pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes};
+pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes, Testimony};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{
     deletions, fence, fence_values, host_values, insertions, registry, revocation_values,
     row_stamps, stored_rows,
 };
-use super::{Answer, HostRow, Identifier, Registry, RowStamp, Store};
+use super::{Answer, HostRow, Identifier, Registry, RowStamp, Store, Testimonies};
 use crate::error::{DatabaseError, Outcome};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
@@ -44,6 +44,7 @@ pub(crate) struct CassandraStore {
     session: Arc<Session>,
     keyspace: Identifier,
     lock_table: Identifier,
+    consistency: Consistency,
     rows: RowStatements,
     registry: RegistryStatements,
 }
@@ -69,7 +70,8 @@ impl CassandraStore {
             Err(DatabaseError::new(Outcome::NotApplied, slow))
         })?;
         let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
-        Ok(CassandraStore { session, keyspace, lock_table, rows, registry })
+        let consistency = consistency.clone();
+        Ok(CassandraStore { session, keyspace, lock_table, consistency, rows, registry })
     }
 
     /// The id that the lock table has now; `None` when it is gone. When it is another one than
@@ -181,6 +183,14 @@ impl Store for CassandraStore {
         Box::pin(async move {
             let values = host_values(REGISTRY, host);
             self.execute(&self.registry.write_host, values).await.map(drop)
+        })
+    }
+
+    fn observe(&self) -> Testimonies<'_> {
+        Box::pin(async move {
+            let datacenter = self.consistency.datacenter();
+            let nodes = Nodes::new(&self.session);
+            nodes.glance_at_table(&self.keyspace, &self.lock_table, datacenter).await
         })
     }
 }

@@ -53,6 +53,9 @@ pub(crate) struct ClockReading {
 }
 
 impl ClockReading {
+    /// That of a clock which is ours.
+    pub(crate) const OURS: ClockReading = ClockReading { offset_micros: 0, error_micros: 0 };
+
     /// The least that the node's clock can be ahead of ours, in µs.
     pub(crate) fn earliest(self) -> i64 {
         self.offset_micros - self.error_micros
@@ -62,6 +65,15 @@ impl ClockReading {
     pub(crate) fn latest(self) -> i64 {
         self.offset_micros + self.error_micros
     }
+}
+
+/// What a node says of what locks rely on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Testimony {
+    /// Its clock.
+    pub(crate) clock: ClockReading,
+    /// The id that the lock table has for it; `None` when there is no such table.
+    pub(crate) lock_table: Option<Uuid>,
 }
 
 /// How well the replicas of a table are covered by nodes that answer.
@@ -122,16 +134,50 @@ impl<'a> Nodes<'a> {
         &self,
         datacenter: Option<&str>,
     ) -> Vec<(Node, ClockReading)> {
+        let readings = self.glance(datacenter, |node| async move { self.clock_once(&node).await });
+        let told = readings.await.into_iter();
+        told.filter_map(|(node, reading)| Some((node, reading?))).collect()
+    }
+
+    /// Asks nodes for their clocks and for a table, those of one data centre or all, at the same
+    /// time: it takes one round trip. Each answers for itself, as far as it knows the schema.
+    pub(crate) async fn glance_at_table(
+        &self,
+        keyspace: &Identifier,
+        table: &Identifier,
+        datacenter: Option<&str>,
+    ) -> Vec<(Node, Option<Testimony>)> {
+        let testimonies = self.glance(datacenter, |node| async move {
+            let (clock, lock_table) =
+                tokio::join!(self.clock_once(&node), self.table_id(&node, keyspace, table));
+            Ok(Testimony { clock: clock?, lock_table: lock_table? })
+        });
+        testimonies.await
+    }
+
+    /// Asks nodes something in passing, all at the same time. `None` is the answer of one that
+    /// fails, or does not answer soon.
+    async fn glance<T, F>(
+        &self,
+        datacenter: Option<&str>,
+        ask: impl Fn(Node) -> F,
+    ) -> Vec<(Node, Option<T>)>
+    where
+        F: Future<Output = Result<T, DatabaseError>>,
+    {
         let counts = |node: &Node| datacenter.is_none_or(|name| node.datacenter == name);
         let nodes = self.all().into_iter().filter(|node| node.connected && counts(node));
-        let readings = nodes.map(|node| async move {
-            let reading = tokio::time::timeout(GLANCE_TIMEOUT, self.clock_once(&node)).await;
-            let reading = reading.ok()?.inspect_err(|error| {
-                debug!(node = node.address, ?error, "the node's clock can't be read");
-            });
-            Some((node, reading.ok()?))
+        let answers = nodes.map(|node| {
+            let answer = tokio::time::timeout(GLANCE_TIMEOUT, ask(node.clone()));
+            async move {
+                let answer = answer.await.ok().and_then(|answer| {
+                    let failed = |error: &_| debug!(node = node.address, ?error, "no answer");
+                    answer.inspect_err(failed).ok()
+                });
+                (node, answer)
+            }
         });
-        at_the_same_time(readings).await.into_iter().flatten().collect()
+        at_the_same_time(answers).await
     }
 
     /// How a node brings its commit log to disk; `None` when it does not say.
@@ -193,6 +239,23 @@ impl<'a> Nodes<'a> {
         // The server cuts to milliseconds, so on average it was half a millisecond later.
         let offset_micros = millis * 1000 + 500 - (asked_at + round_trip / 2);
         Ok(ClockReading { offset_micros, error_micros: round_trip / 2 + 500 })
+    }
+
+    /// The id that a table has for one node, if it knows the table.
+    async fn table_id(
+        &self,
+        node: &Node,
+        keyspace: &Identifier,
+        table: &Identifier,
+    ) -> Result<Option<Uuid>, DatabaseError> {
+        // An identifier needs no quoting, and with values the driver would prepare it each time.
+        let query = format!(
+            "SELECT id FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND \
+             table_name = '{table}'"
+        );
+        let result = self.session.query_unpaged(pinned(node, &query), ()).await;
+        let rows = decode::<(Uuid,)>(result.map_err(|error| classify(&error))?)?;
+        Ok(rows.into_iter().next().map(|(id,)| id))
     }
 }
 

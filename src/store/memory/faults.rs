@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::{MemoryStore, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{DatabaseError, Outcome};
 use crate::protocol::Read;
+use crate::store::{Node, Testimony};
 
 /// How a call of a [`MemoryStore`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +51,8 @@ impl MemoryStore {
         self.shared.faults.wall_micros_behind.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Lets the next `calls` calls fail, whatever they are; replaces what was asked for before, so
-    /// that 0 ends it.
+    /// Lets the next `calls` calls fail, whatever they are but looks at clocks and table; replaces
+    /// what was asked for before, so that 0 ends it.
     pub fn fail_next(&self, calls: usize, fault: Fault) {
         self.shared.faults.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
@@ -73,6 +75,36 @@ impl MemoryStore {
         tables.write_fence(object, clock.unix_micros() + ahead, clock.elapsed());
     }
 
+    /// Lets the clock of the second of two nodes be so far ahead. With `None` no node answers when
+    /// it is asked for its clock and the table.
+    pub fn set_clocks_apart(&self, apart: Option<Duration>) {
+        self.shared.faults.set(|plan| {
+            plan.silent = apart.is_none();
+            plan.clocks_apart = apart.unwrap_or_default();
+        });
+    }
+
+    /// Drops the lock table: its rows are gone, and all calls are refused.
+    pub fn drop_table(&self) {
+        self.tables().replicas = Default::default();
+        self.shared.faults.set(|plan| plan.table_dropped = true);
+        self.fail_next(usize::MAX, Fault::Refused);
+    }
+
+    /// Makes the lock table again after it was [dropped](Self::drop_table): an empty one, whose id
+    /// is another one.
+    pub fn make_table_again(&self) {
+        self.tables().lock_table = Uuid::new_v4();
+        self.shared.faults.set(|plan| plan.table_dropped = false);
+        self.fail_next(0, Fault::Refused);
+    }
+
+    /// How often clients have looked at clocks and table since they were built.
+    #[must_use]
+    pub fn looks(&self) -> usize {
+        self.shared.faults.set(|plan| plan.looks)
+    }
+
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.shared.faults.set(|plan| plan.delay = delay);
@@ -91,6 +123,10 @@ pub(super) struct Faults {
 struct Plan {
     failing: Option<(usize, Fault)>,
     delay: Duration,
+    clocks_apart: Duration,
+    silent: bool,
+    table_dropped: bool,
+    looks: usize,
 }
 
 impl Faults {
@@ -115,6 +151,27 @@ impl Faults {
             None => Ok(()),
             Some(_) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
         }
+    }
+
+    /// What is seen instead of what there is.
+    pub(super) async fn disturb(
+        &self,
+        mut seen: Vec<(Node, Option<Testimony>)>,
+    ) -> Vec<(Node, Option<Testimony>)> {
+        let plan = self.set(|plan| {
+            plan.looks += 1;
+            *plan
+        });
+        pass(plan.delay).await;
+        let ahead = i64::try_from(plan.clocks_apart.as_micros()).unwrap_or(i64::MAX);
+        for ((_, testimony), ahead) in seen.iter_mut().zip([0, ahead]) {
+            *testimony = testimony.filter(|_| !plan.silent).map(|mut told| {
+                told.clock.offset_micros += ahead;
+                told.lock_table = told.lock_table.filter(|_| !plan.table_dropped);
+                told
+            });
+        }
+        seen
     }
 
     fn set<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
