@@ -1,15 +1,15 @@
-//! A node whose clock is wrong.
+//! A node whose clock is wrong, or becomes so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bakery_lock::schema::{self, CreateOptions, Finding, Replication, SchemaError, Severity};
-use bakery_lock::{BuildError, Consistency};
+use bakery_lock::{BuildError, Consistency, GuardState, LockClient, LockError};
 use cassandra_cluster::{Cluster, ClusterOptions};
-use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use super::scene::Scene;
 use super::support;
@@ -19,8 +19,11 @@ const KEYSPACE: &str = "locks";
 /// How long a node may be too busy to tell its time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// By how many seconds the clock of the second node is ahead.
+/// By how many seconds the clock of the second node is ahead once it is wrong.
 const AHEAD: i32 = 3;
+
+/// A holder looks at the clocks at each renewal, which is every third of it.
+const TTL: Duration = Duration::from_secs(12);
 
 // Goal: where a node's clock certainly differs by more than the lock table allows, a client is
 // refused and told by how much, and so is who checks.
@@ -28,11 +31,8 @@ const AHEAD: i32 = 3;
 #[tokio::test]
 async fn a_node_with_a_wrong_clock_is_found() {
     let _alone = support::alone().await;
-    let (_lease, session) = cluster().await;
-    let options = CreateOptions::new().replication(Replication::Factor(2));
-    schema::create(&session, KEYSPACE, &options).await.expect("the keyspace can be made");
-
-    let scene = Scene { session: Arc::clone(&session), keyspace: KEYSPACE.to_owned() };
+    let (cluster, scene) = cluster().await;
+    cluster.set_clock(2, AHEAD).expect("its clock can be set");
     let error = patiently(async || scene.builder().build().await.err()).await;
     println!("a client is told: {error}");
     let BuildError::Schema(SchemaError::ClocksDiffer { problems }) = error else {
@@ -42,12 +42,54 @@ async fn a_node_with_a_wrong_clock_is_found() {
 
     let quorum = Consistency::Quorum;
     let findings = patiently(async || {
-        let report = schema::check(&session, KEYSPACE, "lock_table", &quorum).await;
+        let report = schema::check(&scene.session, KEYSPACE, "lock_table", &quorum).await;
         let mut findings = report.expect("the cluster answers").findings;
         findings.retain(|finding| finding.severity == Severity::Error);
         (findings.len() == 2).then_some(findings)
     });
     expect_figure(&findings.await);
+}
+
+// Goal: a client that was built while the clocks agreed finds out that one does not any more: its
+// guard is at risk, and callers are sent away with the figure, until the clocks agree again. What
+// it holds it renews all the time.
+// Method: libfaketime sets the clock of one of two nodes ahead by 3 s, and back, while a lock is
+// held.
+#[tokio::test]
+async fn a_clock_that_becomes_wrong_is_found() {
+    let _alone = support::alone().await;
+    let (cluster, scene) = cluster().await;
+    let client = patiently(async || scene.builder().ttl(TTL).build().await.ok()).await;
+    let guard = patiently(async || client.lock("held").await.ok()).await;
+
+    cluster.set_clock(2, AHEAD).expect("its clock can be set");
+    let began = Instant::now();
+    let (told, problems) = patiently(async || clock_problems(&client).await).await;
+    println!("with a ttl of {TTL:?}, a caller is told after {:?}: {told}", began.elapsed());
+    expect_figure(&problems);
+    sleep(TTL * 2).await;
+    assert!(matches!(guard.state(), GuardState::AtRisk { .. }), "{:?}", guard.state());
+    assert!(clock_problems(&client).await.is_some(), "the clocks differ still");
+
+    cluster.set_clock(2, 0).expect("its clock can be set");
+    let began = Instant::now();
+    patiently(async || clock_problems(&client).await.is_none().then_some(())).await;
+    println!("once the clocks agreed, callers were let in after {:?}", began.elapsed());
+    // A renewal that is late puts it at risk as well.
+    let held = async || {
+        sleep(Duration::from_millis(20)).await;
+        matches!(guard.state(), GuardState::Held { .. }).then_some(())
+    };
+    patiently(held).await;
+    guard.unlock().await.expect("it was held to the end");
+}
+
+/// What a caller is told of the clocks, if it is told that. A busy node may be too late, too.
+async fn clock_problems(client: &LockClient) -> Option<(String, Vec<Finding>)> {
+    sleep(Duration::from_millis(20)).await;
+    let error = client.try_lock("free").await.err()?;
+    let told = error.to_string();
+    if let LockError::ClocksDiffer { problems, .. } = error { Some((told, problems)) } else { None }
 }
 
 /// What is seen in the end. The answer of a node that is too busy comes so late that nothing is
@@ -79,19 +121,24 @@ fn expect_figure(findings: &[Finding]) {
     }
 }
 
-/// The nodes, and a session on them.
-async fn cluster() -> (Cluster, Arc<Session>) {
+/// Two nodes, of which the second one's clock can be set, and the tables.
+async fn cluster() -> (Cluster, Scene) {
     let options = ClusterOptions {
         name: "clocks".to_owned(),
         nodes: 2,
         first_host: 51,
-        clock_offsets: BTreeMap::from([(2, AHEAD)]),
+        clock_offsets: BTreeMap::from([(2, 0)]),
         // Else the second node takes all that the first one asks of it for too old, and drops it.
         settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),
         ..ClusterOptions::default()
     };
     let cluster = spawn_blocking(|| Cluster::lease(options)).await.expect("nobody panics");
     let cluster = cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"));
+    // Another test may have left it wrong.
+    cluster.set_clock(2, 0).expect("its clock can be set");
     let session = SessionBuilder::new().known_nodes_addr(cluster.nodes()).build().await;
-    (cluster, Arc::new(session.expect("the cluster is ready")))
+    let session = Arc::new(session.expect("the cluster is ready"));
+    let options = CreateOptions::new().replication(Replication::Factor(2));
+    schema::create(&session, KEYSPACE, &options).await.expect("the keyspace can be made");
+    (cluster, Scene { session, keyspace: KEYSPACE.to_owned() })
 }
