@@ -22,6 +22,7 @@ mod renewals;
 mod revoked;
 mod settings;
 mod stopped;
+mod table;
 mod tokens;
 mod tries;
 mod unknown;

@@ -1,0 +1,82 @@
+//! A lock table that goes while locks are held.
+
+use std::time::{Duration, Instant};
+
+use bakery_lock::schema::{self, CreateOptions};
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
+use tokio::time::timeout;
+
+use super::scene::Scene;
+
+/// A third of it passes between two renewals: time to make a table on a busy machine.
+const TTL: Duration = Duration::from_secs(45);
+
+/// How long after the table has gone a holder knows at the latest: at its next renewal.
+const NOTICED: Duration = Duration::from_secs(TTL.as_secs() / 3 + 1);
+
+/// What a busy machine may take longer.
+const MARGIN: Duration = Duration::from_secs(1);
+
+// Goal: a holder whose table was dropped knows by its next renewal, well before its lease is over;
+// who waits for it and who comes later is told.
+// Method: drop the table below a holder, with a caller behind it.
+#[tokio::test]
+async fn a_dropped_table_is_noticed() {
+    let scene = Scene::of_its_own("gone").await;
+    let (client, guard) = hold(&scene).await;
+    let waiting = tokio::spawn(client.request("object").timeout(TTL * 2).acquire());
+    drop_table(&scene).await;
+    expect_lost(&guard, "dropped").await;
+    let waited = waiting.await.expect("nobody panics");
+    expect_table_gone(&waited.expect_err("there is no table"));
+    expect_table_gone(&client.lock("other").await.expect_err("there is no table"));
+    scene.drop_keyspace().await;
+}
+
+// Goal: a holder whose table was dropped and made again knows by its next renewal, although that
+// brings its rows back; they go again. Others were let in meanwhile, and stay.
+// Method: make the table again at once, and lock the same name in it by a new client.
+#[tokio::test]
+async fn a_table_that_is_made_again_is_noticed() {
+    let scene = Scene::of_its_own("replaced").await;
+    let (client, guard) = hold(&scene).await;
+    drop_table(&scene).await;
+    let dropped = Instant::now();
+    let options = CreateOptions::new();
+    let created = schema::create(&scene.session, &scene.keyspace, &options).await;
+    assert_eq!(created.expect("the table is gone").tables, ["lock_table"]);
+    let (_, next) = hold(&scene).await;
+    println!("the next one was let in {:?} after the table was dropped", dropped.elapsed());
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "nobody has looked yet");
+    expect_lost(&guard, "made again").await;
+    expect_table_gone(&client.lock("object").await.expect_err("it is another table"));
+    scene.wait_for_rows("object", 1, MARGIN).await;
+    next.check().await.expect("its row is the one that is left");
+    next.unlock().await.expect("it was held to the end");
+    scene.wait_for_rows("object", 0, MARGIN).await;
+    scene.drop_keyspace().await;
+}
+
+async fn hold(scene: &Scene) -> (LockClient, LockGuard) {
+    let client = scene.builder().ttl(TTL).build().await.expect("the table is ready");
+    let guard = client.lock("object").await.expect("nobody is in this table");
+    (client, guard)
+}
+
+async fn drop_table(scene: &Scene) {
+    scene.execute(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
+}
+
+/// Called when the table has just gone.
+async fn expect_lost(guard: &LockGuard, how: &str) {
+    let began = Instant::now();
+    let reason = timeout(TTL, guard.lost()).await.expect("a renewal is due");
+    let noticed = began.elapsed();
+    println!("with a ttl of {TTL:?}, that the table was {how} was noticed after {noticed:?}");
+    assert_eq!(reason, Some(LostReason::TableGone));
+    assert!(noticed < NOTICED + MARGIN, "{noticed:?}");
+}
+
+fn expect_table_gone(error: &LockError) {
+    assert!(matches!(error, LockError::TableGone { .. }), "{error:?}");
+}
