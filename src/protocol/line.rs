@@ -23,7 +23,7 @@ const HAND_OVER_MIN: Duration = Duration::from_millis(1);
 /// What took longer than a doorway was no hand-over, but somebody who held for long; those after
 /// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
 const HAND_OVER_MAX: RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_millis(50);
+    Duration::from_millis(10)..=Duration::from_millis(100);
 /// Of the time until those between have had their turns, the part to pause. It must stay well below
 /// the whole: who looks late makes hand-overs slow, and by what is slow others pace themselves.
 const PAUSE_PER_HAND_OVER: f64 = 0.7;
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
         assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 hand-overs");
         let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
-        assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(105)), "within bounds");
+        assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(210)), "within bounds");
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
         assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
         assert_eq!(pause(&[(1, None), (2, None)], ms(40)), us(3_500), "then like any holder");
