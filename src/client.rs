@@ -14,6 +14,7 @@ use uuid::Uuid;
 use crate::assumptions::{Assumptions, Watch};
 use crate::clock::{Clock, Stamps, SystemClock};
 use crate::dispatch::{Call, Dispatcher, Registration};
+use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::{BuildError, LockError, ShutdownError};
 use crate::guard::LockGuard;
 use crate::hold::HoldTerms;
@@ -198,6 +199,7 @@ impl LockClient {
         let ClientSetup {
             store,
             clock,
+            entropy,
             host,
             host_name,
             acquire_timeout,
@@ -208,12 +210,12 @@ impl LockClient {
         } = setup;
         let (calls, receiver) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
-        let client = Uuid::new_v4();
         let shared = Arc::new(Shared {
             store: Arc::clone(&store) as Arc<dyn Store>,
             clock,
             stamps: Stamps::default(),
-            id: ContenderId { host, client: client.as_u128(), slot: 0 },
+            id: ContenderId { host, client: entropy.client().as_u128(), slot: 0 },
+            entropy,
             answer_timeout: acquire_timeout,
             process: Process::current(),
         });
@@ -260,6 +262,8 @@ pub(crate) struct ClientSetup {
     pub(crate) store: Arc<Counted>,
     /// The clock of everything that the client does.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The randomness of everything that the client does.
+    pub(crate) entropy: Arc<dyn Entropy>,
     /// Number of the host, from the registry.
     pub(crate) host: i32,
     /// Name of the host.
@@ -499,8 +503,8 @@ impl LockClientBuilder {
         check_timeout(self.acquire_timeout)?;
         let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
         hosts::check_name(&host_name).map_err(RegistryError::from)?;
-        let Opened { store, clock, max_ttl, max_clock_skew, lock_table } =
-            self.backend.open(&self).await?;
+        let opened = self.backend.open(&self).await?;
+        let Opened { store, clock, entropy, max_ttl, max_clock_skew, lock_table } = opened;
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
         let store = Arc::new(Counted::new(store));
         let host = match hosts::lookup(&*store, &host_name).await? {
@@ -511,6 +515,7 @@ impl LockClientBuilder {
         Ok(LockClient::start(ClientSetup {
             store,
             clock,
+            entropy,
             host: host.number(),
             host_name,
             acquire_timeout: self.acquire_timeout,
@@ -525,6 +530,7 @@ impl LockClientBuilder {
 struct Opened {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
     max_ttl: Duration,
     max_clock_skew: Duration,
     lock_table: Uuid,
@@ -547,14 +553,16 @@ impl Backend {
                 Ok(Opened {
                     store: Arc::new(store),
                     clock: Arc::new(SystemClock::new()),
+                    entropy: Arc::new(SystemEntropy),
                     max_ttl: facts.max_ttl,
                     max_clock_skew: facts.max_clock_skew,
                     lock_table: facts.id,
                 })
             }
             Backend::Memory(store) => Ok(Opened {
-                store: Arc::new(store.clone()),
+                store: store.rows(),
                 clock: store.clock(),
+                entropy: store.entropy(),
                 max_ttl: MemoryStore::max_ttl(),
                 max_clock_skew: MAX_CLOCK_SKEW,
                 lock_table: store.lock_table_id(),

@@ -1,6 +1,6 @@
 //! The client's task: one runner per object, spawned on demand, retired when idle.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub(crate) struct Dispatcher {
     calls: mpsc::UnboundedReceiver<Call>,
     registration: Option<Registration>,
     watch: Option<Watch>,
-    runners: HashMap<Arc<str>, Entry>,
+    /// In order, so that a simulation closes them in the same order each time.
+    runners: BTreeMap<Arc<str>, Entry>,
     tasks: JoinSet<()>,
     reports: mpsc::UnboundedReceiver<Report>,
     report_sender: mpsc::UnboundedSender<Report>,
@@ -89,7 +90,7 @@ impl Dispatcher {
             calls,
             registration,
             watch,
-            runners: HashMap::new(),
+            runners: BTreeMap::new(),
             tasks: JoinSet::new(),
             reports,
             report_sender,

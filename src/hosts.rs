@@ -29,6 +29,7 @@ pub use self::error::RegistryError;
 pub use self::name::{HostNameError, check_name, this_host};
 use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
+use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
@@ -97,7 +98,8 @@ impl HostRegistry {
         let quorum = Consistency::Quorum;
         let store = CassandraStore::prepare(session, &keyspace, &lock_table, &quorum).await;
         let store = Arc::new(store.map_err(RegistryError::unread)?);
-        Ok(Self::over(store, Arc::new(SystemClock::new()), max_clock_skew))
+        let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
+        Ok(Self::over(store, clock, entropy, max_clock_skew))
     }
 
     /// The registry of a memory store, for examples and tests.
@@ -107,14 +109,20 @@ impl HostRegistry {
     /// Outside a tokio runtime with time enabled.
     #[must_use]
     pub fn in_memory(store: &MemoryStore) -> Self {
-        Self::over(Arc::new(store.clone()), store.clock(), MAX_CLOCK_SKEW)
+        Self::over(store.rows(), store.clock(), store.entropy(), MAX_CLOCK_SKEW)
     }
 
     /// The registry in a store, whose lock table is the default one, read and written at QUORUM.
-    fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, max_clock_skew: Duration) -> Self {
+    fn over(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        max_clock_skew: Duration,
+    ) -> Self {
         let client = LockClient::start(ClientSetup {
             store: Arc::new(Counted::new(Arc::clone(&store))),
             clock: Arc::clone(&clock),
+            entropy,
             host: REGISTRAR,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,

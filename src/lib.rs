@@ -104,6 +104,7 @@ mod client;
 mod clock;
 mod contenders;
 mod dispatch;
+mod entropy;
 mod error;
 mod fence;
 mod grant;
@@ -127,6 +128,9 @@ mod with_lock;
 pub mod test_util {
     pub use crate::clock::set_wall_clock_error;
     pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
+    pub use crate::store::{
+        Conditions, Cut, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+    };
 }
 
 pub use client::{LockClient, LockClientBuilder, LockRequest};

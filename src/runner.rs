@@ -13,6 +13,7 @@ use tracing::{Instrument, Span, debug, trace};
 use crate::assumptions::{Breach, Occasion};
 use crate::clock::{Clock, Stamps};
 use crate::contenders;
+use crate::entropy::Entropy;
 use crate::error::{DatabaseError, HoldError, LockError, LostReason, Outcome, UnlockError};
 use crate::fence::Fence;
 use crate::grant::{End, Grant};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     /// The client's clock.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The client's randomness.
+    pub(crate) entropy: Arc<dyn Entropy>,
     /// The client's stamps.
     pub(crate) stamps: Stamps,
     /// The client as a contender.
@@ -434,9 +437,9 @@ impl Runner {
     }
 
     fn now(&self) -> Now {
-        let clock = &*self.shared.clock;
-        let stamp = self.shared.stamps.draw(clock);
-        Now { elapsed: clock.elapsed(), stamp, jitter: rand::random() }
+        let Shared { clock, entropy, stamps, .. } = &*self.shared;
+        let stamp = stamps.draw(&**clock);
+        Now { elapsed: clock.elapsed(), stamp, jitter: entropy.jitter() }
     }
 
     // Events.

@@ -47,7 +47,8 @@ impl Planned {
 
     fn registry(self: &Arc<Self>) -> HostRegistry {
         let store = Arc::clone(self) as Arc<dyn Store>;
-        HostRegistry::over(store, self.memory.clock(), MAX_CLOCK_SKEW)
+        let (clock, entropy) = (self.memory.clock(), self.memory.entropy());
+        HostRegistry::over(store, clock, entropy, MAX_CLOCK_SKEW)
     }
 
     fn writes(&self) -> Vec<String> {

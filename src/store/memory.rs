@@ -11,14 +11,21 @@ use super::{
     Answer, ClockReading, HostRow, Node, Registry, RowStamp, Store, Testimonies, Testimony,
 };
 use crate::clock::{Clock, SystemClock};
+use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::DatabaseError;
 use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write, row_name};
 
 #[cfg(any(test, feature = "test-util"))]
 mod faults;
+#[cfg(feature = "test-util")]
+mod simulated;
 
 #[cfg(any(test, feature = "test-util"))]
 pub use faults::Fault;
+#[cfg(feature = "test-util")]
+pub use simulated::{
+    Conditions, Cut, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+};
 
 /// How many copies there are of each row, as on a usual cluster.
 const REPLICAS: usize = 3;
@@ -44,9 +51,13 @@ pub struct MemoryStore {
 
 struct Shared {
     clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
     tables: Mutex<Tables>,
     #[cfg(any(test, feature = "test-util"))]
     faults: faults::Faults,
+    /// Where the rows are instead, in a simulation.
+    #[cfg(feature = "test-util")]
+    link: Option<Arc<dyn Store>>,
 }
 
 impl MemoryStore {
@@ -58,18 +69,26 @@ impl MemoryStore {
 
     /// An empty store whose rows expire by `clock`. Clients of the store use the same clock.
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        let shared = Shared {
-            clock,
-            tables: Mutex::default(),
-            #[cfg(any(test, feature = "test-util"))]
-            faults: faults::Faults::default(),
-        };
-        MemoryStore { shared: Arc::new(shared) }
+        Self::from(Shared::new(clock, Arc::new(SystemEntropy)))
     }
 
     /// The clock that rows expire by.
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
+    }
+
+    /// The randomness of clients.
+    pub(crate) fn entropy(&self) -> Arc<dyn Entropy> {
+        Arc::clone(&self.shared.entropy)
+    }
+
+    /// The rows, as clients ask for them.
+    pub(crate) fn rows(&self) -> Arc<dyn Store> {
+        #[cfg(feature = "test-util")]
+        if let Some(link) = &self.shared.link {
+            return Arc::clone(link);
+        }
+        Arc::new(self.clone())
     }
 
     /// The longest TTL that clients may use.
@@ -99,6 +118,26 @@ impl MemoryStore {
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // A panic of another thread leaves whole rows behind.
         self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn new(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        Shared {
+            clock,
+            entropy,
+            tables: Mutex::default(),
+            #[cfg(any(test, feature = "test-util"))]
+            faults: faults::Faults::default(),
+            #[cfg(feature = "test-util")]
+            link: None,
+        }
+    }
+}
+
+impl From<Shared> for MemoryStore {
+    fn from(shared: Shared) -> Self {
+        MemoryStore { shared: Arc::new(shared) }
     }
 }
 
@@ -244,8 +283,7 @@ impl Tables {
         let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
         let fence = Fence { value, dead_from: now + ttl };
         for replica in &mut self.replicas {
-            let newest = replica.fences.entry(object.to_owned()).or_insert(fence);
-            *newest = fence.max(*newest);
+            replica.raise_fence(object, fence);
         }
     }
 
@@ -304,6 +342,11 @@ impl Replica {
         if rows.get(key).is_none_or(|newest| cell.beats(newest)) {
             rows.insert(key.clone(), cell.clone());
         }
+    }
+
+    fn raise_fence(&mut self, object: &str, fence: Fence) {
+        let newest = self.fences.entry(object.to_owned()).or_insert(fence);
+        *newest = fence.max(*newest);
     }
 }
 

@@ -25,9 +25,11 @@ pub(crate) use counted::Counted;
 pub use counted::Statistics;
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
-#[cfg(feature = "test-util")]
-pub use memory::Fault;
 pub use memory::MemoryStore;
+#[cfg(feature = "test-util")]
+pub use memory::{
+    Conditions, Cut, Fault, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+};
 
 /// The answer of a store, later.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;

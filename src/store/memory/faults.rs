@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{MemoryStore, Shared};
 use crate::clock::{Clock, SystemClock};
+use crate::entropy::SystemEntropy;
 use crate::error::{DatabaseError, Outcome};
 use crate::protocol::Read;
 use crate::store::{Node, Testimony};
@@ -36,8 +37,8 @@ impl MemoryStore {
         let clock = TokioClock::new();
         let faults =
             Faults { wall_micros_behind: Arc::clone(&clock.micros_behind), ..Faults::default() };
-        let shared = Shared { clock: Arc::new(clock), tables: Mutex::default(), faults };
-        MemoryStore { shared: Arc::new(shared) }
+        let shared = Shared::new(Arc::new(clock), Arc::new(SystemEntropy));
+        Self::from(Shared { faults, ..shared })
     }
 
     /// Sets the wall clock back by `by`, for a store made by

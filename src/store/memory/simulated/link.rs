@@ -1,0 +1,231 @@
+//! A client's end of a simulated cluster: its store, its clock and its randomness.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::super::{Key, MemoryStore};
+use super::lock;
+use super::network::{Ask, Network, Seen, SeenRow};
+use crate::clock::Clock;
+use crate::entropy::Entropy;
+use crate::error::DatabaseError;
+use crate::protocol::{ContenderId, Read, StoredRow, Write};
+use crate::store::{Answer, HostRow, Registry, RowStamp, Store, Testimonies};
+
+/// The wall clock at the beginning of each simulation.
+const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
+
+/// A client of a [`SimulatedCluster`](super::SimulatedCluster).
+#[derive(Clone, Debug)]
+pub struct SimulatedClient {
+    pub(super) number: usize,
+    pub(super) store: MemoryStore,
+    pub(super) called: Arc<Notify>,
+}
+
+impl SimulatedClient {
+    /// The client's number in the cluster, in the order of connecting.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What the client is to be built on.
+    #[must_use]
+    pub fn store(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    /// Resolves when the client has sent a request since this resolved last: then its
+    /// [horizon](super::SimulatedCluster::horizon) may be nearer.
+    pub async fn called(&self) {
+        self.called.notified().await;
+    }
+}
+
+/// The store of one client. It sends; what comes of it is the network's affair.
+pub(super) struct Link {
+    network: Arc<Mutex<Network>>,
+    client: usize,
+    clock: Arc<SimulatedClock>,
+    called: Arc<Notify>,
+}
+
+impl Link {
+    pub(super) fn new(
+        network: Arc<Mutex<Network>>,
+        client: usize,
+        clock: Arc<SimulatedClock>,
+        called: Arc<Notify>,
+    ) -> Self {
+        Link { network, client, clock, called }
+    }
+
+    async fn ask(&self, object: &str, ask: Ask<'_>) -> Result<Vec<Seen>, DatabaseError> {
+        let answer = lock(&self.network).send(self.client, self.clock.true_time(), object, ask);
+        self.called.notify_one();
+        answer.await.expect("every request is answered in the end, as long as the network is there")
+    }
+
+    /// Rows and their stamps, as a quorum shows them.
+    async fn rows(&self, object: &str, read: Read) -> Result<Vec<(StoredRow, i64)>, DatabaseError> {
+        let seen = self.ask(object, Ask::Read(read)).await?;
+        let rows = merge(seen.into_iter().flat_map(|seen| seen.rows));
+        Ok(rows.into_values().filter_map(SeenRow::live).collect())
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl Store for Link {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        Box::pin(async move { self.ask(object, Ask::Write(write)).await.map(|_| ()) })
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        Box::pin(async move {
+            let rows = self.rows(object, read).await?;
+            Ok(rows.into_iter().map(|(row, _)| row).collect())
+        })
+    }
+
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        Box::pin(async move {
+            let rows = self.rows(object, Read::Contender(contender)).await?.into_iter();
+            let stamped = |(row, stamp): (StoredRow, i64)| {
+                Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
+            };
+            Ok(rows.filter_map(stamped).collect())
+        })
+    }
+
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        Box::pin(async move {
+            let seen = self.ask(object, Ask::ReadFence).await?;
+            Ok(seen.into_iter().filter_map(|seen| seen.fence).max())
+        })
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        Box::pin(async move { self.ask(object, Ask::WriteFence(value)).await.map(|_| ()) })
+    }
+
+    // The registry is always there: nobody asks it in a hurry, and no simulation changes it.
+
+    fn read_registry(&self) -> Answer<'_, Registry> {
+        Box::pin(async move { Ok(lock(&self.network).registry.clone()) })
+    }
+
+    fn raise_next(&self, _: i32) -> Answer<'_, ()> {
+        Box::pin(async { Err(DatabaseError::permanent(HOSTS_ARE_GIVEN)) })
+    }
+
+    fn write_host<'a>(&'a self, _: &'a HostRow) -> Answer<'a, ()> {
+        Box::pin(async { Err(DatabaseError::permanent(HOSTS_ARE_GIVEN)) })
+    }
+
+    /// No node answers: what a look could find is kept to here, or broken on purpose.
+    fn observe(&self) -> Testimonies<'_> {
+        Box::pin(async { Vec::new() })
+    }
+}
+
+const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
+
+/// What replicas show together: of each row the newest write, dead or alive.
+pub(super) fn merge(rows: impl Iterator<Item = SeenRow>) -> BTreeMap<Key, SeenRow> {
+    let mut merged = BTreeMap::<Key, SeenRow>::new();
+    for row in rows {
+        match merged.get(&row.key) {
+            Some(newest) if !row.cell.beats(&newest.cell) => {}
+            Some(_) | None => {
+                merged.insert(row.key.clone(), row);
+            }
+        }
+    }
+    merged
+}
+
+/// The clock of one client: tokio's, which counts from the moment when the client was let in.
+#[derive(Debug)]
+pub(super) struct SimulatedClock {
+    origin: Instant,
+    started: Duration,
+    /// By how many µs the wall clock is off, and was when the client was let in.
+    wall_error: Arc<AtomicI64>,
+    first_wall_error: i64,
+    /// The largest elapsed time told so far, in nanoseconds.
+    latest: AtomicU64,
+}
+
+impl SimulatedClock {
+    pub(super) fn new(started: Duration, wall_error: Arc<AtomicI64>) -> Self {
+        let first_wall_error = wall_error.load(Ordering::Relaxed);
+        SimulatedClock {
+            origin: Instant::now(),
+            started,
+            wall_error,
+            first_wall_error,
+            latest: AtomicU64::new(0),
+        }
+    }
+
+    fn true_time(&self) -> Duration {
+        self.started + self.origin.elapsed()
+    }
+}
+
+/// As the system's clock does it: the larger of what the two clocks say.
+impl Clock for SimulatedClock {
+    fn elapsed(&self) -> Duration {
+        let boot = self.origin.elapsed();
+        let stepped = self.wall_error.load(Ordering::Relaxed) - self.first_wall_error;
+        let ahead = Duration::from_micros(u64::try_from(stepped).unwrap_or(0));
+        let elapsed = u64::try_from((boot + ahead).as_nanos()).unwrap_or(u64::MAX);
+        let latest = self.latest.fetch_max(elapsed, Ordering::Relaxed);
+        Duration::from_nanos(elapsed.max(latest))
+    }
+
+    fn unix_micros(&self) -> i64 {
+        let elapsed = i64::try_from(self.true_time().as_micros());
+        let elapsed = elapsed.expect("a simulation does not run for a thousand years");
+        UNIX_ORIGIN_MICROS + elapsed + self.wall_error.load(Ordering::Relaxed)
+    }
+}
+
+/// Randomness from a seed.
+#[derive(Debug)]
+pub(super) struct SeededEntropy(Mutex<StdRng>);
+
+impl SeededEntropy {
+    pub(super) fn new(seed: u64) -> Self {
+        SeededEntropy(Mutex::new(StdRng::seed_from_u64(seed)))
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn client(&self) -> Uuid {
+        Uuid::from_u128(lock(&self.0).random())
+    }
+
+    fn jitter(&self) -> f64 {
+        lock(&self.0).random()
+    }
+}

@@ -1,0 +1,494 @@
+//! Requests, the messages they are made of, and the replicas that these come to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, oneshot};
+
+use super::super::{Cell, Fence, Key, REPLICAS, Replica, cells, matches};
+use super::link::merge;
+use super::record::WriteRecord;
+use super::{Conditions, Cut, Replicas};
+use crate::error::{DatabaseError, Outcome};
+use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::store::{HostRow, Registry};
+
+/// A client gives a request up after this time, as the real one does.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How probably a message on a link that is cut, or to a replica that is down, is kept for later
+/// instead of being lost.
+const KEPT: f64 = 0.3;
+
+/// What a client asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'a> {
+    Write(&'a Write),
+    WriteFence(i64),
+    Read(Read),
+    ReadFence,
+}
+
+/// What one replica answers; nothing to a write.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    pub(super) rows: Vec<SeenRow>,
+    pub(super) fence: Option<i64>,
+}
+
+/// A row of one replica, and whether it was live by the clock of that one.
+#[derive(Clone)]
+pub(super) struct SeenRow {
+    pub(super) key: Key,
+    pub(super) cell: Cell,
+    pub(super) is_live: bool,
+}
+
+impl SeenRow {
+    /// The row and its stamp, if there is one to see.
+    pub(super) fn live(self) -> Option<(StoredRow, i64)> {
+        let row = self.cell.row.filter(|_| self.is_live)?;
+        Some((row, self.cell.stamp))
+    }
+}
+
+/// The answers of a quorum, later.
+pub(super) type Answers = oneshot::Receiver<Result<Vec<Seen>, DatabaseError>>;
+
+/// The replicas, and what is under way to and from them.
+pub(super) struct Network {
+    rng: StdRng,
+    quorum: usize,
+    pub(super) conditions: Conditions,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) registry: Registry,
+    pub(super) records: Vec<WriteRecord>,
+    pub(super) harm: BTreeMap<&'static str, u64>,
+    /// Which client a contender in the rows is.
+    numbers: BTreeMap<u128, usize>,
+    requests: BTreeMap<u64, Request>,
+    last_request: u64,
+    /// What happens when. Of things at the same time chance says which comes first.
+    events: BTreeMap<(Duration, u64), Event>,
+}
+
+/// One replica.
+pub(super) struct Node {
+    pub(super) is_up: bool,
+    pub(super) slow_by: u64,
+    ahead: Duration,
+    replica: Replica,
+    /// All that was applied, and when: what is left of it after a crash is applied once more.
+    journal: Vec<(Duration, Arc<Order>)>,
+}
+
+/// What the network knows of a client.
+pub(super) struct Client {
+    cuts: [Cut; REPLICAS],
+    pub(super) wall_error: Arc<AtomicI64>,
+}
+
+/// What replicas are to do.
+struct Order {
+    object: String,
+    action: Action,
+}
+
+enum Action {
+    Apply(Vec<(Key, Cell)>),
+    RaiseFence(Fence),
+    Read(Read),
+    ReadFence,
+}
+
+/// A request that is not answered yet.
+struct Request {
+    client: usize,
+    reply: oneshot::Sender<Result<Vec<Seen>, DatabaseError>>,
+    fails: Duration,
+    seen: Vec<Seen>,
+    /// When the answers come that may still come.
+    expected: Vec<Duration>,
+    record: Option<usize>,
+}
+
+enum Event {
+    /// A message comes to a replica; its answer, if it is not lost, comes at this time.
+    Arrives { request: u64, replica: usize, order: Arc<Order>, answer: Option<Duration> },
+    /// An answer comes to the client.
+    Answered { request: u64, seen: Seen },
+    /// The client gives the request up, or is told that it failed.
+    Fails { request: u64, outcome: Outcome },
+}
+
+impl Network {
+    pub(super) fn new(
+        seed: u64,
+        replicas: Replicas,
+        conditions: Conditions,
+        hosts: &[String],
+    ) -> Self {
+        let node = |ahead| Node {
+            is_up: true,
+            slow_by: 0,
+            ahead,
+            replica: Replica::default(),
+            journal: Vec::new(),
+        };
+        Network {
+            rng: StdRng::seed_from_u64(seed),
+            quorum: replicas.quorum,
+            conditions,
+            nodes: replicas.ahead.into_iter().map(node).collect(),
+            clients: Vec::new(),
+            registry: registry(hosts),
+            records: Vec::new(),
+            harm: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            last_request: 0,
+            events: BTreeMap::new(),
+        }
+    }
+
+    /// Lets a client in: its number, and who is told when it calls.
+    pub(super) fn connect(&mut self, wall_error: Arc<AtomicI64>) -> (usize, Arc<Notify>) {
+        self.clients.push(Client { cuts: [Cut::default(); REPLICAS], wall_error });
+        (self.clients.len() - 1, Arc::new(Notify::new()))
+    }
+
+    pub(super) fn set_cut(&mut self, client: usize, replica: usize, cut: Cut) {
+        self.clients[client].cuts[replica] = cut;
+    }
+
+    /// Takes a request of a client, and sends it on its ways.
+    pub(super) fn send(
+        &mut self,
+        client: usize,
+        now: Duration,
+        object: &str,
+        ask: Ask<'_>,
+    ) -> Answers {
+        self.last_request += 1;
+        let (reply, answers) = oneshot::channel();
+        let request = Request {
+            client,
+            reply,
+            fails: now + REQUEST_TIMEOUT,
+            seen: Vec::new(),
+            expected: Vec::new(),
+            record: self.note(client, now, object, ask),
+        };
+        self.requests.insert(self.last_request, request);
+        if self.happens(self.conditions.refused, "requests refused") {
+            let told = now + self.latency();
+            self.fail(self.last_request, told, Outcome::NotApplied);
+        } else {
+            self.deliver(client, now, object, ask);
+        }
+        answers
+    }
+
+    /// When something happens next.
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        self.events.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    pub(super) fn process_next(&mut self) {
+        let Some(((now, _), event)) = self.events.pop_first() else {
+            return;
+        };
+        match event {
+            Event::Arrives { request, replica, order, answer } => {
+                self.arrive(now, request, replica, &order, answer);
+            }
+            Event::Answered { request, seen } => self.answered(now, request, seen),
+            Event::Fails { request, outcome } => {
+                if let Some(failed) = self.requests.remove(&request) {
+                    // Who stopped waiting doesn't mind.
+                    let _ = failed.reply.send(Err(DatabaseError::new(outcome, "simulated")));
+                }
+            }
+        }
+    }
+
+    /// Before when a client certainly gets no answer.
+    pub(super) fn horizon(&self, client: usize) -> Option<Duration> {
+        let own = self.requests.values().filter(|request| request.client == client);
+        own.map(|request| request.earliest(self.quorum)).min()
+    }
+
+    /// Stops a replica, which forgets what was written to it since `synced`.
+    pub(super) fn crash(&mut self, replica: usize, synced: Duration) {
+        let node = &mut self.nodes[replica];
+        node.is_up = false;
+        let before = node.journal.len();
+        node.journal.retain(|(applied, _)| *applied < synced);
+        let lost = before - node.journal.len();
+        if lost > 0 {
+            node.replica = Replica::default();
+            for (_, order) in &node.journal {
+                node.replica.carry_out(order);
+            }
+            *self.harm.entry("writes forgotten").or_default() += lost as u64;
+        }
+    }
+
+    /// The clients of which some quorum shows a row.
+    pub(super) fn owners_of_rows(&self, object: &str, now: Duration) -> BTreeSet<usize> {
+        let shown: Vec<_> = self.nodes.iter().map(|n| n.rows(object, Read::Object, now)).collect();
+        let pairs = (0..REPLICAS).flat_map(|first| (0..first).map(move |other| (first, other)));
+        let merged = pairs.map(|(a, b)| merge(shown[a].iter().chain(&shown[b]).cloned()));
+        let rows = merged.flat_map(BTreeMap::into_values).filter_map(SeenRow::live);
+        rows.map(|(row, _)| self.numbers[&row.contender.client]).collect()
+    }
+
+    // What becomes of a request.
+
+    fn note(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) -> Option<usize> {
+        let Ask::Write(write) = ask else {
+            return None;
+        };
+        if let Change::Put { claim, .. } = &write.change {
+            self.numbers.insert(claim.contender.client, client);
+        }
+        self.records.push(WriteRecord::new(client, object, now, write));
+        Some(self.records.len() - 1)
+    }
+
+    fn deliver(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) {
+        let is_write = matches!(ask, Ask::Write(_) | Ask::WriteFence(_));
+        let is_queued = self.happens(self.conditions.queued, "requests queued");
+        let coordinated =
+            now + if is_queued { self.up_to(self.conditions.queued_for) } else { ZERO };
+        let coordinator = self.rng.random_range(0..REPLICAS);
+        let order = Arc::new(order(object, ask, coordinated + self.nodes[coordinator].ahead));
+        let fails_early = self.happens(self.conditions.unknown, "outcomes unknown");
+        for replica in 0..REPLICAS {
+            let Some(there) = self.way_there(client, replica, is_write) else {
+                continue;
+            };
+            let arrives = coordinated + there;
+            let back = if fails_early { None } else { self.way_back(client, replica) };
+            let answer = back.map(|back| arrives + back);
+            let request = self.last_request;
+            self.open_request().expected.extend(answer);
+            self.schedule(
+                arrives,
+                Event::Arrives { request, replica, order: order.clone(), answer },
+            );
+        }
+        let fails = if fails_early { now + self.up_to(999) } else { now + REQUEST_TIMEOUT };
+        self.fail(self.last_request, fails, Outcome::Unknown);
+    }
+
+    fn open_request(&mut self) -> &mut Request {
+        self.requests.get_mut(&self.last_request).expect("it was made a moment ago")
+    }
+
+    fn fail(&mut self, request: u64, at: Duration, outcome: Outcome) {
+        self.open_request().fails = at;
+        self.schedule(at, Event::Fails { request, outcome });
+    }
+
+    /// How long a message to a replica takes, if it comes there at all.
+    fn way_there(&mut self, client: usize, replica: usize, is_write: bool) -> Option<Duration> {
+        let Conditions { late, late_by, lost, .. } = self.conditions;
+        if self.clients[client].cuts[replica].requests {
+            self.count("messages cut off");
+            let is_kept = is_write && self.rng.random_bool(KEPT);
+            return is_kept.then(|| self.up_to(late_by));
+        }
+        if self.happens(lost, "messages lost") {
+            return None;
+        }
+        let is_late = is_write && self.happens(late, "writes late");
+        Some(if is_late { self.up_to(late_by) } else { self.latency_of(replica) })
+    }
+
+    fn way_back(&mut self, client: usize, replica: usize) -> Option<Duration> {
+        if self.clients[client].cuts[replica].answers {
+            self.count("messages cut off");
+            return None;
+        }
+        if self.happens(self.conditions.lost, "messages lost") {
+            return None;
+        }
+        Some(self.latency_of(replica))
+    }
+
+    fn arrive(
+        &mut self,
+        now: Duration,
+        request: u64,
+        replica: usize,
+        order: &Arc<Order>,
+        answer: Option<Duration>,
+    ) {
+        let node = &mut self.nodes[replica];
+        if !node.is_up {
+            self.count("messages to a dead replica");
+            self.expect_no_more(request, answer);
+            if order.writes() && self.rng.random_bool(KEPT) {
+                let later = now + self.up_to(self.conditions.late_by.max(1_000));
+                let order = Arc::clone(order);
+                self.schedule(later, Event::Arrives { request, replica, order, answer: None });
+            }
+            return;
+        }
+        let seen = node.carry_out(now, order);
+        if let Some(at) = answer {
+            self.schedule(at, Event::Answered { request, seen });
+        }
+    }
+
+    fn expect_no_more(&mut self, request: u64, answer: Option<Duration>) {
+        if let (Some(open), Some(at)) = (self.requests.get_mut(&request), answer) {
+            let expected = open.expected.iter().position(|expected| *expected == at);
+            open.expected.swap_remove(expected.expect("an answer is expected once it is sent"));
+        }
+    }
+
+    fn answered(&mut self, now: Duration, request: u64, seen: Seen) {
+        self.expect_no_more(request, Some(now));
+        let Some(open) = self.requests.get_mut(&request) else {
+            return;
+        };
+        open.seen.push(seen);
+        if open.seen.len() < self.quorum {
+            return;
+        }
+        if let Some(record) = open.record {
+            self.records[record].acknowledged = Some(now);
+        }
+        let done = self.requests.remove(&request).expect("it was there a moment ago");
+        // Who stopped waiting doesn't mind.
+        let _ = done.reply.send(Ok(done.seen));
+    }
+
+    // Chance.
+
+    fn happens(&mut self, probability: f64, harm: &'static str) -> bool {
+        let happens = probability > 0.0 && self.rng.random_bool(probability);
+        if happens {
+            self.count(harm);
+        }
+        happens
+    }
+
+    fn count(&mut self, harm: &'static str) {
+        *self.harm.entry(harm).or_default() += 1;
+    }
+
+    fn latency(&mut self) -> Duration {
+        self.up_to(self.conditions.latency)
+    }
+
+    fn latency_of(&mut self, replica: usize) -> Duration {
+        self.latency() + Duration::from_millis(self.nodes[replica].slow_by)
+    }
+
+    fn up_to(&mut self, milliseconds: u64) -> Duration {
+        Duration::from_millis(self.rng.random_range(1..=milliseconds))
+    }
+
+    fn schedule(&mut self, at: Duration, event: Event) {
+        // Two events don't get the same place in any run that ends.
+        self.events.insert((at, self.rng.random()), event);
+    }
+}
+
+const ZERO: Duration = Duration::ZERO;
+
+impl Request {
+    /// Before when it is certainly not answered.
+    fn earliest(&self, quorum: usize) -> Duration {
+        let mut expected = self.expected.clone();
+        expected.sort_unstable();
+        let completing = expected.get(quorum - self.seen.len() - 1);
+        completing.map_or(self.fails, |completing| self.fails.min(*completing))
+    }
+}
+
+impl Order {
+    fn writes(&self) -> bool {
+        match self.action {
+            Action::Apply(_) | Action::RaiseFence(_) => true,
+            Action::Read(_) | Action::ReadFence => false,
+        }
+    }
+}
+
+/// What replicas are to do, as it is made up at `clock` of the coordinator.
+fn order(object: &str, ask: Ask<'_>, clock: Duration) -> Order {
+    let action = match ask {
+        Ask::Write(write) => Action::Apply(cells(write, clock)),
+        Ask::WriteFence(value) => {
+            let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
+            Action::RaiseFence(Fence { value, dead_from: clock + ttl })
+        }
+        Ask::Read(read) => Action::Read(read),
+        Ask::ReadFence => Action::ReadFence,
+    };
+    Order { object: object.to_owned(), action }
+}
+
+impl Node {
+    fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
+        match &order.action {
+            Action::Apply(_) | Action::RaiseFence(_) => {
+                self.journal.push((now, Arc::clone(order)));
+                self.replica.carry_out(order);
+                Seen::default()
+            }
+            Action::Read(read) => Seen { rows: self.rows(&order.object, *read, now), fence: None },
+            Action::ReadFence => {
+                let fence = self.replica.fences.get(&order.object);
+                let fence = fence.filter(|fence| now + self.ahead < fence.dead_from);
+                Seen { rows: Vec::new(), fence: fence.map(|fence| fence.value) }
+            }
+        }
+    }
+
+    fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
+        let rows = self.replica.objects.get(object).into_iter().flatten();
+        let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
+        let seen = asked.map(|(key, cell)| {
+            let is_live = cell.live(now + self.ahead).is_some();
+            SeenRow { key: key.clone(), cell: cell.clone(), is_live }
+        });
+        seen.collect()
+    }
+}
+
+impl Replica {
+    /// Applies what was written; what was read changes nothing.
+    fn carry_out(&mut self, order: &Order) {
+        match &order.action {
+            Action::Apply(cells) => {
+                for (key, cell) in cells {
+                    self.apply(&order.object, key, cell);
+                }
+            }
+            Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
+            Action::Read(_) | Action::ReadFence => {}
+        }
+    }
+}
+
+fn registry(hosts: &[String]) -> Registry {
+    let row = |(name, number): (&String, i32)| HostRow {
+        name: name.clone(),
+        number,
+        added_at_millis: 0,
+        removed_at_millis: None,
+        stamp: 1,
+    };
+    let hosts: Vec<_> = hosts.iter().zip(1..).map(row).collect();
+    Registry { next: hosts.last().map_or(0, |host| host.number), hosts }
+}

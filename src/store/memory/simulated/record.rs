@@ -1,0 +1,56 @@
+//! What a simulated cluster tells of the writes that it was asked for.
+
+use std::time::Duration;
+
+use crate::protocol::{Change, Write};
+
+/// One try of a write of lock rows, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteRecord {
+    /// Which client sent it.
+    pub client: usize,
+    /// For which object.
+    pub object: String,
+    /// The write timestamp, which is the same for all tries of a write.
+    pub stamp: i64,
+    /// When it was sent.
+    pub sent: Duration,
+    /// When its acknowledgement came, if it did.
+    pub acknowledged: Option<Duration>,
+    /// What was to be written.
+    pub kind: WriteKind,
+}
+
+/// What a write is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteKind {
+    /// To write the rows of a round.
+    Put {
+        /// The round.
+        round: i64,
+        /// Its ticket, once drawn.
+        ticket: Option<i64>,
+        /// How long they live.
+        ttl: Duration,
+    },
+    /// To ask somebody else to leave.
+    Revoke,
+    /// To delete the rows.
+    Delete,
+}
+
+impl WriteRecord {
+    pub(super) fn new(client: usize, object: &str, sent: Duration, write: &Write) -> Self {
+        let kind = match &write.change {
+            Change::Put { claim, ttl_seconds } => WriteKind::Put {
+                round: claim.round,
+                ticket: claim.ticket,
+                ttl: Duration::from_secs(u64::from(ttl_seconds.unsigned_abs())),
+            },
+            Change::Revoke { .. } => WriteKind::Revoke,
+            Change::Delete { .. } => WriteKind::Delete,
+        };
+        let object = object.to_owned();
+        WriteRecord { client, object, stamp: write.stamp, sent, acknowledged: None, kind }
+    }
+}

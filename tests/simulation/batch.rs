@@ -1,0 +1,166 @@
+//! Runs many seeds once, for all who judge them.
+
+use std::env;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::plan::{Disks, Plan};
+use super::tally::Tally;
+use super::world::{Outcome, run};
+use super::{acknowledged, fifo, mutual_exclusion, rows, served, tokens};
+
+/// How many seeds are run if nobody says otherwise.
+const SEEDS_DEFAULT: u64 = 2_000;
+
+/// Says how many seeds to run.
+const SEEDS: &str = "BAKERY_LOCK_SIMULATION_SEEDS";
+
+/// Names one seed to run alone.
+const SEED: &str = "BAKERY_LOCK_SIMULATION_SEED";
+
+/// What must hold of every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Invariant {
+    MutualExclusion,
+    Fifo,
+    Tokens,
+    Rows,
+    Served,
+    Acknowledged,
+}
+
+/// Runs all seeds, unless another test has done so, and asserts that all of them keep an invariant.
+pub(crate) fn assert_kept(invariant: Invariant) {
+    static BATCH: OnceLock<Batch> = OnceLock::new();
+    let batch = BATCH.get_or_init(chosen_seeds);
+    assert_eq!(batch.violations(invariant), 0, "{invariant:?}\n{batch}");
+}
+
+/// The seeds that the environment asks for, and one that nobody chose.
+fn chosen_seeds() -> Batch {
+    let number = |name| {
+        let value = env::var(name).ok()?;
+        Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number")))
+    };
+    if let Some(seed) = number(SEED) {
+        let outcome = run(&Plan::new(seed, Disks::Synced));
+        println!("{}", outcome.log);
+        let batch = Batch::of(&outcome);
+        println!("seed {seed}: {batch}");
+        return batch;
+    }
+    let mut batch = run_seeds(0..number(SEEDS).unwrap_or(SEEDS_DEFAULT), synced);
+    let seed = rand::random();
+    batch.merge(run_seeds(seed..seed + 1, synced));
+    println!("seeds 0 and on, and {seed}: {batch}");
+    batch
+}
+
+fn synced(seed: u64) -> Plan {
+    Plan::new(seed, Disks::Synced)
+}
+
+/// Runs seeds on all processors.
+pub(crate) fn run_seeds(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan + Sync) -> Batch {
+    let (next, batch) = (AtomicU64::new(seeds.start), Mutex::new(Batch::default()));
+    let progress = progress(seeds.end - seeds.start);
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let run = Batch::of(&run(&plan(seed)));
+                    batch.lock().expect("nobody panics in between").merge(run);
+                    progress.inc(1);
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    batch.into_inner().expect("nobody panics in between")
+}
+
+/// Shown on a terminal only.
+fn progress(seeds: u64) -> ProgressBar {
+    let style = "{elapsed_precise} {wide_bar} {pos}/{len} seeds, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("the template is a constant");
+    ProgressBar::new(seeds).with_style(style)
+}
+
+/// What some runs came to.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    tally: Tally,
+    violations: Vec<(Invariant, u64)>,
+    /// The shortest history that breaks an invariant.
+    shortest: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    seed: u64,
+    broken: Vec<String>,
+    history: String,
+}
+
+impl Batch {
+    fn of(outcome: &Outcome) -> Self {
+        let Outcome { seed, log, objects, .. } = outcome;
+        let mut broken = Vec::new();
+        for object in objects {
+            let checks = [
+                (Invariant::MutualExclusion, mutual_exclusion::check(log, object)),
+                (Invariant::Fifo, fifo::check(log, object)),
+                (Invariant::Tokens, tokens::check(log, object)),
+                (Invariant::Rows, rows::check(log, object)),
+            ];
+            broken.extend(checks.into_iter().filter_map(|(kind, how)| Some((kind, how?))));
+        }
+        broken.extend(served::check(log).map(|how| (Invariant::Served, how)));
+        broken.extend(acknowledged::check(log).map(|how| (Invariant::Acknowledged, how)));
+        let mut tally = Tally::default();
+        tally.add(outcome);
+        let violations = broken.iter().map(|(invariant, _)| (*invariant, *seed)).collect();
+        let broken: Vec<_> = broken.into_iter().map(|(_, how)| how).collect();
+        let shortest =
+            (!broken.is_empty()).then(|| Failure { seed: *seed, broken, history: log.to_string() });
+        Batch { tally, violations, shortest }
+    }
+
+    fn merge(&mut self, other: Batch) {
+        self.tally.merge(&other.tally);
+        self.violations.extend(other.violations);
+        let failures = [self.shortest.take(), other.shortest];
+        // The smaller seed where they are as long, so that threads do not matter.
+        self.shortest =
+            failures.into_iter().flatten().min_by_key(|f| (f.history.lines().count(), f.seed));
+    }
+
+    /// How many runs break an invariant.
+    pub(crate) fn violations(&self, invariant: Invariant) -> usize {
+        self.violations.iter().filter(|(broken, _)| *broken == invariant).count()
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.tally)?;
+        writeln!(f, "{} violations", self.violations.len())?;
+        if let Some(Failure { seed, broken, history }) = &self.shortest {
+            writeln!(f, "the shortest history that breaks something is of seed {seed}:")?;
+            writeln!(f, "{history}{}", broken.join("\n"))?;
+        }
+        Ok(())
+    }
+}

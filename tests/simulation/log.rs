@@ -1,0 +1,197 @@
+//! What happened in a run, and the rounds that follow from it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use bakery_lock::test_util::{WriteKind, WriteRecord};
+
+use super::history::{End, Moment, Round};
+use super::plan::MAX_CLOCK_SKEW;
+
+/// What happened in a run. Times are of the simulation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Log {
+    /// In the order of the grants of each client.
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) tokens: Vec<Token>,
+    /// What callers were told instead of being granted something.
+    pub(crate) setbacks: Vec<Setback>,
+    /// When clients died.
+    pub(crate) deaths: BTreeMap<usize, Duration>,
+    /// What clients wrote.
+    pub(crate) writes: Vec<WriteRecord>,
+    /// Objects with rows that should have been gone, and whose those are.
+    pub(crate) rows_left: Vec<(String, usize)>,
+    /// What was asked for after healing and did not come.
+    pub(crate) unserved: Vec<String>,
+    /// How many workers have seen the end.
+    pub(crate) workers_done: usize,
+}
+
+/// Somebody held a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) client: usize,
+    pub(crate) object: String,
+    pub(crate) from: Duration,
+    /// Until when the guard told so by its own clock, and how that ended.
+    pub(crate) until: Option<(Duration, HoldEnd)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HoldEnd {
+    Released,
+    Lost(String),
+    /// The process was stopped, and the lease ended meanwhile.
+    Slept,
+    Died,
+}
+
+/// A token that was drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) client: usize,
+    pub(crate) object: String,
+    pub(crate) asked: Duration,
+    pub(crate) given: Duration,
+    pub(crate) value: i64,
+}
+
+/// Something that a caller was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setback {
+    pub(crate) client: usize,
+    pub(crate) object: String,
+    pub(crate) at: Duration,
+    pub(crate) why: String,
+}
+
+impl Log {
+    /// Notes how a hold ended, unless that is known already.
+    pub(crate) fn end(&mut self, hold: usize, at: Duration, end: HoldEnd) {
+        self.holds[hold].until.get_or_insert((at, end));
+    }
+
+    /// Who held an object, as moments.
+    pub(crate) fn held(&self, object: &str) -> Vec<Moment> {
+        let holds = self.holds.iter().filter(|hold| hold.object == object);
+        let moments = holds.map(|hold| {
+            let (until, _) = hold.until.as_ref().expect("a hold has an end when the run has");
+            Moment::Held { from: nanos(hold.from), until: nanos(*until) }
+        });
+        moments.collect()
+    }
+
+    /// The rounds of an object.
+    pub(crate) fn rounds(&self, object: &str) -> Vec<Moment> {
+        let mut moments = Vec::new();
+        let clients = self.writes.iter().map(|write| write.client + 1).max().unwrap_or(0);
+        for client in 0..clients {
+            let own = |write: &&WriteRecord| write.client == client && write.object == object;
+            let writes: Vec<_> = self.writes.iter().filter(own).collect();
+            let grants = self.holds.iter().filter(|h| h.client == client && h.object == object);
+            let grants: Vec<_> = grants.map(|hold| hold.from).collect();
+            let death = self.deaths.get(&client).copied().unwrap_or(Duration::MAX);
+            moments.extend(rounds(&writes, &grants, death).into_iter().map(Moment::Round));
+        }
+        moments
+    }
+
+    /// How many grants were waited for with a ticket.
+    pub(crate) fn contended(&self, object: &str) -> usize {
+        let contended = |moment: &Moment| match moment {
+            Moment::Round(round) => round.drawn.is_some() && matches!(round.end, End::Granted(_)),
+            Moment::Held { .. } => false,
+        };
+        self.rounds(object).iter().filter(|moment| contended(moment)).count()
+    }
+}
+
+/// The rounds of one contender, from what it wrote and when it was let in.
+fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    let announced = writes.iter().filter_map(|write| match write.kind {
+        WriteKind::Put { round, .. } => Some((round, write.sent)),
+        WriteKind::Revoke | WriteKind::Delete => None,
+    });
+    // Rounds grow within a client.
+    let mut first = BTreeMap::new();
+    for (round, sent) in announced {
+        first.entry(round).or_insert(sent);
+    }
+    let mut later = first.values().skip(1).copied().chain([Duration::MAX]);
+    for (round, announced) in &first {
+        let next = later.next().expect("there is one for each");
+        let granted = grants.iter().find(|grant| **grant >= *announced && **grant < next);
+        let (drawn, lapses) = standing(writes, *round);
+        let deleted = writes.iter().filter(|write| write.kind == WriteKind::Delete);
+        let deleted = deleted.map(|write| write.sent).find(|sent| sent >= announced);
+        let left = deleted.unwrap_or(Duration::MAX).min(death).min(lapses);
+        let end = granted.map_or(End::GaveUp(nanos(left)), |grant| End::Granted(nanos(*grant)));
+        rounds.push(Round { announced: nanos(*announced), drawn: drawn.map(nanos), end });
+    }
+    rounds
+}
+
+/// When the ticket of a round was acknowledged, and when the lease of the round was over.
+fn standing(writes: &[&WriteRecord], round: i64) -> (Option<Duration>, Duration) {
+    let mut first_tries = BTreeMap::new();
+    let mut acknowledged = Vec::new();
+    for write in writes {
+        if let WriteKind::Put { round: of, ticket, ttl } = write.kind
+            && of == round
+        {
+            let first_try = *first_tries.entry(write.stamp).or_insert(write.sent);
+            let lapses = first_try + ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW;
+            acknowledged.push((write.acknowledged.unwrap_or(Duration::MAX), lapses, ticket));
+        }
+    }
+    acknowledged.sort_unstable();
+    let drawn = acknowledged.iter().find(|(at, _, ticket)| ticket.is_some() && *at < Duration::MAX);
+    let mut lapses = acknowledged.iter().map(|(_, lapses, _)| *lapses).min().unwrap_or_default();
+    for (at, renewed, _) in &acknowledged {
+        // What is acknowledged once the lease is over does not count.
+        if *at < lapses {
+            lapses = lapses.max(*renewed);
+        }
+    }
+    (drawn.map(|(at, ..)| *at), lapses)
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Line by line, in the order of time.
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = Vec::new();
+        for Hold { client, object, from, until } in &self.holds {
+            lines.push((*from, format!("client {client} holds {object}")));
+            if let Some((until, end)) = until {
+                lines.push((*until, format!("client {client} held {object}: {end:?}")));
+            }
+        }
+        for WriteRecord { client, object, stamp, sent, acknowledged, kind, .. } in &self.writes {
+            lines.push((*sent, format!("client {client} writes {object} {kind:?} at {stamp}")));
+            if let Some(acknowledged) = acknowledged {
+                let line = format!("client {client} is told that {object} {stamp} is written");
+                lines.push((*acknowledged, line));
+            }
+        }
+        for Token { client, object, asked, given, value } in &self.tokens {
+            let line = format!("client {client} has token {value} of {object}, asked at {asked:?}");
+            lines.push((*given, line));
+        }
+        for Setback { client, object, at, why } in &self.setbacks {
+            lines.push((*at, format!("client {client} does not get {object}: {why}")));
+        }
+        lines.extend(self.deaths.iter().map(|(client, at)| (*at, format!("client {client} dies"))));
+        lines.sort();
+        for (at, line) in lines {
+            writeln!(f, "{:>6} ms  {line}", at.as_millis())?;
+        }
+        Ok(())
+    }
+}

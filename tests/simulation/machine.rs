@@ -1,0 +1,151 @@
+//! One process that uses the library: a runtime of its own, whose time goes on when it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use bakery_lock::test_util::{SimulatedClient, SimulatedCluster};
+use bakery_lock::{LockClient, LockGuard};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, advance, sleep_until};
+
+use super::log::{HoldEnd, Log};
+use super::plan::MachinePlan;
+
+/// A process that runs, or is stopped.
+pub(crate) struct Machine {
+    runtime: Runtime,
+    client: SimulatedClient,
+    site: Site,
+    /// Up to when it has run.
+    ran: Duration,
+    paused: bool,
+}
+
+/// What the tasks of a machine share.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) number: usize,
+    pub(crate) log: Arc<Mutex<Log>>,
+    /// The guards that are held, by their place in the log.
+    pub(crate) held: Arc<Mutex<BTreeMap<usize, Weak<LockGuard>>>>,
+    started: Duration,
+    origin: Instant,
+}
+
+impl Site {
+    /// The time of the simulation, as this machine has come to it.
+    pub(crate) fn now(&self) -> Duration {
+        self.started + self.origin.elapsed()
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().expect("nobody panics in between")
+    }
+
+    pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<LockGuard>>> {
+        self.held.lock().expect("nobody panics in between")
+    }
+}
+
+impl Machine {
+    /// Starts a process on a host, with a client and with what `work` spawns.
+    pub(crate) fn start(
+        cluster: &SimulatedCluster,
+        plan: &MachinePlan,
+        host: &str,
+        start: Start,
+        work: impl FnOnce(&LockClient, &Site),
+    ) -> Self {
+        let Start { now, seed, log } = start;
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("a runtime without threads and I/O needs nothing");
+        let (client, site) = runtime.block_on(async {
+            let client = cluster.connect(now, plan.wall_error, seed);
+            let origin = Instant::now();
+            let number = client.number();
+            let site = Site { number, log, held: Arc::default(), started: now, origin };
+            let builder = LockClient::builder_in_memory(client.store()).host(host).ttl(plan.ttl);
+            let built = builder.build().await.expect("the host is registered");
+            work(&built, &site);
+            (client, site)
+        });
+        Machine { runtime, client, site, ran: now, paused: false }
+    }
+
+    /// The number of its client.
+    pub(crate) fn client(&self) -> usize {
+        self.site.number
+    }
+
+    /// Up to when it has run; `None` while it is stopped.
+    pub(crate) fn ran(&self) -> Option<Duration> {
+        (!self.paused).then_some(self.ran)
+    }
+
+    /// Runs until it has called the cluster, and up to this time at most.
+    pub(crate) fn run(&mut self, until: Duration) {
+        let until = self.site.origin + (until - self.site.started);
+        let called = self.client.called();
+        self.ran = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = called => {}
+                () = sleep_until(until) => {}
+            }
+            self.site.now()
+        });
+    }
+
+    /// Stops the process as it is.
+    pub(crate) fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Lets it go on: for its tasks no time has passed, but their clocks say otherwise.
+    pub(crate) fn resume(&mut self, now: Duration) {
+        if std::mem::take(&mut self.paused) {
+            self.note_lapses(now);
+            self.ran = self.runtime.block_on(async {
+                advance(now - self.ran).await;
+                self.site.now()
+            });
+        }
+    }
+
+    /// Ends the process as `kill -9` does.
+    pub(crate) fn kill(self, now: Duration) {
+        self.note_lapses(now);
+        let mut log = self.site.log();
+        for hold in self.site.held().keys() {
+            log.end(*hold, now, HoldEnd::Died);
+        }
+        log.deaths.insert(self.client(), now);
+        drop(log);
+        self.site.held().clear();
+        // Guards are dropped with the tasks that have them; nobody sends their releases any more.
+        drop(self.runtime);
+    }
+
+    /// Notes which leases ended while the process was stopped, by what it knew before: its clock
+    /// was never asked meanwhile, and no renewal reached it.
+    fn note_lapses(&self, now: Duration) {
+        let _clock = self.runtime.enter();
+        let mut log = self.site.log();
+        for (hold, guard) in &*self.site.held() {
+            if let Some(guard) = guard.upgrade() {
+                let lapses = self.ran + guard.remaining();
+                if lapses <= now {
+                    log.end(*hold, lapses, HoldEnd::Slept);
+                }
+            }
+        }
+    }
+}
+
+/// How a process comes into being.
+pub(crate) struct Start {
+    pub(crate) now: Duration,
+    pub(crate) seed: u64,
+    pub(crate) log: Arc<Mutex<Log>>,
+}

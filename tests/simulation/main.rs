@@ -1,0 +1,29 @@
+//! The whole library on simulated replicas that are nastier than Cassandra's, from seeds.
+//!
+//! A run is made of a seed alone: how many clients there are and what they want, what goes wrong
+//! and when, how long each message takes. First come the faults, then everything is healed. Each
+//! invariant has a file of its own, which judges the histories of all runs.
+//!
+//! `cargo test --test simulation` runs the same seeds each time, and one that nobody chose.
+//! `BAKERY_LOCK_SIMULATION_SEEDS=100000` runs so many, and `BAKERY_LOCK_SIMULATION_SEED=7` that one
+//! alone and prints its history.
+
+#[path = "../support/history.rs"]
+mod history;
+
+mod batch;
+mod log;
+mod machine;
+mod plan;
+mod tally;
+mod worker;
+mod world;
+
+mod acknowledged;
+mod fifo;
+mod forgetful;
+mod mutual_exclusion;
+mod reproducible;
+mod rows;
+mod served;
+mod tokens;

@@ -1,0 +1,17 @@
+//! At most one guard of a lock is valid, by its own clock, at any moment.
+
+use super::batch::{Invariant, assert_kept};
+use super::history::overlap;
+use super::log::Log;
+
+/// Two who held an object at the same time.
+pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
+    overlap(&log.held(object)).map(|two| format!("two hold {object}: {two:?}"))
+}
+
+// Goal: nobody holds a lock together with somebody else, whatever goes wrong.
+// Method: the histories of all seeds.
+#[test]
+fn nobody_holds_together_with_somebody_else() {
+    assert_kept(Invariant::MutualExclusion);
+}

@@ -1,0 +1,201 @@
+//! What a run is made of, drawn from its seed.
+
+use std::time::Duration;
+
+use bakery_lock::test_util::{Conditions, Cut, Replicas};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+/// How many replicas there are.
+pub(crate) const REPLICAS: usize = 3;
+
+/// How far clocks may differ; a client on the memory store takes this for the bound.
+pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// When the faults end.
+pub(crate) const HEALED: Duration = Duration::from_secs(16);
+
+/// What a run is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) replicas: Replicas,
+    pub(crate) conditions: Conditions,
+    /// What is locked.
+    pub(crate) objects: Vec<String>,
+    pub(crate) machines: Vec<MachinePlan>,
+    /// What is done to the world, and when.
+    pub(crate) deeds: Vec<(Duration, Deed)>,
+}
+
+/// A process that uses the library.
+#[derive(Clone, Debug)]
+pub(crate) struct MachinePlan {
+    pub(crate) ttl: Duration,
+    /// How many tasks want locks.
+    pub(crate) workers: usize,
+    /// How often each of them does, while there are faults.
+    pub(crate) visits: usize,
+    /// The longest pause between two visits, in ms.
+    pub(crate) idle: u64,
+    /// By how many µs its wall clock is off.
+    pub(crate) wall_error: i64,
+}
+
+/// Something that is done to the world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Deed {
+    /// Cuts a machine off a replica, or ends that.
+    Cut { machine: usize, replica: usize, cut: Cut },
+    /// Makes a replica slower by so many ms.
+    Slow { replica: usize, by: u64 },
+    /// Stops a replica; it forgets what it was told during the last while.
+    Crash { replica: usize, forgets: Duration },
+    /// Lets it go on.
+    Start { replica: usize },
+    /// Stops the process of a machine.
+    Pause { machine: usize },
+    /// Lets it go on.
+    Resume { machine: usize },
+    /// Kills the process of a machine.
+    Kill { machine: usize },
+    /// Starts it anew.
+    Restart { machine: usize },
+    /// Sets the wall clock of a machine.
+    Step { machine: usize, wall_error: i64 },
+}
+
+/// What replicas do when they crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disks {
+    /// They keep what they have acknowledged, as the lock needs it.
+    Synced,
+    /// They forget what they acknowledged of late, as with `commitlog_sync: periodic`.
+    Forgetful,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn new(seed: u64, disks: Disks) -> Self {
+        let mut draw = Draw(StdRng::seed_from_u64(seed));
+        let machines: Vec<_> = (0..draw.up_to(2, 4)).map(|_| draw.machine()).collect();
+        let objects = (1..=draw.up_to(1, 2)).map(|number| format!("object {number}")).collect();
+        let conditions = draw.conditions();
+        let ahead = [(); REPLICAS].map(|()| draw.clock_error());
+        let deeds = draw.deeds(machines.len(), disks);
+        Plan { seed, replicas: Replicas { quorum: 2, ahead }, conditions, objects, machines, deeds }
+    }
+}
+
+struct Draw(StdRng);
+
+impl Draw {
+    fn machine(&mut self) -> MachinePlan {
+        MachinePlan {
+            ttl: Duration::from_secs(self.up_to(5, 8)),
+            workers: usize::try_from(self.up_to(1, 2)).expect("it is small"),
+            visits: usize::try_from(self.up_to(2, 6)).expect("it is small"),
+            idle: if self.0.random_bool(0.5) { 40 } else { 3_000 },
+            wall_error: self.wall_error(),
+        }
+    }
+
+    /// Not every run has every kind of trouble, or those that need quiet would never come.
+    fn conditions(&mut self) -> Conditions {
+        Conditions {
+            latency: [2, 5, 30][self.0.random_range(0..3)],
+            late: self.sometimes(0.2),
+            late_by: [50, 2_000, 14_000][self.0.random_range(0..3)],
+            lost: self.sometimes(0.15),
+            queued: self.sometimes(0.05),
+            queued_for: [100, 12_000][self.0.random_range(0..2)],
+            refused: self.sometimes(0.05),
+            unknown: self.sometimes(0.1),
+        }
+    }
+
+    /// Within the bound; often at its ends, where it is tight.
+    fn clock_error(&mut self) -> Duration {
+        match self.0.random_range(0..4) {
+            0 => Duration::ZERO,
+            1 => MAX_CLOCK_SKEW,
+            _ => MAX_CLOCK_SKEW.mul_f64(self.0.random()),
+        }
+    }
+
+    fn wall_error(&mut self) -> i64 {
+        i64::try_from(self.clock_error().as_micros()).expect("it is a second at most")
+    }
+
+    fn deeds(&mut self, machines: usize, disks: Disks) -> Vec<(Duration, Deed)> {
+        let mut deeds = Vec::new();
+        for kind in 0..6 {
+            if self.0.random_bool(0.5) {
+                for _ in 0..self.up_to(1, 4) {
+                    self.trouble(kind, machines, &mut deeds);
+                }
+            }
+        }
+        if disks == Disks::Forgetful {
+            for _ in 0..6 {
+                self.crash(Duration::from_secs(10), &mut deeds);
+            }
+        }
+        deeds
+    }
+
+    /// A deed, and what undoes it.
+    fn trouble(&mut self, kind: u32, machines: usize, deeds: &mut Vec<(Duration, Deed)>) {
+        let (begins, ends) = self.period();
+        let (machine, replica) =
+            (self.0.random_range(0..machines), self.0.random_range(0..REPLICAS));
+        match kind {
+            0 => {
+                let cut = self.cut();
+                deeds.push((begins, Deed::Cut { machine, replica, cut }));
+                deeds.push((ends, Deed::Cut { machine, replica, cut: Cut::default() }));
+            }
+            1 => {
+                deeds.push((begins, Deed::Slow { replica, by: self.up_to(5, 1_200) }));
+                deeds.push((ends, Deed::Slow { replica, by: 0 }));
+            }
+            2 => self.crash(Duration::ZERO, deeds),
+            3 => {
+                deeds.push((begins, Deed::Pause { machine }));
+                deeds.push((ends, Deed::Resume { machine }));
+            }
+            4 => {
+                deeds.push((begins, Deed::Kill { machine }));
+                deeds.push((ends, Deed::Restart { machine }));
+            }
+            _ => deeds.push((begins, Deed::Step { machine, wall_error: self.wall_error() })),
+        }
+    }
+
+    fn crash(&mut self, forgets: Duration, deeds: &mut Vec<(Duration, Deed)>) {
+        let ((begins, ends), replica) = (self.period(), self.0.random_range(0..REPLICAS));
+        deeds.push((begins, Deed::Crash { replica, forgets }));
+        deeds.push((ends, Deed::Start { replica }));
+    }
+
+    /// From the whole of it, answers included, to half of it.
+    fn cut(&mut self) -> Cut {
+        let requests = self.0.random_bool(0.6);
+        Cut { requests, answers: !requests || self.0.random_bool(0.5) }
+    }
+
+    /// When something begins, and when it ends: mostly soon, sometimes after a lease.
+    fn period(&mut self) -> (Duration, Duration) {
+        let begins = Duration::from_millis(self.up_to(0, 12_000));
+        let longest = if self.0.random_bool(0.5) { 500 } else { 9_000 };
+        (begins, begins + Duration::from_millis(self.up_to(1, longest)))
+    }
+
+    fn sometimes(&mut self, most: f64) -> f64 {
+        if self.0.random_bool(0.5) { 0.0 } else { most * self.0.random::<f64>() }
+    }
+
+    fn up_to(&mut self, least: u64, most: u64) -> u64 {
+        self.0.random_range(least..=most)
+    }
+}

@@ -1,0 +1,98 @@
+//! What runs came to, in numbers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::batch::run_seeds;
+use super::log::HoldEnd;
+use super::plan::{Disks, Plan};
+use super::world::Outcome;
+
+/// What some runs came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    runs: u64,
+    grants: usize,
+    contended: usize,
+    lost: usize,
+    tokens: usize,
+    setbacks: usize,
+    writes: usize,
+    harm: BTreeMap<&'static str, u64>,
+}
+
+impl Tally {
+    /// Adds a run.
+    pub(crate) fn add(&mut self, outcome: &Outcome) {
+        let log = &outcome.log;
+        let is_lost = |end: &HoldEnd| matches!(end, HoldEnd::Lost(_) | HoldEnd::Slept);
+        let ends = log.holds.iter().filter_map(|hold| hold.until.as_ref());
+        self.merge(&Tally {
+            runs: 1,
+            grants: log.holds.len(),
+            contended: outcome.objects.iter().map(|object| log.contended(object)).sum(),
+            lost: ends.filter(|(_, end)| is_lost(end)).count(),
+            tokens: log.tokens.len(),
+            setbacks: log.setbacks.len(),
+            writes: log.writes.len(),
+            harm: outcome.harm.clone(),
+        });
+    }
+
+    /// Adds what other runs came to.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.runs += other.runs;
+        self.grants += other.grants;
+        self.contended += other.contended;
+        self.lost += other.lost;
+        self.tokens += other.tokens;
+        self.setbacks += other.setbacks;
+        self.writes += other.writes;
+        for (harm, times) in &other.harm {
+            *self.harm.entry(harm).or_default() += times;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally { runs, grants, contended, lost, tokens, setbacks, writes, harm } = self;
+        writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended, {lost} lost,")?;
+        writeln!(f, "{tokens} tokens, {setbacks} setbacks, {writes} writes of rows")?;
+        for (kind, times) in harm {
+            writeln!(f, "{times:>10} {kind}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What goes wrong on purpose.
+const HARM: [&str; 14] = [
+    "clients killed",
+    "clients stopped",
+    "links cut",
+    "messages cut off",
+    "messages lost",
+    "messages to a dead replica",
+    "outcomes unknown",
+    "replicas crashed",
+    "replicas slow",
+    "requests queued",
+    "requests refused",
+    "wall clocks set",
+    "writes late",
+    "writes forgotten",
+];
+
+// Goal: the runs are what they are meant to be: everything goes wrong that can, and there is
+// contention and loss all the same.
+// Method: what some seeds came to.
+#[test]
+fn everything_goes_wrong_in_some_run() {
+    let batch = run_seeds(0..150, |seed| Plan::new(seed, Disks::Forgetful));
+    let Tally { grants, contended, lost, tokens, harm, .. } = batch.tally();
+    let missing: Vec<_> = HARM.iter().filter(|kind| !harm.contains_key(*kind)).collect();
+    assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
+    assert_eq!(harm.len(), HARM.len(), "a kind is not listed here: {harm:?}");
+    assert!(contended * 4 > *grants && *lost > 0 && *tokens > 0, "{batch}");
+}

@@ -1,0 +1,181 @@
+//! What the tasks of a process do with locks.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bakery_lock::{LockClient, LockGuard};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::{sleep, timeout};
+
+use super::log::{Hold, HoldEnd, Setback, Token};
+use super::machine::Site;
+use super::plan::MachinePlan;
+
+/// Longer than anything takes after healing: leases of those who died, and late writes.
+pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A task that takes locks.
+pub(crate) struct Worker {
+    pub(crate) client: LockClient,
+    pub(crate) site: Site,
+    pub(crate) objects: Vec<String>,
+    pub(crate) plan: MachinePlan,
+    pub(crate) healed: Arc<AtomicBool>,
+    pub(crate) rng: StdRng,
+}
+
+impl Worker {
+    pub(crate) fn rng(seed: u64) -> StdRng {
+        StdRng::seed_from_u64(seed)
+    }
+
+    /// Takes locks while there are faults, waits until they end, and takes each lock once more.
+    pub(crate) async fn run(mut self) {
+        for _ in 0..self.plan.visits {
+            self.idle(self.plan.idle).await;
+            if self.is_healed() {
+                break;
+            }
+            self.visit().await;
+        }
+        while !self.is_healed() {
+            sleep(Duration::from_millis(250)).await;
+        }
+        for object in self.objects.clone() {
+            self.be_served(&object).await;
+        }
+        self.site.log().workers_done += 1;
+    }
+
+    async fn visit(&mut self) {
+        let object = self.objects[self.rng.random_range(0..self.objects.len())].clone();
+        let patience = self.ms(200..8_000);
+        let request = self.client.request(&object).timeout(patience);
+        let request = if self.rng.random_bool(0.1) { request.renew(false) } else { request };
+        let answer = match self.rng.random_range(0..10) {
+            0 | 1 => request.try_acquire().await,
+            2 => {
+                let regret = self.ms(1..400);
+                match timeout(regret, request.acquire()).await {
+                    Ok(answer) => answer.map(Some),
+                    Err(_) => return self.setback(&object, "left".to_owned()),
+                }
+            }
+            _ => request.acquire().await.map(Some),
+        };
+        match answer {
+            Ok(Some(guard)) => self.hold(&object, guard).await,
+            Ok(None) => self.setback(&object, "taken".to_owned()),
+            Err(error) => self.setback(&object, kind(&error)),
+        }
+    }
+
+    /// Holds for a while; mostly shortly, sometimes for longer than a lease.
+    async fn hold(&mut self, object: &str, guard: LockGuard) {
+        let (hold, guard) = self.begin(object, guard);
+        let work = match self.rng.random_range(0..20) {
+            0 => self.ms(1_000..9_000),
+            1..4 => self.ms(100..1_000),
+            _ => self.ms(0..30),
+        };
+        let mut lost = guard.lost();
+        let draws = self.rng.random_range(0..3);
+        let drawing = self.draw(object, &guard, draws);
+        let reason = tokio::select! {
+            biased;
+            reason = &mut lost => Some(reason),
+            () = drawing => None,
+        };
+        let reason = match reason {
+            Some(reason) => Some(reason),
+            None => timeout(work, lost).await.ok(),
+        };
+        let end = match reason.flatten() {
+            Some(reason) => HoldEnd::Lost(format!("{reason:?}")),
+            None => HoldEnd::Released,
+        };
+        let guard = self.end(hold, guard, end);
+        if self.rng.random_bool(0.7) {
+            // What became of it is in the log.
+            let _ = guard.unlock().await;
+        }
+    }
+
+    async fn draw(&self, object: &str, guard: &LockGuard, draws: u32) {
+        for _ in 0..draws {
+            let asked = self.site.now();
+            let token = guard.fencing_token().await;
+            let (client, given) = (self.site.number, self.site.now());
+            match token {
+                Ok(token) => {
+                    let (object, value) = (object.to_owned(), token.value());
+                    self.site.log().tokens.push(Token { client, object, asked, given, value });
+                }
+                Err(error) => self.setback(object, format!("no token: {}", kind(&error))),
+            }
+        }
+    }
+
+    /// Nothing is wrong any more, so the lock has to come.
+    async fn be_served(&mut self, object: &str) {
+        let request = self.client.request(object).timeout(SERVED_WITHIN);
+        match request.acquire().await {
+            Ok(guard) => {
+                let (hold, guard) = self.begin(object, guard);
+                sleep(self.ms(0..5)).await;
+                let unlocked = self.end(hold, guard, HoldEnd::Released).unlock().await;
+                if let Err(error) = unlocked {
+                    let unserved = format!("client {} {object}: {error:?}", self.site.number);
+                    self.site.log().unserved.push(unserved);
+                }
+            }
+            Err(error) => {
+                let unserved = format!("client {} {object}: {error:?}", self.site.number);
+                self.site.log().unserved.push(unserved);
+            }
+        }
+    }
+
+    fn begin(&self, object: &str, guard: LockGuard) -> (usize, Arc<LockGuard>) {
+        let guard = Arc::new(guard);
+        let mut log = self.site.log();
+        let hold = log.holds.len();
+        self.site.held().insert(hold, Arc::downgrade(&guard));
+        let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
+        log.holds.push(Hold { client, object, from, until: None });
+        (hold, guard)
+    }
+
+    fn end(&self, hold: usize, guard: Arc<LockGuard>, end: HoldEnd) -> LockGuard {
+        self.site.held().remove(&hold);
+        self.site.log().end(hold, self.site.now(), end);
+        Arc::into_inner(guard).expect("the others have weak ones only")
+    }
+
+    fn setback(&self, object: &str, why: String) {
+        let (client, at) = (self.site.number, self.site.now());
+        let setback = Setback { client, object: object.to_owned(), at, why };
+        self.site.log().setbacks.push(setback);
+    }
+
+    async fn idle(&mut self, most: u64) {
+        sleep(self.ms(0..most)).await;
+    }
+
+    fn is_healed(&self) -> bool {
+        self.healed.load(Ordering::Relaxed)
+    }
+
+    fn ms(&mut self, range: std::ops::Range<u64>) -> Duration {
+        Duration::from_millis(self.rng.random_range(range))
+    }
+}
+
+/// The name of an error without what it says: process ids differ from run to run.
+fn kind(error: &impl Debug) -> String {
+    let error = format!("{error:?}");
+    error.split([' ', '{']).next().unwrap_or_default().to_owned()
+}

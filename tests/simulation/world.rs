@@ -1,0 +1,269 @@
+//! Runs a plan: lets processes run, messages arrive and deeds be done, all in the order of time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bakery_lock::test_util::{Conditions, Cut, SimulatedCluster};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::log::{HoldEnd, Log};
+use super::machine::{Machine, Start};
+use super::plan::{Deed, HEALED, MAX_CLOCK_SKEW, Plan, REPLICAS};
+use super::worker::{SERVED_WITHIN, Worker};
+
+/// Within this time after the last release, rows of clients that live are gone.
+const ROWS_GONE_WITHIN: Duration = Duration::from_secs(3);
+
+/// How late a write may come to the table.
+const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
+
+/// A run that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) objects: Vec<String>,
+    pub(crate) log: Log,
+    /// What went wrong on purpose, by kind.
+    pub(crate) harm: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a plan to its end.
+pub(crate) fn run(plan: &Plan) -> Outcome {
+    let mut world = World::new(plan);
+    world.go_on(HEALED);
+    world.heal();
+    let everybody = world.workers;
+    let limit = HEALED + SERVED_WITHIN * 2;
+    while world.log().workers_done < everybody && world.now < limit {
+        world.go_on(world.now + Duration::from_millis(500));
+    }
+    world.look_for_rows_of_the_living();
+    world.look_for_rows();
+    world.outcome()
+}
+
+struct World<'a> {
+    plan: &'a Plan,
+    cluster: SimulatedCluster,
+    machines: Vec<Option<Machine>>,
+    deeds: VecDeque<(Duration, Deed)>,
+    log: Arc<Mutex<Log>>,
+    healed: Arc<AtomicBool>,
+    rng: StdRng,
+    now: Duration,
+    workers: usize,
+    harm: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mut rng = StdRng::seed_from_u64(plan.seed ^ 0x5EED);
+        let hosts: Vec<_> = (0..plan.machines.len()).map(host).collect();
+        let cluster = SimulatedCluster::new(rng.random(), plan.replicas, plan.conditions, &hosts);
+        let mut deeds = plan.deeds.clone();
+        deeds.sort_by_key(|(at, _)| *at);
+        let mut world = World {
+            plan,
+            cluster,
+            machines: plan.machines.iter().map(|_| None).collect(),
+            deeds: deeds.into(),
+            log: Arc::default(),
+            healed: Arc::default(),
+            rng,
+            now: Duration::ZERO,
+            workers: 0,
+            harm: BTreeMap::new(),
+        };
+        for machine in 0..world.machines.len() {
+            world.start(machine);
+        }
+        world
+    }
+
+    /// Lets everything happen up to this time.
+    fn go_on(&mut self, until: Duration) {
+        loop {
+            let deed = self.deeds.front().map(|(at, _)| *at);
+            let event = self.cluster.next_event();
+            let next = [deed, event].into_iter().flatten().fold(until, Duration::min);
+            if self.let_the_last_one_run(next, deed.unwrap_or(until).min(until)) {
+                continue;
+            }
+            self.now = next;
+            if deed == Some(next) {
+                let (_, deed) = self.deeds.pop_front().expect("it was there a moment ago");
+                self.carry_out(deed);
+            } else if event == Some(next) {
+                self.cluster.process_next();
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Lets the process run that is most behind, if one is behind `next`; at most up to `limit`,
+    /// because deeds concern everybody.
+    fn let_the_last_one_run(&mut self, next: Duration, limit: Duration) -> bool {
+        let running = self.machines.iter_mut().flatten();
+        let running = running.filter_map(|machine| Some((machine.ran()?, machine)));
+        let Some((ran, machine)) = running.min_by_key(|(ran, _)| *ran) else {
+            return false;
+        };
+        if ran >= next {
+            return false;
+        }
+        let horizon = self.cluster.horizon(machine.client()).unwrap_or(limit);
+        machine.run(horizon.min(limit));
+        true
+    }
+
+    fn carry_out(&mut self, deed: Deed) {
+        let now = self.now;
+        match deed {
+            Deed::Cut { machine, replica, cut } => {
+                if let Some(machine) = &self.machines[machine] {
+                    self.cluster.set_cut(machine.client(), replica, cut);
+                    self.count(cut != Cut::default(), "links cut");
+                }
+            }
+            Deed::Slow { replica, by } => {
+                self.cluster.set_slow(replica, by);
+                self.count(by > 0, "replicas slow");
+            }
+            Deed::Crash { replica, forgets } => {
+                self.cluster.crash(replica, now.saturating_sub(forgets));
+                self.count(true, "replicas crashed");
+            }
+            Deed::Start { replica } => self.cluster.start(replica),
+            Deed::Pause { machine } => {
+                if let Some(machine) = &mut self.machines[machine] {
+                    machine.pause();
+                    self.count(true, "clients stopped");
+                }
+            }
+            Deed::Resume { machine } => {
+                if let Some(machine) = &mut self.machines[machine] {
+                    machine.resume(now);
+                }
+            }
+            Deed::Kill { machine } => {
+                if let Some(killed) = self.machines[machine].take() {
+                    killed.kill(now);
+                    self.workers -= self.plan.machines[machine].workers;
+                    self.count(true, "clients killed");
+                }
+            }
+            Deed::Restart { machine } => self.start(machine),
+            Deed::Step { machine, wall_error } => {
+                if let Some(machine) = &self.machines[machine] {
+                    self.cluster.set_wall_error(machine.client(), wall_error);
+                    self.count(true, "wall clocks set");
+                }
+            }
+        }
+    }
+
+    /// Starts a machine, unless it runs.
+    fn start(&mut self, number: usize) {
+        if self.machines[number].is_some() {
+            return;
+        }
+        let plan = &self.plan.machines[number];
+        let start = Start { now: self.now, seed: self.rng.random(), log: Arc::clone(&self.log) };
+        let machine = Machine::start(&self.cluster, plan, &host(number), start, |client, site| {
+            for _ in 0..plan.workers {
+                let worker = Worker {
+                    client: client.clone(),
+                    site: site.clone(),
+                    objects: self.plan.objects.clone(),
+                    plan: plan.clone(),
+                    healed: Arc::clone(&self.healed),
+                    rng: Worker::rng(self.rng.random()),
+                };
+                tokio::spawn(worker.run());
+            }
+        });
+        self.workers += plan.workers;
+        self.machines[number] = Some(machine);
+    }
+
+    /// Ends all that is wrong.
+    fn heal(&mut self) {
+        self.cluster.set_conditions(Conditions::CALM);
+        for replica in 0..REPLICAS {
+            self.cluster.start(replica);
+            self.cluster.set_slow(replica, 0);
+        }
+        for number in 0..self.machines.len() {
+            self.start(number);
+            if let Some(machine) = &mut self.machines[number] {
+                machine.resume(self.now);
+                for replica in 0..REPLICAS {
+                    self.cluster.set_cut(machine.client(), replica, Cut::default());
+                }
+            }
+        }
+        self.healed.store(true, Ordering::Relaxed);
+    }
+
+    /// Who lives has deleted its rows.
+    fn look_for_rows_of_the_living(&mut self) {
+        self.go_on(self.now + ROWS_GONE_WITHIN);
+        let deaths = self.log().deaths.clone();
+        self.note_rows(|client| !deaths.contains_key(&client));
+    }
+
+    /// The rows of those who died expire, however late they were written.
+    fn look_for_rows(&mut self) {
+        let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
+        let ttl = longest.expect("there are machines");
+        self.go_on(self.now.max(HEALED + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
+        self.note_rows(|_| true);
+    }
+
+    fn note_rows(&mut self, counts: impl Fn(usize) -> bool) {
+        for object in &self.plan.objects {
+            let owners = self.cluster.owners_of_rows(object, self.now);
+            let left = owners.into_iter().filter(|owner| counts(*owner));
+            let left: Vec<_> = left.map(|owner| (object.clone(), owner)).collect();
+            self.log().rows_left.extend(left);
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let missing = self.workers.saturating_sub(self.log().workers_done);
+        if missing > 0 {
+            self.log().unserved.push(format!("{missing} workers wait for ever"));
+        }
+        for machine in self.machines.iter_mut().filter_map(Option::take) {
+            machine.kill(self.now);
+        }
+        for (harm, times) in self.cluster.harm() {
+            *self.harm.entry(harm).or_default() += times;
+        }
+        let mut log = std::mem::take(&mut *self.log());
+        log.writes = self.cluster.writes();
+        for hold in 0..log.holds.len() {
+            log.end(hold, self.now, HoldEnd::Died);
+        }
+        let (seed, objects) = (self.plan.seed, self.plan.objects.clone());
+        Outcome { seed, objects, log, harm: self.harm }
+    }
+
+    fn count(&mut self, happened: bool, harm: &'static str) {
+        if happened {
+            *self.harm.entry(harm).or_default() += 1;
+        }
+    }
+
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().expect("nobody panics in between")
+    }
+}
+
+fn host(machine: usize) -> String {
+    format!("host-{machine}")
+}

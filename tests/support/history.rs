@@ -1,0 +1,199 @@
+//! What happened during a run, as told by those who took the lock, and what must hold of it.
+//!
+//! Times are nanoseconds of a clock that all of them share. Each is noted on the side on which it
+//! can't hide a fault: too late for the beginning of something that must come later, too early for
+//! the end of something that must come earlier.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// A caller had the lock, from its guard to just before its release.
+    Held { from: u64, until: u64 },
+    /// A contender went through a round.
+    Round(Round),
+}
+
+/// A contender's try to get in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// Just before its announcement was sent.
+    pub(crate) announced: u64,
+    /// Once its ticket was acknowledged, if it drew one.
+    pub(crate) drawn: Option<u64>,
+    /// How it ended.
+    pub(crate) end: End,
+}
+
+/// How a round ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The contender was let in.
+    Granted(u64),
+    /// It gave up.
+    GaveUp(u64),
+}
+
+/// Two who held the lock at the same time, if there were such.
+pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
+    let mut held: Vec<_> = moments
+        .iter()
+        .filter_map(|moment| match moment {
+            Moment::Held { from, until } => Some((*from, *until)),
+            Moment::Round(_) => None,
+        })
+        .collect();
+    held.sort_unstable();
+    // Who came later may end earlier, so each is compared with the longest one before it.
+    let mut longest: Option<(u64, u64)> = None;
+    for next in held {
+        match longest {
+            Some(before) if next.0 < before.1 => return Some([before, next]),
+            Some(before) if next.1 <= before.1 => {}
+            Some(_) | None => longest = Some(next),
+        }
+    }
+    None
+}
+
+/// Somebody who announced itself after another one's ticket was acknowledged, and was let in
+/// before that one was let in or gave up, if there was such.
+pub(crate) fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
+    let rounds = rounds(moments);
+    // By the time of drawing: the latest end of all who drew up to then.
+    let mut drawn: Vec<_> =
+        rounds.iter().filter_map(|round| Some((round.drawn?, *round))).collect();
+    drawn.sort_unstable_by_key(|(drawn, _)| *drawn);
+    let mut latest = BTreeMap::<u64, Round>::new();
+    let mut last = None::<Round>;
+    for (drawn, round) in drawn {
+        let later = last.filter(|last| last.end.time() > round.end.time()).unwrap_or(round);
+        last = Some(later);
+        latest.insert(drawn, later);
+    }
+    rounds.iter().find_map(|round| {
+        let End::Granted(granted) = round.end else {
+            return None;
+        };
+        let (_, before) = latest.range(..round.announced).next_back()?;
+        (before.end.time() > granted).then_some([*before, *round])
+    })
+}
+
+/// The rounds of a history.
+pub(crate) fn rounds(moments: &[Moment]) -> Vec<Round> {
+    let rounds = moments.iter().filter_map(|moment| match moment {
+        Moment::Round(round) => Some(*round),
+        Moment::Held { .. } => None,
+    });
+    rounds.collect()
+}
+
+impl End {
+    /// When that was.
+    pub(crate) fn time(self) -> u64 {
+        match self {
+            End::Granted(time) | End::GaveUp(time) => time,
+        }
+    }
+}
+
+/// As a line between processes.
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Held { from, until } => write!(f, "held {from} {until}"),
+            Moment::Round(Round { announced, drawn, end }) => {
+                // No moment is at zero.
+                let drawn = drawn.unwrap_or(0);
+                match end {
+                    End::Granted(time) => write!(f, "granted {announced} {drawn} {time}"),
+                    End::GaveUp(time) => write!(f, "gave-up {announced} {drawn} {time}"),
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let what = words.next().unwrap_or_default();
+        let times: Result<Vec<u64>, _> = words.map(str::parse).collect();
+        let round = |announced, drawn, end| {
+            let drawn = Some(drawn).filter(|drawn| *drawn != 0);
+            Moment::Round(Round { announced, drawn, end })
+        };
+        match (what, times.as_deref()) {
+            ("held", Ok(&[from, until])) => Ok(Moment::Held { from, until }),
+            ("granted", Ok(&[announced, drawn, time])) => {
+                Ok(round(announced, drawn, End::Granted(time)))
+            }
+            ("gave-up", Ok(&[announced, drawn, time])) => {
+                Ok(round(announced, drawn, End::GaveUp(time)))
+            }
+            _ => Err(format!("not a moment: {line:?}")),
+        }
+    }
+}
+
+mod tests {
+    use super::*;
+
+    fn held(from: u64, until: u64) -> Moment {
+        Moment::Held { from, until }
+    }
+
+    fn round(announced: u64, drawn: Option<u64>, end: End) -> Moment {
+        Moment::Round(Round { announced, drawn, end })
+    }
+
+    // Goal: the overlap checker finds two holders, also when one holds during all of the other's
+    // time, and takes neighbours for what they are.
+    // Method: made-up histories.
+    #[test]
+    fn two_holders_are_found() {
+        assert_eq!(overlap(&[held(5, 7), held(1, 2), held(2, 5)]), None);
+        assert_eq!(overlap(&[held(1, 3), held(2, 5)]), Some([(1, 3), (2, 5)]));
+        assert_eq!(overlap(&[held(1, 9), held(2, 3)]), Some([(1, 9), (2, 3)]));
+        assert_eq!(overlap(&[held(4, 9), held(1, 4), held(8, 8)]), Some([(4, 9), (8, 8)]));
+    }
+
+    // Goal: the order checker finds who overtook, and nobody else.
+    // Method: made-up histories.
+    #[test]
+    fn overtaking_is_found() {
+        let first = round(1, Some(3), End::Granted(20));
+        let together = round(2, Some(4), End::Granted(10));
+        let later = round(5, Some(6), End::Granted(30));
+        assert_eq!(overtaking(&[first, together, later]), None);
+        let overtaker = round(5, Some(6), End::Granted(15));
+        let expected = rounds(&[first, overtaker]);
+        assert_eq!(overtaking(&[together, first, overtaker]).map(Vec::from), Some(expected));
+        let short_way = round(5, None, End::Granted(15));
+        assert!(overtaking(&[first, short_way]).is_some());
+        let gave_up = round(1, Some(3), End::GaveUp(14));
+        assert_eq!(overtaking(&[gave_up, overtaker]), None);
+        let gave_up_later = round(1, Some(3), End::GaveUp(16));
+        assert!(overtaking(&[gave_up_later, overtaker]).is_some());
+        let left = round(5, Some(6), End::GaveUp(7));
+        assert_eq!(overtaking(&[first, left]), None);
+    }
+
+    // Goal: a history survives its way between processes.
+    // Method: there and back.
+    #[test]
+    fn moments_survive_as_lines() {
+        for moment in
+            [held(1, 2), round(1, None, End::Granted(3)), round(1, Some(2), End::GaveUp(3))]
+        {
+            assert_eq!(moment.to_string().parse(), Ok(moment));
+        }
+        assert!("held 1".parse::<Moment>().is_err());
+    }
+}
