@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -53,9 +54,13 @@ fn chosen_seeds() -> Batch {
         println!("seed {seed}: {batch}");
         return batch;
     }
-    let mut batch = run_seeds(0..number(SEEDS).unwrap_or(SEEDS_DEFAULT), synced);
+    let asked = number(SEEDS);
+    let seeds = asked.unwrap_or(SEEDS_DEFAULT);
+    // Who asks for so many waits for them.
+    let bar = asked.map_or_else(ProgressBar::hidden, ProgressBar::new);
+    let mut batch = run_on_all_processors(0..seeds, synced, &bar);
     let seed = rand::random();
-    batch.merge(run_seeds(seed..seed + 1, synced));
+    batch.merge(Batch::of(&run(&synced(seed))));
     println!("seeds 0 and on, and {seed}: {batch}");
     batch
 }
@@ -64,10 +69,19 @@ fn synced(seed: u64) -> Plan {
     Plan::new(seed, Disks::Synced)
 }
 
-/// Runs seeds on all processors.
-pub(crate) fn run_seeds(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan + Sync) -> Batch {
+/// Runs seeds by the plans that are made of them.
+pub(crate) fn run_seeds(seeds: Range<u64>, plan: impl Fn(u64) -> Plan + Sync) -> Batch {
+    run_on_all_processors(seeds, plan, &ProgressBar::hidden())
+}
+
+fn run_on_all_processors(
+    seeds: Range<u64>,
+    plan: impl Fn(u64) -> Plan + Sync,
+    bar: &ProgressBar,
+) -> Batch {
+    let style = "{elapsed_precise} {wide_bar} {pos}/{len} seeds, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).expect("the template is a constant"));
     let (next, batch) = (AtomicU64::new(seeds.start), Mutex::new(Batch::default()));
-    let progress = progress(seeds.end - seeds.start);
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -78,20 +92,13 @@ pub(crate) fn run_seeds(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan 
                     }
                     let run = Batch::of(&run(&plan(seed)));
                     batch.lock().expect("nobody panics in between").merge(run);
-                    progress.inc(1);
+                    bar.inc(1);
                 }
             });
         }
     });
-    progress.finish_and_clear();
+    bar.finish_and_clear();
     batch.into_inner().expect("nobody panics in between")
-}
-
-/// Shown on a terminal only.
-fn progress(seeds: u64) -> ProgressBar {
-    let style = "{elapsed_precise} {wide_bar} {pos}/{len} seeds, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is a constant");
-    ProgressBar::new(seeds).with_style(style)
 }
 
 /// What some runs came to.

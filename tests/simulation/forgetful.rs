@@ -4,7 +4,7 @@
 use super::batch::{Invariant, run_seeds};
 use super::plan::{Disks, MAX_CLOCK_SKEW, Plan};
 
-const SEEDS: std::ops::Range<u64> = 0..150;
+const SEEDS: std::ops::Range<u64> = 0..100;
 
 // Goal: replicas that forget what they acknowledged let two in, and that is found.
 // Method: replicas crash often, and forget the last ten seconds.

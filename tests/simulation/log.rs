@@ -195,3 +195,79 @@ impl fmt::Display for Log {
         Ok(())
     }
 }
+
+mod tests {
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    fn write(stamp: i64, sent: u64, acknowledged: Option<u64>, kind: WriteKind) -> WriteRecord {
+        let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));
+        WriteRecord { client: 0, object, stamp, sent: ms(sent), acknowledged, kind }
+    }
+
+    fn put(round: i64, ticket: Option<i64>) -> WriteKind {
+        WriteKind::Put { round, ticket, ttl: ms(5_000) }
+    }
+
+    fn log(writes: &[WriteRecord], granted: &[u64]) -> Log {
+        let hold = |from: &u64| Hold {
+            client: 0,
+            object: "a".to_owned(),
+            from: ms(*from),
+            until: Some((ms(*from + 1), HoldEnd::Released)),
+        };
+        let holds = granted.iter().map(hold).collect();
+        Log { holds, writes: writes.to_vec(), ..Log::default() }
+    }
+
+    fn round(announced: u64, drawn: Option<u64>, end: End) -> Moment {
+        let (announced, drawn) = (nanos(ms(announced)), drawn.map(|drawn| nanos(ms(drawn))));
+        Moment::Round(Round { announced, drawn, end })
+    }
+
+    // Goal: a round begins with the first try of its announcement, its ticket counts from the first
+    // acknowledgement, and it ends with the grant or the first delete.
+    // Method: made-up writes of two rounds.
+    #[test]
+    fn rounds_follow_from_writes() {
+        let writes = [
+            write(1, 10, None, put(1, None)),
+            write(1, 20, Some(25), put(1, None)),
+            write(2, 30, None, put(1, Some(4))),
+            write(2, 40, Some(45), put(1, Some(4))),
+            write(3, 80, Some(85), WriteKind::Delete),
+            write(4, 90, Some(95), put(4, None)),
+            write(5, 120, None, WriteKind::Delete),
+        ];
+        let gave_up = End::GaveUp(nanos(ms(120)));
+        let expected = [round(10, Some(45), End::Granted(nanos(ms(70)))), round(90, None, gave_up)];
+        let log = log(&writes, &[70]);
+        assert_eq!(log.rounds("a"), expected);
+        assert_eq!(log.contended("a"), 1);
+        assert!(log.rounds("b").is_empty());
+    }
+
+    // Goal: who is stopped or dies gives up when its lease is over or it dies; what is acknowledged
+    // too late prolongs nothing.
+    // Method: made-up writes. A TTL of 5 s makes a lease of 3 s.
+    #[test]
+    fn leases_end_rounds() {
+        let renewed = |acknowledged| {
+            let writes = [
+                write(1, 0, Some(5), put(1, Some(1))),
+                write(2, 2_000, Some(acknowledged), put(1, Some(1))),
+                write(3, 60_000, None, WriteKind::Delete),
+            ];
+            log(&writes, &[])
+        };
+        let lapses = |at| [round(0, Some(5), End::GaveUp(nanos(ms(at))))];
+        assert_eq!(renewed(2_999).rounds("a"), lapses(5_000));
+        assert_eq!(renewed(3_000).rounds("a"), lapses(3_000));
+        let mut killed = renewed(2_999);
+        killed.deaths.insert(0, ms(4_000));
+        assert_eq!(killed.rounds("a"), lapses(4_000));
+    }
+}

@@ -79,7 +79,8 @@ impl Plan {
     pub(crate) fn new(seed: u64, disks: Disks) -> Self {
         let mut draw = Draw(StdRng::seed_from_u64(seed));
         let machines: Vec<_> = (0..draw.up_to(2, 4)).map(|_| draw.machine()).collect();
-        let objects = (1..=draw.up_to(1, 2)).map(|number| format!("object {number}")).collect();
+        let objects = if draw.0.random_bool(0.7) { 1 } else { 2 };
+        let objects = (1..=objects).map(|number| format!("object {number}")).collect();
         let conditions = draw.conditions();
         let ahead = [(); REPLICAS].map(|()| draw.clock_error());
         let deeds = draw.deeds(machines.len(), disks);
@@ -93,9 +94,9 @@ impl Draw {
     fn machine(&mut self) -> MachinePlan {
         MachinePlan {
             ttl: Duration::from_secs(self.up_to(5, 8)),
-            workers: usize::try_from(self.up_to(1, 2)).expect("it is small"),
-            visits: usize::try_from(self.up_to(2, 6)).expect("it is small"),
-            idle: if self.0.random_bool(0.5) { 40 } else { 3_000 },
+            workers: usize::try_from(self.up_to(1, 3)).expect("it is small"),
+            visits: usize::try_from(self.up_to(2, 8)).expect("it is small"),
+            idle: [20, 200, 3_000][self.0.random_range(0..3)],
             wall_error: self.wall_error(),
         }
     }

@@ -1,5 +1,7 @@
 //! Fencing tokens of an object grow.
 
+use std::time::Duration;
+
 use super::batch::{Invariant, assert_kept};
 use super::log::{Log, Token};
 
@@ -24,4 +26,22 @@ pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
 #[test]
 fn tokens_grow() {
     assert_kept(Invariant::Tokens);
+}
+
+// Goal: the check finds tokens that don't grow, and lets those be that were drawn together.
+// Method: made-up tokens.
+#[test]
+fn a_token_that_does_not_grow_is_found() {
+    let token = |asked, given, value| {
+        let [asked, given] = [asked, given].map(Duration::from_millis);
+        Token { client: 0, object: "a".to_owned(), asked, given, value }
+    };
+    let found = |tokens: &[Token]| {
+        let log = Log { tokens: tokens.to_vec(), ..Log::default() };
+        check(&log, "a").is_some()
+    };
+    assert!(!found(&[token(1, 2, 10), token(2, 4, 11), token(1, 5, 9)]));
+    assert!(!found(&[token(1, 4, 12), token(2, 3, 11)]));
+    assert!(found(&[token(1, 2, 10), token(2, 4, 10)]));
+    assert!(found(&[token(1, 2, 10), token(1, 3, 12), token(4, 5, 11)]));
 }

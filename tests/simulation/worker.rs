@@ -76,18 +76,18 @@ impl Worker {
     /// Holds for a while; mostly shortly, sometimes for longer than a lease.
     async fn hold(&mut self, object: &str, guard: LockGuard) {
         let (hold, guard) = self.begin(object, guard);
-        let work = match self.rng.random_range(0..20) {
+        let work = match self.rng.random_range(0..10) {
             0 => self.ms(1_000..9_000),
-            1..4 => self.ms(100..1_000),
+            1 => self.ms(100..1_000),
             _ => self.ms(0..30),
         };
         let mut lost = guard.lost();
-        let draws = self.rng.random_range(0..3);
-        let drawing = self.draw(object, &guard, draws);
+        let steps: Vec<_> = (0..self.rng.random_range(0..3)).map(|_| self.step()).collect();
+        let steps = self.take(object, &guard, &steps);
         let reason = tokio::select! {
             biased;
             reason = &mut lost => Some(reason),
-            () = drawing => None,
+            () = steps => None,
         };
         let reason = match reason {
             Some(reason) => Some(reason),
@@ -104,18 +104,32 @@ impl Worker {
         }
     }
 
-    async fn draw(&self, object: &str, guard: &LockGuard, draws: u32) {
-        for _ in 0..draws {
-            let asked = self.site.now();
-            let token = guard.fencing_token().await;
-            let (client, given) = (self.site.number, self.site.now());
-            match token {
-                Ok(token) => {
-                    let (object, value) = (object.to_owned(), token.value());
-                    self.site.log().tokens.push(Token { client, object, asked, given, value });
-                }
-                Err(error) => self.setback(object, format!("no token: {}", kind(&error))),
+    async fn take(&self, object: &str, guard: &LockGuard, steps: &[Step]) {
+        for step in steps {
+            let trouble = match step {
+                Step::Draw => self.draw(object, guard).await.err(),
+                Step::Check => guard.check().await.err().map(|error| kind(&error)),
+                Step::Ensure(min) => guard.ensure(*min).await.err().map(|error| kind(&error)),
+            };
+            if let Some(why) = trouble {
+                self.setback(object, format!("{step:?}: {why}"));
             }
+        }
+    }
+
+    async fn draw(&self, object: &str, guard: &LockGuard) -> Result<(), String> {
+        let asked = self.site.now();
+        let value = guard.fencing_token().await.map_err(|error| kind(&error))?.value();
+        let (client, object, given) = (self.site.number, object.to_owned(), self.site.now());
+        self.site.log().tokens.push(Token { client, object, asked, given, value });
+        Ok(())
+    }
+
+    fn step(&mut self) -> Step {
+        match self.rng.random_range(0..6) {
+            0 => Step::Check,
+            1 => Step::Ensure(self.ms(1_000..6_000)),
+            _ => Step::Draw,
         }
     }
 
@@ -172,6 +186,17 @@ impl Worker {
     fn ms(&mut self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.rng.random_range(range))
     }
+}
+
+/// What a holder does with its guard.
+#[derive(Debug)]
+enum Step {
+    /// It draws a token.
+    Draw,
+    /// It makes sure of its rows.
+    Check,
+    /// It makes sure of its lease.
+    Ensure(Duration),
 }
 
 /// The name of an error without what it says: process ids differ from run to run.
