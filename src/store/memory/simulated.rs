@@ -12,6 +12,7 @@
 
 mod link;
 mod network;
+mod node;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +148,7 @@ impl SimulatedCluster {
         self.network().nodes[replica].slow_by = by;
     }
 
-    /// Stops a replica, which forgets what was written to it since `synced`.
+    /// Stops a replica, which forgets what was written to it after `synced`.
     pub fn crash(&self, replica: usize, synced: Duration) {
         self.network().crash(replica, synced);
     }

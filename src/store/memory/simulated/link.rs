@@ -1,6 +1,5 @@
 //! A client's end of a simulated cluster: its store, its clock and its randomness.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,9 +11,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::super::{Key, MemoryStore};
+use super::super::MemoryStore;
 use super::lock;
-use super::network::{Ask, Network, Seen, SeenRow};
+use super::network::Network;
+use super::node::{Ask, Seen, SeenRow, merge};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::error::DatabaseError;
@@ -148,20 +148,6 @@ impl Store for Link {
 }
 
 const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
-
-/// What replicas show together: of each row the newest write, dead or alive.
-pub(super) fn merge(rows: impl Iterator<Item = SeenRow>) -> BTreeMap<Key, SeenRow> {
-    let mut merged = BTreeMap::<Key, SeenRow>::new();
-    for row in rows {
-        match merged.get(&row.key) {
-            Some(newest) if !row.cell.beats(&newest.cell) => {}
-            Some(_) | None => {
-                merged.insert(row.key.clone(), row);
-            }
-        }
-    }
-    merged
-}
 
 /// The clock of one client: tokio's, which counts from the moment when the client was let in.
 #[derive(Debug)]

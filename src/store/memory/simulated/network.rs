@@ -1,4 +1,4 @@
-//! Requests, the messages they are made of, and the replicas that these come to.
+//! Requests, and the messages that they are made of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
-use super::super::{Cell, Fence, Key, REPLICAS, Replica, cells, matches};
-use super::link::merge;
+use super::super::REPLICAS;
+use super::node::{Ask, Node, Order, Seen, SeenRow, merge};
 use super::record::WriteRecord;
 use super::{Conditions, Cut, Replicas};
 use crate::error::{DatabaseError, Outcome};
-use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{Change, Read};
 use crate::store::{HostRow, Registry};
 
 /// A client gives a request up after this time, as the real one does.
@@ -23,38 +23,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// How probably a message on a link that is cut, or to a replica that is down, is kept for later
 /// instead of being lost.
 const KEPT: f64 = 0.3;
-
-/// What a client asks for.
-#[derive(Clone, Copy)]
-pub(super) enum Ask<'a> {
-    Write(&'a Write),
-    WriteFence(i64),
-    Read(Read),
-    ReadFence,
-}
-
-/// What one replica answers; nothing to a write.
-#[derive(Clone, Default)]
-pub(super) struct Seen {
-    pub(super) rows: Vec<SeenRow>,
-    pub(super) fence: Option<i64>,
-}
-
-/// A row of one replica, and whether it was live by the clock of that one.
-#[derive(Clone)]
-pub(super) struct SeenRow {
-    pub(super) key: Key,
-    pub(super) cell: Cell,
-    pub(super) is_live: bool,
-}
-
-impl SeenRow {
-    /// The row and its stamp, if there is one to see.
-    pub(super) fn live(self) -> Option<(StoredRow, i64)> {
-        let row = self.cell.row.filter(|_| self.is_live)?;
-        Some((row, self.cell.stamp))
-    }
-}
 
 /// The answers of a quorum, later.
 pub(super) type Answers = oneshot::Receiver<Result<Vec<Seen>, DatabaseError>>;
@@ -77,33 +45,10 @@ pub(super) struct Network {
     events: BTreeMap<(Duration, u64), Event>,
 }
 
-/// One replica.
-pub(super) struct Node {
-    pub(super) is_up: bool,
-    pub(super) slow_by: u64,
-    ahead: Duration,
-    replica: Replica,
-    /// All that was applied, and when: what is left of it after a crash is applied once more.
-    journal: Vec<(Duration, Arc<Order>)>,
-}
-
 /// What the network knows of a client.
 pub(super) struct Client {
     cuts: [Cut; REPLICAS],
     pub(super) wall_error: Arc<AtomicI64>,
-}
-
-/// What replicas are to do.
-struct Order {
-    object: String,
-    action: Action,
-}
-
-enum Action {
-    Apply(Vec<(Key, Cell)>),
-    RaiseFence(Fence),
-    Read(Read),
-    ReadFence,
 }
 
 /// A request that is not answered yet.
@@ -133,18 +78,11 @@ impl Network {
         conditions: Conditions,
         hosts: &[String],
     ) -> Self {
-        let node = |ahead| Node {
-            is_up: true,
-            slow_by: 0,
-            ahead,
-            replica: Replica::default(),
-            journal: Vec::new(),
-        };
         Network {
             rng: StdRng::seed_from_u64(seed),
             quorum: replicas.quorum,
             conditions,
-            nodes: replicas.ahead.into_iter().map(node).collect(),
+            nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
             registry: registry(hosts),
             records: Vec::new(),
@@ -223,19 +161,13 @@ impl Network {
         own.map(|request| request.earliest(self.quorum)).min()
     }
 
-    /// Stops a replica, which forgets what was written to it since `synced`.
+    /// Stops a replica, which forgets what was written to it after `synced`.
     pub(super) fn crash(&mut self, replica: usize, synced: Duration) {
         let node = &mut self.nodes[replica];
         node.is_up = false;
-        let before = node.journal.len();
-        node.journal.retain(|(applied, _)| *applied < synced);
-        let lost = before - node.journal.len();
-        if lost > 0 {
-            node.replica = Replica::default();
-            for (_, order) in &node.journal {
-                node.replica.carry_out(order);
-            }
-            *self.harm.entry("writes forgotten").or_default() += lost as u64;
+        let forgotten = node.forget(synced);
+        if forgotten > 0 {
+            *self.harm.entry("writes forgotten").or_default() += forgotten as u64;
         }
     }
 
@@ -267,7 +199,8 @@ impl Network {
         let coordinated =
             now + if is_queued { self.up_to(self.conditions.queued_for) } else { ZERO };
         let coordinator = self.rng.random_range(0..REPLICAS);
-        let order = Arc::new(order(object, ask, coordinated + self.nodes[coordinator].ahead));
+        let clock = self.nodes[coordinator].clock(coordinated);
+        let order = Arc::new(Order::new(object, ask, clock));
         let fails_early = self.happens(self.conditions.unknown, "outcomes unknown");
         for replica in 0..REPLICAS {
             let Some(there) = self.way_there(client, replica, is_write) else {
@@ -412,72 +345,6 @@ impl Request {
         expected.sort_unstable();
         let completing = expected.get(quorum - self.seen.len() - 1);
         completing.map_or(self.fails, |completing| self.fails.min(*completing))
-    }
-}
-
-impl Order {
-    fn writes(&self) -> bool {
-        match self.action {
-            Action::Apply(_) | Action::RaiseFence(_) => true,
-            Action::Read(_) | Action::ReadFence => false,
-        }
-    }
-}
-
-/// What replicas are to do, as it is made up at `clock` of the coordinator.
-fn order(object: &str, ask: Ask<'_>, clock: Duration) -> Order {
-    let action = match ask {
-        Ask::Write(write) => Action::Apply(cells(write, clock)),
-        Ask::WriteFence(value) => {
-            let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
-            Action::RaiseFence(Fence { value, dead_from: clock + ttl })
-        }
-        Ask::Read(read) => Action::Read(read),
-        Ask::ReadFence => Action::ReadFence,
-    };
-    Order { object: object.to_owned(), action }
-}
-
-impl Node {
-    fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
-        match &order.action {
-            Action::Apply(_) | Action::RaiseFence(_) => {
-                self.journal.push((now, Arc::clone(order)));
-                self.replica.carry_out(order);
-                Seen::default()
-            }
-            Action::Read(read) => Seen { rows: self.rows(&order.object, *read, now), fence: None },
-            Action::ReadFence => {
-                let fence = self.replica.fences.get(&order.object);
-                let fence = fence.filter(|fence| now + self.ahead < fence.dead_from);
-                Seen { rows: Vec::new(), fence: fence.map(|fence| fence.value) }
-            }
-        }
-    }
-
-    fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
-        let rows = self.replica.objects.get(object).into_iter().flatten();
-        let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
-        let seen = asked.map(|(key, cell)| {
-            let is_live = cell.live(now + self.ahead).is_some();
-            SeenRow { key: key.clone(), cell: cell.clone(), is_live }
-        });
-        seen.collect()
-    }
-}
-
-impl Replica {
-    /// Applies what was written; what was read changes nothing.
-    fn carry_out(&mut self, order: &Order) {
-        match &order.action {
-            Action::Apply(cells) => {
-                for (key, cell) in cells {
-                    self.apply(&order.object, key, cell);
-                }
-            }
-            Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
-            Action::Read(_) | Action::ReadFence => {}
-        }
     }
 }
 

@@ -1,0 +1,167 @@
+//! Replicas: what they are told to do, and what they answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::{Cell, Fence, Key, Replica, cells, matches};
+use crate::protocol::{FENCE_TTL_SECONDS, Read, StoredRow, Write};
+
+/// One replica.
+pub(super) struct Node {
+    pub(super) is_up: bool,
+    pub(super) slow_by: u64,
+    ahead: Duration,
+    replica: Replica,
+    /// All that was applied, and when: what is left of it after a crash is applied once more.
+    journal: Vec<(Duration, Arc<Order>)>,
+}
+
+impl Node {
+    /// An empty replica whose clock is ahead of the true time.
+    pub(super) fn new(ahead: Duration) -> Self {
+        Node { is_up: true, slow_by: 0, ahead, replica: Replica::default(), journal: Vec::new() }
+    }
+
+    /// What its clock says.
+    pub(super) fn clock(&self, now: Duration) -> Duration {
+        now + self.ahead
+    }
+
+    /// Forgets what was written after `synced`: so many writes.
+    pub(super) fn forget(&mut self, synced: Duration) -> usize {
+        let before = self.journal.len();
+        self.journal.retain(|(applied, _)| *applied <= synced);
+        self.replica = Replica::default();
+        for (_, order) in &self.journal {
+            self.replica.carry_out(order);
+        }
+        before - self.journal.len()
+    }
+
+    /// Does what it is told, and answers.
+    pub(super) fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
+        match &order.action {
+            Action::Apply(_) | Action::RaiseFence(_) => {
+                self.journal.push((now, Arc::clone(order)));
+                self.replica.carry_out(order);
+                Seen::default()
+            }
+            Action::Read(read) => Seen { rows: self.rows(&order.object, *read, now), fence: None },
+            Action::ReadFence => {
+                let fence = self.replica.fences.get(&order.object);
+                let fence = fence.filter(|fence| self.clock(now) < fence.dead_from);
+                Seen { rows: Vec::new(), fence: fence.map(|fence| fence.value) }
+            }
+        }
+    }
+
+    /// The rows of an object that a read asks for.
+    pub(super) fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
+        let rows = self.replica.objects.get(object).into_iter().flatten();
+        let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
+        let seen = asked.map(|(key, cell)| {
+            let is_live = cell.live(self.clock(now)).is_some();
+            SeenRow { key: key.clone(), cell: cell.clone(), is_live }
+        });
+        seen.collect()
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'a> {
+    Write(&'a Write),
+    WriteFence(i64),
+    Read(Read),
+    ReadFence,
+}
+
+/// What replicas are to do.
+pub(super) struct Order {
+    object: String,
+    action: Action,
+}
+
+enum Action {
+    Apply(Vec<(Key, Cell)>),
+    RaiseFence(Fence),
+    Read(Read),
+    ReadFence,
+}
+
+impl Order {
+    /// What is asked for, as a coordinator passes it on whose clock says `clock`.
+    pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
+        let action = match ask {
+            Ask::Write(write) => Action::Apply(cells(write, clock)),
+            Ask::WriteFence(value) => {
+                let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
+                Action::RaiseFence(Fence { value, dead_from: clock + ttl })
+            }
+            Ask::Read(read) => Action::Read(read),
+            Ask::ReadFence => Action::ReadFence,
+        };
+        Order { object: object.to_owned(), action }
+    }
+
+    /// Whether it changes anything.
+    pub(super) fn writes(&self) -> bool {
+        match self.action {
+            Action::Apply(_) | Action::RaiseFence(_) => true,
+            Action::Read(_) | Action::ReadFence => false,
+        }
+    }
+}
+
+impl Replica {
+    /// Applies what was written; what was read changes nothing.
+    fn carry_out(&mut self, order: &Order) {
+        match &order.action {
+            Action::Apply(cells) => {
+                for (key, cell) in cells {
+                    self.apply(&order.object, key, cell);
+                }
+            }
+            Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
+            Action::Read(_) | Action::ReadFence => {}
+        }
+    }
+}
+
+/// What one replica answers; nothing to a write.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    pub(super) rows: Vec<SeenRow>,
+    pub(super) fence: Option<i64>,
+}
+
+/// A row of one replica, and whether it was live by the clock of that one.
+#[derive(Clone)]
+pub(super) struct SeenRow {
+    pub(super) key: Key,
+    pub(super) cell: Cell,
+    pub(super) is_live: bool,
+}
+
+impl SeenRow {
+    /// The row and its stamp, if there is one to see.
+    pub(super) fn live(self) -> Option<(StoredRow, i64)> {
+        let row = self.cell.row.filter(|_| self.is_live)?;
+        Some((row, self.cell.stamp))
+    }
+}
+
+/// What replicas show together: of each row the newest write, dead or alive.
+pub(super) fn merge(rows: impl Iterator<Item = SeenRow>) -> BTreeMap<Key, SeenRow> {
+    let mut merged = BTreeMap::<Key, SeenRow>::new();
+    for row in rows {
+        match merged.get(&row.key) {
+            Some(newest) if !row.cell.beats(&newest.cell) => {}
+            Some(_) | None => {
+                merged.insert(row.key.clone(), row);
+            }
+        }
+    }
+    merged
+}
