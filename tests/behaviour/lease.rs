@@ -83,6 +83,25 @@ async fn a_release_is_no_loss() {
     expect_rows(&store, 0).await;
 }
 
+// Goal: a guard that was lost gives nothing back, least of all what the next one holds.
+// Method: the next one is of the same client, and so of the same contender, and is let in before
+// the old guard is dropped.
+#[tokio::test(start_paused = true)]
+async fn a_lost_guard_gives_nothing_back() {
+    let store = store();
+    let client = client(&store, "holder").await;
+    let lost = client.request(OBJECT).ttl(TTL).renew(false).acquire().await;
+    let lost = lost.expect("the lock is free");
+    let next = client.request(OBJECT).timeout(s(60)).acquire().await.expect("the lease ends");
+    assert_eq!(lost.state(), GuardState::Lost(LostReason::Expired));
+    drop(lost);
+    sleep(SOON).await;
+    assert_eq!(store.live_rows(OBJECT), 1);
+    assert!(matches!(next.state(), GuardState::Held { .. }), "{:?}", next.state());
+    next.unlock().await.expect("it was held to the end");
+    expect_rows(&store, 0).await;
+}
+
 // Goal: cancelling what the guard handed out does nothing to the lock.
 // Method: cancel it and hold on.
 #[tokio::test(start_paused = true)]
