@@ -114,6 +114,8 @@ pub mod hosts;
 mod local;
 mod options;
 mod process;
+#[cfg(test)]
+mod properties;
 mod protocol;
 mod retry;
 mod revoke;

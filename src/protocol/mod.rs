@@ -38,3 +38,9 @@ pub(crate) use traffic::{
     Write, WriteOutcome,
 };
 pub(crate) use verdict::{SeenContender, Survey};
+
+#[cfg(test)]
+pub(crate) use self::{
+    line::{Line, Question},
+    verdict::{Blockers, Place, Standing},
+};

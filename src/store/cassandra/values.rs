@@ -218,3 +218,6 @@ where
     let rows = result.rows::<R>().map_err(DatabaseError::permanent)?;
     rows.collect::<Result<_, _>>().map_err(DatabaseError::permanent)
 }
+
+#[cfg(test)]
+mod properties;

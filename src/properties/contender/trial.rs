@@ -1,0 +1,445 @@
+//! Drives a contender, and holds what it says against what it was shown.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::super::design;
+use super::super::rows::{ME, one_of_each_key, rows_of};
+use crate::protocol::{
+    Acquire, Change, Claim, Contender, ContenderId, Event, Failure, Input, Lease, Loss, Mode, Now,
+    Output, Patience, Place, Read, ReadFailure, Revocation, Standing, StoredRow, WriteOutcome,
+    row_name,
+};
+
+pub(super) const TTL: Duration = Duration::from_secs(60);
+pub(super) const SKEW: Duration = Duration::from_secs(1);
+
+/// How long a lease is: the TTL less what nodes round it by, less the clock skew.
+const LEASE: Duration = Duration::from_secs(58);
+
+/// How late a write may still be applied.
+const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
+
+/// What comes of the operation that a contender waits for, be it a read or a write.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) outcome: WriteOutcome,
+    pub(super) failure: Option<ReadFailure>,
+    pub(super) own: Own,
+    pub(super) others: Vec<StoredRow>,
+}
+
+impl Answer {
+    /// A write is applied; a read shows what was written, and these rows.
+    pub(super) fn honest(others: Vec<StoredRow>) -> Self {
+        Answer { outcome: WriteOutcome::Applied, failure: None, own: Own::AsWritten, others }
+    }
+}
+
+/// What a read shows of the contender's own rows.
+#[derive(Clone, Debug)]
+pub(super) enum Own {
+    AsWritten,
+    Missing,
+    /// Only the row of this name.
+    Only(&'static str),
+    /// Of a round that is so many after this one.
+    OfRound(i64),
+    WithTicket(i64),
+    /// As written, and somebody asks it to leave the round that is so many after this one.
+    Revoked(i64),
+    /// As written, and one that it never wrote.
+    And(StoredRow),
+}
+
+/// What may happen to a contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    HeldAtOnce,
+    HeldWithTicket,
+    HeldAfterWaiting,
+    Renewed,
+    Confirmed,
+    Taken,
+    RowsMissing,
+    Revoked,
+    Refused,
+    NoTicketLeft,
+    LostRows,
+    LostByRevocation,
+    Expired,
+    BeganAgain,
+    Released,
+}
+
+impl Turn {
+    pub(super) const ALL: [Turn; 15] = [
+        Turn::HeldAtOnce,
+        Turn::HeldWithTicket,
+        Turn::HeldAfterWaiting,
+        Turn::Renewed,
+        Turn::Confirmed,
+        Turn::Taken,
+        Turn::RowsMissing,
+        Turn::Revoked,
+        Turn::Refused,
+        Turn::NoTicketLeft,
+        Turn::LostRows,
+        Turn::LostByRevocation,
+        Turn::Expired,
+        Turn::BeganAgain,
+        Turn::Released,
+    ];
+}
+
+/// A contender, and what is known of it from outside.
+pub(super) struct Trial {
+    contender: Contender,
+    acquire: Acquire,
+    now: Duration,
+    stamp: i64,
+    /// What waits for its answer.
+    asked: Option<Output>,
+    /// What its rows say, by the last write of them.
+    claim: Option<Claim>,
+    /// The stamp of that write, and when it was first tried.
+    tried: (i64, Duration),
+    /// The first try of the last write of its rows that was acknowledged.
+    counts_from: Duration,
+    /// Until when a ticket of its own may be in the table, if it does not delete it.
+    ticket_until: Duration,
+    /// Who is in the way, since the first whole read with a ticket.
+    in_the_way: Option<Vec<Blocker>>,
+    /// It was told to leave, or said that it does.
+    leaves: bool,
+    turns: Vec<Turn>,
+}
+
+/// One that was in the way when it was first seen with a ticket of ours.
+struct Blocker {
+    who: ContenderId,
+    /// Which round of it is in the way, once that could be read.
+    round: Option<i64>,
+    /// Its rows have said that it is a limited one.
+    limited: bool,
+}
+
+/// What a read has just shown.
+struct Sight {
+    read: Read,
+    rows: Vec<StoredRow>,
+    /// The design allows to be let in by it, if there is time left.
+    lets_in: bool,
+    /// It is the first whole read with a ticket.
+    settles: bool,
+}
+
+impl Trial {
+    /// A contender that has begun to acquire.
+    pub(super) fn new(acquire: Acquire) -> Result<Self, TestCaseError> {
+        let mut trial = Trial {
+            contender: Contender::new(ME),
+            acquire,
+            now: Duration::from_secs(1_000),
+            stamp: 1_700_000_000_000_000,
+            asked: None,
+            claim: None,
+            tried: (0, Duration::ZERO),
+            counts_from: Duration::ZERO,
+            ticket_until: Duration::ZERO,
+            in_the_way: None,
+            leaves: true,
+            turns: Vec::new(),
+        };
+        trial.acquire()?;
+        Ok(trial)
+    }
+
+    pub(super) fn turns(&self) -> &[Turn] {
+        &self.turns
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now += time;
+    }
+
+    /// Answers what the contender waits for. Where that is nothing, time passes until it is.
+    pub(super) fn answer(&mut self, answer: Answer) -> TestCaseResult {
+        match self.asked.take() {
+            Some(Output::Write { op, write }) => {
+                let acknowledged = answer.outcome == WriteOutcome::Applied;
+                if acknowledged && self.tried.0 == write.stamp {
+                    self.counts_from = self.tried.1;
+                }
+                self.handle(Input::Written { op, outcome: answer.outcome }, None)
+            }
+            Some(Output::Read { op, read }) => {
+                if let Some(failure) = answer.failure {
+                    return self.handle(Input::Read { op, rows: Err(failure) }, None);
+                }
+                let rows = [self.own_rows(answer.own), answer.others].concat();
+                let rows = one_of_each_key(rows);
+                let sight = self.look(read, rows.clone());
+                self.handle(Input::Read { op, rows: Ok(rows) }, Some(&sight))
+            }
+            Some(Output::Event(_)) => unreachable!("an event waits for no answer"),
+            None if self.contender.is_idle() => self.acquire(),
+            None => {
+                self.now = self.contender.deadline().unwrap_or(self.now).max(self.now);
+                self.handle(Input::Tick, None)
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, input: Input) -> TestCaseResult {
+        let leaves = matches!(input, Input::Release);
+        self.handle(input, None)?;
+        self.leaves |= leaves;
+        Ok(())
+    }
+
+    fn acquire(&mut self) -> TestCaseResult {
+        (self.leaves, self.claim) = (false, None);
+        self.handle(Input::Acquire(self.acquire.clone()), None)
+    }
+
+    fn own_rows(&self, own: Own) -> Vec<StoredRow> {
+        let claim = self.claim.clone().expect("it has announced itself");
+        let round = claim.round;
+        let written = rows_of(&claim);
+        match own {
+            Own::AsWritten => written,
+            Own::Missing => Vec::new(),
+            Own::Only(name) => written.into_iter().filter(|row| row.row_name == name).collect(),
+            Own::OfRound(after) => rows_of(&Claim { round: round + after, ..claim }),
+            Own::WithTicket(ticket) => rows_of(&Claim { ticket: Some(ticket), ..claim }),
+            Own::Revoked(after) => {
+                let (by, why) = (String::new(), String::new());
+                let revocation = Revocation { contender: ME, round: round + after, by, why };
+                [written, vec![StoredRow::revoked(&revocation)]].concat()
+            }
+            Own::And(row) => [written, vec![row]].concat(),
+        }
+    }
+
+    fn handle(&mut self, input: Input, sight: Option<&Sight>) -> TestCaseResult {
+        self.stamp += 1;
+        let now = Now { elapsed: self.now, stamp: self.stamp, jitter: 0.5 };
+        self.contender.handle(now, input);
+        let mut is_held = false;
+        while let Some(output) = self.contender.poll() {
+            match &output {
+                Output::Event(event) => {
+                    is_held |= matches!(event, Event::Held { .. });
+                    self.says(event, sight)?;
+                    continue;
+                }
+                Output::Write { write, .. } => match &write.change {
+                    Change::Put { claim, .. } => self.writes(write.stamp, claim, sight)?,
+                    Change::Delete { ticket, .. } => {
+                        prop_assert!(*ticket || self.now >= self.ticket_until, "a ticket is left");
+                    }
+                    Change::Revoke { .. } => prop_assert!(false, "a contender revokes nobody"),
+                },
+                Output::Read { .. } => {}
+            }
+            self.asked = Some(output);
+        }
+        self.check_waiting(is_held, sight)?;
+        let deadline = self.contender.deadline();
+        prop_assert_eq!(deadline.is_none(), self.contender.is_idle());
+        prop_assert!(deadline.is_none_or(|deadline| deadline > self.now), "it is due already");
+        Ok(())
+    }
+
+    // What it says.
+
+    fn says(&mut self, event: &Event, sight: Option<&Sight>) -> TestCaseResult {
+        let turn = match event {
+            Event::Held { lease, .. } => {
+                prop_assert!(!self.leaves, "let in although it leaves");
+                prop_assert!(sight.is_some_and(|sight| sight.lets_in), "let in by nothing");
+                self.check_lease(*lease)?;
+                match (&self.in_the_way, sight.is_some_and(|sight| sight.settles)) {
+                    (None, _) => Turn::HeldAtOnce,
+                    (Some(_), true) => Turn::HeldWithTicket,
+                    (Some(_), false) => Turn::HeldAfterWaiting,
+                }
+            }
+            Event::Renewed { lease } => {
+                prop_assert!(!self.leaves, "renewed although it leaves");
+                self.check_lease(*lease)?;
+                Turn::Renewed
+            }
+            Event::Confirmed => {
+                let shown = sight.filter(|sight| sight.read == Read::Contender(ME));
+                prop_assert!(shown.is_some_and(|sight| self.stands(&sight.rows)));
+                Turn::Confirmed
+            }
+            Event::Taken => self.leaves_by(Turn::Taken)?,
+            Event::Failed(failure) => self.leaves_by(match failure {
+                Failure::RowMissing => Turn::RowsMissing,
+                Failure::Revoked(_) => Turn::Revoked,
+                Failure::Rejected => Turn::Refused,
+                Failure::NoTicketLeft => Turn::NoTicketLeft,
+            })?,
+            Event::Lost(loss) => self.leaves_by(match loss {
+                Loss::Expired => Turn::Expired,
+                Loss::RowMissing => Turn::LostRows,
+                Loss::Revoked(_) => Turn::LostByRevocation,
+            })?,
+            Event::Released => {
+                self.ticket_until = Duration::ZERO;
+                Turn::Released
+            }
+        };
+        self.turns.push(turn);
+        Ok(())
+    }
+
+    fn leaves_by(&mut self, turn: Turn) -> Result<Turn, TestCaseError> {
+        prop_assert!(!self.leaves, "it leaves twice");
+        self.leaves = true;
+        Ok(turn)
+    }
+
+    fn check_lease(&self, lease: Lease) -> TestCaseResult {
+        prop_assert_eq!(lease.deadline(), self.counts_from + LEASE);
+        prop_assert!(self.now < lease.deadline(), "the lease is over");
+        Ok(())
+    }
+
+    /// Who has time and nobody in the way is let in. What limited ones say of themselves may change
+    /// in odd tables, and then it may wait longer.
+    fn check_waiting(&self, is_held: bool, sight: Option<&Sight>) -> TestCaseResult {
+        let in_time = self.now < self.counts_from + LEASE;
+        let certain = match self.acquire.mode {
+            Mode::Exclusive | Mode::Shared => self.acquire.patience == Patience::Wait,
+            Mode::Limited(_) => false,
+        };
+        let lets_in = sight.is_some_and(|sight| sight.lets_in);
+        prop_assert!(is_held || !(lets_in && in_time && certain), "nobody is in its way");
+        Ok(())
+    }
+
+    fn writes(&mut self, stamp: i64, claim: &Claim, sight: Option<&Sight>) -> TestCaseResult {
+        prop_assert!(!self.leaves, "it writes rows although it leaves");
+        if self.tried.0 != stamp {
+            prop_assert!(stamp > self.tried.0, "stamps grow");
+            self.tried = (stamp, self.now);
+        }
+        let before = self.claim.replace(claim.clone());
+        let round_before = before.as_ref().map(|before| before.round);
+        if round_before != Some(claim.round) {
+            prop_assert!(round_before < Some(claim.round), "rounds grow");
+            prop_assert_eq!(claim.ticket, None);
+            // It begins again only when its rows are gone.
+            (self.in_the_way, self.ticket_until) = (None, Duration::ZERO);
+            self.turns.extend(round_before.map(|_| Turn::BeganAgain));
+        } else if before.as_ref() != Some(claim) {
+            let announced = before.map(|before| Claim { ticket: claim.ticket, ..before });
+            prop_assert_eq!(announced.as_ref(), Some(claim), "only a ticket is added");
+            let rows = sight.map_or(&[][..], |sight| &sight.rows);
+            let understood = rows.iter().filter(|row| design::is_understood(row));
+            let tickets = understood.filter(|row| row.row_name == row_name::TICKETS);
+            let largest = tickets.filter_map(|row| row.ticket).max();
+            prop_assert!(claim.ticket > largest.max(Some(0)), "a ticket not above {largest:?}");
+        }
+        if claim.ticket.is_some() {
+            self.ticket_until = self.now + TTL + SKEW + TIME_IN_FLIGHT;
+        }
+        Ok(())
+    }
+
+    // What it is shown.
+
+    fn look(&mut self, read: Read, rows: Vec<StoredRow>) -> Sight {
+        let settles = read == Read::Object && self.in_the_way.is_none();
+        let ticket = self.claim.as_ref().and_then(|claim| claim.ticket);
+        let nobody_in_the_way = match (read, ticket) {
+            (Read::Object, None) => {
+                let others = design::contenders(&rows).into_iter().filter(|who| *who != ME);
+                let standings = others.filter_map(|who| design::standing(&rows, who));
+                let modes: Vec<_> = standings.map(Standing::mode).collect();
+                design::let_in(self.acquire.mode, &modes)
+            }
+            (Read::Object, Some(ticket)) => {
+                self.look_at_all(&rows, Place { ticket, contender: ME });
+                self.is_let_in()
+            }
+            (Read::Contender(who) | Read::Entering(who), Some(ticket)) => {
+                let mine = Place { ticket, contender: ME };
+                if let Some(blockers) = &mut self.in_the_way {
+                    blockers.retain_mut(|blocker| blocker.who != who || blocker.stays(&rows, mine));
+                }
+                false
+            }
+            (Read::Contender(_) | Read::Entering(_), None) => false,
+        };
+        let lets_in = nobody_in_the_way && self.stands(&rows);
+        Sight { read, rows, lets_in, settles: settles && ticket.is_some() }
+    }
+
+    /// Whether rows show ours, and nobody who asks us to leave.
+    fn stands(&self, rows: &[StoredRow]) -> bool {
+        let Some(claim) = &self.claim else {
+            return false;
+        };
+        let mut own = rows.iter().filter(|row| row.contender == ME);
+        let revoked =
+            own.any(|row| row.row_name == row_name::REVOKED && row.round == Some(claim.round));
+        let standing = design::standing(rows, ME);
+        let seen = standing.and_then(|standing| standing.round().zip(Some(standing.ticket())));
+        seen == Some((claim.round, claim.ticket)) && !revoked
+    }
+
+    /// The first whole read fixes who is in the way; later ones only take away.
+    fn look_at_all(&mut self, rows: &[StoredRow], mine: Place) {
+        if let Some(blockers) = &mut self.in_the_way {
+            blockers.retain_mut(|blocker| blocker.stays(rows, mine));
+        } else {
+            let others = design::contenders(rows).into_iter().filter(|who| *who != ME);
+            let mode = self.acquire.mode;
+            let blockers = others.filter_map(|who| Blocker::new(who, rows, mine, mode));
+            self.in_the_way = Some(blockers.collect());
+        }
+    }
+
+    fn is_let_in(&self) -> bool {
+        let in_the_way = self.in_the_way.as_deref().unwrap_or_default();
+        match self.acquire.mode {
+            Mode::Exclusive | Mode::Shared => in_the_way.is_empty(),
+            Mode::Limited(most) => {
+                let count = i32::try_from(in_the_way.len()).expect("there are few");
+                count < most && in_the_way.iter().all(|blocker| blocker.limited)
+            }
+        }
+    }
+}
+
+impl Blocker {
+    /// `None` for who is absent, behind us, or goes together with us.
+    fn new(who: ContenderId, rows: &[StoredRow], mine: Place, mode: Mode) -> Option<Self> {
+        let standing = design::standing(rows, who)?;
+        let together = (mode, standing.mode()) == (Mode::Shared, Some(Mode::Shared));
+        let mut blocker = Blocker { who, round: None, limited: false };
+        (!together && blocker.stays(rows, mine)).then_some(blocker)
+    }
+
+    /// Whether it was not seen gone: absent, on another round, or behind us.
+    fn stays(&mut self, rows: &[StoredRow], mine: Place) -> bool {
+        let Some(seen) = design::standing(rows, self.who) else {
+            return false;
+        };
+        let behind = |ticket| Place { ticket, contender: self.who } > mine;
+        if seen.ticket().is_some_and(behind) {
+            return false;
+        }
+        let rounds = self.round.zip(seen.round());
+        self.round = self.round.or(seen.round());
+        self.limited |= matches!(seen.mode(), Some(Mode::Limited(_)));
+        rounds.is_none_or(|(before, now)| before == now)
+    }
+}

@@ -1,0 +1,58 @@
+//! What the design says of rows (sections 3 and 4), told a second time and as plainly as can be.
+
+use std::collections::BTreeSet;
+
+use crate::protocol::{ContenderId, Mode, Standing, StoredRow, row_name};
+
+/// How a contender stands by its rows; `None` when it is absent.
+pub(super) fn standing(rows: &[StoredRow], who: ContenderId) -> Option<Standing> {
+    let rows: Vec<_> = rows.iter().filter(|row| row.contender == who).collect();
+    if !rows.iter().all(|row| is_understood(row)) {
+        return Some(Standing::Unreadable);
+    }
+    let entering = rows.iter().find(|row| row.row_name == row_name::ENTERING)?;
+    let (round, mode) = (entering.round?, mode(entering)?);
+    let tickets = rows.iter().filter(|row| row.row_name == row_name::TICKETS);
+    let ticket = tickets.filter(|row| row.round == Some(round)).find_map(|row| row.ticket);
+    Some(match ticket {
+        Some(ticket) => Standing::Queued { round, mode, ticket },
+        None => Standing::Choosing { round, mode },
+    })
+}
+
+/// Whether this version knows what a row says.
+pub(super) fn is_understood(row: &StoredRow) -> bool {
+    let claims = row.round.is_some() && mode(row).is_some();
+    match row.row_name.as_str() {
+        row_name::ENTERING => claims,
+        row_name::TICKETS => claims && row.ticket.is_some(),
+        row_name::REVOKED => true,
+        _ => false,
+    }
+}
+
+/// Whether contenders of these modes, all of them in the way, let one of `mode` in.
+pub(super) fn let_in(mode: Mode, others: &[Option<Mode>]) -> bool {
+    match mode {
+        Mode::Exclusive => others.is_empty(),
+        Mode::Shared => others.iter().all(|other| *other == Some(Mode::Shared)),
+        Mode::Limited(most) => {
+            let limited = others.iter().all(|other| matches!(other, Some(Mode::Limited(_))));
+            limited && i32::try_from(others.len()).is_ok_and(|others| others < most)
+        }
+    }
+}
+
+/// Everybody who has a row.
+pub(super) fn contenders(rows: &[StoredRow]) -> BTreeSet<ContenderId> {
+    rows.iter().map(|row| row.contender).collect()
+}
+
+fn mode(row: &StoredRow) -> Option<Mode> {
+    match (row.mode?, row.max_holders) {
+        (0, _) => Some(Mode::Exclusive),
+        (1, _) => Some(Mode::Shared),
+        (2, Some(most)) => (most > 0).then_some(Mode::Limited(most)),
+        _ => None,
+    }
+}

@@ -1,0 +1,74 @@
+//! Whom a waiting contender asks, whatever it is shown.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::for_all;
+use super::rows::{ME, mode, number, table};
+use crate::protocol::{Line, Place, Question, Survey};
+
+// Goal: a contender that is asked for is one of the blockers and can be asked by key; once nobody
+// is in the way, everybody is looked at; and no pause is longer than 1.25 s or next to none.
+// Method: the line ahead in any table, then answers that show any other tables, at any pace.
+#[test]
+fn questions_are_to_the_point_and_pauses_are_bounded() {
+    let looks = vec((time(), 0.0..1.0, table()), 1..5);
+    let cases = (table(), mode(), number(), time(), looks);
+    for_all(&cases, |(rows, mode, ticket, doorway, looks)| {
+        let mine = Place { ticket, contender: ME };
+        let blockers = Survey::of(&rows).blockers_of(mine, mode);
+        let mut now = Duration::from_secs(1_000);
+        let mut line = Line::new(mine, mode, blockers, now, doorway);
+        for (round_trip, jitter, rows) in looks {
+            let survey = Survey::of(&rows);
+            now += round_trip;
+            match line.question() {
+                Question::Everybody => _ = line.confirmed(&survey),
+                Question::Present(who) | Question::Choosing(who) => {
+                    prop_assert!(!line.admits(), "a look at {who} lets nobody in");
+                    let standing = line.blockers().standing(who);
+                    prop_assert!(standing.is_some_and(|standing| standing.round().is_some()));
+                    line.answered(who, &survey, now);
+                }
+            }
+            let longest = Duration::from_millis(1_250);
+            prop_assert!(line.first_pause(now, jitter) <= longest);
+            let pause = line.pause(now, round_trip, jitter);
+            prop_assert!(pause >= Duration::from_micros(750) && pause <= longest, "{pause:?}");
+        }
+        Ok(())
+    });
+}
+
+// Goal: when all have left, few questions find it out: never more than there were contenders, and
+// one.
+// Method: the line ahead in any table, then answers that show nobody.
+#[test]
+fn a_line_that_everybody_left_is_soon_over() {
+    for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
+        let mine = Place { ticket, contender: ME };
+        let blockers = Survey::of(&rows).blockers_of(mine, mode);
+        let most = blockers.iter().count() + 1;
+        let mut line = Line::new(mine, mode, blockers, Duration::ZERO, Duration::ZERO);
+        let mut questions = 0;
+        while !line.admits() {
+            match line.question() {
+                Question::Everybody => _ = line.confirmed(&Survey::default()),
+                Question::Present(who) | Question::Choosing(who) => {
+                    prop_assert!(line.answered(who, &Survey::default(), Duration::ZERO));
+                }
+            }
+            questions += 1;
+            prop_assert!(questions <= most, "{questions} questions");
+        }
+        Ok(())
+    });
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    let millis = [0, 1, 20, 500, 30_000, 3_600_000];
+    select(millis.to_vec()).prop_map(Duration::from_millis)
+}

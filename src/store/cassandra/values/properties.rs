@@ -1,0 +1,145 @@
+//! What is decoded from any bytes, and that rows read as they were written.
+
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use scylla::deserialize::FrameSlice;
+use scylla::deserialize::row::{ColumnIterator, DeserializeRow};
+use scylla::frame::response::result::{ColumnSpec, ColumnType, NativeType, TableSpec};
+use scylla::serialize::row::{RowSerializationContext, SerializeRow};
+use scylla::serialize::writers::RowWriter;
+
+use super::*;
+use crate::properties::for_all;
+use crate::protocol::Mode;
+
+/// What is bound to an insert, in the order of its markers, and how many bytes each value has; text
+/// has any number.
+const BOUND: [(&str, NativeType, Option<usize>); 14] = [
+    ("object_name", NativeType::Text, None),
+    ("row_name", NativeType::Text, None),
+    ("host", NativeType::Int, Some(4)),
+    ("client", NativeType::Uuid, Some(16)),
+    ("slot", NativeType::SmallInt, Some(2)),
+    ("round", NativeType::BigInt, Some(8)),
+    ("mode", NativeType::TinyInt, Some(1)),
+    ("max_holders", NativeType::Int, Some(4)),
+    ("ticket", NativeType::BigInt, Some(8)),
+    ("owner", NativeType::Text, None),
+    ("why", NativeType::Text, None),
+    ("since", NativeType::Timestamp, Some(8)),
+    ("[timestamp]", NativeType::BigInt, Some(8)),
+    ("[ttl]", NativeType::Int, Some(4)),
+];
+
+/// Of those, the columns that are read.
+const READ: std::ops::Range<usize> = 1..11;
+
+// Goal: whatever a result holds, decoding does not panic; where every value is null or of its type
+// there is a row, and it is no row only where a part of the key is null.
+// Method: each column null, of the right length, or any bytes.
+#[test]
+fn any_bytes_are_a_row_or_an_error() {
+    let cell = |(_, _, length): &(_, _, Option<usize>)| {
+        let right = match *length {
+            Some(length) => vec(any::<u8>(), length).boxed(),
+            None => "\\PC{0,8}".prop_map(String::into_bytes).boxed(),
+        };
+        prop_oneof![
+            6 => right.prop_map(|bytes| (Some(bytes), true)),
+            2 => Just((None, true)),
+            1 => vec(any::<u8>(), 0..20).prop_map(|bytes| (Some(bytes), false)),
+        ]
+    };
+    let row: Vec<_> = BOUND[READ].iter().map(cell).collect();
+    for_all(&row, |cells| {
+        let bytes: Vec<_> = cells.iter().flat_map(|(value, _)| cell_of(value.as_deref())).collect();
+        let decoded = decode_row(&bytes);
+        if cells.iter().all(|(_, right)| *right) {
+            let row = decoded.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let has_key = cells[..4].iter().all(|(value, _)| value.is_some());
+            prop_assert_eq!(row.stored().is_some(), has_key);
+        }
+        Ok(())
+    });
+}
+
+// Goal: a row reads as it was written; what it does not have is not written, and reads as null.
+// Method: any claim and any revocation, serialized by the driver and decoded again.
+#[test]
+fn rows_read_as_they_were_written() {
+    let contender = (any::<i32>(), any::<u128>(), any::<i16>())
+        .prop_map(|(host, client, slot)| ContenderId { host, client, slot });
+    let mode = prop_oneof![
+        Just(Mode::Exclusive),
+        Just(Mode::Shared),
+        (1..=i32::MAX).prop_map(Mode::Limited)
+    ];
+    let cases = (contender, any::<i64>(), mode, of(any::<i64>()), "\\PC{0,8}", any::<i64>());
+    for_all(&cases, |(contender, round, mode, ticket, text, stamp)| {
+        let claim = Claim { contender, round, mode, ticket, owner: text.clone() };
+        let written = [Some(StoredRow::entering(&claim)), StoredRow::ticket(&claim)];
+        let read = insertions("object", &claim, stamp, 60);
+        let read = read.iter().map(read_back).collect::<Result<Vec<_>, _>>()?;
+        prop_assert_eq!(read, written.into_iter().flatten().collect::<Vec<_>>());
+
+        let revocation = Revocation { contender, round, by: text.clone(), why: text };
+        let read = read_back(&revocation_values("object", &revocation, stamp, 60))?;
+        prop_assert_eq!(read, StoredRow::revoked(&revocation));
+        Ok(())
+    });
+}
+
+// Goal: a registry of any content is read without a panic, and no host goes without a number, which
+// could be given to somebody else then.
+// Method: any column null or not.
+#[test]
+fn a_host_has_a_number_or_is_refused() {
+    let columns = (of(".{0,4}"), of(any::<i32>()), of(any::<i64>()), of(any::<i64>()));
+    let cases = (columns, of(any::<i64>()), of(any::<i32>()));
+    for_all(&cases, |((host_name, number, added, removed), stamp, next)| {
+        let (added_at, removed_at) = (added.map(CqlTimestamp), removed.map(CqlTimestamp));
+        let row = RegistryRow { host_name, number, added_at, removed_at, stamp, next };
+        let (named, numbered) = (row.host_name.is_some(), number.is_some() && stamp.is_some());
+        match row.host() {
+            Ok(Some(host)) => prop_assert!(named && Some(host.number) == number),
+            Ok(None) => prop_assert!(!named),
+            Err(_) => prop_assert!(named && !numbered),
+        }
+        Ok(())
+    });
+}
+
+/// What a node would answer that was sent this row.
+fn read_back(values: &impl SerializeRow) -> Result<StoredRow, TestCaseError> {
+    let specs = specs();
+    let mut bound = Vec::new();
+    let context = RowSerializationContext::from_specs(&specs);
+    let fail = |error: &dyn std::fmt::Display| TestCaseError::fail(error.to_string());
+    values.serialize(&context, &mut RowWriter::new(&mut bound)).map_err(|e| fail(&e))?;
+    let cells = ColumnIterator::new(&specs, FrameSlice::new_borrowed(&bound));
+    let cells = cells.collect::<Result<Vec<_>, _>>().map_err(|e| fail(&e))?;
+    let read = cells[READ].iter().map(|cell| cell.slice.as_ref().map(FrameSlice::as_slice));
+    let row = decode_row(&read.flat_map(cell_of).collect::<Vec<_>>()).map_err(|e| fail(&e))?;
+    row.stored().ok_or_else(|| TestCaseError::fail("a row without a key"))
+}
+
+fn decode_row(bytes: &[u8]) -> Result<LockRow, scylla::deserialize::DeserializationError> {
+    let specs = specs();
+    LockRow::type_check(&specs[READ]).expect("the types are those of the table");
+    LockRow::deserialize(ColumnIterator::new(&specs[READ], FrameSlice::new_borrowed(bytes)))
+}
+
+/// A value as it stands in a result: its length, negative for null, and its bytes.
+fn cell_of(value: Option<&[u8]>) -> Vec<u8> {
+    let length = value.map_or(-1, |value| i32::try_from(value.len()).expect("values are short"));
+    [&length.to_be_bytes(), value.unwrap_or_default()].concat()
+}
+
+fn specs() -> Vec<ColumnSpec<'static>> {
+    let table = TableSpec::borrowed("bakery_lock", "lock_table");
+    let spec = |(name, native, _): (&'static str, NativeType, _)| {
+        ColumnSpec::borrowed(name, ColumnType::Native(native), table.clone())
+    };
+    BOUND.into_iter().map(spec).collect()
+}
