@@ -124,6 +124,11 @@ mod tests {
     }
 
     #[test]
+    fn a_fence_lives_for_thirty_days() {
+        assert_eq!(FENCE_TTL_SECONDS, 2_592_000);
+    }
+
+    #[test]
     fn who_holds_how_decides_who_gets_a_token() {
         assert_eq!(Right::of(Mode::Exclusive), Some(Right::Raise));
         assert_eq!(Right::of(Mode::Shared), Some(Right::Keep));

@@ -160,6 +160,7 @@ mod tests {
             Duration::from_millis(138_666) + Duration::from_nanos(666_666)
         );
         assert_eq!(terms().gone_by(s(100)), s(176));
+        assert_eq!(terms().max_clock_skew(), s(1));
     }
 
     #[test]

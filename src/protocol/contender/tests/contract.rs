@@ -118,6 +118,18 @@ fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
 }
 
 #[test]
+fn what_is_held_is_told_while_it_is_held() {
+    let waiting = Script::waiting(exclusive());
+    assert_eq!(waiting.contender.held_claim(), None);
+    for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
+        assert_eq!(script.contender.held_claim(), Some(&script.claim));
+        script.release();
+        assert_eq!(script.contender.held_claim(), None);
+        script.gives_back(if script.claim.ticket.is_some() { Rows::Both } else { Rows::Entering });
+    }
+}
+
+#[test]
 fn who_is_ahead_is_told_from_the_last_whole_read() {
     let ahead = |script: &Script| {
         let ahead = script.contender.ahead().iter();

@@ -109,6 +109,24 @@ fn what_cannot_be_read_blocks_until_a_whole_read_does_not_show_it() {
 }
 
 #[test]
+fn what_cannot_be_read_does_not_keep_a_limited_one_from_asking_others() {
+    let mode = Mode::Limited(2);
+    let limited = rows_of(&Claim { mode, ..claim(2, 1, Some(7)) });
+    let others = [unreadable(1), limited.clone()];
+    let mut script = Script::settling(Acquire { mode, ..exclusive() }, &others, 8);
+    script.sees(&others);
+    script.reads(Read::Object);
+    for _ in 0..2 {
+        script.sees(&others);
+        script.wakes();
+        script.reads(Read::Entering(id(2)));
+        script.sees_only(std::slice::from_ref(&limited));
+        script.wakes();
+        script.reads(Read::Object);
+    }
+}
+
+#[test]
 fn what_becomes_readable_is_treated_like_others() {
     let mut script = Script::settling(exclusive(), &[unreadable(1)], 1);
     script.sees(&[unreadable(1)]);
