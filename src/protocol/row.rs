@@ -223,6 +223,12 @@ mod tests {
     }
 
     #[test]
+    fn contenders_are_told_by_host_client_and_slot() {
+        let contender = ContenderId { host: -3, client: 0xab, slot: 7 };
+        assert_eq!(contender.to_string(), "-3/000000000000000000000000000000ab/7");
+    }
+
+    #[test]
     fn rows_of_a_claim_say_what_it_says() {
         let claim = claim();
         let entering = StoredRow::entering(&claim);

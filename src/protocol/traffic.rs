@@ -238,3 +238,21 @@ pub(crate) enum Loss {
     /// Somebody asked us to leave.
     Revoked(Revocation),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delete_names_the_rows_that_there_may_be() {
+        let contender = ContenderId { host: 1, client: 2, slot: 0 };
+        let rows = |ticket, revoked| Change::Delete { contender, ticket, revoked }.deleted_rows();
+        assert_eq!(rows(false, false), ["entering::"]);
+        assert_eq!(rows(true, false), ["entering::", "tickets::"]);
+        assert_eq!(rows(false, true), ["entering::", "revoked::"]);
+        assert_eq!(rows(true, true), ["entering::", "tickets::", "revoked::"]);
+        let (by, why) = (String::new(), String::new());
+        let revocation = Revocation { contender, round: 1, by, why };
+        assert_eq!(Change::Revoke { revocation, ttl_seconds: 60 }.deleted_rows(), [""; 0]);
+    }
+}

@@ -400,6 +400,16 @@ mod tests {
     }
 
     #[test]
+    fn everybody_is_told_in_the_order_of_the_queue() {
+        let mode = Mode::Exclusive;
+        let claims =
+            [claim(2, 9, Some(3), mode), claim(3, 9, Some(2), mode), claim(4, 9, None, mode)];
+        let told = Survey::of(&rows(&claims)).contenders();
+        let [second, first, choosing] = claims.each_ref().map(SeenContender::from);
+        assert_eq!(told, [choosing, first, second]);
+    }
+
+    #[test]
     fn blockers_are_those_choosing_or_before_me() {
         let mode = Mode::Exclusive;
         let survey = Survey::of(&rows(&[
@@ -441,10 +451,12 @@ mod tests {
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];
         let mut blockers = Survey::of(&rows(&before)).blockers_of(mine, mode);
         let now = [claim(3, 9, None, mode), claim(4, 11, None, mode), claim(6, 1, Some(1), mode)];
-        blockers.confirm(&Survey::of(&rows(&now)), mine);
+        let now = Survey::of(&rows(&now));
+        assert!(blockers.confirm(&now, mine), "two left");
         assert_eq!(hosts(&blockers), [3]);
         assert!(!blockers.admit(mode));
-        blockers.confirm(&Survey::default(), mine);
+        assert!(!blockers.confirm(&now, mine), "nobody left since");
+        assert!(blockers.confirm(&Survey::default(), mine));
         assert!(blockers.admit(mode));
     }
 
