@@ -48,7 +48,7 @@ fn chosen_seeds() -> Batch {
         Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number")))
     };
     if let Some(seed) = number(SEED) {
-        let outcome = run(&Plan::new(seed, Disks::Synced));
+        let outcome = run(&synced(seed));
         println!("{}", outcome.log);
         let batch = Batch::of(&outcome);
         println!("seed {seed}: {batch}");
@@ -60,7 +60,7 @@ fn chosen_seeds() -> Batch {
     let bar = asked.map_or_else(ProgressBar::hidden, ProgressBar::new);
     let mut batch = run_on_all_processors(0..seeds, synced, &bar);
     let seed = rand::random();
-    batch.merge(Batch::of(&run(&synced(seed))));
+    batch.merge(judge(&synced(seed)));
     println!("seeds 0 and on, and {seed}: {batch}");
     batch
 }
@@ -90,8 +90,8 @@ fn run_on_all_processors(
                     if seed >= seeds.end {
                         return;
                     }
-                    let run = Batch::of(&run(&plan(seed)));
-                    batch.lock().expect("nobody panics in between").merge(run);
+                    let judged = judge(&plan(seed));
+                    batch.lock().expect("nobody panics in between").merge(judged);
                     bar.inc(1);
                 }
             });
@@ -99,6 +99,22 @@ fn run_on_all_processors(
     });
     bar.finish_and_clear();
     batch.into_inner().expect("nobody panics in between")
+}
+
+fn judge(plan: &Plan) -> Batch {
+    let _named = Named(plan.seed);
+    Batch::of(&run(plan))
+}
+
+/// Names the seed of a run that panics.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("the run of seed {} panics", self.0);
+        }
+    }
 }
 
 /// What some runs came to.

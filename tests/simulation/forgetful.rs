@@ -1,10 +1,12 @@
 //! What must not hold of a cluster that breaks the assumptions is found not to hold: the checks can
 //! fail, and the assumptions are needed.
 
+use std::ops::Range;
+
 use super::batch::{Invariant, run_seeds};
 use super::plan::{Disks, MAX_CLOCK_SKEW, Plan};
 
-const SEEDS: std::ops::Range<u64> = 0..100;
+const SEEDS: Range<u64> = 0..100;
 
 // Goal: replicas that forget what they acknowledged let two in, and that is found.
 // Method: replicas crash often, and forget the last ten seconds.
