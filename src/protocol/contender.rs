@@ -4,6 +4,8 @@
 //! done next; [`answers`] says where the answers lead.
 
 mod answers;
+#[cfg(model)]
+mod essence;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +15,7 @@ use std::time::Duration;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
 use super::lease::TIME_IN_FLIGHT;
 use super::line::{Line, Question};
+use super::mutation::Mutation;
 use super::row::{Claim, ContenderId};
 use super::traffic::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
@@ -20,7 +23,7 @@ use super::traffic::{
 use super::verdict::SeenContender;
 
 /// One contender: see the [module](super) for how to drive it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Contender {
     id: ContenderId,
     state: State,
@@ -37,7 +40,7 @@ pub(crate) struct Contender {
     ahead: Vec<SeenContender>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// No rows.
     Idle,
@@ -58,7 +61,7 @@ enum State {
 }
 
 /// The operation that waits for its answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Outstanding {
     op: OpId,
     task: Task,
@@ -66,7 +69,7 @@ struct Outstanding {
 }
 
 /// What an operation is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Task {
     Announce,
     Look,
@@ -254,6 +257,9 @@ impl Contender {
         if self.limit().is_none_or(|limit| now.elapsed < limit) {
             return;
         }
+        if Mutation::LateRenewalCounts.is_planted() && self.is_renewing() {
+            return;
+        }
         match &mut self.state {
             State::Idle => unreachable!("idleness has no limit"),
             State::Held(_) => self.lose(now, Loss::Expired),
@@ -272,6 +278,12 @@ impl Contender {
                 self.withdraw(now, Some(again));
             }
         }
+    }
+
+    /// Whether a renewal of what is held waits for its answer.
+    fn is_renewing(&self) -> bool {
+        let task = self.outstanding.as_ref().map(|outstanding| outstanding.task);
+        matches!(self.state, State::Held(_)) && task == Some(Task::Renew)
     }
 
     /// When the state ends by time alone.

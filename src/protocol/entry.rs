@@ -1,6 +1,9 @@
 //! A contender's own rows in one round: what they say, how long they count, and their renewal
 //! (design section 5).
 
+#[cfg(model)]
+mod essence;
+
 use std::time::Duration;
 
 use super::lease::{Lease, LeaseTerms};
@@ -9,7 +12,7 @@ use super::traffic::{Acquire, Change, Failure, Loss, Now, Write};
 use super::verdict::{Place, Survey};
 
 /// A round whose `entering::` row is acknowledged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) acquire: Acquire,
     pub(super) claim: Claim,
@@ -176,7 +179,7 @@ impl From<Denial> for Loss {
 }
 
 /// A write that is tried until it is acknowledged, with one stamp.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Attempt {
     pub(super) write: Write,
     pub(super) first_try: Duration,
@@ -191,7 +194,7 @@ impl Attempt {
 }
 
 /// Where the renewal of a lease stands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Renewal {
     stage: Stage,
     pace: Pace,
@@ -199,14 +202,14 @@ struct Renewal {
 }
 
 /// What the holder wants before it is due.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Asked {
     renewal: bool,
     confirmation: Confirmation,
 }
 
 /// Where a read stands that the holder asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Confirmation {
     #[default]
     NotAsked,
@@ -230,7 +233,7 @@ impl Renewal {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     /// Nothing to do until the lease is due.
     Resting,
@@ -250,7 +253,7 @@ pub(super) enum RenewalStep {
 }
 
 /// When a step may be taken, and how often it failed.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pace {
     pub(super) not_before: Duration,
     failures: u32,

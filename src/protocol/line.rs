@@ -4,9 +4,13 @@
 //! drawing and the confirming one a contender asks single blockers whether they are still there.
 //! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
 
+#[cfg(model)]
+mod essence;
+
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::mutation::Mutation;
 use super::row::{ContenderId, Mode};
 use super::verdict::{Blockers, Place, Standing, Survey};
 
@@ -36,7 +40,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// What to read next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
     /// Is this contender, which has a ticket, still there? Its `entering::` row tells.
     Present(ContenderId),
@@ -103,7 +107,8 @@ impl Line {
 
     /// Whether those who are left let us in.
     pub(crate) fn admits(&self) -> bool {
-        self.blockers.admit(self.mode)
+        let stands_for_all = Mutation::MiddleStandsForAll.is_planted() && self.rest().is_empty();
+        self.blockers.admit(self.mode) || stands_for_all
     }
 
     /// Whether those who are left and have a ticket, and so hold the object or will before us,
@@ -158,7 +163,9 @@ impl Line {
     /// gone any more.
     pub(crate) fn confirmed(&mut self, survey: &Survey) -> bool {
         let somebody_gone = self.blockers.confirm(survey, self.mine);
-        self.presumed_gone = None;
+        if !Mutation::MiddleStandsForAll.is_planted() {
+            self.presumed_gone = None;
+        }
         self.futile += usize::from(!somebody_gone);
         somebody_gone
     }

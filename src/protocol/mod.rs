@@ -14,7 +14,8 @@
 //! [`traffic`] says what goes in and out. [`contender`] is the state machine, [`entry`] its own
 //! rows of one round, [`lease`] how long those count. [`row`] says how rows are written and read,
 //! [`verdict`] what follows from them, and [`mod@line`] whom a waiting contender asks next.
-//! [`fence`] is the arithmetic of fencing tokens, which stand beside the rows.
+//! [`fence`] is the arithmetic of fencing tokens, which stand beside the rows. [`mutation`] and
+//! `essence` are for the model in `tests/model`, which checks all of it.
 //!
 //! # What is absent
 //!
@@ -22,16 +23,23 @@
 
 mod contender;
 mod entry;
+#[cfg(model)]
+mod essence;
 mod fence;
 mod lease;
 mod line;
+mod mutation;
 mod row;
 mod traffic;
 mod verdict;
 
 pub(crate) use contender::Contender;
+#[cfg(model)]
+pub(crate) use essence::Essence;
 pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
 pub(crate) use lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, TTL_MIN, ttl_seconds};
+#[cfg(model)]
+pub(crate) use mutation::Mutation;
 pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
 pub(crate) use traffic::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,

@@ -23,7 +23,7 @@ impl fmt::Display for ContenderId {
 }
 
 /// How a contender wants to hold the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     /// Alone.
     Exclusive,

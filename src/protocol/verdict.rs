@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::mutation::Mutation;
 use super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
 
 /// Whether a contender of `mode` is let in while contenders of these modes still block it.
@@ -15,6 +16,11 @@ pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>
     for blocker in blockers {
         match (mode, blocker) {
             (Mode::Limited(_), Some(Mode::Limited(_))) => limited += 1,
+            (Mode::Limited(_), Some(Mode::Exclusive))
+                if Mutation::LimitedCountsExclusive.is_planted() =>
+            {
+                limited += 1;
+            }
             (Mode::Exclusive | Mode::Shared | Mode::Limited(_), _) => return false,
         }
     }
@@ -31,7 +37,7 @@ fn conflicts(mine: Mode, theirs: Option<Mode>) -> bool {
 }
 
 /// A place in the queue: smaller is let in earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     /// The ticket.
     pub(crate) ticket: i64,
@@ -41,7 +47,7 @@ pub(crate) struct Place {
 
 /// What the rows of one contender, taken together, say of it. Without an `entering::` row it is
 /// absent and has no standing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Standing {
     /// It announced itself and has no ticket of that round: it chooses, or holds by the short way.
     Choosing {
@@ -138,6 +144,12 @@ impl Survey {
             // An unreadable row of the same contender outweighs what else is known of it.
             survey.standings.entry(contender).or_insert(standing);
         }
+        if Mutation::TicketStandsAlone.is_planted() {
+            for (contender, (round, ticket)) in tickets {
+                let standing = Standing::Queued { round, mode: Mode::Exclusive, ticket };
+                survey.standings.entry(contender).or_insert(standing);
+            }
+        }
         survey
     }
 
@@ -169,13 +181,19 @@ impl Survey {
 
     /// Who blocks `me` while I have no ticket yet: every conflicting contender that is not absent.
     pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
-        self.blockers(me, mode, |_| true)
+        self.blockers(me, mode, |theirs| {
+            theirs.is_some() || !Mutation::ShortWayIgnoresChoosing.is_planted()
+        })
     }
 
     /// Who blocks the holder of `place`: every conflicting contender that is choosing, that can't
     /// be read, or that is in the queue before that place.
     pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
-        self.blockers(place.contender, mode, |theirs| theirs.is_none_or(|theirs| theirs < place))
+        self.blockers(place.contender, mode, |theirs| match theirs {
+            None => !Mutation::NoChoosingPhase.is_planted(),
+            Some(theirs) if Mutation::NoTieBreak.is_planted() => theirs.ticket < place.ticket,
+            Some(theirs) => theirs < place,
+        })
     }
 
     fn blockers(

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::entry::Entry;
 use super::super::line::{Line, Question};
+use super::super::mutation::Mutation;
 use super::super::row::StoredRow;
 use super::super::traffic::{Event, Failure, Now, Patience, ReadFailure, WriteOutcome};
 use super::super::verdict::Survey;
@@ -118,7 +119,11 @@ impl Contender {
     ) {
         let somebody_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
-                line.answered(contender, survey, now.elapsed)
+                let gone = line.answered(contender, survey, now.elapsed);
+                if Mutation::NoConfirmingRead.is_planted() && line.admits() {
+                    return self.hold(entry);
+                }
+                gone
             }
             Question::Everybody => {
                 if let Err(denial) = entry.stands_in(survey) {

@@ -1,0 +1,58 @@
+//! What of a contender decides what can still follow.
+
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
+use std::time::Duration;
+
+use super::super::essence::Essence;
+use super::{Contender, Outstanding, State};
+
+impl Essence for Contender {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        let Contender {
+            id,
+            state,
+            outstanding,
+            last_op: _,
+            outputs,
+            pace,
+            ticket_sent,
+            revoked_row_seen,
+            // It is later than any search lasts.
+            gone_by: _,
+            ahead: _,
+        } = self;
+        assert!(outputs.is_empty(), "outputs are taken before anything else happens");
+        (id, ticket_sent, revoked_row_seen).hash(hasher);
+        // It was sent when, tells how long to pause.
+        let task = outstanding.as_ref().map(|Outstanding { op: _, task, sent: _ }| *task);
+        task.hash(hasher);
+        pace.feed(now, hasher);
+        state.feed(now, hasher);
+    }
+}
+
+impl Essence for State {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        discriminant(self).hash(hasher);
+        match self {
+            State::Idle => {}
+            State::Announcing(_, claim, attempt) => {
+                claim.round.hash(hasher);
+                attempt.feed(now, hasher);
+            }
+            State::Looking(entry) | State::Held(entry) => entry.feed(now, hasher),
+            State::Drawing(entry, attempt) => {
+                entry.feed(now, hasher);
+                attempt.feed(now, hasher);
+            }
+            // How long the doorway took tells how long to pause.
+            State::Settling(entry, _) => entry.feed(now, hasher),
+            State::Waiting(entry, line) => {
+                entry.feed(now, hasher);
+                line.feed(now, hasher);
+            }
+            State::Releasing { delete, again } => (delete.stamp, again.is_some()).hash(hasher),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! What of a contender's own rows decides what can still follow.
+
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
+use std::time::Duration;
+
+use super::super::essence::{Essence, until};
+use super::{Attempt, Entry, Pace, Renewal, Stage};
+
+impl Essence for Entry {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        // What was asked for never changes in a model. When it was announced, tells how long to
+        // pause.
+        let Entry { acquire: _, claim, lease, renewal, announced: _ } = self;
+        let renewal_due = until(lease.renewal_due(self.acquire.terms), now);
+        (claim.round, claim.ticket, until(lease.deadline(), now), renewal_due).hash(hasher);
+        let Renewal { stage, pace, asked } = renewal;
+        discriminant(stage).hash(hasher);
+        match stage {
+            Stage::Resting | Stage::Verifying => {}
+            Stage::Writing(attempt) => attempt.feed(now, hasher),
+        }
+        asked.hash(hasher);
+        pace.feed(now, hasher);
+    }
+}
+
+impl Essence for Attempt {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        let Attempt { write, first_try } = self;
+        // The age of the try ends the lease that it begins.
+        (write.stamp, now.saturating_sub(*first_try)).hash(hasher);
+    }
+}
+
+impl Essence for Pace {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        // Failures lengthen pauses, and matter where a statement is refused, as the model does not.
+        let Pace { not_before, failures: _ } = self;
+        until(*not_before, now).hash(hasher);
+    }
+}

@@ -1,0 +1,33 @@
+//! What of a line decides what can still follow.
+
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use super::super::essence::{Essence, until};
+use super::Line;
+
+impl Essence for Line {
+    fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
+        let Line {
+            mine,
+            mode: _,
+            blockers,
+            presumed_gone,
+            futile,
+            stays: _,
+            choosing_until,
+            since: _,
+            length: _,
+            hand_over: _,
+            hand_over_max: _,
+        } = self;
+        (mine, presumed_gone, until(*choosing_until, now)).hash(hasher);
+        for blocker in blockers.iter() {
+            blocker.hash(hasher);
+        }
+        // It only says which one of several to ask next.
+        if !self.leave_in_order() {
+            (futile % blockers.iter().count().max(1)).hash(hasher);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! All searches: what holds, and what each flaw breaks.
+
+use crate::protocol::{Mode, Mutation, Patience};
+use crate::scenario::{CALM, EXCLUSIVE, Flaw, Revoking, Scenario, Troubles, Wish};
+use crate::sightings::Sight;
+
+/// A search by its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    pub(crate) length: Length,
+    pub(crate) expected: Expected,
+    pub(crate) subject: Subject,
+}
+
+/// What is searched.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    /// Rows on three replicas.
+    Replicas(Scenario),
+    /// Rows that are regular registers.
+    Registers(Scenario),
+    /// Rows that expire, in a model that lasts so many seconds.
+    Expiry(Scenario, u64),
+}
+
+impl Subject {
+    /// How the protocol is spoilt.
+    pub(crate) fn mutation(&self) -> Option<Mutation> {
+        match self {
+            Subject::Replicas(scenario)
+            | Subject::Registers(scenario)
+            | Subject::Expiry(scenario, _) => scenario.mutation(),
+        }
+    }
+}
+
+/// How long a search takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// Seconds: every test run can afford it.
+    Short,
+    /// Minutes.
+    Long,
+}
+
+/// What has to come of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing is wrong.
+    Holds,
+    /// The flaw is noticed.
+    Caught,
+}
+
+/// Every search.
+pub(crate) fn entries() -> Vec<Entry> {
+    let holds = sound().into_iter().map(|(name, length, subject)| Entry {
+        name,
+        length,
+        expected: Expected::Holds,
+        subject,
+    });
+    let caught = flawed().into_iter().map(|(name, subject)| Entry {
+        name,
+        length: Length::Short,
+        expected: Expected::Caught,
+        subject,
+    });
+    holds.chain(caught).collect()
+}
+
+/// What is searched with and without a reduction.
+pub(crate) fn for_comparison() -> Scenario {
+    Scenario::of(&TWO).troubles(GIVING_UP)
+}
+
+const SHARED: Wish = Wish { mode: Mode::Shared, patience: Patience::Wait };
+const LIMITED: Wish = Wish { mode: Mode::Limited(2), patience: Patience::Wait };
+const TRY: Wish = Wish { mode: Mode::Exclusive, patience: Patience::Try };
+
+const TWO: [Wish; 2] = [EXCLUSIVE; 2];
+const THREE: [Wish; 3] = [EXCLUSIVE; 3];
+
+const GIVING_UP: Troubles = Troubles { giving_up: true, ..CALM };
+const HASTE: Troubles = Troubles { haste: true, ..CALM };
+const ASKING: Troubles = Troubles { revocation: Revoking::Asking, giving_up: true, ..CALM };
+const FORCE: Troubles = Troubles { revocation: Revoking::Force, giving_up: true, ..CALM };
+const ALL: Troubles = Troubles { failures: true, giving_up: true, deaths: 1, ..CALM };
+
+const ORDINARY: &[Sight] = &[Sight::ShortWay, Sight::ThroughTheQueue, Sight::Tie];
+const TROUBLED: &[Sight] = &[
+    Sight::ShortWay,
+    Sight::ThroughTheQueue,
+    Sight::Tie,
+    Sight::GivenUpInTheDoorway,
+    Sight::GivenUpInTheQueue,
+    Sight::HolderDied,
+    Sight::ContenderDied,
+    Sight::StaleRow,
+];
+
+fn sound() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    use Subject::{Expiry, Registers, Replicas};
+    let all = |wishes, rounds| Scenario::of(wishes).rounds(rounds).troubles(ALL).must_see(TROUBLED);
+    let with =
+        |wishes, troubles, must_see| Scenario::of(wishes).troubles(troubles).must_see(must_see);
+    let ended = &[Sight::Renewed, Sight::Expired];
+    let expiry = |seconds| Expiry(Scenario::of(&TWO).must_see(ended), seconds);
+    let revoked = &[Sight::HolderRevoked, Sight::WaiterRevoked];
+    vec![
+        ("two, twice, all troubles", Short, Replicas(all(&TWO, 2))),
+        (
+            "two, twice, in haste",
+            Short,
+            Replicas(with(&TWO, HASTE, &[Sight::NextRoundInHaste]).rounds(2)),
+        ),
+        ("two, asked to leave", Short, Replicas(with(&TWO, ASKING, revoked))),
+        ("two, removed by force", Short, Replicas(with(&TWO, FORCE, revoked))),
+        ("two tries", Short, Replicas(with(&[TRY, TRY], GIVING_UP, &[Sight::Taken]))),
+        ("a shared and an exclusive one", Short, Replicas(all(&[SHARED, EXCLUSIVE], 1))),
+        ("three", Long, Replicas(Scenario::of(&THREE).must_see(ORDINARY))),
+        ("three, all troubles, on registers", Short, Registers(all(&THREE, 1))),
+        (
+            "three, twice, on registers",
+            Long,
+            Registers(Scenario::of(&THREE).rounds(2).must_see(ORDINARY)),
+        ),
+        (
+            "shared ones and an exclusive one, on registers",
+            Short,
+            Registers(all(&[SHARED, SHARED, EXCLUSIVE], 1)),
+        ),
+        ("three limited ones, on registers", Short, Registers(all(&[LIMITED; 3], 1))),
+        (
+            "limited ones and an exclusive one, on registers",
+            Short,
+            Registers(all(&[LIMITED, LIMITED, EXCLUSIVE], 1)),
+        ),
+        ("two, whose leases end", Short, expiry(3)),
+        ("two, whose leases end, for longer", Long, expiry(4)),
+        (
+            "limited ones and a shared one, on registers",
+            Long,
+            Registers(all(&[LIMITED, LIMITED, SHARED], 1)),
+        ),
+    ]
+}
+
+fn flawed() -> Vec<(&'static str, Subject)> {
+    use Subject::{Expiry, Registers, Replicas};
+    let two = |flaw| Scenario::of(&TWO).flaw(flaw);
+    let spoilt = |wishes, mutation| Scenario::of(wishes).flaw(Flaw::Protocol(mutation));
+    vec![
+        ("flaw: read before the acknowledgement", Replicas(two(Flaw::ReadBeforeAcknowledgement))),
+        ("flaw: quorum of one", Replicas(two(Flaw::QuorumOfOne))),
+        (
+            "flaw: short way ignores choosing ones",
+            Replicas(spoilt(&TWO, Mutation::ShortWayIgnoresChoosing)),
+        ),
+        ("flaw: no choosing phase", Replicas(spoilt(&TWO, Mutation::NoChoosingPhase))),
+        ("flaw: no tie-break", Replicas(spoilt(&TWO, Mutation::NoTieBreak))),
+        ("flaw: ticket stands alone", Replicas(spoilt(&TWO, Mutation::TicketStandsAlone))),
+        (
+            "flaw: middle stands for all",
+            Registers(spoilt(&THREE, Mutation::MiddleStandsForAll).troubles(GIVING_UP)),
+        ),
+        (
+            "flaw: limited counts exclusive",
+            Replicas(spoilt(&[LIMITED, EXCLUSIVE], Mutation::LimitedCountsExclusive)),
+        ),
+        (
+            "flaw: lease from the acknowledgement",
+            Expiry(spoilt(&TWO, Mutation::LeaseFromAcknowledgement), 4),
+        ),
+        ("flaw: age of the entering row ignored", Expiry(two(Flaw::EnteringIsNotRewritten), 4)),
+        ("flaw: late renewal counts", Expiry(spoilt(&TWO, Mutation::LateRenewalCounts), 4)),
+        (
+            "flaw: no confirming read",
+            Replicas(spoilt(&TWO, Mutation::NoConfirmingRead).troubles(FORCE)),
+        ),
+    ]
+}

@@ -1,0 +1,333 @@
+//! A small model in which time passes: leases end, rows expire, and whoever is told something may
+//! be told much too late.
+//!
+//! There is one copy of the rows here, as the other models look after replicas, and time passes in
+//! whole seconds. Each request takes effect at one moment and is answered at another one. Rows that
+//! are old enough to be gone by the clock of some node and not by that of another one are seen by
+//! one read and not by the next, however these follow each other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use stateright::{Model, Property};
+
+use crate::peer::{Errand, Peer, Reaction};
+use crate::protocol::{Event, Input, LeaseTerms, Loss, Mutation, Read};
+use crate::scenario::{Flaw, Scenario};
+use crate::search::Tell;
+use crate::sightings::{Sight, Sightings};
+use crate::store::{Cell, Effects, KINDS, SeenRow, rows_asked};
+
+/// In seconds, as all times here.
+const TTL: u64 = 5;
+const MAX_CLOCK_SKEW: u64 = 1;
+/// A row is certainly there before this age: the TTL less its rounding, by a clock that is ahead.
+const SEEN_UNTIL: u64 = TTL - 1 - MAX_CLOCK_SKEW;
+/// A row is certainly gone from this age on, by a clock that is behind.
+const GONE_FROM: u64 = TTL + MAX_CLOCK_SKEW;
+
+const WHEN: [Answered; 2] = [Answered::AtOnce, Answered::Later];
+
+/// A scenario for so many seconds.
+#[derive(Debug)]
+pub(crate) struct Expiry {
+    scenario: Scenario,
+    seconds: u64,
+    sightings: Arc<Sightings>,
+    violated: AtomicBool,
+}
+
+/// A moment of a history.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(crate) struct Moment {
+    now: u64,
+    peers: Vec<Arc<Peer>>,
+    rows: Vec<Row>,
+    /// Writes that have not taken effect.
+    under_way: Vec<Effects>,
+    /// Of each contender the request that took effect, and is not answered yet.
+    unanswered: Vec<Option<Unanswered>>,
+}
+
+/// A request that took effect. Its answer comes in a later second: one that comes in the same
+/// second comes at once, as nobody can tell the difference.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Unanswered {
+    /// What a read shows.
+    rows: Vec<SeenRow>,
+    is_ripe: bool,
+}
+
+/// A row, and when it was last written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Row {
+    cell: Cell,
+    written: u64,
+}
+
+/// What can happen next. Contenders are told by their numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// A second passes.
+    Pass,
+    /// Its caller wants the lock.
+    Begin(usize),
+    /// Its caller gives the lock back.
+    Leave(usize),
+    /// It wakes up because something is due.
+    Wake(usize),
+    /// A write takes effect that nobody waits for any more.
+    ComeLate(Effects),
+    /// Its write takes effect.
+    Write(usize, Answered),
+    /// Its read takes effect, and does not show these rows. Each is a bit.
+    Read { reader: usize, expired: u8, answered: Answered },
+    /// Its request, which took effect before, is answered.
+    Answer(usize),
+}
+
+/// When a request that takes effect is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    AtOnce,
+    Later,
+}
+
+impl Expiry {
+    pub(crate) fn new(scenario: Scenario, seconds: u64, sightings: Arc<Sightings>) -> Self {
+        Expiry { scenario, seconds, sightings, violated: AtomicBool::new(false) }
+    }
+
+    fn with_peer(&self, moment: &mut Moment, i: usize, act: impl FnOnce(&mut Peer) -> Reaction) {
+        Mutation::plant(self.scenario.mutation());
+        let peer = Arc::make_mut(&mut moment.peers[i]);
+        let reaction = act(peer);
+        moment.unanswered[i] = None;
+        moment.under_way.extend(reaction.write);
+        moment.under_way.sort_unstable();
+        moment.under_way.dedup();
+        for event in reaction.events {
+            match event {
+                Event::Renewed { .. } => self.sightings.note(Sight::Renewed),
+                Event::Lost(Loss::Expired) => self.sightings.note(Sight::Expired),
+                Event::Held { .. }
+                | Event::Confirmed
+                | Event::Taken
+                | Event::Failed(_)
+                | Event::Lost(Loss::RowMissing | Loss::Revoked(_))
+                | Event::Released => {}
+            }
+        }
+    }
+
+    /// A write takes effect, each row of it unless something newer is there.
+    fn take_effect(&self, moment: &mut Moment, write: Effects) {
+        moment.under_way.retain(|other| *other != write);
+        let ages = self.scenario.flaw == Some(Flaw::EnteringIsNotRewritten);
+        let write = if ages { write.without_rewriting() } else { write };
+        for (kind, cell) in write.cells.into_iter().enumerate() {
+            let row = &mut moment.rows[write.contender * KINDS + kind];
+            if let Some(cell) = cell.filter(|cell| cell.beats(row.cell)) {
+                *row = Row { cell, written: moment.now };
+            }
+        }
+    }
+
+    /// The request of a contender took effect.
+    fn done(&self, moment: &mut Moment, i: usize, rows: Vec<SeenRow>, answered: Answered) {
+        moment.unanswered[i] = Some(Unanswered { rows, is_ripe: false });
+        match answered {
+            Answered::AtOnce => self.answer(moment, i),
+            Answered::Later => {}
+        }
+    }
+
+    fn answer(&self, moment: &mut Moment, i: usize) {
+        let unanswered = moment.unanswered[i].take().expect("it took effect before its answer");
+        match moment.peers[i].errand.expect("only what is under way is answered") {
+            Errand::Write { .. } => self.with_peer(moment, i, Peer::acknowledged),
+            Errand::Read { op, .. } => {
+                let mode = |i: usize| self.scenario.wishes[i].mode;
+                let rows = unanswered.rows.iter().map(|row| row.stored(mode));
+                let rows = Ok(rows.collect());
+                self.with_peer(moment, i, |peer| peer.answered(Input::Read { op, rows }));
+            }
+        }
+    }
+
+    /// Whether at most one holds the lock, by its own clock.
+    fn is_exclusive(&self, moment: &Moment) -> bool {
+        let now = Duration::from_secs(moment.now);
+        let inside = moment.peers.iter().filter(|peer| peer.holds_at(now)).count();
+        // A search goes on for a little while; the first violation is the nearest.
+        inside <= 1 || self.violated.swap(true, Ordering::Relaxed)
+    }
+
+    fn actions_of(moment: &Moment, i: usize, actions: &mut Vec<Action>) {
+        let peer = &moment.peers[i];
+        if peer.is_idle() && peer.rounds_left > 0 {
+            actions.push(Action::Begin(i));
+        }
+        if peer.holds() {
+            actions.push(Action::Leave(i));
+        }
+        if peer.is_due(Duration::from_secs(moment.now)) {
+            actions.push(Action::Wake(i));
+        }
+        match (peer.errand, &moment.unanswered[i]) {
+            (Some(_), Some(unanswered)) if unanswered.is_ripe => actions.push(Action::Answer(i)),
+            (Some(_), Some(_)) | (None, _) => {}
+            (Some(Errand::Write { .. }), None) => {
+                actions.extend(WHEN.map(|answered| Action::Write(i, answered)));
+            }
+            (Some(Errand::Read { read, .. }), None) => {
+                let doubtful = moment.doubtful(read);
+                for expired in (0..=doubtful).filter(|set| set & !doubtful == 0) {
+                    let look = |answered| Action::Read { reader: i, expired, answered };
+                    actions.extend(WHEN.map(look));
+                }
+            }
+        }
+    }
+}
+
+impl Moment {
+    /// Whether the writer of a write waits for its answer.
+    fn is_awaited(&self, write: Effects) -> bool {
+        let errand = self.peers[write.contender].errand;
+        matches!(errand, Some(Errand::Write { write: awaited, .. }) if awaited == write)
+    }
+
+    /// The rows that a read may show or not, because they expire about now. Each is a bit.
+    fn doubtful(&self, read: Read) -> u8 {
+        let rows = rows_asked(read, self.peers.len());
+        let doubtful = rows.filter(|row| {
+            let row = &self.rows[*row];
+            row.cell.is_there() && self.now - row.written >= SEEN_UNTIL
+        });
+        doubtful.fold(0, |set, row| set | 1 << row)
+    }
+
+    fn look(&self, reader: usize, expired: u8) -> Vec<SeenRow> {
+        let Some(Errand::Read { read, .. }) = self.peers[reader].errand else {
+            unreachable!("only who reads looks")
+        };
+        let rows = rows_asked(read, self.peers.len()).filter(|row| expired & (1 << row) == 0);
+        rows.filter_map(|row| SeenRow::of(row, self.rows[row].cell)).collect()
+    }
+
+    fn pass(&mut self) {
+        self.now += 1;
+        for peer in &mut self.peers {
+            Arc::make_mut(peer).set_clock(Duration::from_secs(self.now));
+        }
+        for unanswered in self.unanswered.iter_mut().flatten() {
+            unanswered.is_ripe = true;
+        }
+        for row in &mut self.rows {
+            if self.now - row.written >= GONE_FROM {
+                row.cell.expire();
+            }
+        }
+    }
+}
+
+impl Model for Expiry {
+    type State = Moment;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<Moment> {
+        let contenders = self.scenario.wishes.len();
+        let ttl = Duration::from_secs(TTL);
+        let terms = LeaseTerms::new(ttl, Duration::from_secs(MAX_CLOCK_SKEW));
+        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, 0).on(terms));
+        vec![Moment {
+            now: 0,
+            peers: (0..contenders).map(peer).collect(),
+            rows: vec![Row::default(); contenders * KINDS],
+            under_way: Vec::new(),
+            unanswered: vec![None; contenders],
+        }]
+    }
+
+    fn actions(&self, moment: &Moment, actions: &mut Vec<Action>) {
+        for i in 0..moment.peers.len() {
+            Self::actions_of(moment, i, actions);
+        }
+        let late = moment.under_way.iter().filter(|write| !moment.is_awaited(**write));
+        actions.extend(late.copied().map(Action::ComeLate));
+        if moment.now < self.seconds {
+            actions.push(Action::Pass);
+        }
+    }
+
+    fn next_state(&self, moment: &Moment, action: Action) -> Option<Moment> {
+        let mut next = moment.clone();
+        match action {
+            Action::Pass => next.pass(),
+            Action::Begin(i) => {
+                let wish = self.scenario.wishes[i];
+                self.with_peer(&mut next, i, |peer| peer.begin(wish));
+            }
+            Action::Leave(i) => self.with_peer(&mut next, i, Peer::leave),
+            Action::Wake(i) => self.with_peer(&mut next, i, Peer::wake),
+            Action::ComeLate(write) => self.take_effect(&mut next, write),
+            Action::Write(i, answered) => {
+                let Some(Errand::Write { write, .. }) = next.peers[i].errand else {
+                    unreachable!("only who writes writes")
+                };
+                self.take_effect(&mut next, write);
+                self.done(&mut next, i, Vec::new(), answered);
+            }
+            Action::Read { reader, expired, answered } => {
+                let rows = next.look(reader, expired);
+                self.done(&mut next, reader, rows, answered);
+            }
+            Action::Answer(i) => self.answer(&mut next, i),
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("at most one holds", Self::is_exclusive)]
+    }
+}
+
+impl Tell for Action {
+    fn tell(&self) -> String {
+        match self {
+            Action::Pass => "a second passes".to_owned(),
+            Action::Begin(i) => format!("{i} begins"),
+            Action::Leave(i) => format!("{i} leaves"),
+            Action::Wake(i) => format!("{i} wakes up"),
+            Action::ComeLate(write) => format!("{}: an old write takes effect", write.contender),
+            Action::Write(i, answered) => format!("{i}: its write takes effect, {answered}"),
+            Action::Read { reader, expired: 0, answered } => {
+                format!("{reader}: its read takes effect, {answered}")
+            }
+            Action::Read { reader, expired, answered } => {
+                let rows = expired.count_ones();
+                format!("{reader}: its read takes effect (expired rows: {rows}), {answered}")
+            }
+            Action::Answer(i) => format!("{i}: its request is answered"),
+        }
+    }
+}
+
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Answered::AtOnce => "and is answered",
+            Answered::Later => "and is not answered yet",
+        })
+    }
+}
+
+impl Tell for Moment {
+    fn tell(&self) -> String {
+        let peers: Vec<_> = self.peers.iter().map(ToString::to_string).collect();
+        format!("{} s: {}", self.now, peers.join(" | "))
+    }
+}

@@ -1,0 +1,30 @@
+//! Every history of a few contenders of one lock.
+//!
+//! The protocol is compiled here from the very files that the library ships, and driven by
+//! [`stateright`] through each order in which anything can happen: requests are answered by any
+//! quorum of the replicas at any moments, come late, get lost, or are tried again; contenders give
+//! up, die, and are asked to leave, at any point. Then each `Mutation` is planted, and the model
+//! has to find what it breaks.
+//!
+//! # Where to look
+//!
+//! `scenario` says who contends and what may go wrong, and `catalogue` which scenarios there are.
+//! `world` is the model: what can happen, and what must be true. `peer` is a contender and its
+//! caller. `store` is where rows live: on replicas, or in registers, which promise less. `lease` is
+//! a small model of its own, in which time passes. [`search`] runs the scenarios and tells what it
+//! found.
+
+pub mod search;
+
+mod catalogue;
+mod lease;
+mod peer;
+mod scenario;
+mod sightings;
+mod store;
+mod world;
+
+// The model drives contenders, not guards or fences, and needs less than is there.
+#[allow(dead_code, unused_imports)]
+#[path = "../../../src/protocol/mod.rs"]
+mod protocol;

@@ -1,0 +1,361 @@
+//! A contender of the shipped protocol, and its caller.
+//!
+//! Every pause is made nothing. Where leases never end, time can stand still: a contender always
+//! has a request under way unless it is idle, or holds the lock.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::protocol::{
+    Acquire, Change, Contender, Essence, Event, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
+    WriteOutcome,
+};
+use crate::scenario::Wish;
+use crate::store::{Effects, id_of};
+
+/// Of the stamps of a round: so many are kept free for it.
+const STAMPS_OF_A_ROUND: i64 = 100;
+/// A contender leaves between two of its stamps room for somebody else's.
+const BETWEEN_STAMPS: i64 = 2;
+/// Above every other stamp of the round, so that rounds look alike however they went.
+const STAMP_OF_A_RELEASE: i64 = STAMPS_OF_A_ROUND - 1;
+/// Makes every pause nothing: a pause is lengthened by the half of it, from three quarters on.
+const NO_PAUSE: f64 = -1.5;
+
+/// A contender and its caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// `None` once it is dead.
+    contender: Option<Contender>,
+    index: usize,
+    /// What it has asked for, and what is not answered yet.
+    pub(crate) errand: Option<Errand>,
+    pub(crate) rounds_left: u8,
+    /// How often its next hold may be renewed.
+    pub(crate) renewals_left: u8,
+    pub(crate) removal: Removal,
+    /// Whether it was let in although it was removed before.
+    pub(crate) let_in_unseen: bool,
+    round: i64,
+    last_stamp: i64,
+    clock: Duration,
+    terms: LeaseTerms,
+    lease: Option<Lease>,
+    ticket: Option<i64>,
+    leaving: bool,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Errand {
+    Write { op: OpId, write: Effects },
+    Read { op: OpId, read: Read, after_removal: bool },
+}
+
+/// Whether somebody removes the contender's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Removal {
+    #[default]
+    None,
+    /// It is under way.
+    Sent,
+    /// It is acknowledged.
+    Done,
+}
+
+/// What a contender does when it is told something.
+#[derive(Debug, Default)]
+pub(crate) struct Reaction {
+    pub(crate) write: Option<Effects>,
+    pub(crate) read: Option<Read>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Peer {
+    pub(crate) fn new(index: usize, rounds: u8, renewals: u8) -> Self {
+        Peer {
+            contender: Some(Contender::new(id_of(index))),
+            index,
+            errand: None,
+            rounds_left: rounds,
+            renewals_left: renewals,
+            removal: Removal::None,
+            let_in_unseen: false,
+            round: 0,
+            last_stamp: 0,
+            clock: Duration::ZERO,
+            // Longer than any search.
+            terms: LeaseTerms::new(Duration::from_secs(1_000_000_000), Duration::from_secs(1)),
+            lease: None,
+            ticket: None,
+            leaving: false,
+        }
+    }
+
+    /// The contender, with leases on these terms.
+    pub(crate) fn on(self, terms: LeaseTerms) -> Self {
+        Peer { terms, ..self }
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.contender.is_none()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.contender.as_ref().is_some_and(Contender::is_idle)
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.contender.as_ref().is_some_and(|contender| contender.held_claim().is_some())
+    }
+
+    /// Whether it may be told to leave.
+    pub(crate) fn may_leave(&self) -> bool {
+        !self.is_dead() && !self.is_idle() && !self.leaving
+    }
+
+    /// Whether its rows are being deleted.
+    pub(crate) fn is_releasing(&self) -> bool {
+        !self.is_idle() && self.leaving
+    }
+
+    /// Whether it wants nothing any more, or never will.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_dead() || (self.is_idle() && self.rounds_left == 0)
+    }
+
+    /// Its ticket in this round.
+    pub(crate) fn ticket(&self) -> Option<i64> {
+        self.ticket
+    }
+
+    /// The stamp that is the name of its round.
+    pub(crate) fn round(&self) -> i64 {
+        self.round * STAMPS_OF_A_ROUND + BETWEEN_STAMPS
+    }
+
+    /// Above every stamp of the rows of this round, and below that of its release.
+    pub(crate) fn stamp_of_revocation(&self) -> i64 {
+        self.round * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE - 1
+    }
+
+    /// Its caller wants the lock.
+    pub(crate) fn begin(&mut self, wish: Wish) -> Reaction {
+        self.rounds_left -= 1;
+        self.round += 1;
+        self.last_stamp = self.round * STAMPS_OF_A_ROUND;
+        self.removal = Removal::None;
+        self.tell(Input::Acquire(Acquire {
+            mode: wish.mode,
+            terms: self.terms,
+            patience: wish.patience,
+            renew: true,
+            owner: String::new(),
+        }))
+    }
+
+    /// Its caller gives the lock back, or gives up.
+    pub(crate) fn leave(&mut self) -> Reaction {
+        self.errand = None;
+        self.last_stamp = self.round * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE - BETWEEN_STAMPS;
+        self.leaving = true;
+        self.tell(Input::Release)
+    }
+
+    /// Another state machine takes its place, and knows nothing of it.
+    pub(crate) fn forget(&mut self) {
+        self.contender = Some(Contender::new(id_of(self.index)));
+        self.errand = None;
+        self.ticket = None;
+        self.leaving = false;
+    }
+
+    pub(crate) fn die(&mut self) {
+        *self = Peer { contender: None, ..Peer::new(self.index, 0, 0) };
+    }
+
+    /// Its clock says something else.
+    pub(crate) fn set_clock(&mut self, now: Duration) {
+        self.clock = now;
+    }
+
+    /// Whether it holds by its own clock.
+    pub(crate) fn holds_at(&self, now: Duration) -> bool {
+        self.holds() && self.lease.is_some_and(|lease| lease.is_valid(now))
+    }
+
+    /// Whether something is due.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        let deadline = self.contender.as_ref().and_then(Contender::deadline);
+        deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// It does what is due. A request that is not answered yet stays so, or another one follows.
+    pub(crate) fn wake(&mut self) -> Reaction {
+        self.tell(Input::Tick)
+    }
+
+    /// Time passes until something has to be done.
+    pub(crate) fn wait(&mut self) -> Reaction {
+        let contender = self.contender.as_ref().expect("the dead do not wait");
+        self.clock = contender.deadline().expect("who is not idle has a deadline");
+        self.errand = None;
+        self.tell(Input::Tick)
+    }
+
+    /// Whether the end of its patience is near, as that of its lease never is.
+    pub(crate) fn may_lose_patience(&self) -> bool {
+        let deadline = self.contender.as_ref().and_then(Contender::deadline);
+        deadline.is_some_and(|deadline| deadline < self.clock + Duration::from_secs(1))
+    }
+
+    /// It renews its hold now.
+    pub(crate) fn renew(&mut self) -> Reaction {
+        self.renewals_left -= 1;
+        self.tell(Input::Renew)
+    }
+
+    /// Its write is acknowledged.
+    pub(crate) fn acknowledged(&mut self) -> Reaction {
+        let Some(Errand::Write { op, .. }) = self.errand else {
+            unreachable!("only a write is acknowledged")
+        };
+        self.answered(Input::Written { op, outcome: WriteOutcome::Applied })
+    }
+
+    /// Its request is answered.
+    pub(crate) fn answered(&mut self, answer: Input) -> Reaction {
+        let after_removal = matches!(self.errand, Some(Errand::Read { after_removal: true, .. }));
+        let held = self.holds();
+        self.errand = None;
+        let reaction = self.tell(answer);
+        self.let_in_unseen |= after_removal && !held && self.holds();
+        reaction
+    }
+
+    /// Somebody removes its rows of a round.
+    pub(crate) fn removed(&mut self, round: i64, removal: Removal) {
+        if self.round() == round && !self.is_idle() && !self.is_dead() {
+            self.removal = removal;
+        }
+    }
+
+    fn tell(&mut self, input: Input) -> Reaction {
+        let now =
+            Now { elapsed: self.clock, stamp: self.last_stamp + BETWEEN_STAMPS, jitter: NO_PAUSE };
+        let contender = self.contender.as_mut().expect("the dead are told nothing");
+        contender.handle(now, input);
+        let mut reaction = Reaction::default();
+        while let Some(output) = self.contender.as_mut().and_then(Contender::poll) {
+            self.take(output, &mut reaction);
+        }
+        reaction
+    }
+
+    fn take(&mut self, output: Output, reaction: &mut Reaction) {
+        match output {
+            Output::Write { op, write } => {
+                if let Change::Put { claim, .. } = &write.change {
+                    self.ticket = claim.ticket;
+                }
+                self.last_stamp = self.last_stamp.max(write.stamp);
+                let write = Effects::of(&write);
+                self.errand = Some(Errand::Write { op, write });
+                reaction.write = Some(write);
+            }
+            Output::Read { op, read } => {
+                let after_removal = self.removal == Removal::Done;
+                self.errand = Some(Errand::Read { op, read, after_removal });
+                reaction.read = Some(read);
+            }
+            Output::Event(event) => {
+                match event {
+                    Event::Held { lease, .. } | Event::Renewed { lease } => {
+                        self.lease = Some(lease);
+                    }
+                    Event::Confirmed => {}
+                    Event::Taken | Event::Failed(_) | Event::Lost(_) => self.leaving = true,
+                    Event::Released => {
+                        self.leaving = false;
+                        self.ticket = None;
+                    }
+                }
+                reaction.events.push(event);
+            }
+        }
+    }
+}
+
+/// How it stands, for people.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stands = match &self.contender {
+            None => "dead",
+            Some(contender) if contender.is_idle() => "idle",
+            Some(_) if self.holds() => "HOLDS",
+            Some(_) if self.leaving => "leaving",
+            Some(_) => "waiting",
+        };
+        f.write_str(stands)?;
+        if let Some(ticket) = self.ticket {
+            write!(f, ", ticket {ticket}")?;
+        }
+        match self.errand {
+            Some(Errand::Write { .. }) => f.write_str(", writes"),
+            Some(Errand::Read { .. }) => f.write_str(", reads"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All that decides what can follow.
+impl Hash for Peer {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Peer {
+            contender,
+            index: _,
+            errand,
+            rounds_left,
+            renewals_left,
+            removal,
+            let_in_unseen,
+            round,
+            last_stamp,
+            clock,
+            terms: _,
+            // It says no more than the contender itself.
+            lease: _,
+            ticket: _,
+            leaving: _,
+        } = self;
+        (rounds_left, renewals_left, removal, let_in_unseen, round).hash(hasher);
+        match errand {
+            Some(Errand::Write { op: _, write }) => write.hash(hasher),
+            Some(Errand::Read { op: _, read: _, after_removal }) => after_removal.hash(hasher),
+            None => {}
+        }
+        if let Some(contender) = contender {
+            // A round begins with stamps of its own, so between rounds the last one is forgotten.
+            (contender.is_idle() || *last_stamp == 0, contender.is_idle()).hash(hasher);
+            if !contender.is_idle() {
+                last_stamp.hash(hasher);
+            }
+            contender.feed(*clock, hasher);
+        }
+    }
+}
+
+/// Equal where nothing differs that matters; a search compares fingerprints, not states.
+impl PartialEq for Peer {
+    fn eq(&self, other: &Self) -> bool {
+        fingerprint(self) == fingerprint(other)
+    }
+}
+
+/// What stands for all that is hashed.
+pub(crate) fn fingerprint(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,115 @@
+//! Who contends, what may go wrong, and how the protocol is spoilt.
+
+use crate::protocol::{Mode, Mutation, Patience};
+use crate::sightings::Sight;
+
+/// What a search goes through.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// What the contenders want.
+    pub(crate) wishes: Vec<Wish>,
+    /// How often each wants it.
+    pub(crate) rounds: u8,
+    pub(crate) troubles: Troubles,
+    /// Whether replicas that are behind catch up where nobody can tell, to save states.
+    pub(crate) reduced: bool,
+    /// How the protocol or what it runs on is spoilt.
+    pub(crate) flaw: Option<Flaw>,
+    /// What a search has to come across.
+    pub(crate) must_see: &'static [Sight],
+}
+
+/// What a contender wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) mode: Mode,
+    pub(crate) patience: Patience,
+}
+
+/// What may happen besides the ordinary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Troubles {
+    /// Whether requests fail and are made again.
+    pub(crate) failures: bool,
+    /// Whether contenders give up, at any point.
+    pub(crate) giving_up: bool,
+    /// How many contenders may die.
+    pub(crate) deaths: usize,
+    /// Whether a contender begins its next round before its release is acknowledged, as a state
+    /// machine that knows nothing of the one before.
+    pub(crate) haste: bool,
+    /// Whether somebody is asked to leave, and how.
+    pub(crate) revocation: Revoking,
+}
+
+/// How somebody is asked to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Revoking {
+    Never,
+    Asking,
+    Force,
+}
+
+/// What is wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// The protocol itself.
+    Protocol(Mutation),
+    /// A write counts as acknowledged when it is sent, so the read after it begins before that.
+    ReadBeforeAcknowledgement,
+    /// One replica is a quorum.
+    QuorumOfOne,
+    /// The write of a ticket does not write the `entering::` row again, which so is older than the
+    /// lease says.
+    EnteringIsNotRewritten,
+}
+
+pub(crate) const CALM: Troubles = Troubles {
+    failures: false,
+    giving_up: false,
+    deaths: 0,
+    haste: false,
+    revocation: Revoking::Never,
+};
+
+pub(crate) const EXCLUSIVE: Wish = Wish { mode: Mode::Exclusive, patience: Patience::Wait };
+
+impl Scenario {
+    /// Contenders who all want in once, in calm weather.
+    pub(crate) fn of(wishes: &[Wish]) -> Self {
+        let wishes = wishes.to_vec();
+        Scenario { wishes, rounds: 1, troubles: CALM, reduced: true, flaw: None, must_see: &[] }
+    }
+
+    pub(crate) fn rounds(self, rounds: u8) -> Self {
+        Scenario { rounds, ..self }
+    }
+
+    pub(crate) fn troubles(self, troubles: Troubles) -> Self {
+        Scenario { troubles, ..self }
+    }
+
+    pub(crate) fn flaw(self, flaw: Flaw) -> Self {
+        Scenario { flaw: Some(flaw), ..self }
+    }
+
+    pub(crate) fn must_see(self, must_see: &'static [Sight]) -> Self {
+        Scenario { must_see, ..self }
+    }
+
+    /// How many replicas are a quorum of three.
+    pub(crate) fn quorum(&self) -> usize {
+        if self.flaw == Some(Flaw::QuorumOfOne) { 1 } else { 2 }
+    }
+
+    /// How the protocol itself is spoilt.
+    pub(crate) fn mutation(&self) -> Option<Mutation> {
+        match self.flaw {
+            Some(Flaw::Protocol(mutation)) => Some(mutation),
+            Some(
+                Flaw::ReadBeforeAcknowledgement | Flaw::QuorumOfOne | Flaw::EnteringIsNotRewritten,
+            )
+            | None => None,
+        }
+    }
+}

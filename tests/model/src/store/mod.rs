@@ -1,0 +1,253 @@
+//! Where rows live in a model, and how requests reach them.
+//!
+//! A write is *under way* from when it is sent until nobody can be surprised by it any more. It
+//! reaches the rows at any moment, or never, acknowledged or not. So nothing has to be said of
+//! writes that are lost, late, repeated, or of unknown fate: a write of the same stamp is the same
+//! write, however often it is sent.
+
+pub(crate) mod registers;
+pub(crate) mod replicas;
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+
+use crate::protocol::{Change, Claim, ContenderId, Mode, Read, Revocation, StoredRow, Write};
+use crate::scenario::Scenario;
+
+/// The rows of one object, the requests under way, and what can become of them.
+pub(crate) trait Store: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    /// One way in which a request can get on.
+    type Way: Copy + Debug + Display + Eq + Send + Sync;
+
+    /// No rows yet.
+    fn new(scenario: &Scenario) -> Self;
+
+    /// A write is sent.
+    fn send(&mut self, write: Effects);
+
+    /// All ways in which a write can come to be acknowledged next.
+    fn acknowledgements(&self, write: Effects) -> Vec<Self::Way>;
+
+    /// A write is acknowledged.
+    fn acknowledge(&mut self, write: Effects, way: Self::Way);
+
+    /// A read is sent; the reader's read before it is forgotten.
+    fn begin_read(&mut self, reader: usize, read: Read);
+
+    /// A reader's read is forgotten.
+    fn forget_read(&mut self, reader: usize);
+
+    /// All ways in which a read can get on.
+    fn readings(&self, reader: usize) -> Vec<Self::Way>;
+
+    /// A read gets on; what it shows, once it is answered.
+    fn read_on(&mut self, reader: usize, way: Self::Way) -> Option<Vec<SeenRow>>;
+
+    /// A contender is dead, and its rows expire, each at any moment.
+    fn expire(&mut self, contender: usize);
+
+    /// Everything under way arrives.
+    fn calm_down(&mut self);
+
+    /// Brings equal states to one form.
+    fn tidy(&mut self);
+
+    /// What the newest stamp of a contender's rows can be, by what a read shows; none is where the
+    /// read shows that the round is over.
+    fn newest_stamps(&self, contender: usize, round: i64) -> Vec<i64>;
+
+    /// Whether a read can show any row of a contender that contends, whatever is still under way.
+    fn shows_rows(&self) -> bool;
+}
+
+/// Stamps every row that a dead contender ever wrote; nothing is above it.
+const EXPIRED: i64 = i64::MAX;
+
+/// The rows that a contender can have, in the order in which [`Effects`] names them.
+pub(crate) const KINDS: usize = 3;
+const ENTERING: usize = 0;
+const TICKET: usize = 1;
+const REVOKED: usize = 2;
+
+/// What a row of a known kind and contender says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Content {
+    round: i64,
+    ticket: i64,
+}
+
+/// A row with the stamp of its last write, or the deletion that took it away. A row that was never
+/// written is one that was deleted before all stamps.
+///
+/// The order is that of Cassandra: the larger stamp stays, of equal ones the deletion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Cell {
+    stamp: i64,
+    content: Option<Content>,
+}
+
+impl Cell {
+    /// Whether a write of this cell changes `other`.
+    pub(crate) fn beats(self, other: Cell) -> bool {
+        self.order() > other.order()
+    }
+
+    /// Whether a read shows it.
+    pub(crate) fn is_there(self) -> bool {
+        self.content.is_some()
+    }
+
+    /// It is over, and hides what is older as it did before.
+    pub(crate) fn expire(&mut self) {
+        self.content = None;
+    }
+
+    fn order(self) -> (i64, bool) {
+        (self.stamp, self.content.is_none())
+    }
+}
+
+/// What a write does to the rows of one contender; it leaves those alone that are not named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Effects {
+    pub(crate) contender: usize,
+    pub(crate) cells: [Option<Cell>; KINDS],
+}
+
+impl Effects {
+    /// What the protocol's write does.
+    pub(crate) fn of(write: &Write) -> Self {
+        let stamp = write.stamp;
+        let deleted = Cell { stamp, content: None };
+        match &write.change {
+            Change::Put { claim, .. } => {
+                let put =
+                    |ticket| Cell { stamp, content: Some(Content { round: claim.round, ticket }) };
+                let ticket = claim.ticket.map(put);
+                Effects {
+                    contender: index_of(claim.contender),
+                    cells: [Some(put(0)), ticket, None],
+                }
+            }
+            Change::Revoke { .. } => unreachable!("a contender revokes nobody"),
+            Change::Delete { contender, ticket, revoked } => {
+                let cells = [Some(deleted), ticket.then_some(deleted), revoked.then_some(deleted)];
+                Effects { contender: index_of(*contender), cells }
+            }
+        }
+    }
+
+    /// What asks a contender to give up a round.
+    pub(crate) fn revocation(contender: usize, round: i64, stamp: i64) -> Self {
+        let content = Some(Content { round, ticket: 0 });
+        Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
+    }
+
+    /// What removes the rows of a contender by force.
+    pub(crate) fn removal(contender: usize, stamp: i64) -> Self {
+        let deleted = Some(Cell { stamp, content: None });
+        Effects { contender, cells: [deleted, deleted, None] }
+    }
+
+    /// What would drop the `entering::` row behind the write of a ticket.
+    pub(crate) fn dropping_entering(self) -> Option<Self> {
+        let Cell { stamp, content } = self.cells[TICKET]?;
+        content?;
+        let deleted = Cell { stamp, content: None };
+        Some(Effects { contender: self.contender, cells: [Some(deleted), None, None] })
+    }
+
+    /// What it would be if the write of a ticket left the `entering::` row as it is.
+    pub(crate) fn without_rewriting(self) -> Self {
+        let [entering, ticket, revoked] = self.cells;
+        let writes_ticket = ticket.is_some_and(Cell::is_there);
+        Effects { cells: [entering.filter(|_| !writes_ticket), ticket, revoked], ..self }
+    }
+
+    /// Whether it deletes the rows at the end of a round.
+    pub(crate) fn is_release(self) -> bool {
+        self.cells[ENTERING].is_some_and(|cell| cell.content.is_none())
+    }
+
+    /// The expiry of one row of a contender.
+    fn expiry(contender: usize, kind: usize) -> Self {
+        let mut cells = [None; KINDS];
+        cells[kind] = Some(Cell { stamp: EXPIRED, content: None });
+        Effects { contender, cells }
+    }
+}
+
+/// A row as a read shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SeenRow {
+    contender: usize,
+    kind: usize,
+    content: Content,
+}
+
+impl SeenRow {
+    /// The row of this number, if it is there.
+    pub(crate) fn of(row: usize, cell: Cell) -> Option<Self> {
+        let content = cell.content?;
+        Some(SeenRow { contender: row / KINDS, kind: row % KINDS, content })
+    }
+
+    /// The row as the protocol takes it; the contender wants to hold in `mode`.
+    pub(crate) fn stored(self, mode: impl Fn(usize) -> Mode) -> StoredRow {
+        let Content { round, ticket } = self.content;
+        let contender = id_of(self.contender);
+        let claim = Claim {
+            contender,
+            round,
+            mode: mode(self.contender),
+            ticket: Some(ticket),
+            owner: String::new(),
+        };
+        match self.kind {
+            ENTERING => StoredRow::entering(&claim),
+            TICKET => StoredRow::ticket(&claim).expect("the claim has a ticket"),
+            REVOKED => StoredRow::revoked(&Revocation {
+                contender,
+                round,
+                by: String::new(),
+                why: String::new(),
+            }),
+            kind => unreachable!("there are {KINDS} kinds of rows, and no {kind}"),
+        }
+    }
+
+    /// Whether it is the ticket of a round that is over, or of nobody, by what the read shows.
+    pub(crate) fn is_stale_beside(self, rows: &[SeenRow]) -> bool {
+        let entering = |row: &&SeenRow| row.contender == self.contender && row.kind == ENTERING;
+        let round = rows.iter().find(entering).map(|row| row.content.round);
+        self.kind == TICKET && round != Some(self.content.round)
+    }
+}
+
+/// The newest stamp of the rows of a round, if its `entering::` row is there.
+fn newest_stamp(entering: Cell, ticket: Cell, round: i64) -> Option<i64> {
+    let of_round = |cell: Cell| cell.content.is_some_and(|content| content.round == round);
+    let ticket_stamp = of_round(ticket).then_some(ticket.stamp);
+    of_round(entering).then_some(ticket_stamp.unwrap_or(0).max(entering.stamp))
+}
+
+/// Which rows a read asks for, as numbers: those of contender `n` begin at `n * KINDS`.
+pub(crate) fn rows_asked(read: Read, contenders: usize) -> std::ops::Range<usize> {
+    let first = |contender| index_of(contender) * KINDS;
+    match read {
+        Read::Object => 0..contenders * KINDS,
+        Read::Contender(contender) => first(contender)..first(contender) + KINDS,
+        Read::Entering(contender) => first(contender)..first(contender) + 1,
+    }
+}
+
+/// The contender of this number. Ties are broken by it: the first one has the smallest place.
+pub(crate) fn id_of(index: usize) -> ContenderId {
+    let host = i32::try_from(index).expect("a model has few contenders") + 1;
+    ContenderId { host, client: 0, slot: 0 }
+}
+
+/// The number of a contender.
+pub(crate) fn index_of(id: ContenderId) -> usize {
+    usize::try_from(id.host - 1).expect("the model numbers hosts from one")
+}

@@ -1,0 +1,53 @@
+//! The searches that every test run can afford. The others take minutes, by one command:
+//! `cargo run --package bakery-lock-model -- long`.
+
+use bakery_lock_model::search::{self, Expected, Length};
+
+// Goal: the shipped protocol keeps its promises in every history of a few contenders.
+// Method: go through all of them, and fail when one breaks a promise, or when something that has to
+// happen in them never does.
+#[test]
+fn the_protocol_keeps_its_promises() {
+    run(Expected::Holds);
+}
+
+// Goal: a flaw does not go unnoticed, or else the searches would show nothing.
+// Method: spoil the protocol in one way after the other, and fail when a search finds nothing.
+#[test]
+fn every_flaw_is_caught() {
+    run(Expected::Caught);
+}
+
+// Goal: no way to spoil the protocol is forgotten.
+// Method: compare the list of ways with the searches that there are.
+#[test]
+fn every_flaw_has_a_search() {
+    assert_eq!(search::without_a_search(), [""; 0]);
+}
+
+// Goal: the shortcut that makes the searches short hides nothing.
+// Method: search the same with and without it, and compare all that contenders get into together.
+#[test]
+fn a_reduction_loses_nothing() {
+    let [(few, with), (many, without)] = search::reduced_and_not();
+    println!("{few} states stand for {many}");
+    assert_eq!(with, without);
+    assert!(few * 10 < many, "{few} states instead of {many} are not worth the argument");
+}
+
+fn run(expected: Expected) {
+    let mut searches = 0;
+    for search in search::all() {
+        if search.expected == expected && search.length == Length::Short {
+            println!("{}", search.name);
+            let finding = search.run();
+            println!("    {finding}");
+            if let Some(violation) = &finding.violation {
+                println!("{violation}");
+            }
+            assert_eq!(search.complaint(&finding), None, "{}", search.name);
+            searches += 1;
+        }
+    }
+    assert!(searches > 5, "{searches} searches show little");
+}
