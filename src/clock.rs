@@ -17,16 +17,15 @@ pub(crate) trait Clock: Debug + Send + Sync {
 
 /// The system's clocks.
 ///
-/// Elapsed time is the larger of what the boot-time clock and the wall clock say: the boot-time
-/// clock goes on while the machine is suspended, as [`std::time::Instant`] does not, and a wall
-/// clock that was set forward may be right. Erring to the long side only shortens leases.
+/// Elapsed time is the boot-time clock's, and by how much the wall clock was ahead of it at most.
+/// The boot-time clock goes on while the machine is suspended, as [`std::time::Instant`] does not,
+/// and a wall clock that was set forward may be right. Erring to the long side is safe: it shortens
+/// leases.
 #[derive(Debug)]
 pub(crate) struct SystemClock {
     boot_origin: Duration,
     wall_origin: Duration,
-    /// The largest elapsed time told so far, in nanoseconds: a wall clock that is set back again
-    /// must not revive a lease.
-    latest: AtomicU64,
+    lead: Lead,
 }
 
 impl SystemClock {
@@ -35,7 +34,7 @@ impl SystemClock {
         SystemClock {
             boot_origin: read(BOOT_TIME),
             wall_origin: read(ClockId::Realtime),
-            latest: AtomicU64::new(0),
+            lead: Lead::default(),
         }
     }
 }
@@ -44,9 +43,7 @@ impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
         let boot = read(BOOT_TIME).saturating_sub(self.boot_origin);
         let wall = read(ClockId::Realtime).saturating_sub(self.wall_origin);
-        let elapsed = u64::try_from(boot.max(wall).as_nanos()).unwrap_or(u64::MAX);
-        let latest = self.latest.fetch_max(elapsed, Ordering::Relaxed);
-        Duration::from_nanos(elapsed.max(latest))
+        self.lead.elapsed(boot, wall)
     }
 
     fn unix_micros(&self) -> i64 {
@@ -54,6 +51,22 @@ impl Clock for SystemClock {
         #[cfg(feature = "test-util")]
         let micros = micros.saturating_add(WALL_CLOCK_ERROR.load(Ordering::Relaxed));
         micros
+    }
+}
+
+/// How far the wall clock was ahead of the boot-time clock at most, in nanoseconds.
+///
+/// It is kept when the wall clock is set back again. Else elapsed time would go back, which revives
+/// leases, or stand still until the boot-time clock has come after, which prolongs them.
+#[derive(Debug, Default)]
+pub(crate) struct Lead(AtomicU64);
+
+impl Lead {
+    /// The elapsed time, by what the two clocks say.
+    pub(crate) fn elapsed(&self, boot: Duration, wall: Duration) -> Duration {
+        let lead = u64::try_from(wall.saturating_sub(boot).as_nanos()).unwrap_or(u64::MAX);
+        let before = self.0.fetch_max(lead, Ordering::Relaxed);
+        boot.saturating_add(Duration::from_nanos(lead.max(before)))
     }
 }
 
@@ -128,12 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn elapsed_time_never_goes_back() {
-        let clock = SystemClock::new();
-        let first = clock.elapsed();
-        clock.latest.store(u64::MAX / 2, Ordering::Relaxed);
-        let after_a_step = clock.elapsed();
-        assert!(after_a_step > first);
-        assert_eq!(clock.elapsed(), after_a_step, "the wall clock was set back");
+    fn elapsed_time_neither_goes_back_nor_stands_still() {
+        const fn s(seconds: u64) -> Duration {
+            Duration::from_secs(seconds)
+        }
+        let lead = Lead::default();
+        // The wall clock is set forward by an hour, back, and a little behind.
+        for (boot, wall, elapsed) in
+            [(10, 10, 10), (11, 3_611, 3_611), (12, 12, 3_612), (20, 15, 3_620)]
+        {
+            assert_eq!(lead.elapsed(s(boot), s(wall)), s(elapsed), "{boot} s after the origin");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A client's end of a simulated cluster: its store, its clock and its randomness.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::super::MemoryStore;
 use super::lock;
 use super::network::Network;
 use super::node::{Ask, Seen, SeenRow, merge};
-use crate::clock::Clock;
+use crate::clock::{Clock, Lead};
 use crate::entropy::Entropy;
 use crate::error::DatabaseError;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
@@ -157,8 +157,7 @@ pub(super) struct SimulatedClock {
     /// By how many µs the wall clock is off, and was when the client was let in.
     wall_error: Arc<AtomicI64>,
     first_wall_error: i64,
-    /// The largest elapsed time told so far, in nanoseconds.
-    latest: AtomicU64,
+    lead: Lead,
 }
 
 impl SimulatedClock {
@@ -169,7 +168,7 @@ impl SimulatedClock {
             started,
             wall_error,
             first_wall_error,
-            latest: AtomicU64::new(0),
+            lead: Lead::default(),
         }
     }
 
@@ -178,15 +177,13 @@ impl SimulatedClock {
     }
 }
 
-/// As the system's clock does it: the larger of what the two clocks say.
+/// Elapsed time as the system's clock reckons it.
 impl Clock for SimulatedClock {
     fn elapsed(&self) -> Duration {
         let boot = self.origin.elapsed();
         let stepped = self.wall_error.load(Ordering::Relaxed) - self.first_wall_error;
         let ahead = Duration::from_micros(u64::try_from(stepped).unwrap_or(0));
-        let elapsed = u64::try_from((boot + ahead).as_nanos()).unwrap_or(u64::MAX);
-        let latest = self.latest.fetch_max(elapsed, Ordering::Relaxed);
-        Duration::from_nanos(elapsed.max(latest))
+        self.lead.elapsed(boot, boot + ahead)
     }
 
     fn unix_micros(&self) -> i64 {
