@@ -40,6 +40,8 @@ async fn a_try_of_a_held_lock_answers_at_once() {
 
 /// Lets a client queue behind a holder, so that it holds with a ticket in the end.
 async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str) -> LockGuard {
+    // The rows of the last try may still be on their way out.
+    scene.wait_for_rows(name, 1, Duration::from_secs(1)).await;
     let request = client.request(name);
     let waiting = tokio::spawn(request.acquire());
     scene.wait_for_rows(name, 3, Duration::from_secs(1)).await;
