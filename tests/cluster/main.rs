@@ -8,7 +8,6 @@ mod scene;
 mod support;
 
 mod bad_input;
-mod cost;
 mod counter;
 mod crowd;
 mod dropped;
@@ -16,6 +15,7 @@ mod history;
 mod hold;
 mod holder;
 mod lossy;
+mod operations;
 mod program;
 mod record;
 mod renewals;

@@ -37,12 +37,13 @@ async fn an_uncontended_lock_is_two_operations_and_an_unlock_one() {
 
 const CLIENTS: usize = 32;
 const LOCKS_EACH: u32 = 10;
+const MEASUREMENTS_MAX: usize = 10;
 
 // Goal: an acquisition among 32 contenders costs 20 operations on average at most, its release
 // included; three of them read the whole partition: on looking, after drawing, and to confirm.
 // Method: 32 clients lock one name in turn for a while; their statistics are summed up. Who waits
-// looks more often where hand-overs are slow, and on a cluster just started, or busy with other
-// tests, they are many times slower than usual: so it is measured up to four times.
+// looks more often where hand-overs come irregularly, as on a cluster whose nodes still compile
+// their code, or that is busy with other tests: so it is measured again until it has settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_lock_is_twenty_operations_at_most() {
     let _alone = support::alone().await;
@@ -54,7 +55,7 @@ async fn a_contended_lock_is_twenty_operations_at_most() {
         clients.push(builder.build().await.expect("the cluster is ready"));
     }
     let mut least = f64::INFINITY;
-    for _ in 0..4 {
+    for _ in 0..MEASUREMENTS_MAX {
         let (all, whole_reads) = operations_of_a_lock(&clients, &name).await;
         assert!(whole_reads <= 3.1, "{whole_reads} whole reads");
         least = least.min(all);
