@@ -249,11 +249,8 @@ impl Tables {
         contender: ContenderId,
         now: Duration,
     ) -> Vec<RowStamp> {
-        let cells = self.live_cells(object, Read::Contender(contender), now).into_iter();
-        let stamped = |(row, stamp): (StoredRow, i64)| {
-            Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
-        };
-        cells.filter_map(stamped).collect()
+        let cells = self.live_cells(object, Read::Contender(contender), now);
+        cells.into_iter().filter_map(RowStamp::of).collect()
     }
 
     /// What a quorum shows: rows, and when they were written.

@@ -94,6 +94,13 @@ pub(crate) struct RowStamp {
     pub(crate) stamp: i64,
 }
 
+impl RowStamp {
+    /// Of a row as it was written with `stamp`. One without a round has none.
+    pub(crate) fn of((row, stamp): (StoredRow, i64)) -> Option<Self> {
+        Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
+    }
+}
+
 /// The registry of hosts as it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Registry {

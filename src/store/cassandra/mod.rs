@@ -25,8 +25,8 @@ pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes, Testimony};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{
-    deletions, fence, fence_values, host_values, insertions, registry, revocation_values,
-    row_stamps, stored_rows,
+    contender_key, deletions, fence, fence_values, host_values, insertions, registry,
+    revocation_values, row_stamps, stored_rows,
 };
 use super::{Answer, HostRow, Identifier, Registry, RowStamp, Store, Testimonies};
 use crate::error::{DatabaseError, Outcome};
@@ -132,11 +132,14 @@ impl Store for CassandraStore {
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         let statements = &self.rows;
         Box::pin(async move {
-            let key = |id: ContenderId| (object, id.host, Uuid::from_u128(id.client), id.slot);
             let result = match read {
                 Read::Object => self.execute(&statements.read_object, (object,)).await,
-                Read::Contender(id) => self.execute(&statements.read_contender, key(id)).await,
-                Read::Entering(id) => self.execute(&statements.read_entering, key(id)).await,
+                Read::Contender(id) => {
+                    self.execute(&statements.read_contender, contender_key(object, id)).await
+                }
+                Read::Entering(id) => {
+                    self.execute(&statements.read_entering, contender_key(object, id)).await
+                }
             }?;
             stored_rows(result)
         })
@@ -148,8 +151,7 @@ impl Store for CassandraStore {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         Box::pin(async move {
-            let ContenderId { host, client, slot } = contender;
-            let key = (object, host, Uuid::from_u128(client), slot);
+            let key = contender_key(object, contender);
             row_stamps(self.execute(&self.rows.read_stamps, key).await?)
         })
     }

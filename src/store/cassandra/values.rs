@@ -87,6 +87,12 @@ fn unset_if_none<T>(value: Option<T>) -> MaybeUnset<T> {
     value.map_or(MaybeUnset::Unset, MaybeUnset::Set)
 }
 
+/// The values that single out a contender in a read.
+pub(super) fn contender_key(object: &str, contender: ContenderId) -> impl SerializeRow {
+    let ContenderId { host, client, slot } = contender;
+    (object, host, Uuid::from_u128(client), slot)
+}
+
 /// The values of the delete of each row of a contender.
 pub(super) fn deletions(
     object: &str,

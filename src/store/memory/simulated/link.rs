@@ -108,11 +108,8 @@ impl Store for Link {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         Box::pin(async move {
-            let rows = self.rows(object, Read::Contender(contender)).await?.into_iter();
-            let stamped = |(row, stamp): (StoredRow, i64)| {
-                Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
-            };
-            Ok(rows.filter_map(stamped).collect())
+            let rows = self.rows(object, Read::Contender(contender)).await?;
+            Ok(rows.into_iter().filter_map(RowStamp::of).collect())
         })
     }
 
