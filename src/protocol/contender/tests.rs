@@ -30,6 +30,9 @@ use super::Contender;
 const ME: ContenderId = id(5);
 const TTL: Duration = s(60);
 const SKEW: Duration = s(1);
+/// How long a lease is, from the first try of the write.
+const LEASE: Duration = s(58);
+const RENEWAL_DUE: Duration = s(20);
 
 const fn id(host: i32) -> ContenderId {
     ContenderId { host, client: 0, slot: 0 }
@@ -354,6 +357,24 @@ impl Script {
             }
             other => panic!("a renewal was expected, not {other:?}"),
         }
+    }
+
+    /// A holder renews its rows when that is due, and begins to read them back.
+    fn renews(&mut self) {
+        self.sleeps(RENEWAL_DUE);
+        self.puts();
+        self.applied();
+        self.is_renewed_for(LEASE);
+        self.reads(Read::Contender(ME));
+    }
+
+    /// The same behind host 1, which is still there.
+    fn renews_while_it_waits(&mut self) {
+        self.pass(RENEWAL_DUE);
+        self.sees_only(&[queued(1, 7)]);
+        self.puts();
+        self.applied();
+        self.reads(Read::Contender(ME));
     }
 
     fn fails(&mut self, failure: Failure, rows: Rows) {

@@ -2,10 +2,6 @@
 
 use super::*;
 
-/// How long a lease is, from the first try of the write.
-const LEASE: Duration = s(58);
-const RENEWAL_DUE: Duration = s(20);
-
 #[test]
 fn a_lease_that_ends_before_it_is_let_in_begins_a_new_round() {
     for (mut script, rows) in [
@@ -107,11 +103,7 @@ fn what_is_lost_is_never_held_again() {
 fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
     for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
         for _ in 0..5 {
-            script.sleeps(RENEWAL_DUE);
-            script.puts();
-            script.applied();
-            script.is_renewed_for(LEASE);
-            script.reads(Read::Contender(ME));
+            script.renews();
             script.sees(&[]);
         }
     }
@@ -121,11 +113,7 @@ fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
 fn a_waiting_one_renews_as_a_holder_does() {
     for renew in [true, false] {
         let mut script = Script::waiting(Acquire { renew, ..exclusive() });
-        script.pass(RENEWAL_DUE);
-        script.sees_only(&[queued(1, 7)]);
-        script.puts();
-        script.applied();
-        script.reads(Read::Contender(ME));
+        script.renews_while_it_waits();
         script.sees(&[]);
         // The question took 20 s, and so a second is the most that is paused.
         script.sleeps(s(1));
@@ -237,22 +225,14 @@ fn a_renewal_acknowledged_just_in_time_counts() {
 #[test]
 fn rows_that_do_not_read_back_end_it() {
     let mut held = Script::held(exclusive());
-    held.sleeps(RENEWAL_DUE);
-    held.puts();
-    held.applied();
-    held.is_renewed_for(LEASE);
-    held.reads(Read::Contender(ME));
+    held.renews();
     held.sees_only(&[]);
     held.is_lost(Loss::RowMissing, Rows::Entering);
 
     let mine = Script::waiting(exclusive()).claim;
     for rows in [Vec::new(), rows_of(&mine)[..1].to_vec()] {
         let mut waiting = Script::waiting(exclusive());
-        waiting.pass(RENEWAL_DUE);
-        waiting.sees_only(&[queued(1, 7)]);
-        waiting.puts();
-        waiting.applied();
-        waiting.reads(Read::Contender(ME));
+        waiting.renews_while_it_waits();
         waiting.sees_only(&[rows]);
         waiting.fails(Failure::RowMissing, Rows::Both);
     }
@@ -261,11 +241,7 @@ fn rows_that_do_not_read_back_end_it() {
 #[test]
 fn reading_back_is_repeated_and_does_not_keep_the_rows_from_being_renewed() {
     let mut script = Script::held(exclusive());
-    script.sleeps(RENEWAL_DUE);
-    script.puts();
-    script.applied();
-    script.is_renewed_for(LEASE);
-    script.reads(Read::Contender(ME));
+    script.renews();
     for _ in 0..21 {
         script.pass(ms(400));
         script.read_fails(ReadFailure::Rejected);
@@ -353,11 +329,7 @@ fn a_holder_confirms_its_rows_when_asked() {
 #[test]
 fn a_confirmation_comes_from_a_read_that_began_after_it_was_asked_for() {
     let mut script = Script::held(exclusive());
-    script.sleeps(RENEWAL_DUE);
-    script.puts();
-    script.applied();
-    script.is_renewed_for(LEASE);
-    script.reads(Read::Contender(ME));
+    script.renews();
     script.tell(Input::Confirm);
     script.is_silent();
     script.sees(&[]);

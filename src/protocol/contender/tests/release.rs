@@ -12,11 +12,7 @@ fn states() -> Vec<(Script, Rows)> {
     renewing.sleeps(s(20));
     renewing.puts();
     let mut verifying = Script::held(exclusive());
-    verifying.sleeps(s(20));
-    verifying.puts();
-    verifying.applied();
-    verifying.is_renewed_for(s(58));
-    verifying.reads(Read::Contender(ME));
+    verifying.renews();
     vec![
         (Script::announcing(exclusive()), Rows::Entering),
         (Script::looking(exclusive()), Rows::Entering),

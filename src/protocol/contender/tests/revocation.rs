@@ -9,11 +9,7 @@ fn a_holder_that_is_asked_to_leave_has_lost_it() {
         (Script::held_with_ticket(exclusive()), Rows::Both),
     ] {
         let round = script.claim.round;
-        script.sleeps(s(20));
-        script.puts();
-        script.applied();
-        script.is_renewed_for(s(58));
-        script.reads(Read::Contender(ME));
+        script.renews();
         script.sees_revoked(round, &[]);
         script.is_lost(Loss::Revoked(revocation(round)), rows);
     }
@@ -50,11 +46,7 @@ fn who_waits_gives_up_at_the_next_read_that_shows_it() {
 
     let mut renewing = Script::waiting(exclusive());
     let round = renewing.claim.round;
-    renewing.pass(s(20));
-    renewing.sees_only(&[queued(1, 7)]);
-    renewing.puts();
-    renewing.applied();
-    renewing.reads(Read::Contender(ME));
+    renewing.renews_while_it_waits();
     renewing.sees_revoked(round, &[]);
     renewing.fails(Failure::Revoked(revocation(round)), Rows::Both);
 }
@@ -63,11 +55,7 @@ fn who_waits_gives_up_at_the_next_read_that_shows_it() {
 fn it_counts_when_the_rows_are_gone_too() {
     let mut script = Script::held(exclusive());
     let round = script.claim.round;
-    script.sleeps(s(20));
-    script.puts();
-    script.applied();
-    script.is_renewed_for(s(58));
-    script.reads(Read::Contender(ME));
+    script.renews();
     script.revoked_row_seen = true;
     script.sees_only(&[vec![StoredRow::revoked(&revocation(round))]]);
     script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
