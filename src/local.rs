@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::Span;
+use tracing::{Span, debug};
 
 use crate::error::LockError;
 use crate::guard::LockGuard;
@@ -31,6 +31,17 @@ pub(crate) struct Caller {
     pub(crate) reply: oneshot::Sender<Reply>,
     /// The root span of the acquisition.
     pub(crate) span: Span,
+}
+
+impl Caller {
+    /// Answers the caller.
+    pub(crate) fn answer(self, answer: Reply) {
+        if let Err(error) = &answer {
+            debug!(parent: &self.span, %error, "not obtained");
+        }
+        // Who stopped waiting doesn't mind; a guard in the answer is dropped and given back.
+        let _ = self.reply.send(answer);
+    }
 }
 
 /// The queue of callers. One contender stands for all of them: the first is the one it acquires

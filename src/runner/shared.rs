@@ -1,0 +1,37 @@
+//! The surroundings of a client's runners.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Stamps};
+use crate::entropy::Entropy;
+use crate::process::Process;
+use crate::protocol::{ContenderId, Now};
+use crate::store::Store;
+
+/// What all runners of a client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Where the rows live.
+    pub(crate) store: Arc<dyn Store>,
+    /// The client's clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The client's randomness.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The client's stamps.
+    pub(crate) stamps: Stamps,
+    /// The client as a contender.
+    pub(crate) id: ContenderId,
+    /// How long acknowledgements are waited for on behalf of guards.
+    pub(crate) answer_timeout: Duration,
+    /// Where the client was built.
+    pub(crate) process: Process,
+}
+
+impl Shared {
+    /// What a contender is told of the moment.
+    pub(super) fn now(&self) -> Now {
+        let stamp = self.stamps.draw(&*self.clock);
+        Now { elapsed: self.clock.elapsed(), stamp, jitter: self.entropy.jitter() }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a runner waits for.
+
+use std::future::{pending, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use super::holder::Holder;
+use super::{Command, Runner};
+use crate::error::DatabaseError;
+use crate::protocol::Input;
+
+/// However far the next deadline is, look at the clock this often: the timer stops while the
+/// machine is suspended, the clock does not (design section 5).
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Why the runner woke up.
+pub(super) enum Wake {
+    /// A fork copied this task into another process. The rows are the parent's business there, and
+    /// so are the connections.
+    Forked,
+    Command(Option<Command>),
+    Answer(Input, Option<DatabaseError>),
+    CallerLeft,
+    Timer,
+}
+
+impl Runner {
+    /// Waits until there is something to do.
+    pub(super) async fn wake(&mut self) -> Wake {
+        let sleep = self.sleep();
+        let process = self.shared.process;
+        // Before all else at each poll, so that a fork sends nothing.
+        let forked =
+            poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
+        let flight = self.flight.as_mut();
+        let answer = async {
+            match flight {
+                Some(flight) => flight.await,
+                None => pending().await,
+            }
+        };
+        let sleep = async {
+            match sleep {
+                Some(sleep) => tokio::time::sleep(sleep).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = forked => Wake::Forked,
+            command = self.commands.recv() => Wake::Command(command),
+            (input, error) = answer => Wake::Answer(input, error),
+            () = poll_fn(|cx| self.callers.poll_cancelled(cx)) => Wake::CallerLeft,
+            () = sleep => Wake::Timer,
+        }
+    }
+
+    /// How long nothing is due.
+    fn sleep(&self) -> Option<Duration> {
+        let releasing = self.releasing.iter().map(|releasing| releasing.asked);
+        let confirming = self.holder.as_ref().and_then(Holder::first_asked);
+        let asked = releasing.chain(confirming).min();
+        let answers_due = asked.map(|asked| asked + self.shared.answer_timeout);
+        let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
+        let deadlines =
+            [self.contender.deadline(), self.callers.deadline(), answers_due, hold_ends];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(next.saturating_sub(self.shared.clock.elapsed()).min(SLEEP_MAX))
+    }
+}
