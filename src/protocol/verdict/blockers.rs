@@ -1,0 +1,102 @@
+//! Those who keep a contender out, until looks show that they have left.
+
+use std::collections::BTreeMap;
+
+use super::super::row::{ContenderId, Mode};
+use super::survey::in_line;
+use super::{Place, SeenContender, Standing, Survey, admits};
+
+/// Those who are still in the way: pairs of a contender and its round. They only ever become fewer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blockers {
+    standings: BTreeMap<ContenderId, Standing>,
+    owners: BTreeMap<ContenderId, String>,
+}
+
+impl Blockers {
+    /// Those who stand so and are called so.
+    pub(super) fn new(
+        standings: BTreeMap<ContenderId, Standing>,
+        owners: BTreeMap<ContenderId, String>,
+    ) -> Self {
+        Blockers { standings, owners }
+    }
+
+    /// Whether those who are left let a contender of `mode` in.
+    pub(crate) fn admit(&self, mode: Mode) -> bool {
+        admits(mode, self.standings.values().map(|standing| standing.mode()))
+    }
+
+    /// Whether those who are left would let a contender of `mode` in if the ones without a ticket
+    /// left too.
+    pub(crate) fn queue_admits(&self, mode: Mode) -> bool {
+        let queued = self.standings.values().filter(|standing| standing.ticket().is_some());
+        admits(mode, queued.map(|standing| standing.mode()))
+    }
+
+    /// How one of those who are left stood when last seen.
+    pub(crate) fn standing(&self, contender: ContenderId) -> Option<Standing> {
+        self.standings.get(&contender).copied()
+    }
+
+    /// Each of those who are left, with how it stood when last seen.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ContenderId, Standing)> {
+        self.standings.iter().map(|(&contender, &standing)| (contender, standing))
+    }
+
+    /// Those who are left, as the queue stands.
+    pub(crate) fn contenders(&self) -> Vec<SeenContender> {
+        in_line(&self.standings, &self.owners)
+    }
+
+    /// Holds every blocker against a read of the whole object; true when one was removed.
+    pub(crate) fn confirm(&mut self, survey: &Survey, mine: Place) -> bool {
+        let before = self.standings.len();
+        self.standings.retain(|&contender, blocker| {
+            *blocker = match still_blocks(*blocker, contender, survey, mine) {
+                Some(standing) => standing,
+                None => return false,
+            };
+            true
+        });
+        self.standings.len() < before
+    }
+
+    /// Holds one blocker against a look at its rows; true when it was removed.
+    pub(crate) fn look(&mut self, contender: ContenderId, survey: &Survey, mine: Place) -> bool {
+        let Some(blocker) = self.standings.get(&contender).copied() else {
+            return true;
+        };
+        match still_blocks(blocker, contender, survey, mine) {
+            Some(standing) => {
+                self.standings.insert(contender, standing);
+                false
+            }
+            None => self.standings.remove(&contender).is_some(),
+        }
+    }
+}
+
+/// How a blocker stands after a look at it; `None` once exactly that pair is out of the way: the
+/// contender is absent, or on another round, or seen with a ticket after mine.
+fn still_blocks(
+    blocker: Standing,
+    contender: ContenderId,
+    survey: &Survey,
+    mine: Place,
+) -> Option<Standing> {
+    let seen = survey.standing(contender)?;
+    let other_round = match (blocker.round(), seen.round()) {
+        (Some(before), Some(now)) => before != now,
+        // What couldn't be read, then or now, can't be told to be another round.
+        (None, _) | (_, None) => false,
+    };
+    let after_mine = seen.ticket().is_some_and(|ticket| Place { ticket, contender } > mine);
+    if other_round || after_mine {
+        return None;
+    }
+    // A look at the `entering::` row alone shows no ticket, and a row that can't be read shows
+    // nothing: what is known already stands.
+    let tells_more = seen.ticket().is_some() || blocker.round().is_none();
+    Some(if tells_more { seen } else { blocker })
+}

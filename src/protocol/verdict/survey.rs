@@ -1,0 +1,162 @@
+//! From rows to standings: what one read shows, and whom it shows to be in the way.
+
+use std::collections::BTreeMap;
+
+use super::super::mutation::Mutation;
+use super::super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
+use super::{Blockers, Place, Standing, conflicts};
+
+/// What one read of an object, or of some contenders of it, shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    standings: BTreeMap<ContenderId, Standing>,
+    owners: BTreeMap<ContenderId, String>,
+    revocations: BTreeMap<ContenderId, Option<Revocation>>,
+    largest_ticket: i64,
+}
+
+impl Survey {
+    /// Puts the rows of each contender together.
+    pub(crate) fn of(rows: &[StoredRow]) -> Self {
+        let mut entering = BTreeMap::new();
+        let mut tickets = BTreeMap::new();
+        let mut survey = Survey::default();
+        for row in rows {
+            match row.parse() {
+                Row::Entering { round, mode } => {
+                    entering.insert(row.contender, (round, mode));
+                    survey.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
+                }
+                Row::Ticket { round, ticket } => {
+                    tickets.insert(row.contender, (round, ticket));
+                    survey.largest_ticket = survey.largest_ticket.max(ticket);
+                }
+                Row::Revoked { round } => {
+                    let revocation = round.map(|round| Revocation {
+                        contender: row.contender,
+                        round,
+                        by: row.owner.clone().unwrap_or_default(),
+                        why: row.why.clone().unwrap_or_default(),
+                    });
+                    survey.revocations.insert(row.contender, revocation);
+                }
+                Row::Unreadable => {
+                    survey.standings.insert(row.contender, Standing::Unreadable);
+                }
+            }
+        }
+        for (contender, (round, mode)) in entering {
+            let standing = match tickets.get(&contender) {
+                Some(&(drawn_for, ticket)) if drawn_for == round => {
+                    Standing::Queued { round, mode, ticket }
+                }
+                Some(_) | None => Standing::Choosing { round, mode },
+            };
+            // An unreadable row of the same contender outweighs what else is known of it.
+            survey.standings.entry(contender).or_insert(standing);
+        }
+        if Mutation::TicketStandsAlone.is_planted() {
+            for (contender, (round, ticket)) in tickets {
+                let standing = Standing::Queued { round, mode: Mode::Exclusive, ticket };
+                survey.standings.entry(contender).or_insert(standing);
+            }
+        }
+        survey
+    }
+
+    /// How a contender stands; `None` when it is absent.
+    pub(crate) fn standing(&self, contender: ContenderId) -> Option<Standing> {
+        self.standings.get(&contender).copied()
+    }
+
+    /// Whether a contender has a `revoked::` row, whichever round it means.
+    pub(crate) fn has_revoked_row(&self, contender: ContenderId) -> bool {
+        self.revocations.contains_key(&contender)
+    }
+
+    /// The wish that a contender gives up this round.
+    pub(crate) fn revocation(&self, contender: ContenderId, round: i64) -> Option<&Revocation> {
+        let revocation = self.revocations.get(&contender)?.as_ref();
+        revocation.filter(|revocation| revocation.round == round)
+    }
+
+    /// Everybody, as the queue stands.
+    pub(crate) fn contenders(&self) -> Vec<SeenContender> {
+        in_line(&self.standings, &self.owners)
+    }
+
+    /// The largest ticket of any row, be its contender present or gone; 0 when there is none.
+    pub(crate) fn largest_ticket(&self) -> i64 {
+        self.largest_ticket
+    }
+
+    /// Who blocks `me` while I have no ticket yet: every conflicting contender that is not absent.
+    pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
+        self.blockers(me, mode, |theirs| {
+            theirs.is_some() || !Mutation::ShortWayIgnoresChoosing.is_planted()
+        })
+    }
+
+    /// Who blocks the holder of `place`: every conflicting contender that is choosing, that can't
+    /// be read, or that is in the queue before that place.
+    pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
+        self.blockers(place.contender, mode, |theirs| match theirs {
+            None => !Mutation::NoChoosingPhase.is_planted(),
+            Some(theirs) if Mutation::NoTieBreak.is_planted() => theirs.ticket < place.ticket,
+            Some(theirs) => theirs < place,
+        })
+    }
+
+    fn blockers(
+        &self,
+        me: ContenderId,
+        mode: Mode,
+        blocks: impl Fn(Option<Place>) -> bool,
+    ) -> Blockers {
+        let conflicting = self.standings.iter().filter(|&(&contender, standing)| {
+            let place = standing.ticket().map(|ticket| Place { ticket, contender });
+            contender != me && conflicts(mode, standing.mode()) && blocks(place)
+        });
+        let standings = conflicting.map(|(&contender, &standing)| (contender, standing)).collect();
+        Blockers::new(standings, self.owners.clone())
+    }
+}
+
+/// A contender, as a read shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenContender {
+    /// Who.
+    pub(crate) contender: ContenderId,
+    /// What it calls itself.
+    pub(crate) owner: String,
+    /// Its round, if its rows can be read.
+    pub(crate) round: Option<i64>,
+    /// Its ticket, if it has drawn one.
+    pub(crate) ticket: Option<i64>,
+}
+
+impl From<&Claim> for SeenContender {
+    fn from(claim: &Claim) -> Self {
+        let Claim { contender, round, ticket, ref owner, .. } = *claim;
+        SeenContender { contender, owner: owner.clone(), round: Some(round), ticket }
+    }
+}
+
+/// Contenders in the order of the queue. Who has no ticket may hold by the short way, so it comes
+/// first.
+pub(super) fn in_line(
+    standings: &BTreeMap<ContenderId, Standing>,
+    owners: &BTreeMap<ContenderId, String>,
+) -> Vec<SeenContender> {
+    let mut contenders: Vec<_> = standings
+        .iter()
+        .map(|(&contender, standing)| SeenContender {
+            contender,
+            owner: owners.get(&contender).cloned().unwrap_or_default(),
+            round: standing.round(),
+            ticket: standing.ticket(),
+        })
+        .collect();
+    contenders.sort_unstable_by_key(|seen| (seen.ticket, seen.contender));
+    contenders
+}
