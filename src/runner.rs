@@ -202,7 +202,7 @@ impl Runner {
             let (ahead, cause) = (self.ahead(), self.last_error.clone());
             caller.answer(Err(LockError::TimedOut { name, waited, ahead, cause }));
         }
-        let limit = self.shared.answer_timeout;
+        let limit = self.shared.acquire_timeout;
         for releasing in self.releasing.extract_if(.., |releasing| releasing.asked + limit <= now) {
             let waited = now.saturating_sub(releasing.asked);
             let cause = self.last_error.clone();

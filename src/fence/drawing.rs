@@ -61,7 +61,7 @@ impl Fence {
 
     /// Draws until the acquire timeout, or the end of the grant.
     async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FenceError> {
-        let limit = self.shared.answer_timeout;
+        let limit = self.shared.acquire_timeout;
         let mut setback = None;
         let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
         let mut ended = self.grant.subscribe();

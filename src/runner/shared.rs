@@ -22,8 +22,9 @@ pub(crate) struct Shared {
     pub(crate) stamps: Stamps,
     /// The client as a contender.
     pub(crate) id: ContenderId,
-    /// How long acknowledgements are waited for on behalf of guards.
-    pub(crate) answer_timeout: Duration,
+    /// How long acquisitions wait unless they say otherwise; acknowledgements are waited for as
+    /// long on behalf of guards.
+    pub(crate) acquire_timeout: Duration,
     /// Where the client was built.
     pub(crate) process: Process,
 }

@@ -60,7 +60,7 @@ impl Runner {
         let releasing = self.releasing.iter().map(|releasing| releasing.asked);
         let confirming = self.holder.as_ref().and_then(Holder::first_asked);
         let asked = releasing.chain(confirming).min();
-        let answers_due = asked.map(|asked| asked + self.shared.answer_timeout);
+        let answers_due = asked.map(|asked| asked + self.shared.acquire_timeout);
         let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
         let deadlines =
             [self.contender.deadline(), self.callers.deadline(), answers_due, hold_ends];

@@ -1,0 +1,158 @@
+//! A request for a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tracing::debug_span;
+
+use super::Inner;
+use crate::dispatch::Call;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::hold::HoldTerms;
+use crate::local::Caller;
+use crate::options::{check_name, check_timeout, lease_terms, shown};
+use crate::protocol::{Acquire, Mode, Patience};
+
+/// A request for a lock, with options of its own.
+#[derive(Clone)]
+#[must_use = "a request does nothing until `acquire` or `try_acquire`"]
+pub struct LockRequest {
+    inner: Arc<Inner>,
+    name: String,
+    timeout: Duration,
+    ttl: Duration,
+    renew: bool,
+    max_hold: Option<Duration>,
+    grace: Option<Duration>,
+    label: Option<String>,
+}
+
+impl LockRequest {
+    /// A request with the client's options.
+    pub(super) fn new(inner: Arc<Inner>, name: String) -> Self {
+        LockRequest {
+            name,
+            timeout: inner.shared.acquire_timeout,
+            ttl: inner.ttl,
+            renew: true,
+            max_hold: None,
+            grace: None,
+            label: None,
+            inner,
+        }
+    }
+
+    /// How long to wait, instead of the client's acquire timeout.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long rows live without renewal, instead of the client's TTL: whole seconds, from 5 to
+    /// what the lock table was made for.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Whether to renew the lease while the lock is held; `true` by default. With `false` the lock
+    /// is held for one lease at most, which is a second and the clock skew less than the TTL.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.renew = renew;
+        self
+    }
+
+    /// How long the lock should be held at most; by default there is no limit, and a task that
+    /// hangs while its process lives holds it for ever.
+    ///
+    /// When the time is over the guard says [`Expiring`](crate::GuardState::Expiring). When the
+    /// [grace](Self::grace) is over too, the lock is lost and given to the next one.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long a holder that exceeds [`max_hold`](Self::max_hold) may take to come to an end; by
+    /// default as long again, and a minute at least.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// What others see beside host name and process id when they look who holds the lock.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Acquires the lock: [`LockClient::lock`](crate::LockClient::lock) with this request's
+    /// options.
+    ///
+    /// # Errors
+    ///
+    /// See [`LockError`]. In every case nothing is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockClient::lock`](crate::LockClient::lock).
+    #[expect(clippy::missing_panics_doc, reason = "only a bug of the runner gets there")]
+    pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let guard = self.send(Patience::Wait).await?;
+        Ok(guard.expect("only a try comes back without a guard"))
+    }
+
+    /// Acquires the lock if nobody holds it or waits for it:
+    /// [`LockClient::try_lock`](crate::LockClient::try_lock) with this request's options. The
+    /// timeout bounds how long the database is waited for.
+    ///
+    /// # Errors
+    ///
+    /// See [`LockError`]. That the lock is taken is no error but `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockClient::lock`](crate::LockClient::lock).
+    pub async fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
+        self.send(Patience::Try).await
+    }
+
+    async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
+        check_name(&self.name)?;
+        check_timeout(self.timeout)?;
+        let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
+        let hold_terms = HoldTerms::new(self.max_hold, self.grace)?;
+        if !self.inner.shared.process.is_current() {
+            return Err(LockError::Forked);
+        }
+        let owner = match &self.label {
+            Some(label) => format!("{} {label}", self.inner.owner),
+            None => self.inner.owner.clone(),
+        };
+        let acquire = Acquire { mode: Mode::Exclusive, terms, patience, renew: self.renew, owner };
+        let asked = self.inner.shared.clock.elapsed();
+        let deadline = asked.saturating_add(self.timeout);
+        let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
+        let (reply, answer) = oneshot::channel();
+        let caller = Caller { acquire, hold_terms, asked, deadline, reply, span };
+        let call = Call::Acquire(Arc::from(self.name), caller);
+        self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
+        answer.await.unwrap_or(Err(LockError::Closed))
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRequest")
+            .field("name", &self.name)
+            .field("timeout", &self.timeout)
+            .field("ttl", &self.ttl)
+            .field("renew", &self.renew)
+            .field("max_hold", &self.max_hold)
+            .field("grace", &self.grace)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
