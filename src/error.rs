@@ -1,91 +1,17 @@
 //! Errors: one type per operation.
 
-use std::error::Error as StdError;
+mod database;
+
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub use self::database::{DatabaseError, Outcome};
 use crate::contenders::Contender;
 use crate::hosts::RegistryError;
 use crate::options::{OptionError, shown};
 use crate::schema::{Finding, Joined, SchemaError};
-
-/// An error of the database, with what it says of the request's fate.
-#[derive(Clone)]
-pub struct DatabaseError {
-    outcome: Outcome,
-    permanent: bool,
-    source: Arc<dyn StdError + Send + Sync>,
-}
-
-/// What became of a request that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// It was applied.
-    Applied,
-    /// It was not applied, and will not be.
-    NotApplied,
-    /// It may have been applied, or may be applied later.
-    Unknown,
-}
-
-impl DatabaseError {
-    /// An error after which the same request may succeed.
-    pub(crate) fn new(
-        outcome: Outcome,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
-    ) -> Self {
-        DatabaseError { outcome, permanent: false, source: Arc::from(source.into()) }
-    }
-
-    /// An error that the same request will meet again: the statement itself is refused.
-    pub(crate) fn permanent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        DatabaseError { permanent: true, ..Self::new(Outcome::NotApplied, source) }
-    }
-
-    /// What became of the request.
-    #[must_use]
-    pub fn outcome(&self) -> Outcome {
-        self.outcome
-    }
-
-    /// Whether the same request is bound to fail again: the database refuses the statement, the
-    /// table is gone, or access is denied.
-    #[must_use]
-    pub fn is_permanent(&self) -> bool {
-        self.permanent
-    }
-}
-
-impl fmt::Debug for DatabaseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DatabaseError")
-            .field("outcome", &self.outcome)
-            .field("permanent", &self.permanent)
-            .field("source", &self.source)
-            .finish()
-    }
-}
-
-impl fmt::Display for DatabaseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fate = match self.outcome {
-            Outcome::Applied => "a request failed after it was applied",
-            Outcome::NotApplied => "a request failed and was not applied",
-            Outcome::Unknown => "a request failed and may or may not have been applied",
-        };
-        f.write_str(fate)
-    }
-}
-
-impl StdError for DatabaseError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
-    }
-}
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
 /// deleted in the background; should that fail too, they expire by their TTL.

@@ -1,22 +1,24 @@
 //! A lock table in memory, for tests and for programs that run in one process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
     Answer, ClockReading, HostRow, Node, Registry, RowStamp, Store, Testimonies, Testimony,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::error::DatabaseError;
-use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write, row_name};
+use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
 
 #[cfg(any(test, feature = "test-util"))]
 mod faults;
+mod replica;
 #[cfg(feature = "test-util")]
 mod simulated;
 
@@ -312,109 +314,10 @@ impl Tables {
     }
 }
 
-/// The clustering key of a row.
-type Key = (String, ContenderId);
-
-/// One copy of the rows.
-#[derive(Default)]
-struct Replica {
-    objects: HashMap<String, BTreeMap<Key, Cell>>,
-    fences: HashMap<String, Fence>,
-}
-
-/// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
-/// one stays; of the same value, the one that lives longer.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Fence {
-    value: i64,
-    dead_from: Duration,
-}
-
-impl Replica {
-    fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
-        let rows = match self.objects.get_mut(object) {
-            Some(rows) => rows,
-            None => self.objects.entry(object.to_owned()).or_default(),
-        };
-        if rows.get(key).is_none_or(|newest| cell.beats(newest)) {
-            rows.insert(key.clone(), cell.clone());
-        }
-    }
-
-    fn raise_fence(&mut self, object: &str, fence: Fence) {
-        let newest = self.fences.entry(object.to_owned()).or_insert(fence);
-        *newest = fence.max(*newest);
-    }
-}
-
-/// The newest write of a row. Rows are written whole, so a row needs one stamp only.
-#[derive(Clone)]
-struct Cell {
-    stamp: i64,
-    /// What was written; `None` when the row was deleted.
-    row: Option<StoredRow>,
-    /// When the row is seen no longer.
-    dead_from: Duration,
-}
-
-impl Cell {
-    /// The higher stamp wins; with the same stamp, a delete does. The same write once more leaves
-    /// everything as it is: a retry does not prolong a row.
-    fn beats(&self, other: &Cell) -> bool {
-        (self.stamp, self.row.is_none()) > (other.stamp, other.row.is_none())
-    }
-
-    fn live(&self, now: Duration) -> Option<&StoredRow> {
-        self.row.as_ref().filter(|_| now < self.dead_from)
-    }
-}
-
-/// What a write does to each row that it touches.
-fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
-    let stamp = write.stamp;
-    match &write.change {
-        Change::Put { claim, ttl_seconds } => {
-            let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-            let dead_from = dead_from(now, *ttl_seconds);
-            rows.into_iter().flatten().map(|row| written(row, stamp, dead_from)).collect()
-        }
-        Change::Revoke { revocation, ttl_seconds } => {
-            let dead_from = dead_from(now, *ttl_seconds);
-            vec![written(StoredRow::revoked(revocation), stamp, dead_from)]
-        }
-        Change::Delete { contender, .. } => {
-            let cell = |name: &&str| {
-                let key = ((*name).to_owned(), *contender);
-                (key, Cell { stamp, row: None, dead_from: now })
-            };
-            write.change.deleted_rows().iter().map(cell).collect()
-        }
-    }
-}
-
-fn written(row: StoredRow, stamp: i64, dead_from: Duration) -> (Key, Cell) {
-    let key = (row.row_name.clone(), row.contender);
-    (key, Cell { stamp, row: Some(row), dead_from })
-}
-
-/// Cassandra counts whole seconds, so a row may live up to one second less than its TTL.
-fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
-    let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
-    Duration::from_secs(now.as_secs()) + ttl
-}
-
-/// Whether a read asks for a row.
-fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
-    match read {
-        Read::Object => true,
-        Read::Contender(asked) => asked == contender,
-        Read::Entering(asked) => asked == contender && name == row_name::ENTERING,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Change;
     use crate::store::conformance::conforms;
 
     #[tokio::test]
