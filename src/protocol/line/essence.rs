@@ -16,10 +16,7 @@ impl Essence for Line {
             futile,
             stays: _,
             choosing_until,
-            since: _,
-            length: _,
             hand_over: _,
-            hand_over_max: _,
         } = self;
         (mine, presumed_gone, until(*choosing_until, now)).hash(hasher);
         for blocker in blockers.iter() {

@@ -1,0 +1,190 @@
+//! How long a waiting contender pauses before it asks again.
+//!
+//! Long enough for those between the one to ask and itself to have had their turns, most likely.
+//! How long a turn takes is taken from how the line moves.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::super::row::ContenderId;
+use super::super::verdict::Place;
+use super::{Line, is_choosing};
+
+/// A hand-over takes about half as long as the doorway, until the line is seen to move.
+const HAND_OVERS_PER_DOORWAY: u32 = 2;
+/// However fast the line was seen to move.
+const HAND_OVER_MIN: Duration = Duration::from_millis(1);
+/// What took longer than a doorway was no hand-over, but somebody who held for long; those after
+/// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
+const HAND_OVER_MAX: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_millis(100);
+/// Of the time until those between have had their turns, the part to pause. It must stay well below
+/// the whole: who looks late makes hand-overs slow, and by what is slow others pace themselves.
+const PAUSE_PER_HAND_OVER: f64 = 0.7;
+/// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
+/// most this part of it.
+const PAUSE_PER_STAY: u32 = 16;
+/// However many are ahead, and however long they stay, a waiter looks at least this often.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A round trip can be measured as next to nothing; never spin.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+impl Line {
+    /// How long to pause before the first question. All were present a moment ago.
+    pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
+        let rest = self.rest();
+        if self.is_hurried(&rest, now) {
+            Duration::ZERO
+        } else {
+            jittered(self.between(&rest), jitter)
+        }
+    }
+
+    /// How long to pause when the one that was asked is still there.
+    pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
+        let rest = self.rest();
+        let pause = if self.is_hurried(&rest, now) {
+            round_trip
+        } else {
+            let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
+            self.between(&rest).max(round_trip).max(stayed / PAUSE_PER_STAY)
+        };
+        jittered(pause.max(PAUSE_MIN), jitter)
+    }
+
+    /// The part to pause of the time that those between the one to ask and us will take. The last
+    /// one before us may leave at any moment, so it does not count.
+    fn between(&self, rest: &[Place]) -> Duration {
+        let first = if self.leave_in_order() { self.asked(rest) } else { 0 };
+        let between = rest.len().saturating_sub(first + 1);
+        (self.hand_over.takes * count(between)).mul_f64(PAUSE_PER_HAND_OVER)
+    }
+
+    /// Whether the one to ask may just be choosing, which is over soon.
+    fn is_hurried(&self, rest: &[Place], now: Duration) -> bool {
+        let asked = rest.get(self.asked(rest));
+        asked.is_some_and(|place| is_choosing(*place)) && now < self.choosing_until
+    }
+
+    /// Reckons how long a hand-over takes. One that is gone tells that at least so many have left
+    /// since the beginning, one that is present that at most so many have.
+    pub(super) fn time_hand_overs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
+        let rest = self.rest();
+        let left = self.hand_over.length.saturating_sub(rest.len());
+        if gone {
+            self.hand_over.left_at_least(left, now);
+        } else {
+            let before = rest.iter().position(|place| place.contender == asked);
+            let before = before.filter(|_| self.leave_in_order()).unwrap_or(0);
+            self.hand_over.left_at_most(left + before, now);
+        }
+    }
+}
+
+/// How long a hand-over takes, by what was seen of the line.
+#[derive(Clone, Debug)]
+pub(super) struct HandOver {
+    since: Duration,
+    /// How many were ahead then.
+    length: usize,
+    takes: Duration,
+    takes_at_most: Duration,
+}
+
+impl HandOver {
+    /// What is expected before anybody was seen to leave.
+    pub(super) fn expected(now: Duration, length: usize, doorway: Duration) -> Self {
+        let takes_at_most = doorway.clamp(*HAND_OVER_MAX.start(), *HAND_OVER_MAX.end());
+        let takes = (doorway / HAND_OVERS_PER_DOORWAY).clamp(HAND_OVER_MIN, takes_at_most);
+        HandOver { since: now, length, takes, takes_at_most }
+    }
+
+    /// At least so many have left.
+    fn left_at_least(&mut self, left: usize, now: Duration) {
+        self.take((now - self.since) / count(left.max(1)));
+    }
+
+    /// At most so many have left.
+    fn left_at_most(&mut self, left: usize, now: Duration) {
+        self.take(self.takes.max((now - self.since) / count(left + 1)));
+    }
+
+    fn take(&mut self, takes: Duration) {
+        self.takes = takes.clamp(HAND_OVER_MIN, self.takes_at_most);
+    }
+}
+
+/// The jitter, in 0..1, keeps waiters from asking all at once.
+fn jittered(pause: Duration, jitter: f64) -> Duration {
+    pause.min(PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
+}
+
+/// A number of contenders as times are divided by it.
+fn count(contenders: usize) -> u32 {
+    u32::try_from(contenders).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::verdict::Survey;
+    use super::super::tests::{id, line, line_after, queue, rows};
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_the_number_ahead() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let first = |claims: &[_], now| line(claims).first_pause(now, 0.5);
+        assert_eq!((first(&queue(1), ms(0)), first(&queue(8), ms(0))), (ms(0), us(10_500)));
+        assert_eq!(first(&[(1, None), (2, None)], ms(39)), ms(0));
+        let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
+        assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
+        assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 hand-overs");
+        let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
+        assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(210)), "within bounds");
+        assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
+        assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
+        assert_eq!(pause(&[(1, None), (2, None)], ms(40)), us(3_500), "then like any holder");
+        let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
+        assert_eq!((jittered(0.0), jittered(1.0)), (us(7_875), us(13_125)));
+    }
+
+    #[test]
+    fn pauses_follow_the_hand_overs_that_were_seen() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let survey = Survey::of(&rows(&queue(8)));
+        let mut line = line_after(ms(20), &queue(8));
+        let pause = |line: &Line, now| line.pause(now, ms(1), 0.5);
+        assert!(line.answered(id(5), &Survey::default(), ms(40)));
+        assert!(!line.answered(id(7), &survey, ms(41)));
+        assert_eq!(pause(&line, ms(41)), us(5_600), "five left within 40 ms");
+        assert!(!line.answered(id(7), &survey, ms(84)));
+        assert_eq!(pause(&line, ms(84)), us(8_400), "six at most left within 84 ms");
+        assert!(!line.answered(id(7), &survey, ms(300)));
+        assert_eq!(pause(&line, ms(300)), us(16_187) + Duration::from_nanos(500), "it stays");
+
+        let mut stalled = line_after(ms(20), &queue(8));
+        assert!(!stalled.answered(id(5), &survey, ms(9_000)));
+        assert_eq!(pause(&stalled, ms(9_000)), ms(42), "no hand-over takes longer than a doorway");
+        let mut quick = line_after(ms(20), &queue(8));
+        assert!(quick.answered(id(5), &Survey::default(), ms(1)));
+        assert_eq!(pause(&quick, ms(1)), ms(1));
+    }
+
+    #[test]
+    fn pauses_grow_with_the_time_that_somebody_stays() {
+        let s = Duration::from_secs;
+        let survey = Survey::of(&rows(&queue(2)));
+        let mut line = line(&queue(2));
+        let pause = |line: &Line, now| line.pause(now, Duration::from_millis(2), 0.5);
+        assert!(!line.answered(id(2), &survey, s(10)));
+        assert_eq!(pause(&line, s(10)), Duration::from_millis(2));
+        assert!(!line.answered(id(2), &survey, s(14)));
+        assert_eq!(pause(&line, s(14)), Duration::from_millis(250));
+        assert!(!line.answered(id(2), &survey, s(74)));
+        assert_eq!(pause(&line, s(74)), s(1));
+        assert!(!line.answered(id(1), &survey, s(74)));
+        assert_eq!(pause(&line, s(74)), Duration::from_millis(2), "another one");
+        assert!(line.answered(id(1), &Survey::default(), s(74)));
+        assert_eq!(pause(&line, s(90)), Duration::from_millis(2), "it is gone");
+    }
+}
