@@ -194,7 +194,7 @@ mod tests {
     use super::super::row::{Claim, Mode, StoredRow};
     use super::*;
 
-    const ME: Place = Place { ticket: 10_000, contender: id(99) };
+    pub(super) const ME: Place = Place { ticket: 10_000, contender: id(99) };
 
     pub(super) const fn id(host: i32) -> ContenderId {
         ContenderId { host, client: 0, slot: 0 }

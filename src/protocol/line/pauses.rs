@@ -126,8 +126,9 @@ fn count(contenders: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::row::Mode;
     use super::super::super::verdict::Survey;
-    use super::super::tests::{id, line, line_after, queue, rows};
+    use super::super::tests::{ME, id, line, line_after, queue, rows};
     use super::*;
 
     #[test]
@@ -168,6 +169,18 @@ mod tests {
         let mut quick = line_after(ms(20), &queue(8));
         assert!(quick.answered(id(5), &Survey::default(), ms(1)));
         assert_eq!(pause(&quick, ms(1)), ms(1));
+    }
+
+    #[test]
+    fn hand_overs_are_timed_from_when_the_line_began() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        for began in [ms(0), ms(86_400_000)] {
+            let blockers = Survey::of(&rows(&queue(8))).blockers_of(ME, Mode::Exclusive);
+            let mut line = Line::new(ME, Mode::Exclusive, blockers, began, ms(20));
+            let now = began + ms(40);
+            assert!(line.answered(id(5), &Survey::default(), now));
+            assert_eq!(line.pause(now, ms(1), 0.5), us(5_600), "five left within 40 ms");
+        }
     }
 
     #[test]
