@@ -9,12 +9,14 @@ use std::process::{Command as Process, ExitCode};
 use lexopt::{Arg, Parser, ValueExt};
 
 use crate::launch::{self, Program, SUPERVISE};
+use crate::links::Link;
 use crate::node::{self, EXECUTE};
 use crate::options::validate_name;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
 use crate::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, cluster, faketime, supervisor,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Network, cluster, faketime,
+    supervisor,
 };
 
 const HELP: &str = "\
@@ -31,6 +33,8 @@ Commands:
   start I               start node I again, and wait until all nodes see it
   pause I               freeze node I
   resume I              let node I go on
+  cut I J               hold back what node I sends to node J; needs `--relay`
+  join                  let it through again, between all nodes
   logs I [-f]           show the log of node I, and with -f what is added to it
   nodetool I ARGS ...   run Cassandra's nodetool for node I
 
@@ -45,6 +49,8 @@ Options of `up` and `run`:
                         cassandra with the password cassandra
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
+  --relay               let the nodes reach each other through the supervisor, as
+                        127.1.0.N and following, so that links can be cut
   --heap MIB            the heap of each node, 256 to 4096 [default: 256]
   --set KEY=VALUE       a line of cassandra.yaml; may be repeated
   --clock I=SECONDS     set the clock of node I ahead, or back if negative; may be
@@ -85,6 +91,8 @@ enum Command {
     Down(String),
     Status(String, Format),
     Node(String, NodeCommand, u8),
+    Cut(String, Link),
+    Join(String),
     Logs(String, u8, Follow),
     Nodetool(String, u8, Vec<String>),
     Supervise(PathBuf, String),
@@ -126,6 +134,12 @@ fn execute(command: Command) -> Result<ExitCode, ClusterError> {
                 NodeCommand::Resume => Request::Resume(number),
             };
             cluster::request_of(&Place::find(&name)?, &request)?;
+        }
+        Command::Cut(name, link) => {
+            cluster::request_of(&Place::find(&name)?, &Request::Cut(link))?;
+        }
+        Command::Join(name) => {
+            cluster::request_of(&Place::find(&name)?, &Request::Join)?;
         }
         Command::Logs(name, number, follow) => show_log(&name, number, &follow)?,
         Command::Nodetool(name, number, arguments) => {
@@ -204,6 +218,9 @@ fn describe(status: &Status) -> String {
             "node {}  {}  jmx {}  {state}; sees up: {sees}\n",
             node.number, node.cql, node.jmx
         );
+    }
+    for link in &status.cut_links {
+        text += &format!("cut: node {} to node {}\n", link.from, link.to);
     }
     text
 }
@@ -300,6 +317,11 @@ fn parse(mut parser: Parser) -> Result<Command, lexopt::Error> {
         "start" => Command::Node(name, NodeCommand::Start, required()?),
         "pause" => Command::Node(name, NodeCommand::Pause, required()?),
         "resume" => Command::Node(name, NodeCommand::Resume, required()?),
+        "cut" => {
+            let to = arguments.second.ok_or("cut needs the numbers of two nodes")?;
+            Command::Cut(name, Link { from: required()?, to })
+        }
+        "join" => Command::Join(name),
         "logs" => Command::Logs(name, required()?, follow),
         "nodetool" => {
             let rest: Result<_, _> = arguments.rest.into_iter().map(ValueExt::string).collect();
@@ -315,6 +337,8 @@ struct Arguments {
     format: Format,
     follow: Follow,
     number: Option<u8>,
+    /// The other node's number, where there are two.
+    second: Option<u8>,
     /// What belongs to the program that `run` or `nodetool` starts.
     rest: Vec<OsString>,
 }
@@ -322,7 +346,7 @@ struct Arguments {
 /// Reads what follows a command; `None` if that asks for help.
 fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Arguments>, lexopt::Error> {
     let starts = matches!(command, "up" | "run");
-    let numbered = !matches!(command, "down" | "status");
+    let numbered = !matches!(command, "down" | "status" | "join");
     let runs = matches!(command, "run" | "nodetool");
     let mut arguments = Arguments {
         options: ClusterOptions::default(),
@@ -330,6 +354,7 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
         format: Format::Text,
         follow: Follow::No,
         number: None,
+        second: None,
         rest: Vec::new(),
     };
     let options = &mut arguments.options;
@@ -342,6 +367,7 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             }
             Arg::Long("auth") if starts => options.authentication = Authentication::Password,
             Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
+            Arg::Long("relay") if starts => options.network = Network::Relayed,
             Arg::Long("heap") if starts => options.heap_mib = parser.value()?.parse()?,
             Arg::Long("set") if starts => {
                 let (key, value) = parser.value()?.parse_with(setting)?;
@@ -356,6 +382,9 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             Arg::Short('f') if command == "logs" => arguments.follow = Follow::Yes,
             Arg::Value(value) if numbered && arguments.number.is_none() => {
                 arguments.number = Some(value.parse()?);
+            }
+            Arg::Value(value) if command == "cut" && arguments.second.is_none() => {
+                arguments.second = Some(value.parse()?);
             }
             Arg::Value(value) if runs => {
                 arguments.rest.push(value);
@@ -414,13 +443,15 @@ mod tests {
     #[test]
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
-                    --heap 512 --set paxos_variant=v2 --set a=b=c --clock 3=+3 --clock 1=-2";
+                    --relay --heap 512 --set paxos_variant=v2 --set a=b=c --clock 3=+3 \
+                    --clock 1=-2";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
             first_host: 11,
             commit_log: CommitLog::Batch,
             authentication: Authentication::Password,
+            network: Network::Relayed,
             heap_mib: 512,
             settings: BTreeMap::from([
                 ("paxos_variant".to_owned(), "v2".to_owned()),
@@ -442,6 +473,8 @@ mod tests {
         assert_eq!(parsed("logs 1 -f"), Ok(Command::Logs(name(), 1, Follow::Yes)));
         assert_eq!(parsed("status --json"), Ok(Command::Status(name(), Format::Json)));
         assert_eq!(parsed("down"), Ok(Command::Down(name())));
+        assert_eq!(parsed("cut 3 1"), Ok(Command::Cut(name(), Link { from: 3, to: 1 })));
+        assert_eq!(parsed("join"), Ok(Command::Join(name())));
     }
 
     #[test]
@@ -474,6 +507,11 @@ mod tests {
             "down 1",
             "kill",
             "kill x",
+            "kill 1 2",
+            "cut 1",
+            "cut 1 2 3",
+            "join 1",
+            "down --relay",
             "status --auth",
             "up 1 --commitlog never",
             "up 1 --set paxos",

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::launch::{self, Program};
+use crate::links::Link;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, Reply, Request, Status};
 use crate::{ClusterError, ClusterOptions, faketime, java};
@@ -113,7 +114,47 @@ impl Cluster {
         self.request(&Request::Start(node)).map(drop)
     }
 
-    /// Resumes and starts all nodes that need it, and returns when the cluster is whole.
+    /// Cuts the link from one node to another: what the first one sends doesn't arrive until the
+    /// link is joined again. The other direction goes on working.
+    ///
+    /// Nobody is seen down while a third node passes the signs of life on: cutting the links
+    /// between two of three nodes only makes their messages wait. Nodes that are parted from each
+    /// other notice it in about 20 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Refused`] if the nodes are the same one, or if the nodes reach each other
+    /// without a relay: see [`Network::Relayed`](crate::Network::Relayed); and see [`Cluster`].
+    pub fn cut(&self, from: u8, to: u8) -> Result<(), ClusterError> {
+        self.request(&Request::Cut(Link { from, to })).map(drop)
+    }
+
+    /// Cuts all links from and to a node. Clients reach it as before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::cut`]. Some of the links may be cut then.
+    pub fn isolate(&self, node: u8) -> Result<(), ClusterError> {
+        for other in self.options.numbers().filter(|&other| other != node) {
+            for Link { from, to } in Link::both(node, other) {
+                self.cut(from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all links work again, and returns at once. [`Cluster::heal`] also waits until the
+    /// nodes have noticed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Cluster`].
+    pub fn join(&self) -> Result<(), ClusterError> {
+        self.request(&Request::Join).map(drop)
+    }
+
+    /// Joins all links, resumes and starts all nodes that need it, and returns when the cluster is
+    /// whole.
     ///
     /// # Errors
     ///
@@ -138,12 +179,13 @@ impl Cluster {
         faketime::set(&self.place.clock(node), seconds_ahead)
     }
 
-    /// Returns when no other running node takes this killed or paused node for alive. That takes
-    /// them about 20 seconds.
+    /// Returns when no other running node takes this node for alive, which is killed, paused or
+    /// [isolated](Cluster::isolate), or at least all links from it are cut. That takes them about
+    /// 20 seconds.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Refused`] if the node runs; and see [`Cluster`].
+    /// [`ClusterError::Refused`] if the node runs and a link leads from it; and see [`Cluster`].
     pub fn wait_until_seen_down(&self, node: u8) -> Result<(), ClusterError> {
         self.request(&Request::WaitSeenDown(node)).map(drop)
     }

@@ -39,7 +39,9 @@ pub(crate) fn cassandra_yaml(options: &ClusterOptions, number: u8) -> String {
 
 fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     let address = options.address(number).to_string();
-    let seeds: Vec<String> = options.numbers().map(|n| options.address(n).to_string()).collect();
+    let peer_address = options.peer_address(number).to_string();
+    let seeds = options.numbers().map(|n| options.peer_address(n).to_string());
+    let seeds: Vec<String> = seeds.collect();
     let seed_provider = format!(
         "[{{class_name: org.apache.cassandra.locator.SimpleSeedProvider, \
          parameters: [{{seeds: \"{}\"}}]}}]",
@@ -60,6 +62,7 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
         ("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
         ("endpoint_snitch", "SimpleSnitch"),
         ("listen_address", &address),
+        ("broadcast_address", &peer_address),
         ("rpc_address", &address),
         ("storage_port", &storage_port),
         ("native_transport_port", &cql_port),
@@ -121,6 +124,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::options::Network;
 
     #[test]
     fn tokens_share_the_ring_evenly() {
@@ -135,10 +139,22 @@ mod tests {
         let options = ClusterOptions { nodes: 3, first_host: 11, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 2);
         assert!(yaml.contains("listen_address: 127.0.0.12\n"), "{yaml}");
+        assert!(yaml.contains("broadcast_address: 127.0.0.12\n"), "{yaml}");
         assert!(yaml.contains("rpc_address: 127.0.0.12\n"), "{yaml}");
         assert!(yaml.contains("{seeds: \"127.0.0.11,127.0.0.12,127.0.0.13\"}"), "{yaml}");
         assert!(yaml.contains("initial_token: \"-3074457345618258603\"\n"), "{yaml}");
         assert!(!yaml.contains("authenticator"), "{yaml}");
+    }
+
+    #[test]
+    fn relayed_nodes_know_each_other_by_addresses_of_the_relay() {
+        let network = Network::Relayed;
+        let options = ClusterOptions { nodes: 2, network, ..ClusterOptions::default() };
+        let yaml = cassandra_yaml(&options, 2);
+        assert!(yaml.contains("listen_address: 127.0.0.2\n"), "{yaml}");
+        assert!(yaml.contains("broadcast_address: 127.1.0.2\n"), "{yaml}");
+        assert!(yaml.contains("rpc_address: 127.0.0.2\n"), "{yaml}");
+        assert!(yaml.contains("{seeds: \"127.1.0.1,127.1.0.2\"}"), "{yaml}");
     }
 
     #[test]

@@ -30,6 +30,17 @@
 //! The nodes carry a parent-death signal: the kernel kills them when the supervisor dies. So
 //! neither way leaves a process behind.
 //!
+//! # Partitions
+//!
+//! To the system all nodes connect from 127.0.0.1, so nothing below them could tell who talks to
+//! whom. With [`Network::Relayed`] they know each other by addresses of the supervisor, 127.1.0.1
+//! and following, which relays to 127.0.0.1 and following, and learns from a connection's first
+//! message which node opened it. Each connection carries one node's messages to another one, so
+//! each of these links can be cut by itself: [`Cluster::cut`], [`Cluster::isolate`] and
+//! [`Cluster::join`]. A cut link loses nothing, as TCP loses nothing: what is sent over it arrives
+//! when it works again, unless the sender has closed the connection before it was made. The nodes
+//! themselves then drop messages that have expired.
+//!
 //! # Where things are
 //!
 //! Below `cassandra-cluster` in cargo's target directory, or below `CASSANDRA_CLUSTER_DIR`: a
@@ -46,17 +57,21 @@ mod config;
 mod cql;
 mod error;
 mod faketime;
+mod handshake;
 mod java;
 mod launch;
+mod links;
 mod log;
 mod node;
 mod options;
 mod place;
 mod protocol;
+mod relay;
 mod ring;
 mod supervisor;
 
 pub use cluster::Cluster;
 pub use error::ClusterError;
-pub use options::{Authentication, ClusterOptions, CommitLog};
+pub use links::Link;
+pub use options::{Authentication, ClusterOptions, CommitLog, Network};
 pub use protocol::{NodeState, NodeStatus, Status};

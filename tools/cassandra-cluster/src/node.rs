@@ -12,7 +12,6 @@ use rustix::process::{Pid, Signal};
 use crate::cql::{self, Answer};
 use crate::java;
 use crate::log::NodeLog;
-use crate::options::STORAGE_PORT;
 use crate::place::Place;
 use crate::protocol::NodeState;
 use crate::{ClusterError, ClusterOptions, config, faketime};
@@ -24,7 +23,9 @@ pub(crate) const EXECUTE: &str = "execute-node";
 #[derive(Debug)]
 pub(crate) struct Node {
     number: u8,
-    address: Ipv4Addr,
+    /// The address by which the others know it.
+    peer_address: Ipv4Addr,
+    storage: SocketAddr,
     cql: SocketAddr,
     jmx: SocketAddr,
     process: Process,
@@ -45,7 +46,8 @@ impl Node {
     pub(crate) fn new(place: &Place, options: &ClusterOptions, number: u8) -> Self {
         Self {
             number,
-            address: options.address(number),
+            peer_address: options.peer_address(number),
+            storage: options.storage(number),
             cql: options.cql(number),
             jmx: options.jmx(number),
             process: Process::Killed,
@@ -58,8 +60,8 @@ impl Node {
         self.number
     }
 
-    pub(crate) fn address(&self) -> Ipv4Addr {
-        self.address
+    pub(crate) fn peer_address(&self) -> Ipv4Addr {
+        self.peer_address
     }
 
     pub(crate) fn cql(&self) -> SocketAddr {
@@ -100,8 +102,9 @@ impl Node {
         place: &Place,
         options: &ClusterOptions,
     ) -> Result<(), ClusterError> {
-        for listener in [self.cql, SocketAddr::from((self.address, STORAGE_PORT)), self.jmx] {
-            require_free(listener)?;
+        for address in [self.cql, self.storage, self.jmx] {
+            // It must be free again for the node.
+            drop(listen_in_time(address)?);
         }
         let home = place.node(self.number);
         let temporary = home.join("tmp");
@@ -224,15 +227,15 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     failed(Command::new(program).args(arguments).exec())
 }
 
-/// Finds out before a start whether another process sits on an address: the node itself would
-/// only say so in its log, and another cluster might seem to be this one.
+/// Listens on an address, which finds out before a start whether another process sits on it: the
+/// node itself would only say so in its log, and another cluster might seem to be this one.
 ///
 /// A node that is just dying with a supervisor that was killed needs a moment to leave.
-fn require_free(address: SocketAddr) -> Result<(), ClusterError> {
+pub(crate) fn listen_in_time(address: SocketAddr) -> Result<TcpListener, ClusterError> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         match TcpListener::bind(address) {
-            Ok(_) => return Ok(()),
+            Ok(listener) => return Ok(listener),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 return Err(ClusterError::io(format!("listen on {address}"))(error));
             }

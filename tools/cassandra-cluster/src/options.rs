@@ -41,6 +41,8 @@ pub struct ClusterOptions {
     pub commit_log: CommitLog,
     /// Who may connect. Default: [`Authentication::AllowAll`].
     pub authentication: Authentication,
+    /// How the nodes reach each other. Default: [`Network::Direct`].
+    pub network: Network,
     /// How much memory the heap of each node takes, in MiB: 256 to 4096. A node with a small one
     /// writes its memtables to disk often. Default: 256.
     pub heap_mib: u16,
@@ -79,6 +81,19 @@ pub enum Authentication {
     Password,
 }
 
+/// How the nodes reach each other. Clients reach them the same way in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// They connect to each other.
+    #[default]
+    Direct,
+    /// They connect to the supervisor, which relays to the other one, so that links can be
+    /// [cut](crate::Cluster::cut). Node 127.0.0.N is known to the others, to nodetool and in
+    /// `system.peers.peer` as 127.1.0.N.
+    Relayed,
+}
+
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
@@ -87,6 +102,7 @@ impl Default for ClusterOptions {
             first_host: 1,
             commit_log: CommitLog::default(),
             authentication: Authentication::default(),
+            network: Network::default(),
             heap_mib: 256,
             settings: BTreeMap::new(),
             clock_offsets: BTreeMap::new(),
@@ -137,6 +153,7 @@ impl ClusterOptions {
                 format!("{:?}", self.authentication),
                 format!("{:?}", wanted.authentication),
             ),
+            ("network", format!("{:?}", self.network), format!("{:?}", wanted.network)),
             ("heap", format!("{} MiB", self.heap_mib), format!("{} MiB", wanted.heap_mib)),
             ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
             (
@@ -158,6 +175,25 @@ impl ClusterOptions {
     /// The address of node `number`, which counts from 1.
     pub(crate) fn address(&self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, 0, self.first_host + number - 1)
+    }
+
+    /// The address by which the other nodes know node `number`.
+    pub(crate) fn peer_address(&self, number: u8) -> Ipv4Addr {
+        let own = self.address(number);
+        match self.network {
+            Network::Direct => own,
+            Network::Relayed => Ipv4Addr::new(127, 1, 0, own.octets()[3]),
+        }
+    }
+
+    /// Where node `number` listens for other nodes.
+    pub(crate) fn storage(&self, number: u8) -> SocketAddr {
+        SocketAddr::from((self.address(number), STORAGE_PORT))
+    }
+
+    /// Where the other nodes reach node `number`.
+    pub(crate) fn peer(&self, number: u8) -> SocketAddr {
+        SocketAddr::from((self.peer_address(number), STORAGE_PORT))
     }
 
     /// Where node `number` answers CQL.
@@ -200,6 +236,11 @@ mod tests {
         assert_eq!(options.jmx(1).to_string(), "127.0.0.1:8199");
         assert_eq!(options.jmx(3).to_string(), "127.0.0.1:8399");
         assert_eq!(ClusterOptions::default().jmx(1).port(), 7199);
+
+        assert_eq!(options.peer(3), options.storage(3));
+        let relayed = ClusterOptions { network: Network::Relayed, ..options };
+        assert_eq!(relayed.storage(3).to_string(), "127.0.0.13:7000");
+        assert_eq!(relayed.peer(3).to_string(), "127.1.0.13:7000");
     }
 
     #[test]

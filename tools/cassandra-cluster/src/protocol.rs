@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::links::Link;
 use crate::place::{Place, SOCKET};
 use crate::{ClusterError, ClusterOptions};
 
@@ -32,8 +33,11 @@ pub(crate) enum Request {
     Resume(u8),
     /// Answered when the node and the other running ones see each other.
     Start(u8),
-    /// Answered when each node runs and the cluster is whole.
+    /// Answered when each node runs, all links work and the cluster is whole.
     Heal,
+    Cut(Link),
+    /// Lets all links work again.
+    Join,
     /// Answered when no other running node takes the node for alive.
     WaitSeenDown(u8),
 }
@@ -75,6 +79,8 @@ pub struct Status {
     pub leases: usize,
     /// The nodes in the order of their numbers.
     pub nodes: Vec<NodeStatus>,
+    /// The links between nodes that are cut.
+    pub cut_links: Vec<Link>,
 }
 
 /// The state of one node.

@@ -5,10 +5,13 @@ use std::io;
 
 use crate::config;
 use crate::cql::Answer;
+use crate::links::Link;
 use crate::log;
 use crate::node::Node;
+use crate::options::Network;
 use crate::place::Place;
 use crate::protocol::{NodeState, NodeStatus, OldData};
+use crate::relay::Relay;
 use crate::{ClusterError, ClusterOptions};
 
 /// The nodes of a running cluster. Dropping it leaves them running: see [`Ring::stop`].
@@ -17,6 +20,8 @@ pub(crate) struct Ring {
     place: Place,
     options: ClusterOptions,
     nodes: Vec<Node>,
+    /// What the nodes reach each other through, if they don't directly.
+    relay: Option<Relay>,
     was_whole: bool,
 }
 
@@ -54,8 +59,12 @@ impl Ring {
         options.validate()?;
         prepare(&place, &options, old_data)
             .map_err(ClusterError::io(format!("prepare {}", place.directory().display())))?;
+        let relay = match options.network {
+            Network::Direct => None,
+            Network::Relayed => Some(Relay::start(&options)?),
+        };
         let nodes = options.numbers().map(|number| Node::new(&place, &options, number)).collect();
-        let mut ring = Self { place, options, nodes, was_whole: false };
+        let mut ring = Self { place, options, nodes, relay, was_whole: false };
         for node in &mut ring.nodes {
             if let Err(error) = node.spawn(&ring.place, &ring.options) {
                 ring.stop();
@@ -107,9 +116,9 @@ impl Ring {
             }
             NodeState::Killed | NodeState::Died { .. } => {}
         }
-        let address = self.options.address(number);
+        let address = self.options.peer_address(number);
         for node in &mut self.nodes {
-            if node.address() == address {
+            if node.number() == number {
                 node.spawn(&self.place, &self.options)?;
             } else {
                 node.log_mut().forget(address);
@@ -118,8 +127,38 @@ impl Ring {
         Ok(())
     }
 
-    /// Resumes and starts whatever does not run.
+    /// Cuts a link between two nodes.
+    pub(crate) fn cut(&self, link: Link) -> Result<(), ClusterError> {
+        let (from, to) = (self.find(link.from)?, self.find(link.to)?);
+        if from.number() == to.number() {
+            let message = format!("node {} has no link to itself", link.from);
+            return Err(ClusterError::Refused(message));
+        }
+        let Some(relay) = &self.relay else {
+            return Err(ClusterError::Refused(
+                "only links that are relayed can be cut: start the cluster with \
+                 Network::Relayed, or `--relay`"
+                    .to_owned(),
+            ));
+        };
+        relay.links().cut(link);
+        Ok(())
+    }
+
+    /// Lets all links work again.
+    pub(crate) fn join(&self) {
+        if let Some(relay) = &self.relay {
+            relay.links().join();
+        }
+    }
+
+    pub(crate) fn cut_links(&self) -> Vec<Link> {
+        self.relay.as_ref().map_or_else(Vec::new, |relay| relay.links().all_cut())
+    }
+
+    /// Joins all links, and resumes and starts whatever does not run.
     pub(crate) fn heal(&mut self) -> Result<(), ClusterError> {
+        self.join();
         for number in self.options.numbers() {
             match self.find_mut(number)?.state() {
                 NodeState::Running { .. } => {}
@@ -172,7 +211,7 @@ impl Ring {
     }
 
     fn node_status(&self, node: &Node) -> NodeStatus {
-        let seen = |other: &&Node| node.log().up().contains(&other.address());
+        let seen = |other: &&Node| node.log().up().contains(&other.peer_address());
         let sees = if node.is_running() {
             self.nodes.iter().filter(seen).map(Node::number).collect()
         } else {
@@ -215,7 +254,7 @@ impl Ring {
                 continue;
             }
             for (one, two) in [(node, other), (other, node)] {
-                if !one.log().up().contains(&two.address()) {
+                if !one.log().up().contains(&two.peer_address()) {
                     return yet(format!(
                         "node {} does not see node {}",
                         one.number(),
@@ -246,15 +285,26 @@ impl Ring {
 
     fn check_seen_down(&self, number: u8) -> Result<(), Obstacle> {
         let node = self.find(number)?;
-        if node.is_running() {
-            let message = format!("node {number} runs, so it will not be seen down");
+        if node.is_running() && !self.is_mute(number) {
+            let message =
+                format!("node {number} runs, and links lead from it, so it will not be seen down");
             return Err(Obstacle::Forever(message));
         }
-        let sees = |other: &&Node| other.is_running() && other.log().up().contains(&node.address());
+        let sees = |other: &&Node| {
+            other.number() != number
+                && other.is_running()
+                && other.log().up().contains(&node.peer_address())
+        };
         match self.nodes.iter().find(sees) {
             Some(other) => yet(format!("node {} still sees node {number} up", other.number())),
             None => Ok(()),
         }
+    }
+
+    /// Whether all links from a node are cut, and there are any.
+    fn is_mute(&self, number: u8) -> bool {
+        let cut = self.cut_links().into_iter().filter(|link| link.from == number).count();
+        cut > 0 && cut == usize::from(self.options.nodes - 1)
     }
 
     fn find(&self, number: u8) -> Result<&Node, NoSuchNode> {
@@ -320,7 +370,8 @@ fn discard(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Data belongs to a number of nodes at certain addresses; other nodes would not find each other.
+/// Data belongs to a number of nodes that know each other by certain addresses; other nodes would
+/// not find each other.
 fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> {
     let text = match fs::read(place.options()) {
         Ok(text) => text,
@@ -328,11 +379,13 @@ fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> 
         Err(error) => return Err(error),
     };
     let old: ClusterOptions = serde_json::from_slice(&text)?;
-    if (old.nodes, old.first_host) == (options.nodes, options.first_host) {
+    if (old.nodes, old.peer_address(1)) == (options.nodes, options.peer_address(1)) {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "the data is of {} nodes from 127.0.0.{}; start the same again, or leave out --keep",
-        old.nodes, old.first_host
+        "the data is of {} nodes that know each other as {} and following; start the same again, \
+         or leave out --keep",
+        old.nodes,
+        old.peer_address(1)
     )))
 }

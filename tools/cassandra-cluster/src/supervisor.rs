@@ -178,6 +178,8 @@ impl Supervisor {
                 self.wait(id, Goal::Whole, Then::Nothing);
                 return Ok(None);
             }
+            Request::Cut(link) => self.ring()?.cut(link)?,
+            Request::Join => self.ring()?.join(),
             Request::WaitSeenDown(number) => {
                 self.wait(id, Goal::SeenDown(number), Then::Nothing);
                 return Ok(None);
@@ -240,6 +242,7 @@ impl Supervisor {
             stays,
             leases,
             nodes: ring.node_statuses(),
+            cut_links: ring.cut_links(),
         }))
     }
 

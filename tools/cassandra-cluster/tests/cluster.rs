@@ -1,4 +1,4 @@
-//! Real clusters, each with a name and addresses of its own: 127.0.0.21 to 127.0.0.28.
+//! Real clusters, each with a name and addresses of its own: 127.0.0.21 to 127.0.0.30.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -12,15 +12,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cassandra_cluster::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, NodeState,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Link, Network, NodeState,
 };
 use rustix::process::{Pid, Signal};
 
 /// Kinds of frames of the CQL native protocol.
 const ERROR: u8 = 0x00;
+const STARTUP: u8 = 0x01;
+const READY: u8 = 0x02;
 const OPTIONS: u8 = 0x05;
 const SUPPORTED: u8 = 0x06;
 const QUERY: u8 = 0x07;
+const RESULT: u8 = 0x08;
+
+/// Consistency levels of that protocol.
+const ONE: u8 = 0x01;
+const QUORUM: u8 = 0x04;
+const ALL: u8 = 0x05;
 
 /// How long a node that runs may take to answer, on a machine that is busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -89,7 +97,7 @@ fn nodes_end_with_a_holder_that_is_killed() {
 fn a_hurt_cluster_is_healed() {
     // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
-    let options = ClusterOptions { nodes: 2, settings, ..options("test-hurt", 24) };
+    let options = ClusterOptions { nodes: 2, settings, ..options("test-hurt", 26) };
     let cluster = Cluster::lease(options).unwrap();
     let [first, second] = cluster.nodes()[..] else { panic!("not two: {:?}", cluster.nodes()) };
     assert_eq!(sees(&cluster), [[2], [1]]);
@@ -121,7 +129,14 @@ fn a_hurt_cluster_is_healed() {
     let table = cluster.nodetool(1, &["status"]).unwrap();
     assert_eq!(table.matches("UN  127.0.0.2").count(), 2, "{table}");
 
-    for error in [cluster.kill(3).unwrap_err(), cluster.wait_until_seen_down(1).unwrap_err()] {
+    let refused = [
+        cluster.kill(3),
+        cluster.wait_until_seen_down(1),
+        // The nodes are connected directly.
+        cluster.cut(1, 2),
+        cluster.isolate(1),
+    ];
+    for error in refused.map(Result::unwrap_err) {
         assert!(matches!(error, ClusterError::Refused(_)), "{error}");
     }
     let directory = directory(&cluster);
@@ -130,13 +145,64 @@ fn a_hurt_cluster_is_healed() {
 }
 
 #[test]
+fn a_partition_is_noticed_and_healed() {
+    let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
+    let network = Network::Relayed;
+    let options = ClusterOptions { nodes: 3, settings, network, ..options("test-cut", 23) };
+    let cluster = Cluster::lease(options).unwrap();
+    let [first, second, third] = cluster.nodes()[..] else { panic!("{:?}", cluster.nodes()) };
+    assert_eq!(first.to_string(), "127.0.0.23:9042");
+    for statement in [
+        "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}",
+        "CREATE TABLE k.t (p int PRIMARY KEY)",
+    ] {
+        assert_eq!(query(first, statement, ONE).unwrap(), RESULT);
+    }
+    let write = |node, consistency| query(node, "INSERT INTO k.t (p) VALUES (0)", consistency);
+    for node in [first, second, third] {
+        wait_until("everybody knows the table", || write(node, ALL).unwrap() == RESULT);
+    }
+
+    cluster.isolate(3).unwrap();
+    let before = cluster.pid(3).unwrap();
+    assert_eq!(write(first, QUORUM).unwrap(), RESULT);
+    assert_eq!(write(third, QUORUM).unwrap(), ERROR);
+    assert_eq!(cluster.status().unwrap().cut_links.len(), 4);
+    cluster.wait_until_seen_down(3).unwrap();
+    wait_until("node 3 sees nobody", || sees(&cluster) == [vec![2], vec![1], vec![]]);
+    assert_eq!(write(second, QUORUM).unwrap(), RESULT);
+    assert_eq!(write(third, QUORUM).unwrap(), ERROR);
+    assert_eq!(write(third, ONE).unwrap(), RESULT);
+    cluster.heal().unwrap();
+    assert_eq!(cluster.pid(3).unwrap(), before);
+    assert_eq!(cluster.status().unwrap().cut_links, []);
+    assert_eq!(sees(&cluster), [[2, 3], [1, 3], [1, 2]]);
+    for node in [first, second, third] {
+        assert_eq!(write(node, ALL).unwrap(), RESULT);
+    }
+
+    // What node 1 needs of node 2 does not come, and others don't mind.
+    cluster.cut(1, 2).unwrap();
+    assert_eq!(cluster.status().unwrap().cut_links, [Link { from: 1, to: 2 }]);
+    assert_eq!(write(first, ALL).unwrap(), ERROR);
+    assert_eq!(write(third, ALL).unwrap(), RESULT);
+    cluster.join().unwrap();
+    wait_until("what is joined works", || write(first, ALL).unwrap() == RESULT);
+
+    for error in [cluster.cut(1, 4), cluster.cut(1, 1), cluster.isolate(4)].map(Result::unwrap_err)
+    {
+        assert!(matches!(error, ClusterError::Refused(_)), "{error}");
+    }
+}
+
+#[test]
 fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let name = ["--name", "test-up"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name].concat());
-    let up = ["up", "1", "--auth", "--first-host", "26"];
+    let up = ["up", "1", "--auth", "--first-host", "28"];
     assert_eq!(run(&up), 0);
     let authentication = Authentication::Password;
-    let options = ClusterOptions { authentication, ..options("test-up", 26) };
+    let options = ClusterOptions { authentication, ..options("test-up", 28) };
     let cluster = Cluster::lease(options).unwrap();
     let status = cluster.status().unwrap();
     assert!(status.stays);
@@ -160,22 +226,27 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
 
     let id = |directory: &Path| fs::read_to_string(directory.join("options.json")).unwrap();
     let before = id(&directory);
-    assert_eq!(run(&["up", "2", "--first-host", "26", "--keep"]), 3, "data of another ring");
+    assert_eq!(run(&["up", "2", "--first-host", "28", "--keep"]), 3, "data of another ring");
     assert_eq!(id(&directory), before);
 }
 
 #[test]
 fn a_foreign_process_on_an_address_is_named() {
-    let _foreign = TcpListener::bind("127.0.0.27:9042").unwrap();
-    let error = Cluster::lease(options("test-foreign", 27)).unwrap_err();
-    assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
-    assert!(error.to_string().contains("127.0.0.27:9042 is in use"), "{error}");
+    for (address, network) in
+        [("127.0.0.29:9042", Network::Direct), ("127.1.0.29:7000", Network::Relayed)]
+    {
+        let _foreign = TcpListener::bind(address).unwrap();
+        let options = ClusterOptions { network, ..options("test-foreign", 29) };
+        let error = Cluster::lease(options).unwrap_err();
+        assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
+        assert!(error.to_string().contains(&format!("{address} is in use")), "{error}");
+    }
 }
 
 #[test]
 fn a_node_that_does_not_start_is_quoted() {
     let settings = BTreeMap::from([("no_such_setting".to_owned(), "1".to_owned())]);
-    let options = ClusterOptions { settings, ..options("test-broken", 28) };
+    let options = ClusterOptions { settings, ..options("test-broken", 30) };
     let error = Cluster::lease(options).unwrap_err();
     assert!(matches!(error, ClusterError::NotStarted(_)), "{error}");
     assert!(error.to_string().contains("[no_such_setting]"), "{error}");
@@ -222,11 +293,37 @@ fn ask_for_options(node: SocketAddr) -> std::io::Result<u8> {
 fn ask(node: SocketAddr, opcode: u8, body: &[u8], patience: Duration) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(node)?;
     stream.set_read_timeout(Some(patience))?;
-    let length = u8::try_from(body.len()).unwrap();
-    stream.write_all(&[&[0x04, 0, 0, 0, opcode, 0, 0, 0, length], body].concat())?;
+    exchange(&mut stream, opcode, body)
+}
+
+/// The kind of a node's answer to a query without parameters.
+fn query(node: SocketAddr, statement: &str, consistency: u8) -> std::io::Result<u8> {
+    let mut stream = TcpStream::connect(node)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let version = b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0";
+    assert_eq!(exchange(&mut stream, STARTUP, version)?, READY);
+    let length = u32::try_from(statement.len()).unwrap().to_be_bytes();
+    let body = [length.as_slice(), statement.as_bytes(), &[0, consistency, 0]].concat();
+    exchange(&mut stream, QUERY, &body)
+}
+
+/// Sends a frame and reads one, of which it returns the kind.
+fn exchange(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> std::io::Result<u8> {
+    let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+    stream.write_all(&[&[0x04, 0, 0, 0, opcode], length.as_slice(), body].concat())?;
     let mut header = [0; 9];
     stream.read_exact(&mut header)?;
-    Ok(header[4])
+    let [_, _, _, _, answer, length @ ..] = header;
+    stream.take(u32::from_be_bytes(length).into()).read_to_end(&mut Vec::new())?;
+    Ok(answer)
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + 3 * PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not yet: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn directory(cluster: &Cluster) -> PathBuf {

@@ -1,0 +1,92 @@
+//! Which links between nodes are cut.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+
+/// The way of one node's messages to another one, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Link {
+    /// The node that sends.
+    pub from: u8,
+    /// The node that receives.
+    pub to: u8,
+}
+
+/// The links of a cluster, shared by who cuts them and whose bytes go over them.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    cut: Mutex<BTreeSet<Link>>,
+    joined: Condvar,
+}
+
+impl Link {
+    /// The links between two nodes.
+    pub(crate) fn both(one: u8, other: u8) -> [Self; 2] {
+        [Self { from: one, to: other }, Self { from: other, to: one }]
+    }
+}
+
+impl Links {
+    pub(crate) fn cut(&self, link: Link) {
+        self.lock().insert(link);
+    }
+
+    /// Lets all links work again.
+    pub(crate) fn join(&self) {
+        self.lock().clear();
+        self.joined.notify_all();
+    }
+
+    pub(crate) fn is_cut(&self, link: Link) -> bool {
+        self.lock().contains(&link)
+    }
+
+    pub(crate) fn all_cut(&self) -> Vec<Link> {
+        self.lock().iter().copied().collect()
+    }
+
+    /// Returns at once if the link works, and else when it works again.
+    pub(crate) fn wait_while_cut(&self, link: Link) {
+        let waited = self.joined.wait_while(self.lock(), |cut| cut.contains(&link));
+        drop(waited.expect(NO_PANIC));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Link>> {
+        self.cut.lock().expect(NO_PANIC)
+    }
+}
+
+const NO_PANIC: &str = "no thread panics while it looks at the links";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_link_holds_who_goes_over_it_until_it_is_joined() {
+        let links = Links::default();
+        let (there, back) = (Link { from: 1, to: 2 }, Link { from: 2, to: 1 });
+        links.cut(there);
+        assert_eq!(links.all_cut(), [there]);
+        links.wait_while_cut(back);
+
+        let (passed, passes) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                links.wait_while_cut(there);
+                passed.send(()).unwrap();
+            });
+            let held = passes.recv_timeout(Duration::from_millis(100));
+            assert_eq!(held, Err(RecvTimeoutError::Timeout));
+            links.join();
+            passes.recv_timeout(Duration::from_secs(10)).unwrap();
+        });
+        assert_eq!(links.all_cut(), []);
+    }
+}
