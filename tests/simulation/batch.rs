@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::plan::{Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
-use super::{acknowledged, fifo, mutual_exclusion, rows, served, tokens};
+use super::{acknowledged, fifo, leaving, mutual_exclusion, rows, served, tokens};
 
 /// How many seeds are run if nobody says otherwise.
 const SEEDS_DEFAULT: u64 = 2_000;
@@ -32,6 +32,7 @@ pub(crate) enum Invariant {
     Rows,
     Served,
     Acknowledged,
+    Leaving,
 }
 
 /// Runs all seeds, unless another test has done so, and asserts that all of them keep an invariant.
@@ -148,6 +149,7 @@ impl Batch {
         }
         broken.extend(served::check(log).map(|how| (Invariant::Served, how)));
         broken.extend(acknowledged::check(log).map(|how| (Invariant::Acknowledged, how)));
+        broken.extend(leaving::check(log).map(|how| (Invariant::Leaving, how)));
         let mut tally = Tally::default();
         tally.add(outcome);
         let violations = broken.iter().map(|(invariant, _)| (*invariant, *seed)).collect();

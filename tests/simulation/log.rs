@@ -17,6 +17,8 @@ pub(crate) struct Log {
     pub(crate) tokens: Vec<Token>,
     /// What callers were told instead of being granted something.
     pub(crate) setbacks: Vec<Setback>,
+    /// When clients were shut down.
+    pub(crate) shutdowns: Vec<Shutdown>,
     /// When clients died.
     pub(crate) deaths: BTreeMap<usize, Duration>,
     /// What clients wrote.
@@ -67,7 +69,29 @@ pub(crate) struct Setback {
     pub(crate) why: String,
 }
 
+/// Somebody shut its client down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shutdown {
+    pub(crate) client: usize,
+    pub(crate) asked: Duration,
+    /// When all that it had was given back.
+    pub(crate) done: Option<Duration>,
+}
+
 impl Log {
+    /// What callers and holders were told: who, of which object, when, and what.
+    pub(crate) fn told(&self) -> impl Iterator<Item = (usize, &str, Duration, &str)> {
+        let setbacks = self.setbacks.iter();
+        let told = setbacks.map(|s| (s.client, s.object.as_str(), s.at, s.why.as_str()));
+        let lost = self.holds.iter().filter_map(|hold| match &hold.until {
+            Some((at, HoldEnd::Lost(why))) => {
+                Some((hold.client, hold.object.as_str(), *at, why.as_str()))
+            }
+            Some((_, HoldEnd::Released | HoldEnd::Slept | HoldEnd::Died)) | None => None,
+        });
+        told.chain(lost)
+    }
+
     /// Notes how a hold ended, unless that is known already.
     pub(crate) fn end(&mut self, hold: usize, at: Duration, end: HoldEnd) {
         self.holds[hold].until.get_or_insert((at, end));
@@ -88,7 +112,10 @@ impl Log {
         let mut moments = Vec::new();
         let clients = self.writes.iter().map(|write| write.client + 1).max().unwrap_or(0);
         for client in 0..clients {
-            let own = |write: &&WriteRecord| write.client == client && write.object == object;
+            let own = |write: &&WriteRecord| {
+                let is_of_another = matches!(write.kind, WriteKind::Delete { of } if of != client);
+                write.client == client && write.object == object && !is_of_another
+            };
             let writes: Vec<_> = self.writes.iter().filter(own).collect();
             let grants = self.holds.iter().filter(|h| h.client == client && h.object == object);
             let grants: Vec<_> = grants.map(|hold| hold.from).collect();
@@ -113,7 +140,7 @@ fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<
     let mut rounds = Vec::new();
     let announced = writes.iter().filter_map(|write| match write.kind {
         WriteKind::Put { round, .. } => Some((round, write.sent)),
-        WriteKind::Revoke | WriteKind::Delete => None,
+        WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
     });
     // Rounds grow within a client.
     let mut first = BTreeMap::new();
@@ -125,7 +152,7 @@ fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<
         let next = later.next().expect("there is one for each");
         let granted = grants.iter().find(|grant| **grant >= *announced && **grant < next);
         let (drawn, lapses) = standing(writes, *round);
-        let deleted = writes.iter().filter(|write| write.kind == WriteKind::Delete);
+        let deleted = writes.iter().filter(|w| matches!(w.kind, WriteKind::Delete { .. }));
         let deleted = deleted.map(|write| write.sent).find(|sent| sent >= announced);
         let left = deleted.unwrap_or(Duration::MAX).min(death).min(lapses);
         let end = granted.map_or(End::GaveUp(nanos(left)), |grant| End::Granted(nanos(*grant)));
@@ -187,6 +214,10 @@ impl fmt::Display for Log {
         for Setback { client, object, at, why } in &self.setbacks {
             lines.push((*at, format!("client {client} does not get {object}: {why}")));
         }
+        for Shutdown { client, asked, done } in &self.shutdowns {
+            lines.push((*asked, format!("client {client} is shut down")));
+            lines.extend(done.map(|done| (done, format!("client {client} has shut down"))));
+        }
         lines.extend(self.deaths.iter().map(|(client, at)| (*at, format!("client {client} dies"))));
         lines.sort();
         for (at, line) in lines {
@@ -229,7 +260,7 @@ mod tests {
     }
 
     // Goal: a round begins with the first try of its announcement, its ticket counts from the first
-    // acknowledgement, and it ends with the grant or the first delete.
+    // acknowledgement, and it ends with the grant or the first delete of its own rows.
     // Method: made-up writes of two rounds.
     #[test]
     fn rounds_follow_from_writes() {
@@ -238,9 +269,10 @@ mod tests {
             write(1, 20, Some(25), put(1, None)),
             write(2, 30, None, put(1, Some(4))),
             write(2, 40, Some(45), put(1, Some(4))),
-            write(3, 80, Some(85), WriteKind::Delete),
+            write(3, 80, Some(85), WriteKind::Delete { of: 0 }),
             write(4, 90, Some(95), put(4, None)),
-            write(5, 120, None, WriteKind::Delete),
+            write(5, 110, None, WriteKind::Delete { of: 1 }),
+            write(6, 120, None, WriteKind::Delete { of: 0 }),
         ];
         let gave_up = End::GaveUp(nanos(ms(120)));
         let expected = [round(10, Some(45), End::Granted(nanos(ms(70)))), round(90, None, gave_up)];
@@ -259,7 +291,7 @@ mod tests {
             let writes = [
                 write(1, 0, Some(5), put(1, Some(1))),
                 write(2, 2_000, Some(acknowledged), put(1, Some(1))),
-                write(3, 60_000, None, WriteKind::Delete),
+                write(3, 60_000, None, WriteKind::Delete { of: 0 }),
             ];
             log(&writes, &[])
         };

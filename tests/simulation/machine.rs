@@ -1,21 +1,23 @@
 //! One process that uses the library: a runtime of its own, whose time goes on when it is told to.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bakery_lock::test_util::{SimulatedClient, SimulatedCluster};
-use bakery_lock::{LockClient, LockGuard};
+use bakery_lock::{Contender, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance, sleep_until};
 
-use super::log::{HoldEnd, Log};
+use super::log::{HoldEnd, Log, Setback};
 use super::plan::MachinePlan;
 
 /// A process that runs, or is stopped.
 pub(crate) struct Machine {
     runtime: Runtime,
     client: SimulatedClient,
+    lock_client: LockClient,
     site: Site,
     /// Up to when it has run.
     ran: Duration,
@@ -26,6 +28,7 @@ pub(crate) struct Machine {
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) number: usize,
+    pub(crate) cluster: SimulatedCluster,
     pub(crate) log: Arc<Mutex<Log>>,
     /// The guards that are held, by their place in the log.
     pub(crate) held: Arc<Mutex<BTreeMap<usize, Weak<LockGuard>>>>,
@@ -41,6 +44,23 @@ impl Site {
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().expect("nobody panics in between")
+    }
+
+    /// Notes what a caller was told instead of what it asked for.
+    pub(crate) fn setback(&self, object: &str, why: String) {
+        let (client, object, at) = (self.number, object.to_owned(), self.now());
+        self.log().setbacks.push(Setback { client, object, at, why });
+    }
+
+    /// Whether a contender is this client.
+    pub(crate) fn is_self(&self, contender: &Contender) -> bool {
+        self.cluster.number_of(contender.client) == Some(self.number)
+    }
+
+    /// Whether a contender was killed.
+    pub(crate) fn is_dead(&self, contender: &Contender) -> bool {
+        let number = self.cluster.number_of(contender.client);
+        number.is_some_and(|number| self.log().deaths.contains_key(&number))
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<LockGuard>>> {
@@ -60,17 +80,18 @@ impl Machine {
         let Start { now, seed, log } = start;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime without threads and I/O needs nothing");
-        let (client, site) = runtime.block_on(async {
+        let (client, lock_client, site) = runtime.block_on(async {
             let client = cluster.connect(now, plan.wall_error, seed);
             let origin = Instant::now();
             let number = client.number();
-            let site = Site { number, log, held: Arc::default(), started: now, origin };
+            let (cluster, held) = (cluster.clone(), Arc::default());
+            let site = Site { number, cluster, log, held, started: now, origin };
             let builder = LockClient::builder_in_memory(client.store()).host(host).ttl(plan.ttl);
             let built = builder.build().await.expect("the host is registered");
             work(&built, &site);
-            (client, site)
+            (client, built, site)
         });
-        Machine { runtime, client, site, ran: now, paused: false }
+        Machine { runtime, client, lock_client, site, ran: now, paused: false }
     }
 
     /// The number of its client.
@@ -81,6 +102,14 @@ impl Machine {
     /// Up to when it has run; `None` while it is stopped.
     pub(crate) fn ran(&self) -> Option<Duration> {
         (!self.paused).then_some(self.ran)
+    }
+
+    /// Lets the process do something beside the work of its tasks.
+    pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        work: impl FnOnce(LockClient, Site) -> F,
+    ) {
+        self.runtime.spawn(work(self.lock_client.clone(), self.site.clone()));
     }
 
     /// Runs until it has called the cluster, and up to this time at most.

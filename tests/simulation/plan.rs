@@ -63,6 +63,13 @@ pub(crate) enum Deed {
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
+    /// Lets a machine ask somebody to leave an object: who is at this place, counted round and
+    /// round.
+    AskToLeave { machine: usize, object: usize, place: usize },
+    /// Lets a machine remove those from an object who were killed.
+    RemoveTheDead { machine: usize, object: usize },
+    /// Lets a machine shut its client down.
+    ShutDown { machine: usize },
 }
 
 /// What replicas do when they crash.
@@ -80,12 +87,19 @@ impl Plan {
         let mut draw = Draw(StdRng::seed_from_u64(seed));
         let machines: Vec<_> = (0..draw.up_to(2, 4)).map(|_| draw.machine()).collect();
         let objects = if draw.0.random_bool(0.7) { 1 } else { 2 };
-        let objects = (1..=objects).map(|number| format!("object {number}")).collect();
+        let objects: Vec<_> = (1..=objects).map(|number| format!("object {number}")).collect();
         let conditions = draw.conditions();
         let ahead = [(); REPLICAS].map(|()| draw.clock_error());
-        let deeds = draw.deeds(machines.len(), disks);
+        let deeds = draw.deeds(Scene { machines: machines.len(), objects: objects.len() }, disks);
         Plan { seed, replicas: Replicas { quorum: 2, ahead }, conditions, objects, machines, deeds }
     }
+}
+
+/// What deeds are done to.
+#[derive(Clone, Copy)]
+struct Scene {
+    machines: usize,
+    objects: usize,
 }
 
 struct Draw(StdRng);
@@ -128,12 +142,12 @@ impl Draw {
         i64::try_from(self.clock_error().as_micros()).expect("it is a second at most")
     }
 
-    fn deeds(&mut self, machines: usize, disks: Disks) -> Vec<(Duration, Deed)> {
+    fn deeds(&mut self, scene: Scene, disks: Disks) -> Vec<(Duration, Deed)> {
         let mut deeds = Vec::new();
-        for kind in 0..6 {
+        for kind in 0..8 {
             if self.0.random_bool(0.5) {
                 for _ in 0..self.up_to(1, 4) {
-                    self.trouble(kind, machines, &mut deeds);
+                    self.trouble(kind, scene, &mut deeds);
                 }
             }
         }
@@ -146,10 +160,11 @@ impl Draw {
     }
 
     /// A deed, and what undoes it.
-    fn trouble(&mut self, kind: u32, machines: usize, deeds: &mut Vec<(Duration, Deed)>) {
+    fn trouble(&mut self, kind: u32, scene: Scene, deeds: &mut Vec<(Duration, Deed)>) {
         let (begins, ends) = self.period();
-        let (machine, replica) =
-            (self.0.random_range(0..machines), self.0.random_range(0..REPLICAS));
+        let machine = self.0.random_range(0..scene.machines);
+        let replica = self.0.random_range(0..REPLICAS);
+        let object = self.0.random_range(0..scene.objects);
         match kind {
             0 => {
                 let cut = self.cut();
@@ -168,9 +183,26 @@ impl Draw {
             4 => {
                 deeds.push((begins, Deed::Kill { machine }));
                 deeds.push((ends, Deed::Restart { machine }));
+                let (other, notices) = ((machine + 1) % scene.machines, self.soon_after(begins));
+                deeds.push((notices, Deed::RemoveTheDead { machine: other, object }));
+            }
+            5 => {
+                let place = self.0.random_range(0..scene.machines);
+                deeds.push((begins, Deed::AskToLeave { machine, object, place }));
+            }
+            6 => {
+                deeds.push((begins, Deed::ShutDown { machine }));
+                // Who does not come to an end in time is killed.
+                let ends = ends.min(HEALED - Duration::from_millis(1));
+                deeds.push((ends, Deed::Kill { machine }));
+                deeds.push((ends, Deed::Restart { machine }));
             }
             _ => deeds.push((begins, Deed::Step { machine, wall_error: self.wall_error() })),
         }
+    }
+
+    fn soon_after(&mut self, begins: Duration) -> Duration {
+        begins + Duration::from_millis(self.up_to(50, 3_000))
     }
 
     fn crash(&mut self, forgets: Duration, deeds: &mut Vec<(Duration, Deed)>) {

@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     grants: usize,
     contended: usize,
     lost: usize,
+    /// How many holders and callers were told that somebody asked them to leave.
+    revoked: usize,
     tokens: usize,
     setbacks: usize,
     writes: usize,
@@ -32,6 +34,7 @@ impl Tally {
             grants: log.holds.len(),
             contended: outcome.objects.iter().map(|object| log.contended(object)).sum(),
             lost: ends.filter(|(_, end)| is_lost(end)).count(),
+            revoked: log.told().filter(|(_, _, _, why)| *why == "Revoked").count(),
             tokens: log.tokens.len(),
             setbacks: log.setbacks.len(),
             writes: log.writes.len(),
@@ -45,6 +48,7 @@ impl Tally {
         self.grants += other.grants;
         self.contended += other.contended;
         self.lost += other.lost;
+        self.revoked += other.revoked;
         self.tokens += other.tokens;
         self.setbacks += other.setbacks;
         self.writes += other.writes;
@@ -56,9 +60,10 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { runs, grants, contended, lost, tokens, setbacks, writes, harm } = self;
+        let Tally { runs, grants, contended, lost, revoked, tokens, setbacks, writes, harm } = self;
         writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended, {lost} lost,")?;
-        writeln!(f, "{tokens} tokens, {setbacks} setbacks, {writes} writes of rows")?;
+        writeln!(f, "{revoked} told to leave, {tokens} tokens, {setbacks} setbacks,")?;
+        writeln!(f, "{writes} writes of rows")?;
         for (kind, times) in harm {
             writeln!(f, "{times:>10} {kind}")?;
         }
@@ -67,9 +72,12 @@ impl fmt::Display for Tally {
 }
 
 /// What goes wrong on purpose.
-const HARM: [&str; 14] = [
+const HARM: [&str; 17] = [
+    "clients asked to leave",
     "clients killed",
+    "clients shut down",
     "clients stopped",
+    "dead clients removed",
     "links cut",
     "messages cut off",
     "messages lost",
@@ -90,9 +98,10 @@ const HARM: [&str; 14] = [
 #[test]
 fn everything_goes_wrong_in_some_run() {
     let batch = run_seeds(0..100, |seed| Plan::new(seed, Disks::Forgetful));
-    let Tally { grants, contended, lost, tokens, harm, .. } = batch.tally();
+    let Tally { grants, contended, lost, revoked, tokens, harm, .. } = batch.tally();
     let missing: Vec<_> = HARM.iter().filter(|kind| !harm.contains_key(*kind)).collect();
     assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
     assert_eq!(harm.len(), HARM.len(), "a kind is not listed here: {harm:?}");
     assert!(contended * 4 > *grants && *lost > 0 && *tokens > 0, "{batch}");
+    assert!(*revoked > 0, "nobody who was asked to leave was told so\n{batch}");
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bakery_lock::{LockClient, LockGuard};
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
-use super::log::{Hold, HoldEnd, Setback, Token};
+use super::log::{Hold, HoldEnd, Token};
 use super::machine::Site;
 use super::plan::MachinePlan;
 
@@ -61,15 +61,15 @@ impl Worker {
                 let regret = self.ms(1..400);
                 match timeout(regret, request.acquire()).await {
                     Ok(answer) => answer.map(Some),
-                    Err(_) => return self.setback(&object, "left".to_owned()),
+                    Err(_) => return self.site.setback(&object, "left".to_owned()),
                 }
             }
             _ => request.acquire().await.map(Some),
         };
         match answer {
             Ok(Some(guard)) => self.hold(&object, guard).await,
-            Ok(None) => self.setback(&object, "taken".to_owned()),
-            Err(error) => self.setback(&object, kind(&error)),
+            Ok(None) => self.site.setback(&object, "taken".to_owned()),
+            Err(error) => self.site.setback(&object, kind(&error)),
         }
     }
 
@@ -94,7 +94,7 @@ impl Worker {
             None => timeout(work, lost).await.ok(),
         };
         let end = match reason.flatten() {
-            Some(reason) => HoldEnd::Lost(format!("{reason:?}")),
+            Some(reason) => HoldEnd::Lost(kind(&reason)),
             None => HoldEnd::Released,
         };
         let guard = self.end(hold, guard, end);
@@ -109,10 +109,11 @@ impl Worker {
             let trouble = match step {
                 Step::Draw => self.draw(object, guard).await.err(),
                 Step::Check => guard.check().await.err().map(|error| kind(&error)),
+                Step::Look => self.look(object, guard).await.err(),
                 Step::Ensure(min) => guard.ensure(*min).await.err().map(|error| kind(&error)),
             };
             if let Some(why) = trouble {
-                self.setback(object, format!("{step:?}: {why}"));
+                self.site.setback(object, format!("{step:?}: {why}"));
             }
         }
     }
@@ -125,32 +126,52 @@ impl Worker {
         Ok(())
     }
 
+    /// Who holds is shown to all, and so to itself.
+    async fn look(&self, object: &str, guard: &LockGuard) -> Result<(), String> {
+        let all = self.client.contenders(object).await.map_err(|error| kind(&error))?;
+        let is_shown = all.iter().any(|contender| self.site.is_self(contender));
+        let is_held = !matches!(guard.state(), GuardState::Lost(_));
+        if is_held && !is_shown { Err("not shown".to_owned()) } else { Ok(()) }
+    }
+
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..6) {
+        match self.rng.random_range(0..7) {
             0 => Step::Check,
-            1 => Step::Ensure(self.ms(1_000..6_000)),
+            1 => Step::Look,
+            2 => Step::Ensure(self.ms(1_000..6_000)),
             _ => Step::Draw,
         }
     }
 
-    /// Nothing is wrong any more, so the lock has to come.
+    /// Nothing is wrong any more, so the lock has to come, unless somebody asks us to leave: then
+    /// once more.
     async fn be_served(&mut self, object: &str) {
-        let request = self.client.request(object).timeout(SERVED_WITHIN);
-        match request.acquire().await {
-            Ok(guard) => {
-                let (hold, guard) = self.begin(object, guard);
-                sleep(self.ms(0..5)).await;
-                let unlocked = self.end(hold, guard, HoldEnd::Released).unlock().await;
-                if let Err(error) = unlocked {
-                    let unserved = format!("client {} {object}: {error:?}", self.site.number);
-                    self.site.log().unserved.push(unserved);
-                }
-            }
-            Err(error) => {
-                let unserved = format!("client {} {object}: {error:?}", self.site.number);
-                self.site.log().unserved.push(unserved);
+        loop {
+            let request = self.client.request(object).timeout(SERVED_WITHIN);
+            match request.acquire().await {
+                Ok(guard) => return self.hold_shortly(object, guard).await,
+                Err(error @ LockError::Revoked { .. }) => self.site.setback(object, kind(&error)),
+                Err(error) => return self.note_unserved(object, &error),
             }
         }
+    }
+
+    async fn hold_shortly(&mut self, object: &str, guard: LockGuard) {
+        let (hold, guard) = self.begin(object, guard);
+        sleep(self.ms(0..5)).await;
+        match self.end(hold, guard, HoldEnd::Released).unlock().await {
+            Ok(()) => {}
+            // It found the request just then, in the read that verifies a renewal.
+            Err(error @ UnlockError::Lost(LostReason::Revoked { .. })) => {
+                self.site.setback(object, kind(&error));
+            }
+            Err(error) => self.note_unserved(object, &error),
+        }
+    }
+
+    fn note_unserved(&self, object: &str, error: &impl Debug) {
+        let unserved = format!("client {} {object}: {error:?}", self.site.number);
+        self.site.log().unserved.push(unserved);
     }
 
     fn begin(&self, object: &str, guard: LockGuard) -> (usize, Arc<LockGuard>) {
@@ -167,12 +188,6 @@ impl Worker {
         self.site.held().remove(&hold);
         self.site.log().end(hold, self.site.now(), end);
         Arc::into_inner(guard).expect("the others have weak ones only")
-    }
-
-    fn setback(&self, object: &str, why: String) {
-        let (client, at) = (self.site.number, self.site.now());
-        let setback = Setback { client, object: object.to_owned(), at, why };
-        self.site.log().setbacks.push(setback);
     }
 
     async fn idle(&mut self, most: u64) {
@@ -193,6 +208,8 @@ impl Worker {
 enum Step {
     /// It draws a token.
     Draw,
+    /// It looks who contends.
+    Look,
     /// It makes sure of its rows.
     Check,
     /// It makes sure of its lease.
@@ -200,7 +217,7 @@ enum Step {
 }
 
 /// The name of an error without what it says: process ids differ from run to run.
-fn kind(error: &impl Debug) -> String {
+pub(crate) fn kind(error: &impl Debug) -> String {
     let error = format!("{error:?}");
     error.split([' ', '{']).next().unwrap_or_default().to_owned()
 }

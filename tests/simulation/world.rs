@@ -5,17 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::test_util::{Conditions, Cut, SimulatedCluster};
+use bakery_lock::test_util::{Conditions, Cut, SimulatedCluster, WriteKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::log::{HoldEnd, Log};
 use super::machine::{Machine, Start};
+use super::operator::{REVOKED, ask_to_leave, remove_the_dead, shut_down};
 use super::plan::{Deed, HEALED, MAX_CLOCK_SKEW, Plan, REPLICAS};
 use super::worker::{SERVED_WITHIN, Worker};
 
 /// Within this time after the last release, rows of clients that live are gone.
 const ROWS_GONE_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a request to leave lives: as long as any row may.
+const REQUEST_TO_LEAVE_LIVES: Duration = Duration::from_secs(120);
 
 /// How late a write may come to the table.
 const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
@@ -163,6 +167,24 @@ impl<'a> World<'a> {
                     self.count(true, "wall clocks set");
                 }
             }
+            Deed::AskToLeave { machine, object, place } => {
+                let object = self.plan.objects[object].clone();
+                if let Some(machine) = &self.machines[machine] {
+                    machine.spawn(|client, site| ask_to_leave(client, site, object, place));
+                }
+            }
+            Deed::RemoveTheDead { machine, object } => {
+                let object = self.plan.objects[object].clone();
+                if let Some(machine) = &self.machines[machine] {
+                    machine.spawn(|client, site| remove_the_dead(client, site, object));
+                }
+            }
+            Deed::ShutDown { machine } => {
+                let objects = self.plan.objects.clone();
+                if let Some(machine) = &self.machines[machine] {
+                    machine.spawn(|client, site| shut_down(client, site, objects));
+                }
+            }
         }
     }
 
@@ -213,22 +235,23 @@ impl<'a> World<'a> {
     fn look_for_rows_of_the_living(&mut self) {
         self.go_on(self.now + ROWS_GONE_WITHIN);
         let deaths = self.log().deaths.clone();
-        self.note_rows(|client| !deaths.contains_key(&client));
+        self.note_rows(|client, name| !deaths.contains_key(&client) && name != REVOKED);
     }
 
-    /// The rows of those who died expire, however late they were written.
+    /// The rows of those who died expire, however late they were written, and so do requests to
+    /// leave that nobody has seen.
     fn look_for_rows(&mut self) {
         let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
-        let ttl = longest.expect("there are machines");
+        let ttl = longest.expect("there are machines").max(REQUEST_TO_LEAVE_LIVES);
         self.go_on(self.now.max(HEALED + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
-        self.note_rows(|_| true);
+        self.note_rows(|_, _| true);
     }
 
-    fn note_rows(&mut self, counts: impl Fn(usize) -> bool) {
+    fn note_rows(&mut self, counts: impl Fn(usize, &str) -> bool) {
         for object in &self.plan.objects {
-            let owners = self.cluster.owners_of_rows(object, self.now);
-            let left = owners.into_iter().filter(|owner| counts(*owner));
-            let left: Vec<_> = left.map(|owner| (object.clone(), owner)).collect();
+            let rows = self.cluster.rows(object, self.now).into_iter();
+            let left = rows.filter(|(owner, name)| counts(*owner, name));
+            let left: Vec<_> = left.map(|(owner, _)| (object.clone(), owner)).collect();
             self.log().rows_left.extend(left);
         }
     }
@@ -246,6 +269,15 @@ impl<'a> World<'a> {
         }
         let mut log = std::mem::take(&mut *self.log());
         log.writes = self.cluster.writes();
+        for write in &log.writes {
+            let by_force = matches!(write.kind, WriteKind::Delete { of } if of != write.client);
+            let is_asked = matches!(write.kind, WriteKind::Revoke { .. });
+            self.count(by_force && write.acknowledged.is_some(), "dead clients removed");
+            self.count(is_asked && write.acknowledged.is_some(), "clients asked to leave");
+        }
+        for _ in &log.shutdowns {
+            self.count(true, "clients shut down");
+        }
         for hold in 0..log.holds.len() {
             log.end(hold, self.now, HoldEnd::Died);
         }

@@ -21,6 +21,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use self::link::{Link, SeededEntropy, SimulatedClock};
 use self::network::Network;
 use super::{MemoryStore, REPLICAS, Shared};
@@ -175,10 +177,16 @@ impl SimulatedCluster {
         self.network().harm.clone()
     }
 
-    /// The clients of which some quorum shows a row of an object at `now`.
+    /// Which client has this id; `None` for one that has never written a row.
     #[must_use]
-    pub fn owners_of_rows(&self, object: &str, now: Duration) -> BTreeSet<usize> {
-        self.network().owners_of_rows(object, now)
+    pub fn number_of(&self, client: Uuid) -> Option<usize> {
+        self.network().number_of(client.as_u128())
+    }
+
+    /// The rows of an object that some quorum shows at `now`: whose each of them is, and its name.
+    #[must_use]
+    pub fn rows(&self, object: &str, now: Duration) -> BTreeSet<(usize, String)> {
+        self.network().rows(object, now)
     }
 
     fn network(&self) -> MutexGuard<'_, Network> {

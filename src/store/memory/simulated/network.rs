@@ -171,13 +171,18 @@ impl Network {
         }
     }
 
-    /// The clients of which some quorum shows a row.
-    pub(super) fn owners_of_rows(&self, object: &str, now: Duration) -> BTreeSet<usize> {
+    /// Which client calls itself so, if any has written a row.
+    pub(super) fn number_of(&self, client: u128) -> Option<usize> {
+        self.numbers.get(&client).copied()
+    }
+
+    /// The rows that some quorum shows: whose each of them is, and its name.
+    pub(super) fn rows(&self, object: &str, now: Duration) -> BTreeSet<(usize, String)> {
         let shown: Vec<_> = self.nodes.iter().map(|n| n.rows(object, Read::Object, now)).collect();
         let pairs = (0..REPLICAS).flat_map(|first| (0..first).map(move |other| (first, other)));
         let merged = pairs.map(|(a, b)| merge(shown[a].iter().chain(&shown[b]).cloned()));
         let rows = merged.flat_map(BTreeMap::into_values).filter_map(SeenRow::live);
-        rows.map(|(row, _)| self.numbers[&row.contender.client]).collect()
+        rows.map(|(row, _)| (self.numbers[&row.contender.client], row.row_name)).collect()
     }
 
     // What becomes of a request.
@@ -189,7 +194,7 @@ impl Network {
         if let Change::Put { claim, .. } = &write.change {
             self.numbers.insert(claim.contender.client, client);
         }
-        self.records.push(WriteRecord::new(client, object, now, write));
+        self.records.push(WriteRecord::new(client, object, now, write, &self.numbers));
         Some(self.records.len() - 1)
     }
 

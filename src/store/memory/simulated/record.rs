@@ -1,5 +1,6 @@
 //! What a simulated cluster tells of the writes that it was asked for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::{Change, Write};
@@ -33,22 +34,42 @@ pub enum WriteKind {
         /// How long they live.
         ttl: Duration,
     },
-    /// To ask somebody else to leave.
-    Revoke,
-    /// To delete the rows.
-    Delete,
+    /// To ask a client to leave.
+    Revoke {
+        /// Which one.
+        whom: usize,
+        /// In which round.
+        round: i64,
+    },
+    /// To delete the rows of a client, which is another one only where force is used.
+    Delete {
+        /// Which one.
+        of: usize,
+    },
 }
 
 impl WriteRecord {
-    pub(super) fn new(client: usize, object: &str, sent: Duration, write: &Write) -> Self {
+    /// A write that is sent; `numbers` says which client a contender is.
+    pub(super) fn new(
+        client: usize,
+        object: &str,
+        sent: Duration,
+        write: &Write,
+        numbers: &BTreeMap<u128, usize>,
+    ) -> Self {
         let kind = match &write.change {
             Change::Put { claim, ttl_seconds } => WriteKind::Put {
                 round: claim.round,
                 ticket: claim.ticket,
                 ttl: Duration::from_secs(u64::from(ttl_seconds.unsigned_abs())),
             },
-            Change::Revoke { .. } => WriteKind::Revoke,
-            Change::Delete { .. } => WriteKind::Delete,
+            Change::Revoke { revocation, .. } => WriteKind::Revoke {
+                whom: numbers[&revocation.contender.client],
+                round: revocation.round,
+            },
+            Change::Delete { contender, .. } => {
+                WriteKind::Delete { of: numbers[&contender.client] }
+            }
         };
         let object = object.to_owned();
         WriteRecord { client, object, stamp: write.stamp, sent, acknowledged: None, kind }
