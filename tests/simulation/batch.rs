@@ -9,10 +9,10 @@ use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::failure::Failure;
 use super::plan::{Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
-use super::{acknowledged, fifo, leaving, mutual_exclusion, rows, served, tokens};
 
 /// How many seeds are run if nobody says otherwise.
 const SEEDS_DEFAULT: u64 = 2_000;
@@ -22,6 +22,9 @@ const SEEDS: &str = "BAKERY_LOCK_SIMULATION_SEEDS";
 
 /// Names one seed to run alone.
 const SEED: &str = "BAKERY_LOCK_SIMULATION_SEED";
+
+/// How many smaller plans are tried in order to make a history shorter.
+const TRIES: usize = 2_000;
 
 /// What must hold of every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +52,10 @@ fn chosen_seeds() -> Batch {
         Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number")))
     };
     if let Some(seed) = number(SEED) {
-        let outcome = run(&synced(seed));
-        println!("{}", outcome.log);
-        let batch = Batch::of(&outcome);
+        let plan = synced(seed);
+        let outcome = run(&plan);
+        println!("{plan}{}", outcome.log);
+        let batch = Batch::of(&plan, &outcome).shrunk();
         println!("seed {seed}: {batch}");
         return batch;
     }
@@ -62,6 +66,7 @@ fn chosen_seeds() -> Batch {
     let mut batch = run_on_all_processors(0..seeds, synced, &bar);
     let seed = rand::random();
     batch.merge(judge(&synced(seed)));
+    let batch = batch.shrunk();
     println!("seeds 0 and on, and {seed}: {batch}");
     batch
 }
@@ -104,7 +109,7 @@ fn run_on_all_processors(
 
 fn judge(plan: &Plan) -> Batch {
     let _named = Named(plan.seed);
-    Batch::of(&run(plan))
+    Batch::of(plan, &run(plan))
 }
 
 /// Names the seed of a run that panics.
@@ -127,35 +132,13 @@ pub(crate) struct Batch {
     shortest: Option<Failure>,
 }
 
-#[derive(Debug)]
-struct Failure {
-    seed: u64,
-    broken: Vec<String>,
-    history: String,
-}
-
 impl Batch {
-    fn of(outcome: &Outcome) -> Self {
-        let Outcome { seed, log, objects, .. } = outcome;
-        let mut broken = Vec::new();
-        for object in objects {
-            let checks = [
-                (Invariant::MutualExclusion, mutual_exclusion::check(log, object)),
-                (Invariant::Fifo, fifo::check(log, object)),
-                (Invariant::Tokens, tokens::check(log, object)),
-                (Invariant::Rows, rows::check(log, object)),
-            ];
-            broken.extend(checks.into_iter().filter_map(|(kind, how)| Some((kind, how?))));
-        }
-        broken.extend(served::check(log).map(|how| (Invariant::Served, how)));
-        broken.extend(acknowledged::check(log).map(|how| (Invariant::Acknowledged, how)));
-        broken.extend(leaving::check(log).map(|how| (Invariant::Leaving, how)));
+    fn of(plan: &Plan, outcome: &Outcome) -> Self {
         let mut tally = Tally::default();
         tally.add(outcome);
-        let violations = broken.iter().map(|(invariant, _)| (*invariant, *seed)).collect();
-        let broken: Vec<_> = broken.into_iter().map(|(_, how)| how).collect();
-        let shortest =
-            (!broken.is_empty()).then(|| Failure { seed: *seed, broken, history: log.to_string() });
+        let shortest = Failure::of(plan, outcome);
+        let broken = shortest.iter().flat_map(|failure| &failure.broken);
+        let violations = broken.map(|(invariant, _)| (*invariant, plan.seed)).collect();
         Batch { tally, violations, shortest }
     }
 
@@ -164,8 +147,18 @@ impl Batch {
         self.violations.extend(other.violations);
         let failures = [self.shortest.take(), other.shortest];
         // The smaller seed where they are as long, so that threads do not matter.
-        self.shortest =
-            failures.into_iter().flatten().min_by_key(|f| (f.history.lines().count(), f.seed));
+        self.shortest = failures.into_iter().flatten().min_by_key(|f| (f.lines(), f.plan.seed));
+    }
+
+    /// Makes the shortest history that breaks something shorter, if there is one.
+    fn shrunk(self) -> Self {
+        Batch { shortest: self.shortest.map(|failure| failure.shrunk(TRIES)), ..self }
+    }
+
+    /// The first seed that breaks an invariant.
+    pub(crate) fn first_that_breaks(&self, invariant: Invariant) -> Option<u64> {
+        let broken = self.violations.iter().filter(|(broken, _)| *broken == invariant);
+        broken.map(|(_, seed)| *seed).min()
     }
 
     /// How many runs break an invariant.
@@ -182,9 +175,10 @@ impl fmt::Display for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tally)?;
         writeln!(f, "{} violations", self.violations.len())?;
-        if let Some(Failure { seed, broken, history }) = &self.shortest {
+        if let Some(failure) = &self.shortest {
+            let seed = failure.plan.seed;
             writeln!(f, "the shortest history that breaks something is of seed {seed}:")?;
-            writeln!(f, "{history}{}", broken.join("\n"))?;
+            writeln!(f, "{failure}{SEED}={seed} runs it again, and comes to the same.")?;
         }
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     client: SimulatedClient,
     lock_client: LockClient,
     site: Site,
+    /// Its client refuses all work; another process has to take its place.
+    pub(crate) is_shut_down: bool,
     /// Up to when it has run.
     ran: Duration,
     paused: bool,
@@ -91,7 +93,7 @@ impl Machine {
             work(&built, &site);
             (client, built, site)
         });
-        Machine { runtime, client, lock_client, site, ran: now, paused: false }
+        Machine { runtime, client, lock_client, site, is_shut_down: false, ran: now, paused: false }
     }
 
     /// The number of its client.

@@ -12,10 +12,12 @@
 mod history;
 
 mod batch;
+mod failure;
 mod log;
 mod machine;
 mod operator;
 mod plan;
+mod shrink;
 mod tally;
 mod worker;
 mod world;

@@ -1,5 +1,6 @@
 //! What a run is made of, drawn from its seed.
 
+use std::fmt;
 use std::time::Duration;
 
 use bakery_lock::test_util::{Conditions, Cut, Replicas};
@@ -12,13 +13,17 @@ pub(crate) const REPLICAS: usize = 3;
 /// How far clocks may differ; a client on the memory store takes this for the bound.
 pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
-/// When the faults end.
-pub(crate) const HEALED: Duration = Duration::from_secs(16);
+/// When the faults end, unless a plan is cut short.
+const HEALED: Duration = Duration::from_secs(16);
 
 /// What a run is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
+    /// What becomes of each message follows from this, and what each task draws.
+    pub(crate) chance: u64,
+    /// When the faults end.
+    pub(crate) healed: Duration,
     pub(crate) replicas: Replicas,
     pub(crate) conditions: Conditions,
     /// What is locked.
@@ -29,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 /// A process that uses the library.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MachinePlan {
     pub(crate) ttl: Duration,
     /// How many tasks want locks.
@@ -59,7 +64,7 @@ pub(crate) enum Deed {
     Resume { machine: usize },
     /// Kills the process of a machine.
     Kill { machine: usize },
-    /// Starts it anew.
+    /// Starts it anew, once it was killed or shut down.
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
@@ -91,7 +96,28 @@ impl Plan {
         let conditions = draw.conditions();
         let ahead = [(); REPLICAS].map(|()| draw.clock_error());
         let deeds = draw.deeds(Scene { machines: machines.len(), objects: objects.len() }, disks);
-        Plan { seed, replicas: Replicas { quorum: 2, ahead }, conditions, objects, machines, deeds }
+        let replicas = Replicas { quorum: 2, ahead };
+        let (chance, healed) = (seed, HEALED);
+        Plan { seed, chance, healed, replicas, conditions, objects, machines, deeds }
+    }
+}
+
+/// Line by line: what it is made of, then what is done and when.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Plan { seed, chance, healed, replicas, conditions, objects, machines, deeds } = self;
+        writeln!(f, "seed {seed}, chance {chance}, healed at {healed:?}, {objects:?}")?;
+        writeln!(f, "{replicas:?}")?;
+        writeln!(f, "{conditions:?}")?;
+        for (number, machine) in machines.iter().enumerate() {
+            writeln!(f, "machine {number}: {machine:?}")?;
+        }
+        let mut deeds = deeds.clone();
+        deeds.sort_by_key(|(at, _)| *at);
+        for (at, deed) in deeds {
+            writeln!(f, "{:>6} ms  {deed:?}", at.as_millis())?;
+        }
+        Ok(())
     }
 }
 
@@ -192,9 +218,6 @@ impl Draw {
             }
             6 => {
                 deeds.push((begins, Deed::ShutDown { machine }));
-                // Who does not come to an end in time is killed.
-                let ends = ends.min(HEALED - Duration::from_millis(1));
-                deeds.push((ends, Deed::Kill { machine }));
                 deeds.push((ends, Deed::Restart { machine }));
             }
             _ => deeds.push((begins, Deed::Step { machine, wall_error: self.wall_error() })),

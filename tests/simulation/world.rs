@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use super::log::{HoldEnd, Log};
 use super::machine::{Machine, Start};
 use super::operator::{REVOKED, ask_to_leave, remove_the_dead, shut_down};
-use super::plan::{Deed, HEALED, MAX_CLOCK_SKEW, Plan, REPLICAS};
+use super::plan::{Deed, MAX_CLOCK_SKEW, Plan, REPLICAS};
 use super::worker::{SERVED_WITHIN, Worker};
 
 /// Within this time after the last release, rows of clients that live are gone.
@@ -37,10 +37,10 @@ pub(crate) struct Outcome {
 /// Runs a plan to its end.
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let mut world = World::new(plan);
-    world.go_on(HEALED);
+    world.go_on(plan.healed);
     world.heal();
     let everybody = world.workers;
-    let limit = HEALED + SERVED_WITHIN * 2;
+    let limit = plan.healed + SERVED_WITHIN * 2;
     while world.log().workers_done < everybody && world.now < limit {
         world.go_on(world.now + Duration::from_millis(500));
     }
@@ -64,7 +64,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan) -> Self {
-        let mut rng = StdRng::seed_from_u64(plan.seed ^ 0x5EED);
+        let mut rng = StdRng::seed_from_u64(plan.chance ^ 0x5EED);
         let hosts: Vec<_> = (0..plan.machines.len()).map(host).collect();
         let cluster = SimulatedCluster::new(rng.random(), plan.replicas, plan.conditions, &hosts);
         let mut deeds = plan.deeds.clone();
@@ -154,11 +154,8 @@ impl<'a> World<'a> {
                 }
             }
             Deed::Kill { machine } => {
-                if let Some(killed) = self.machines[machine].take() {
-                    killed.kill(now);
-                    self.workers -= self.plan.machines[machine].workers;
-                    self.count(true, "clients killed");
-                }
+                let is_killed = self.kill(machine);
+                self.count(is_killed, "clients killed");
             }
             Deed::Restart { machine } => self.start(machine),
             Deed::Step { machine, wall_error } => {
@@ -181,15 +178,29 @@ impl<'a> World<'a> {
             }
             Deed::ShutDown { machine } => {
                 let objects = self.plan.objects.clone();
-                if let Some(machine) = &self.machines[machine] {
+                if let Some(machine) = &mut self.machines[machine] {
+                    machine.is_shut_down = true;
                     machine.spawn(|client, site| shut_down(client, site, objects));
                 }
             }
         }
     }
 
-    /// Starts a machine, unless it runs.
+    /// Ends the process of a machine, if there is one.
+    fn kill(&mut self, number: usize) -> bool {
+        let Some(killed) = self.machines[number].take() else {
+            return false;
+        };
+        killed.kill(self.now);
+        self.workers -= self.plan.machines[number].workers;
+        true
+    }
+
+    /// Starts a machine, unless it runs. Who was shut down has had its time to come to an end.
     fn start(&mut self, number: usize) {
+        if self.machines[number].as_ref().is_some_and(|machine| machine.is_shut_down) {
+            self.kill(number);
+        }
         if self.machines[number].is_some() {
             return;
         }
@@ -243,7 +254,7 @@ impl<'a> World<'a> {
     fn look_for_rows(&mut self) {
         let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
         let ttl = longest.expect("there are machines").max(REQUEST_TO_LEAVE_LIVES);
-        self.go_on(self.now.max(HEALED + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
+        self.go_on(self.now.max(self.plan.healed + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
         self.note_rows(|_, _| true);
     }
 
