@@ -1,5 +1,6 @@
 //! Runs many seeds once, for all who judge them.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::ops::Range;
@@ -55,7 +56,7 @@ fn chosen_seeds() -> Batch {
         let plan = synced(seed);
         let outcome = run(&plan);
         println!("{plan}{}", outcome.log);
-        let batch = Batch::of(&plan, &outcome).shrunk();
+        let batch = Batch::of(&plan, &outcome).shrunk(TRIES);
         println!("seed {seed}: {batch}");
         return batch;
     }
@@ -66,7 +67,7 @@ fn chosen_seeds() -> Batch {
     let mut batch = run_on_all_processors(0..seeds, synced, &bar);
     let seed = rand::random();
     batch.merge(judge(&synced(seed)));
-    let batch = batch.shrunk();
+    let batch = batch.shrunk(TRIES);
     println!("seeds 0 and on, and {seed}: {batch}");
     batch
 }
@@ -150,9 +151,10 @@ impl Batch {
         self.shortest = failures.into_iter().flatten().min_by_key(|f| (f.lines(), f.plan.seed));
     }
 
-    /// Makes the shortest history that breaks something shorter, if there is one.
-    fn shrunk(self) -> Self {
-        Batch { shortest: self.shortest.map(|failure| failure.shrunk(TRIES)), ..self }
+    /// Makes the shortest history that breaks something shorter, if there is one, by so many tries
+    /// at most.
+    pub(crate) fn shrunk(self, tries: usize) -> Self {
+        Batch { shortest: self.shortest.map(|failure| failure.shrunk(tries)), ..self }
     }
 
     /// The first seed that breaks an invariant.
@@ -164,6 +166,16 @@ impl Batch {
     /// How many runs break an invariant.
     pub(crate) fn violations(&self, invariant: Invariant) -> usize {
         self.violations.iter().filter(|(broken, _)| *broken == invariant).count()
+    }
+
+    /// What is broken how often, and how short the shortest history is that shows anything.
+    pub(crate) fn summary(&self) -> String {
+        let mut times = BTreeMap::<String, usize>::new();
+        for (invariant, _) in &self.violations {
+            *times.entry(format!("{invariant:?}")).or_default() += 1;
+        }
+        let lines = self.shortest.as_ref().map_or(0, Failure::lines);
+        format!("{times:?}, the shortest history in {lines} lines")
     }
 
     pub(crate) fn tally(&self) -> &Tally {

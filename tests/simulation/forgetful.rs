@@ -1,10 +1,16 @@
 //! What must not hold of a cluster that breaks the assumptions is found not to hold: the checks can
 //! fail, and the assumptions are needed.
+//!
+//! Here are those that a cluster can break, by the names of `docs/safety.md`: A1, A2, A3 and A6.
+//! The others are about a client itself, whose clock and stamps are the shipped ones here: a slow
+//! clock, stamps that go back, a copied process. Flaws of the protocol are planted in
+//! `tests/spoilt`.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::batch::{Invariant, run_seeds};
-use super::plan::{Disks, MAX_CLOCK_SKEW, Plan};
+use super::plan::{Deed, Disks, MAX_CLOCK_SKEW, Plan, REPLICAS};
 
 const SEEDS: Range<u64> = 0..100;
 
@@ -15,6 +21,27 @@ fn forgotten_writes_are_found() {
     let batch = run_seeds(SEEDS, |seed| Plan::new(seed, Disks::Forgetful));
     assert!(batch.violations(Invariant::MutualExclusion) > 0, "{batch}");
     assert!(batch.violations(Invariant::Acknowledged) > 0, "{batch}");
+    println!("forgotten writes: {} in {SEEDS:?}", batch.summary());
+}
+
+// Goal: a table that is truncated lets two in, and that is found.
+// Method: all replicas forget everything at once, again and again.
+#[test]
+fn a_truncated_table_is_found() {
+    let batch = run_seeds(SEEDS, |seed| {
+        let mut plan = Plan::new(seed, Disks::Synced);
+        for second in 2..10 {
+            let (at, forgets) = (Duration::from_secs(second), Duration::MAX);
+            for replica in 0..REPLICAS {
+                plan.deeds.push((at, Deed::Crash { replica, forgets }));
+                plan.deeds.push((at, Deed::Start { replica }));
+            }
+        }
+        plan
+    });
+    assert!(batch.violations(Invariant::MutualExclusion) > 0, "{batch}");
+    assert!(batch.violations(Invariant::Acknowledged) > 0, "{batch}");
+    println!("truncation: {} in {SEEDS:?}", batch.summary());
 }
 
 // Goal: a quorum of one replica is no quorum, and that is found.
@@ -27,6 +54,7 @@ fn a_quorum_of_one_is_found() {
         plan
     });
     assert!(batch.violations(Invariant::MutualExclusion) > 0, "{batch}");
+    println!("a quorum of one: {} in {SEEDS:?}", batch.summary());
 }
 
 // Goal: clocks of nodes that differ by more than the bound let rows expire too early, and that is
@@ -40,4 +68,5 @@ fn wrong_clocks_are_found() {
         plan
     });
     assert!(batch.violations(Invariant::Acknowledged) > 0, "{batch}");
+    println!("wrong clocks: {} in {SEEDS:?}", batch.summary());
 }

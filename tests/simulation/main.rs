@@ -6,17 +6,18 @@
 //!
 //! `cargo test --test simulation` runs the same seeds each time, and one that nobody chose.
 //! `BAKERY_LOCK_SIMULATION_SEEDS=100000` runs so many, and `BAKERY_LOCK_SIMULATION_SEED=7` that one
-//! alone and prints its history.
+//! alone and prints its history. Of what breaks an invariant, the smallest plan that is found to
+//! break the same is printed with its history, once what can be left out is left out.
 
 #[path = "../support/history.rs"]
 mod history;
 
-mod batch;
+pub(crate) mod batch;
 mod failure;
 mod log;
 mod machine;
 mod operator;
-mod plan;
+pub(crate) mod plan;
 mod shrink;
 mod tally;
 mod worker;

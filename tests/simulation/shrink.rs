@@ -140,8 +140,8 @@ impl Deed {
     }
 }
 
-// Goal: of a run that breaks an invariant a smaller one is found that breaks the same; and it is the
-// same one each time.
+// Goal: of a run that breaks an invariant a smaller one is found that breaks the same, and it is
+// the same one each time.
 // Method: one replica is taken for a quorum in runs full of other trouble. The first seed where two
 // hold is shrunk twice.
 #[test]
