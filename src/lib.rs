@@ -99,6 +99,9 @@
 //! with [`unlock`](LockGuard::unlock) or [`shutdown`](LockClient::shutdown): a guard that is
 //! dropped as `main` ends sends no release.
 
+// The model needs more of the protocol than a client does.
+#![cfg_attr(model, allow(dead_code, unused_imports))]
+
 mod assumptions;
 mod client;
 mod clock;
@@ -121,6 +124,8 @@ mod retry;
 mod revoke;
 mod runner;
 pub mod schema;
+#[cfg(model)]
+mod spoilt;
 mod store;
 mod with_lock;
 
@@ -129,6 +134,8 @@ mod with_lock;
 #[doc(hidden)]
 pub mod test_util {
     pub use crate::clock::set_wall_clock_error;
+    #[cfg(model)]
+    pub use crate::spoilt::{plant, ways};
     pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
     pub use crate::store::{
         Conditions, Cut, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,

@@ -1,7 +1,7 @@
-//! Ways to spoil the protocol. The model in `tests/model` plants one after the other and must find
-//! what it breaks; a model that finds nothing shows nothing.
+//! Ways to spoil the protocol. The model in `tests/model`, and the simulation in `tests/spoilt`,
+//! plant one after the other and must find what it breaks; what finds nothing shows nothing.
 //!
-//! Each is asked for at the lines that it spoils. Outside the model none is ever planted, and the
+//! Each is asked for at the lines that it spoils. Outside of these none is ever planted, and the
 //! compiler removes the question.
 
 #[cfg(model)]

@@ -1,0 +1,6 @@
+//! Compiles the library with the switch that spoils its protocol.
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-cfg=model");
+}

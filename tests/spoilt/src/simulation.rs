@@ -1,0 +1,80 @@
+//! The simulation of `tests/simulation`, with the library's protocol spoilt in one way after the
+//! other: it has to find each.
+//!
+//! The library is compiled once more, from the very files that are shipped, with the switch that
+//! the model in `tests/model` uses. So nothing of it is in the shipped one, and nothing is copied.
+
+extern crate bakery_lock_spoilt as bakery_lock;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bakery_lock::test_util::{plant, ways};
+
+use self::simulation::batch::{Batch, Invariant, run_seeds};
+use self::simulation::plan::{Disks, Plan};
+
+// Its tests are not compiled, so some of it is used by nobody.
+#[allow(dead_code, unused_imports)]
+#[path = "../../simulation/main.rs"]
+mod simulation;
+
+/// In so many seeds each way has to be found.
+const SEEDS_MAX: u64 = 1_000;
+
+/// So many are run at a time.
+const SEEDS: u64 = 50;
+
+/// So many smaller plans are tried for a shorter history.
+const TRIES: usize = 500;
+
+/// What no simulation can find, and why. The model finds all of them.
+const OUT_OF_REACH: [(&str, &str); 4] = [
+    (
+        "TicketStandsAlone",
+        "the library does not drop the row that is to be missing; the model does",
+    ),
+    ("LimitedCountsExclusive", "clients take exclusive locks only"),
+    ("LateRenewalCounts", "guards look at the clock themselves, and end when their lease does"),
+    ("NoConfirmingRead", "only who is removed by force while it lives has no rows then"),
+];
+
+// Goal: the simulation finds each known way to spoil the protocol, so what it does not find in the
+// shipped one is not there because nobody looks.
+// Method: each way by itself, on the seeds of the simulation, until something is broken.
+fn main() -> ExitCode {
+    let mut missed = Vec::new();
+    for way in ways() {
+        let began = Instant::now();
+        if let Some((_, why)) = OUT_OF_REACH.iter().find(|(name, _)| *name == way) {
+            println!("{way}: not looked for: {why}");
+        } else if let Some((seeds, batch)) = find(&way) {
+            println!("{way}: found in {seeds} seeds, {:.1} s", began.elapsed().as_secs_f32());
+            println!("    {}", batch.summary());
+            plant(&way);
+            println!("    shrunk: {}", batch.shrunk(TRIES).summary());
+        } else {
+            missed.push(way);
+        }
+    }
+    if missed.is_empty() {
+        println!("test result: ok. 1 passed; the simulation finds all that it can");
+        return ExitCode::SUCCESS;
+    }
+    println!("test result: FAILED. not found in {SEEDS_MAX} seeds: {}", missed.join(", "));
+    ExitCode::FAILURE
+}
+
+/// The first seeds where something is broken: how many had to be run, and what they came to.
+fn find(way: &str) -> Option<(u64, Batch)> {
+    let batches = (0..SEEDS_MAX / SEEDS).map(|batch| {
+        let seeds = batch * SEEDS..(batch + 1) * SEEDS;
+        let batch = run_seeds(seeds.clone(), |seed| {
+            // Threads are spoilt one by one, and this is called on each that runs a seed.
+            plant(way);
+            Plan::new(seed, Disks::Synced)
+        });
+        (seeds.end, batch)
+    });
+    batches.into_iter().find(|(_, batch)| batch.violations(Invariant::MutualExclusion) > 0)
+}
