@@ -32,6 +32,7 @@ use crate::contenders;
 use crate::error::{DatabaseError, LockError, LostReason, UnlockError};
 use crate::grant::End;
 use crate::local::CallerQueue;
+use crate::options::shown;
 use crate::protocol::{Acquire, Contender, Input, Output, SeenContender};
 
 /// Runs one contender until it is retired or closed.
@@ -143,11 +144,11 @@ impl Runner {
         let mut next = Some(input);
         while let Some(input) = next {
             let now = self.shared.now();
-            trace!(parent: &self.span(), ?input, "input");
+            trace!(parent: &self.span(), object = shown(&self.object), ?input, "input");
             self.contender.handle(now, input);
             let mut answer = None;
             while let Some(output) = self.contender.poll() {
-                trace!(parent: &self.span(), ?output, "output");
+                trace!(parent: &self.span(), object = shown(&self.object), ?output, "output");
                 match output {
                     Output::Write { op, write } => self.flight = Some(self.write(op, write)),
                     Output::Read { op, read } => self.flight = Some(self.read(op, read)),
