@@ -9,7 +9,8 @@ use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 
-use super::history::{Moment, Round, now, overlap, overtaking};
+use super::history::{Moment, Round, overlap, overtaking};
+use super::monotonic::now;
 use super::program::{self, Program};
 use super::record::record_rounds;
 use super::scene::Scene;
@@ -19,6 +20,9 @@ const PROCESSES: u32 = 8;
 const TASKS: u32 = 8;
 const INCREMENTS: u32 = 2_000;
 const NANOS: f64 = 1e9;
+
+/// Of the default TTL of 60 s, less what Cassandra cuts off and the clock skew.
+const LEASE: Duration = Duration::from_secs(58);
 
 // Goal: eight processes with eight tasks each increment a counter row 2,000 times in all, with a
 // plain read and a plain write, each time under the lock. No increment is lost, no two hold at the
@@ -75,13 +79,14 @@ async fn counting_program() {
         panic!("not an order: {order}");
     };
     let scene = Scene::in_keyspace(keyspace).await;
-    let recorder = record_rounds();
+    let recorder = record_rounds(LEASE);
     program::say("ready");
-    program::wait_for_start();
+    program::wait_for_word();
     let increments = increments.parse().expect("an order ends with a number");
     let held = increment(&scene, name, how == "locked", increments).await;
     program::say("done");
     let rounds = recorder.lock().expect("nobody panicked while recording").take();
+    let rounds = rounds.into_iter().map(|(_, round)| round);
     for moment in held.into_iter().chain(rounds) {
         program::say(&moment.to_string());
     }
@@ -93,13 +98,13 @@ async fn count(scene: &Scene, name: &str, how: &str) -> Vec<Moment> {
     let order = format!("{} {name} {how} {increments}", scene.keyspace);
     let mut programs = Vec::new();
     for _ in 0..PROCESSES {
-        programs.push(Program::start("counter::counting_program", &order).await);
+        programs.push(Program::start("counter::counting_program", &order, &support::nodes().await));
     }
     for program in &mut programs {
         program.expect("ready").await;
     }
     for program in &mut programs {
-        program.begin().await;
+        program.go_on().await;
     }
     for program in &mut programs {
         program.expect("done").await;

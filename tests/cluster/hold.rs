@@ -8,7 +8,7 @@ use bakery_lock::{GuardState, LockGuard, LockRequest, LostReason, WithLockError}
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::history::now;
+use super::monotonic::now;
 use super::scene::Scene;
 use super::support;
 

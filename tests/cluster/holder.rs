@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bakery_lock::{LockGuard, LostReason, UnlockError};
 use tokio::time::{sleep, timeout};
 
-use super::history::now;
+use super::monotonic::now;
 use super::program::{self, Program};
 use super::scene::Scene;
 use super::support;
@@ -47,9 +47,9 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
         _ => None,
     };
     let order = format!("{} {name}", scene.keyspace);
-    let mut holder = Program::start("holder::holding_program", &order).await;
+    let mut holder = Program::start("holder::holding_program", &order, &support::nodes().await);
     holder.expect("ready").await;
-    holder.begin().await;
+    holder.go_on().await;
     if let Some(first) = first {
         scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
         first.unlock().await.expect("the lock was held");
@@ -94,7 +94,7 @@ async fn holding_program() {
     let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
     let scene = Scene::in_keyspace(keyspace).await;
     program::say("ready");
-    program::wait_for_start();
+    program::wait_for_word();
     let guard = hold(&scene, name).await;
     program::say("held");
     loop {

@@ -1,5 +1,6 @@
 //! A session on which answers and requests get lost.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,11 +8,12 @@ use std::time::Duration;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla_proxy::{
-    Condition, Node, Proxy, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseOpcode,
-    ResponseReaction, ResponseRule, RunningProxy, ShardAwareness, get_exclusive_local_address,
+    Condition, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseReaction,
+    ResponseRule, RunningProxy, get_exclusive_local_address,
 };
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::proxy::{self, acknowledgement};
 use super::support;
 
 /// For how long the batch of a ticket is held back: time enough to set other rules.
@@ -31,27 +33,25 @@ pub(crate) enum Loss {
 /// A session through proxies in front of the nodes.
 pub(crate) struct LossySession {
     pub(crate) session: Arc<Session>,
-    proxy: Mutex<RunningProxy>,
+    proxies: Mutex<Vec<RunningProxy>>,
 }
 
 impl LossySession {
     /// A session on which nothing gets lost yet.
     pub(crate) async fn new() -> Self {
-        let node = |real| {
-            let proxy = SocketAddr::new(get_exclusive_local_address(), 9042);
-            let node = Node::builder().real_address(real).proxy_address(proxy);
-            node.shard_awareness(ShardAwareness::Unaware).build()
-        };
-        let proxy = Proxy::new(support::nodes().await.into_iter().map(node));
-        let addresses = proxy.translation_map();
-        let proxy = proxy.run().await.expect("nobody else uses the addresses of the proxies");
+        let (mut addresses, mut proxies) = (HashMap::new(), Vec::new());
+        for node in support::nodes().await {
+            let address = SocketAddr::new(get_exclusive_local_address(), node.port());
+            addresses.insert(node, address);
+            proxies.push(proxy::in_front_of(node, address).await);
+        }
         let session = SessionBuilder::new()
             .known_nodes_addr(addresses.values())
             .address_translator(Arc::new(addresses))
             .build()
             .await
             .expect("the cluster is ready");
-        LossySession { session: Arc::new(session), proxy: Mutex::new(proxy) }
+        LossySession { session: Arc::new(session), proxies: Mutex::new(proxies) }
     }
 
     /// Loses something from now on.
@@ -112,25 +112,20 @@ impl LossySession {
 
     /// Loses nothing any more.
     pub(crate) fn heal(&self) {
-        self.proxy.lock().expect("nobody panics with it").turn_off_rules();
+        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+            proxy.turn_off_rules();
+        }
     }
 
     fn on_requests(&self, rules: Option<&[RequestRule]>) {
-        for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
-            node.change_request_rules(rules.map(<[_]>::to_vec));
+        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+            proxy.running_nodes[0].change_request_rules(rules.map(<[_]>::to_vec));
         }
     }
 
     fn on_responses(&self, rules: Option<&[ResponseRule]>) {
-        for node in &mut self.proxy.lock().expect("nobody panics with it").running_nodes {
-            node.change_response_rules(rules.map(<[_]>::to_vec));
+        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+            proxy.running_nodes[0].change_response_rules(rules.map(<[_]>::to_vec));
         }
     }
-}
-
-/// A result without rows has the kind 1, one with rows has the kind 2.
-fn acknowledgement() -> Condition {
-    let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
-    let result = Condition::ResponseOpcode(ResponseOpcode::Result);
-    result.and(contains(1)).and(Condition::not(contains(2)))
 }

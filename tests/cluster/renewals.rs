@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::history::now;
 use super::lossy::{Loss, LossySession};
+use super::monotonic::now;
 use super::scene::Scene;
 use super::support;
 

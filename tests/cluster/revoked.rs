@@ -6,7 +6,7 @@ use bakery_lock::{Contender, GuardState, LockClient, LockError, LockGuard, LostR
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::history::now;
+use super::monotonic::now;
 use super::program::Program;
 use super::scene::Scene;
 use super::support;
@@ -81,10 +81,13 @@ async fn a_dead_holder_is_removed_by_force() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
-    let mut dead =
-        Program::start("holder::holding_program", &format!("{} {name}", scene.keyspace)).await;
+    let mut dead = Program::start(
+        "holder::holding_program",
+        &format!("{} {name}", scene.keyspace),
+        &support::nodes().await,
+    );
     dead.expect("ready").await;
-    dead.begin().await;
+    dead.go_on().await;
     dead.expect("held").await;
     let other = client(&scene).await;
     let waiting = wait(&other, &name);

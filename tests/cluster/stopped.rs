@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::history::now;
+use super::monotonic::now;
 use super::program::{self, Program};
 use super::scene::Scene;
 use super::support;
@@ -56,9 +56,9 @@ async fn stopped_work_is_not_polled_after_the_lease() {
 async fn stop_one(scene: &Scene) -> bool {
     let name = support::unique("stopped");
     let order = format!("{} {name}", scene.keyspace);
-    let mut stopped = Program::start("stopped::working_program", &order).await;
+    let mut stopped = Program::start("stopped::working_program", &order, &support::nodes().await);
     stopped.expect("ready").await;
-    stopped.begin().await;
+    stopped.go_on().await;
     stopped.expect("held").await;
     // After a few polls at least.
     sleep(Duration::from_millis(50) + WORKED_MAX.mul_f64(rand::random())).await;
@@ -100,7 +100,7 @@ async fn working_program() {
     let scene = Scene::in_keyspace(keyspace).await;
     let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
     program::say("ready");
-    program::wait_for_start();
+    program::wait_for_word();
     let polls = Polls::default();
     let work = client.with_lock(name, async |_| {
         program::say("held");

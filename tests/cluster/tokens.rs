@@ -16,8 +16,8 @@ use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::history::now;
 use super::lossy::{Loss, LossySession};
+use super::monotonic::now;
 use super::program::{self, Program};
 use super::scene::Scene;
 use super::support;
@@ -52,14 +52,14 @@ async fn tokens_of_processes_with_different_clocks_grow() {
     let mut programs = Vec::new();
     for (number, error) in CLOCK_ERRORS.iter().enumerate() {
         let order = format!("{} {name} {number} {error}", scene.keyspace);
-        programs.push(Program::start("tokens::drawing_program", &order).await);
+        programs.push(Program::start("tokens::drawing_program", &order, &support::nodes().await));
     }
     for program in &mut programs {
         program.expect("ready").await;
     }
     let began = Instant::now();
     for program in &mut programs {
-        program.begin().await;
+        program.go_on().await;
     }
     for stopped in STOPPED_PROGRAMS {
         sleep(Duration::from_secs(2)).await;
@@ -115,7 +115,7 @@ async fn drawing_program() {
     let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
     let client = builder.build().await.expect("the cluster is ready");
     program::say("ready");
-    program::wait_for_start();
+    program::wait_for_word();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (client, name) = (client.clone(), name.to_owned());
@@ -286,9 +286,9 @@ async fn stop_a_writer(
 ) -> Vec<String> {
     let name = support::unique("stale");
     let order = format!("{} {name} {how}", scene.keyspace);
-    let mut stale = Program::start("tokens::writing_program", &order).await;
+    let mut stale = Program::start("tokens::writing_program", &order, &support::nodes().await);
     stale.expect("ready").await;
-    stale.begin().await;
+    stale.go_on().await;
     stale.expect("held").await;
     sleep(stopped_after).await;
     stale.signal(Signal::STOP);
@@ -337,7 +337,7 @@ async fn writing_program() {
     let scene = Scene::in_keyspace(keyspace).await;
     let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
     program::say("ready");
-    program::wait_for_start();
+    program::wait_for_word();
     let guard = client.lock(name).await.expect("the lock is free");
     let mut row = Row::new(&scene, name, token_of(&guard, how).await).await;
     program::say("held");

@@ -8,8 +8,9 @@ use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outc
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::history::{Moment, now, overlap};
+use super::history::{Moment, overlap};
 use super::lossy::{Loss, LossySession};
+use super::monotonic::now;
 use super::scene::Scene;
 use super::support;
 

@@ -4,6 +4,8 @@
 //! can't hide a fault: too late for the beginning of something that must come later, too early for
 //! the end of something that must come earlier.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -35,6 +37,16 @@ pub(crate) enum End {
     Granted(u64),
     /// It gave up.
     GaveUp(u64),
+}
+
+/// A fencing token that somebody drew while it held the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drawn {
+    /// Just before it was asked for.
+    pub(crate) asked: u64,
+    /// Once it was there.
+    pub(crate) given: u64,
+    pub(crate) value: i64,
 }
 
 /// Two who held the lock at the same time, if there were such.
@@ -83,6 +95,27 @@ pub(crate) fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
     })
 }
 
+/// A token that was there before another one was asked for, and is not below it, if there was
+/// such.
+pub(crate) fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
+    let mut given = tokens.to_vec();
+    given.sort_unstable_by_key(|token| token.given);
+    let mut asked = tokens.to_vec();
+    asked.sort_unstable_by_key(|token| token.asked);
+    let mut given = given.into_iter().peekable();
+    let mut largest = None::<Drawn>;
+    for token in asked {
+        // Its own is not among them: what is asked for is given later.
+        while let Some(before) = given.next_if(|before| before.given <= token.asked) {
+            largest = largest.filter(|largest| largest.value >= before.value).or(Some(before));
+        }
+        if let Some(largest) = largest.filter(|largest| largest.value >= token.value) {
+            return Some([largest, token]);
+        }
+    }
+    None
+}
+
 /// The rounds of a history.
 pub(crate) fn rounds(moments: &[Moment]) -> Vec<Round> {
     let rounds = moments.iter().filter_map(|moment| match moment {
@@ -90,6 +123,24 @@ pub(crate) fn rounds(moments: &[Moment]) -> Vec<Round> {
         Moment::Held { .. } => None,
     });
     rounds.collect()
+}
+
+impl Moment {
+    /// When it began.
+    pub(crate) fn first(&self) -> u64 {
+        match self {
+            Moment::Held { from, .. } => *from,
+            Moment::Round(round) => round.announced,
+        }
+    }
+
+    /// When it ended.
+    pub(crate) fn last(&self) -> u64 {
+        match self {
+            Moment::Held { until, .. } => *until,
+            Moment::Round(round) => round.end.time(),
+        }
+    }
 }
 
 impl End {
@@ -183,6 +234,19 @@ mod tests {
         assert!(overtaking(&[gave_up_later, overtaker]).is_some());
         let left = round(5, Some(6), End::GaveUp(7));
         assert_eq!(overtaking(&[first, left]), None);
+    }
+
+    // Goal: tokens that don't grow are found, and those let be that were drawn together.
+    // Method: made-up tokens.
+    #[test]
+    fn tokens_that_do_not_grow_are_found() {
+        let token = |asked, given, value| Drawn { asked, given, value };
+        let found = |tokens: &[Drawn]| disorder(tokens).map(|found| found.map(|t| t.value));
+        assert_eq!(found(&[token(1, 2, 10), token(2, 4, 11), token(1, 5, 9)]), None);
+        assert_eq!(found(&[token(1, 4, 12), token(2, 3, 11)]), None);
+        assert_eq!(found(&[token(2, 4, 10), token(1, 2, 10)]), Some([10, 10]));
+        let hidden = [token(1, 2, 10), token(1, 3, 12), token(3, 4, 13), token(4, 5, 11)];
+        assert_eq!(found(&hidden), Some([13, 11]));
     }
 
     // Goal: a history survives its way between processes.

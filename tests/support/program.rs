@@ -4,7 +4,10 @@
 //! itself. It talks to who started it in lines behind [`MARK`], because the test harness writes to
 //! the same stream, and is told to begin by a line.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::env;
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -12,8 +15,6 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
-
-use super::support;
 
 /// The environment variable with a program's order.
 const ORDER: &str = "BAKERY_LOCK_TEST_ORDER";
@@ -37,8 +38,8 @@ pub(crate) fn say(line: &str) {
     println!("{MARK}{line}");
 }
 
-/// Waits for a line from who started this program.
-pub(crate) fn wait_for_start() {
+/// Waits for a line from who started this program: the first one tells it to begin.
+pub(crate) fn wait_for_word() {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     assert!(read.expect("the other side is there") > 0, "the other side is gone");
@@ -51,9 +52,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts a test of this binary, named with its path, with an order.
-    pub(crate) async fn start(test: &str, order: &str) -> Self {
-        let nodes = support::nodes().await;
+    /// Starts a test of this binary, named with its path, with an order, on a cluster's nodes.
+    pub(crate) fn start(test: &str, order: &str, nodes: &[SocketAddr]) -> Self {
         let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
         let mut child = Command::new(env::current_exe().expect("this binary has a path"))
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -86,10 +86,10 @@ impl Program {
         assert_eq!(self.next().await.as_deref(), Some(expected), "from a program");
     }
 
-    /// Tells a program that waits for it to begin.
-    pub(crate) async fn begin(&mut self) {
+    /// Tells a program that waits for it to begin, or to come to an end.
+    pub(crate) async fn go_on(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("it is piped");
-        stdin.write_all(b"begin\n").await.expect("the program listens");
+        stdin.write_all(b"go on\n").await.expect("the program listens");
     }
 
     /// Sends the program a signal.

@@ -1,0 +1,20 @@
+//! A proxy in front of a node, for answers and requests that get lost.
+
+use std::net::SocketAddr;
+
+use scylla_proxy::{Condition, Node, Proxy, ResponseOpcode, RunningProxy, ShardAwareness};
+
+/// Puts a proxy in front of a node.
+pub(crate) async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy {
+    let node = Node::builder().real_address(node).proxy_address(address);
+    let node = node.shard_awareness(ShardAwareness::Unaware).build();
+    let proxy = Proxy::new([node]).run().await;
+    proxy.expect("nobody else uses the addresses of the proxies")
+}
+
+/// The answer to a write. A result without rows has the kind 1, one with rows has the kind 2.
+pub(crate) fn acknowledgement() -> Condition {
+    let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
+    let result = Condition::ResponseOpcode(ResponseOpcode::Result);
+    result.and(contains(1)).and(Condition::not(contains(2)))
+}
