@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bakery_lock::schema::{self, CreateOptions, Replication};
+use bakery_lock::schema::CreateOptions;
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outcome, UnlockError};
-use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
-use scylla::client::session_builder::SessionBuilder;
-use tokio::task::{JoinSet, spawn_blocking};
+use cassandra_cluster::ClusterOptions;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::hurt::Hurt;
 use super::scene::Scene;
 use super::support;
 
@@ -29,8 +29,14 @@ const MARGIN: Duration = Duration::from_millis(500);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_die_and_return() {
     let _alone = support::alone().await;
-    let cluster = Hurt::new().await;
-    let scene = cluster.scene().await;
+    let options = ClusterOptions {
+        name: "faults".to_owned(),
+        nodes: 3,
+        first_host: 41,
+        ..ClusterOptions::default()
+    };
+    let cluster = Hurt::lease(options).await;
+    let scene = cluster.scene("locks", CreateOptions::new()).await;
     let holder = scene.builder().ttl(TTL).acquire_timeout(PATIENCE).build().await;
     let holder = holder.expect("the cluster is ready");
     let held = holder.lock("held").await.expect("the lock is free");
@@ -50,7 +56,7 @@ async fn nodes_die_and_return() {
     let error = scene.builder().build().await.expect_err("there is no quorum");
     println!("without a quorum a client is not built: {error}");
 
-    cluster.on(Cluster::heal).await;
+    cluster.heal().await;
     let returned = Instant::now();
     for object in ["held", "long-held", "at once", "late"] {
         scene.wait_for_rows(object, 0, Duration::from_secs(10)).await;
@@ -176,41 +182,4 @@ async fn expect_unacknowledged(guard: LockGuard) {
     assert!(asked.elapsed() < PATIENCE + MARGIN, "an unlock took {:?}", asked.elapsed());
     assert!(matches!(error, UnlockError::Unacknowledged { cause: Some(_), .. }), "{error:?}");
     println!("without a quorum an unlock is told: {error}");
-}
-
-/// The cluster that is hurt.
-struct Hurt(Arc<Cluster>);
-
-impl Hurt {
-    async fn new() -> Self {
-        let options = ClusterOptions {
-            name: "faults".to_owned(),
-            nodes: 3,
-            first_host: 41,
-            ..ClusterOptions::default()
-        };
-        let cluster = spawn_blocking(|| Cluster::lease(options)).await.expect("nobody panics");
-        Hurt(Arc::new(cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))))
-    }
-
-    /// Does something with the cluster that blocks.
-    async fn on<T: Send + 'static>(
-        &self,
-        action: impl FnOnce(&Cluster) -> Result<T, ClusterError> + Send + 'static,
-    ) -> T {
-        let cluster = Arc::clone(&self.0);
-        let done = spawn_blocking(move || action(&cluster)).await.expect("nobody panics");
-        done.unwrap_or_else(|error| panic!("the cluster did not do it: {error}"))
-    }
-
-    /// A session, and a keyspace with the tables.
-    async fn scene(&self) -> Scene {
-        let nodes = self.0.nodes();
-        let session = SessionBuilder::new().known_nodes_addr(nodes).build().await;
-        let session = Arc::new(session.expect("the cluster is ready"));
-        let keyspace = "locks".to_owned();
-        let options = CreateOptions::new().replication(Replication::Factor(3));
-        schema::create(&session, &keyspace, &options).await.expect("the keyspace can be made");
-        Scene { session, keyspace }
-    }
 }

@@ -1,0 +1,51 @@
+//! A cluster that is hurt.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bakery_lock::schema::{self, CreateOptions, Replication};
+use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
+use scylla::client::session_builder::SessionBuilder;
+use tokio::task::spawn_blocking;
+
+use super::scene::Scene;
+
+/// A lease of a cluster, for asynchronous tests.
+#[derive(Clone)]
+pub(crate) struct Hurt(Arc<Cluster>);
+
+impl Hurt {
+    pub(crate) async fn lease(options: ClusterOptions) -> Self {
+        let cluster = spawn_blocking(|| Cluster::lease(options)).await.expect("nobody panics");
+        Hurt(Arc::new(cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))))
+    }
+
+    /// Does something with the cluster that blocks.
+    pub(crate) async fn on<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&Cluster) -> Result<T, ClusterError> + Send + 'static,
+    ) -> T {
+        let cluster = Arc::clone(&self.0);
+        let done = spawn_blocking(move || action(&cluster)).await.expect("nobody panics");
+        done.unwrap_or_else(|error| panic!("the cluster did not do it: {error}"))
+    }
+
+    /// Returns when all nodes run and see each other.
+    pub(crate) async fn heal(&self) {
+        self.on(Cluster::heal).await;
+    }
+
+    /// Where the nodes are.
+    pub(crate) fn nodes(&self) -> Vec<SocketAddr> {
+        self.0.nodes()
+    }
+
+    /// A session, and a keyspace with the tables on all three nodes.
+    pub(crate) async fn scene(&self, keyspace: &str, options: CreateOptions) -> Scene {
+        let session = SessionBuilder::new().known_nodes_addr(self.nodes()).build().await;
+        let session = Arc::new(session.expect("the cluster is ready"));
+        let options = options.replication(Replication::Factor(3));
+        schema::create(&session, keyspace, &options).await.expect("the keyspace can be made");
+        Scene { session, keyspace: keyspace.to_owned() }
+    }
+}

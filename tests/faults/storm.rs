@@ -1,0 +1,151 @@
+//! Many locks while nodes, networks, clients and clocks fail, one after the other and together.
+//!
+//! ```sh
+//! cargo test --test faults storm
+//! BAKERY_LOCK_STORM_GRANTS=100000 cargo test --release --test faults storm -- --nocapture
+//! ```
+//!
+//! The first one lets each kind of fault happen once, the second one goes on until so many locks
+//! were granted. Then all is healed, and everybody has to be served. What is checked is what
+//! `history.rs` can find in the histories of all clients.
+
+mod crew;
+mod ledger;
+mod progress;
+mod report;
+mod routes;
+mod said;
+mod weather;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bakery_lock::schema::CreateOptions;
+use cassandra_cluster::{ClusterOptions, CommitLog, Network};
+use tokio::time::sleep;
+
+use super::hurt::Hurt;
+use super::scene::Scene;
+use super::support;
+use crew::Crew;
+use progress::Progress;
+use report::Report;
+use weather::{KINDS, NODE_WITH_CLOCK, Weather};
+use worker::TASKS;
+
+/// Says how many locks are to be granted, at least half of them contended.
+const GRANTS: &str = "BAKERY_LOCK_STORM_GRANTS";
+
+const KEYSPACE: &str = "storm";
+
+const CLIENTS: usize = 6;
+
+const TTL: Duration = Duration::from_secs(8);
+
+/// A node's clock is a second ahead or behind now and then. It is read over a network that is slow.
+const MAX_CLOCK_SKEW: Duration = Duration::from_millis(1_499);
+
+/// What of a TTL a client counts on: Cassandra cuts off up to a second.
+const LEASE: Duration = TTL.saturating_sub(MAX_CLOCK_SKEW).saturating_sub(Duration::from_secs(1));
+
+/// When the rows of the dead are gone at the latest.
+const ROWS_MAX: Duration = TTL.saturating_add(MAX_CLOCK_SKEW).saturating_add(TTL);
+
+// Goal: whatever happens to nodes, networks, clients and clocks, as long as it is what a lock is
+// made for, no two hold at the same time, nobody overtakes, tokens grow; and once all is healed,
+// everybody is served and no row is left.
+// Method: clients in processes of their own take locks that most of them want, through proxies,
+// while faults come and go; their histories are checked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_hold_in_a_storm() {
+    let _alone = support::alone().await;
+    let seed = rand::random();
+    println!("the faults are chosen by the seed {seed}");
+    let cluster = cluster().await;
+    let scene = cluster.scene(KEYSPACE, CreateOptions::new().max_clock_skew(MAX_CLOCK_SKEW)).await;
+    let began = Instant::now();
+    let mut crew = Crew::start(CLIENTS, &cluster.nodes()).await;
+    let mut weather = Weather::begin(seed, &cluster, crew.clients());
+    weather_passes(&crew, &weather).await;
+    weather.end().await;
+    let faults = weather.record().faults;
+    let stormed = began.elapsed();
+    crew.end().await;
+    let healed = began.elapsed() - stormed;
+    let objects = crew.ledger().names();
+    let rows = rows_left(&scene, objects).await;
+    let ledger = crew.ledger();
+    let report = Report { faults, stormed, healed, ledger: &ledger, tasks: CLIENTS * TASKS, rows };
+    println!("{report}");
+    if report.violations() > 0 {
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("storm-{seed}.txt"));
+        std::fs::write(&file, ledger.histories()).expect("there is room for a file");
+        panic!("the histories are in {}", file.display());
+    }
+}
+
+/// Waits until enough has happened.
+async fn weather_passes(crew: &Crew, weather: &Weather) {
+    let asked = std::env::var(GRANTS).ok().map(|number| {
+        number.parse::<u64>().unwrap_or_else(|_| panic!("{GRANTS} has to be a number"))
+    });
+    let enough = asked.unwrap_or(1);
+    let mut progress = asked.map(Progress::begin);
+    loop {
+        sleep(Duration::from_millis(200)).await;
+        let (grants, contended) = {
+            let ledger = crew.ledger();
+            (ledger.grants, ledger.contended)
+        };
+        let record = weather.record();
+        if let Some(progress) = &mut progress {
+            progress.show(grants, &record);
+        }
+        if grants >= enough && contended * 2 >= enough && record.faults.len() == KINDS {
+            return;
+        }
+    }
+}
+
+/// The rows that are left of each object.
+async fn rows_left(scene: &Scene, objects: Vec<String>) -> BTreeMap<String, Vec<String>> {
+    let began = Instant::now();
+    let mut left = BTreeMap::new();
+    for object in objects {
+        loop {
+            let rows = scene.rows(&object).await;
+            if rows.is_empty() {
+                break;
+            }
+            if began.elapsed() > ROWS_MAX {
+                left.insert(object, rows);
+                break;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    left
+}
+
+async fn cluster() -> Hurt {
+    let options = ClusterOptions {
+        name: "storm".to_owned(),
+        nodes: 3,
+        first_host: 61,
+        // A node that is killed must not forget what it had acknowledged.
+        commit_log: CommitLog::Group,
+        network: Network::Relayed,
+        // Else they write their memtables to disk all the time.
+        heap_mib: 1024,
+        clock_offsets: BTreeMap::from([(NODE_WITH_CLOCK, 0)]),
+        // Else a node takes what comes from one whose clock is behind for too old, and drops it.
+        settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),
+        ..ClusterOptions::default()
+    };
+    let cluster = Hurt::lease(options).await;
+    // An earlier run may have left it wrong.
+    cluster.on(|cluster| cluster.set_clock(NODE_WITH_CLOCK, 0)).await;
+    cluster
+}

@@ -1,0 +1,88 @@
+//! What a storm came to, as tables.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::ledger::{Ledger, Violations};
+
+/// What a storm came to.
+pub(crate) struct Report<'a> {
+    /// How often each kind of fault happened.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// How long faults came and went.
+    pub(crate) stormed: Duration,
+    /// How long it took until everybody was served after that.
+    pub(crate) healed: Duration,
+    pub(crate) ledger: &'a Ledger,
+    /// How many are to be served.
+    pub(crate) tasks: usize,
+    /// Rows that are left, by object.
+    pub(crate) rows: BTreeMap<String, Vec<String>>,
+}
+
+impl Report<'_> {
+    /// How many things are wrong.
+    pub(crate) fn violations(&self) -> usize {
+        let Violations { overlaps, inversions, tokens } = self.ledger.violations();
+        overlaps.len() + inversions.len() + tokens.len() + self.unserved() + self.rows.len()
+    }
+
+    fn unserved(&self) -> usize {
+        self.tasks - self.ledger.served()
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { faults, stormed, healed, ledger, tasks: _, rows } = self;
+        writeln!(f, "{}\n", table("fault", faults.iter().map(|(kind, n)| (*kind, n.to_string()))))?;
+        let millis = |time: Duration| format!("{} ms", time.as_millis());
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let grants = [
+            ("grants", ledger.grants.to_string()),
+            ("contended grants", ledger.contended.to_string()),
+            ("leases lost", ledger.lost().to_string()),
+            ("tokens", ledger.tokens.to_string()),
+            ("wait, median", millis(ledger.wait(50.0))),
+            ("wait, 99 of 100", millis(ledger.wait(99.0))),
+            ("wait, longest", millis(ledger.wait(100.0))),
+            ("time with faults", seconds(*stormed)),
+            ("time until all were served after them", seconds(*healed)),
+        ];
+        writeln!(f, "{}\n", table("locks", grants.into_iter()))?;
+        let failures = ledger.failures.iter().map(|(kind, n)| (kind.as_str(), n.to_string()));
+        writeln!(f, "{}\n", table("what did not come to a good end", failures))?;
+        let Violations { overlaps, inversions, tokens } = ledger.violations();
+        let violations = [
+            ("names with two holders at once", overlaps.len()),
+            ("names where somebody overtook", inversions.len()),
+            ("names whose tokens do not grow", tokens.len()),
+            ("tasks that were not served", self.unserved()),
+            ("names with rows that are left", rows.len()),
+        ];
+        let violations = violations.into_iter().map(|(kind, n)| (kind, n.to_string()));
+        write!(f, "{}", table("violation", violations))?;
+        for case in [overlaps, inversions, tokens].iter().flatten() {
+            write!(f, "\n{case}")?;
+        }
+        for (object, rows) in rows {
+            write!(f, "\n{object}: {rows:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A table of Markdown with numbers.
+fn table<'a>(header: &str, lines: impl Iterator<Item = (&'a str, String)>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header([header, ""]);
+    for (what, number) in lines {
+        table.add_row([what.to_owned(), number]);
+    }
+    let numbers = table.column_mut(1).expect("the header has two columns");
+    numbers.set_cell_alignment(CellAlignment::Right);
+    table
+}

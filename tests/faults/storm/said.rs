@@ -1,0 +1,94 @@
+//! What clients tell of their locks, as lines between processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::history::{Drawn, Moment};
+
+/// How the kinds of failures begin that mean a lost lock.
+pub(crate) const LOST: &str = "lost: ";
+
+/// What a client tells of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Said {
+    pub(crate) object: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// It was let in after so many nanoseconds.
+    LetIn { waited: u64 },
+    /// It holds the lock since then.
+    Holds { from: u64 },
+    /// It held the lock, or was done with a round.
+    Past(Moment),
+    /// It drew a token.
+    Drew(Drawn),
+    /// Something did not come to a good end: a kind of error.
+    Failed(String),
+    /// It got the lock after all had been healed.
+    Served,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.object)?;
+        match &self.what {
+            What::LetIn { waited } => write!(f, "let-in {waited}"),
+            What::Holds { from } => write!(f, "holds {from}"),
+            What::Past(moment) => write!(f, "past {moment}"),
+            What::Drew(Drawn { asked, given, value }) => write!(f, "drew {asked} {given} {value}"),
+            What::Failed(how) => write!(f, "failed {how}"),
+            What::Served => write!(f, "served"),
+        }
+    }
+}
+
+impl FromStr for Said {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let not_said = || format!("nothing that a client says: {line:?}");
+        let (object, rest) = line.split_once(' ').ok_or_else(not_said)?;
+        let (what, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let numbers: Result<Vec<u64>, _> = rest.split(' ').map(str::parse).collect();
+        let what = match (what, numbers.as_deref()) {
+            ("let-in", Ok(&[waited])) => What::LetIn { waited },
+            ("holds", Ok(&[from])) => What::Holds { from },
+            ("past", _) => What::Past(rest.parse()?),
+            ("drew", _) => What::Drew(drawn(rest).ok_or_else(not_said)?),
+            ("failed", _) => What::Failed(rest.to_owned()),
+            ("served", _) => What::Served,
+            _ => return Err(not_said()),
+        };
+        Ok(Said { object: object.to_owned(), what })
+    }
+}
+
+/// Tokens are signed, times are not.
+fn drawn(text: &str) -> Option<Drawn> {
+    let mut words = text.split(' ');
+    let (asked, given) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Drawn { asked, given, value: words.next()?.parse().ok()? })
+}
+
+// Goal: what a client says survives its way to who listens.
+// Method: there and back.
+#[test]
+fn what_is_said_survives_as_lines() {
+    let held = Moment::Held { from: 3, until: 4 };
+    for what in [
+        What::LetIn { waited: 1 },
+        What::Holds { from: 2 },
+        What::Past(held),
+        What::Drew(Drawn { asked: 5, given: 6, value: -7 }),
+        What::Failed("lost: the lease ran out".to_owned()),
+        What::Served,
+    ] {
+        let said = Said { object: "hot-1".to_owned(), what };
+        assert_eq!(said.to_string().parse(), Ok(said));
+    }
+    assert!("hot-1 holds".parse::<Said>().is_err());
+    assert!("hot-1".parse::<Said>().is_err());
+}

@@ -1,0 +1,313 @@
+//! What goes wrong, and when.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cassandra_cluster::Cluster;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::crew::Client;
+use super::routes::Trouble;
+use crate::hurt::Hurt;
+
+/// The node whose clock can be set.
+pub(crate) const NODE_WITH_CLOCK: u8 = 3;
+
+/// What happens to nodes, one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum NodeFault {
+    Killed,
+    Frozen,
+    TwoFrozen,
+    Isolated,
+    OneWayCut,
+    ClockAhead,
+    ClockBehind,
+}
+
+/// What happens to clients, one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ClientFault {
+    Stopped,
+    Killed,
+    CutOffFromOneNode,
+    OnTheWay(Trouble),
+}
+
+const NODE_FAULTS: [NodeFault; 7] = [
+    NodeFault::Killed,
+    NodeFault::Frozen,
+    NodeFault::TwoFrozen,
+    NodeFault::Isolated,
+    NodeFault::OneWayCut,
+    NodeFault::ClockAhead,
+    NodeFault::ClockBehind,
+];
+
+const CLIENT_FAULTS: [ClientFault; 11] = [
+    ClientFault::Stopped,
+    ClientFault::Killed,
+    ClientFault::CutOffFromOneNode,
+    ClientFault::OnTheWay(Trouble::CutOff),
+    ClientFault::OnTheWay(Trouble::RequestsLost),
+    ClientFault::OnTheWay(Trouble::AnswersLost),
+    ClientFault::OnTheWay(Trouble::RequestsLate),
+    ClientFault::OnTheWay(Trouble::AnswersLate),
+    ClientFault::OnTheWay(Trouble::RequestsRefused),
+    ClientFault::OnTheWay(Trouble::AnswersForged),
+    ClientFault::OnTheWay(Trouble::ConnectionsBroken),
+];
+
+/// How many kinds of faults there are.
+pub(crate) const KINDS: usize = NODE_FAULTS.len() + CLIENT_FAULTS.len();
+
+/// Faults that come and go until they are told to end.
+pub(crate) struct Weather {
+    calm: CancellationToken,
+    lanes: JoinSet<()>,
+    record: Arc<Mutex<Record>>,
+}
+
+/// What has gone wrong so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// How often, by kind.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// What goes wrong at the moment.
+    pub(crate) present: BTreeMap<&'static str, String>,
+}
+
+impl Weather {
+    /// Lets faults come, of nodes and of clients at the same time.
+    pub(crate) fn begin(seed: u64, cluster: &Hurt, clients: &[Client]) -> Self {
+        let (calm, record) = (CancellationToken::new(), Arc::default());
+        let mut lanes = JoinSet::new();
+        let nodes = Nodes {
+            cluster: cluster.clone(),
+            clients: clients.to_vec(),
+            random: StdRng::seed_from_u64(seed),
+        };
+        lanes.spawn(nodes.weather(calm.clone(), Arc::clone(&record)));
+        let clients = Clients {
+            clients: clients.to_vec(),
+            // Other faults at other times than those of the nodes.
+            random: StdRng::seed_from_u64(seed.wrapping_add(1)),
+        };
+        lanes.spawn(clients.weather(calm.clone(), Arc::clone(&record)));
+        Weather { calm, lanes, record }
+    }
+
+    pub(crate) fn record(&self) -> Record {
+        self.record.lock().expect("nobody panics while noting").clone()
+    }
+
+    /// Ends all faults, and waits until all is as it was.
+    pub(crate) async fn end(&mut self) {
+        self.calm.cancel();
+        while let Some(lane) = self.lanes.join_next().await {
+            lane.expect("all can be put right");
+        }
+    }
+}
+
+/// Takes note of a fault while it lasts.
+struct Noted<'a> {
+    record: &'a Mutex<Record>,
+    kind: &'static str,
+}
+
+impl<'a> Noted<'a> {
+    fn begin(record: &'a Mutex<Record>, kind: &'static str, whom: String) -> Self {
+        let mut noted = record.lock().expect("nobody panics while noting");
+        *noted.faults.entry(kind).or_default() += 1;
+        noted.present.insert(kind, whom);
+        Noted { record, kind }
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        let mut record = self.record.lock().expect("nobody panics while noting");
+        record.present.remove(self.kind);
+    }
+}
+
+/// The nodes, and who notices when one is dead.
+struct Nodes {
+    cluster: Hurt,
+    clients: Vec<Client>,
+    random: StdRng,
+}
+
+impl Nodes {
+    async fn weather(mut self, calm: CancellationToken, record: Arc<Mutex<Record>>) {
+        // All kinds in another order each time, so that none is rare.
+        loop {
+            let mut faults = NODE_FAULTS;
+            faults.shuffle(&mut self.random);
+            for fault in faults {
+                let gap = between(&mut self.random, 1.0, 4.0);
+                if calm.run_until_cancelled(sleep(gap)).await.is_none() {
+                    return;
+                }
+                self.happen(fault, &record).await;
+                self.cluster.heal().await;
+            }
+        }
+    }
+
+    async fn happen(&mut self, fault: NodeFault, record: &Mutex<Record>) {
+        let mut numbers = [1, 2, NODE_WITH_CLOCK];
+        numbers.shuffle(&mut self.random);
+        let [node, other, _] = numbers;
+        let noted = |whom: String| Noted::begin(record, fault.name(), whom);
+        let (short, long) =
+            (between(&mut self.random, 0.5, 3.0), between(&mut self.random, 2.0, 12.0));
+        match fault {
+            NodeFault::Killed => {
+                let _noted = noted(node.to_string());
+                self.kill_for(node, long).await;
+            }
+            NodeFault::Frozen => {
+                let _noted = noted(node.to_string());
+                self.cluster.on(move |cluster| cluster.pause(node)).await;
+                sleep(long).await;
+                self.cluster.on(move |cluster| cluster.resume(node)).await;
+            }
+            NodeFault::TwoFrozen => {
+                let _noted = noted(format!("{node} and {other}"));
+                for node in [node, other] {
+                    self.cluster.on(move |cluster| cluster.pause(node)).await;
+                }
+                sleep(short).await;
+                for node in [node, other] {
+                    self.cluster.on(move |cluster| cluster.resume(node)).await;
+                }
+            }
+            NodeFault::Isolated => {
+                let _noted = noted(node.to_string());
+                self.cluster.on(move |cluster| cluster.isolate(node)).await;
+                sleep(long).await;
+                self.cluster.on(Cluster::join).await;
+            }
+            NodeFault::OneWayCut => {
+                let _noted = noted(format!("from {node} to {other}"));
+                self.cluster.on(move |cluster| cluster.cut(node, other)).await;
+                sleep(long).await;
+                self.cluster.on(Cluster::join).await;
+            }
+            NodeFault::ClockAhead | NodeFault::ClockBehind => {
+                let seconds = if fault == NodeFault::ClockAhead { 1 } else { -1 };
+                let _noted = noted(NODE_WITH_CLOCK.to_string());
+                self.set_clock(seconds).await;
+                sleep(long).await;
+                self.set_clock(0).await;
+            }
+        }
+    }
+
+    async fn kill_for(&self, node: u8, time: Duration) {
+        let address = self.address(node);
+        self.cluster.on(move |cluster| cluster.kill(node)).await;
+        for client in &self.clients {
+            client.routes.close(address).await;
+        }
+        sleep(time).await;
+        self.cluster.on(move |cluster| cluster.start(node)).await;
+        for client in &self.clients {
+            client.routes.open(address).await;
+        }
+    }
+
+    async fn set_clock(&self, seconds_ahead: i32) {
+        self.cluster.on(move |cluster| cluster.set_clock(NODE_WITH_CLOCK, seconds_ahead)).await;
+    }
+
+    fn address(&self, node: u8) -> SocketAddr {
+        self.cluster.nodes()[usize::from(node) - 1]
+    }
+}
+
+struct Clients {
+    clients: Vec<Client>,
+    random: StdRng,
+}
+
+impl Clients {
+    async fn weather(mut self, calm: CancellationToken, record: Arc<Mutex<Record>>) {
+        loop {
+            let mut faults = CLIENT_FAULTS;
+            faults.shuffle(&mut self.random);
+            for fault in faults {
+                let gap = between(&mut self.random, 0.2, 2.0);
+                if calm.run_until_cancelled(sleep(gap)).await.is_none() {
+                    return;
+                }
+                self.happen(fault, &record).await;
+            }
+        }
+    }
+
+    async fn happen(&mut self, fault: ClientFault, record: &Mutex<Record>) {
+        let number = self.random.random_range(0..self.clients.len());
+        let node = self.random.random_range(0..usize::from(NODE_WITH_CLOCK));
+        // Now and then for longer than its leases.
+        let time = between(&mut self.random, 0.5, 10.0);
+        let _noted = Noted::begin(record, fault.name(), number.to_string());
+        let client = &self.clients[number];
+        match fault {
+            ClientFault::Stopped => {
+                client.signal(Signal::STOP);
+                sleep(time).await;
+                client.signal(Signal::CONT);
+            }
+            ClientFault::Killed => client.replace(),
+            ClientFault::CutOffFromOneNode => {
+                client.routes.make(Trouble::CutOff, &[node]).await;
+                sleep(time).await;
+            }
+            ClientFault::OnTheWay(trouble) => {
+                client.routes.make(trouble, &[0, 1, 2]).await;
+                sleep(time).await;
+            }
+        }
+        client.routes.clear().await;
+    }
+}
+
+impl NodeFault {
+    fn name(self) -> &'static str {
+        match self {
+            NodeFault::Killed => "node killed and restarted",
+            NodeFault::Frozen => "node frozen",
+            NodeFault::TwoFrozen => "two nodes frozen",
+            NodeFault::Isolated => "node cut off from the others",
+            NodeFault::OneWayCut => "node cut off from another one, one way",
+            NodeFault::ClockAhead => "node's clock a second ahead",
+            NodeFault::ClockBehind => "node's clock a second behind",
+        }
+    }
+}
+
+impl ClientFault {
+    fn name(self) -> &'static str {
+        match self {
+            ClientFault::Stopped => "client stopped",
+            ClientFault::Killed => "client killed",
+            ClientFault::CutOffFromOneNode => "client cut off from one node",
+            ClientFault::OnTheWay(trouble) => trouble.name(),
+        }
+    }
+}
+
+fn between(random: &mut StdRng, least: f64, most: f64) -> Duration {
+    Duration::from_secs_f64(random.random_range(least..most))
+}

@@ -1,0 +1,254 @@
+//! The program of a client: tasks that take locks, and note what only a holder may note.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bakery_lock::{
+    BuildError, LockClient, LockClientBuilder, LockError, LockGuard, MemoryStore, UnlockError,
+};
+use rand::Rng;
+use scylla::client::session_builder::SessionBuilder;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use super::said::{LOST, Said, What};
+use super::{CLIENTS, KEYSPACE, LEASE, TTL};
+use crate::history::{Drawn, Moment};
+use crate::monotonic::now;
+use crate::program;
+use crate::record::{Recorder, record_rounds};
+
+/// The test below, as a program.
+pub(crate) const PROGRAM: &str = "storm::worker::client_program";
+
+/// Names that all clients want, with a task of each client.
+const COMMON: usize = 6;
+
+/// Names that only one client wants, with a task each.
+const OWN: usize = 1;
+
+/// How many tasks a client has.
+pub(crate) const TASKS: usize = COMMON + OWN;
+
+/// How long it takes until a task comes back for a name of its own.
+const OWN_PAUSE_MAX: Duration = Duration::from_millis(300);
+
+/// Longer than anything keeps a client that waits for its turn away from it.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often a holder looks whether it still holds.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Which client a program is, and how it reaches the nodes.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) client: usize,
+    /// By the address of each node.
+    pub(crate) routes: HashMap<SocketAddr, SocketAddr>,
+}
+
+impl Order {
+    pub(crate) fn to_line(&self) -> String {
+        let routes = self.routes.iter().map(|(node, route)| format!(" {node}={route}"));
+        format!("{}{}", self.client, routes.collect::<String>())
+    }
+
+    fn from_line(line: &str) -> Self {
+        let mut words = line.split(' ');
+        let client = words.next().and_then(|word| word.parse().ok());
+        let address = |text: &str| text.parse().expect("a route has two addresses");
+        let routes = words.map(|word| {
+            let (node, route) = word.split_once('=').expect("a route is from one to another");
+            (address(node), address(route))
+        });
+        Order { client: client.expect("an order begins with a number"), routes: routes.collect() }
+    }
+}
+
+// Goal: the program that the storm starts for each client. By itself: on the store in memory all
+// tasks of all clients get their locks until they are told to end, and once more then.
+// Method: tasks that take locks in a loop.
+#[tokio::test]
+async fn client_program() {
+    let ending = Arc::new(AtomicBool::new(false));
+    let Some(line) = program::order() else {
+        let store = MemoryStore::new();
+        let mut clients = JoinSet::new();
+        for client in 0..CLIENTS {
+            let locks = build(LockClient::builder_in_memory(&store)).await;
+            let locks = locks.expect("the store in memory is ready");
+            clients.spawn(work(client, locks, Arc::clone(&ending)));
+        }
+        sleep(Duration::from_secs(2)).await;
+        ending.store(true, Ordering::Relaxed);
+        let served: usize = clients.join_all().await.into_iter().sum();
+        return assert_eq!(served, CLIENTS * TASKS);
+    };
+    let order = Order::from_line(&line);
+    let told = Arc::clone(&ending);
+    spawn_blocking(move || {
+        program::wait_for_word();
+        told.store(true, Ordering::Relaxed);
+    });
+    let recorder = record_rounds(LEASE);
+    let telling = tokio::spawn(tell_rounds(Arc::clone(&recorder)));
+    let locks = client(&order).await;
+    work(order.client, locks, ending).await;
+    telling.abort();
+    tell(&recorder);
+}
+
+/// A client of the cluster; it tries until that is well enough.
+async fn client(order: &Order) -> LockClient {
+    loop {
+        let routes = Arc::new(order.routes.clone());
+        let builder = SessionBuilder::new().known_nodes_addr(routes.values());
+        let Ok(session) = builder.address_translator(routes).build().await else {
+            say("-", What::Failed("no session".to_owned()));
+            continue;
+        };
+        match build(LockClient::builder(Arc::new(session), KEYSPACE)).await {
+            Ok(locks) => return locks,
+            Err(error) => say("-", What::Failed(format!("no client: {}", kind(&error)))),
+        }
+    }
+}
+
+async fn build(builder: LockClientBuilder) -> Result<LockClient, BuildError> {
+    builder.host("storm-host").register_host(true).ttl(TTL).build().await
+}
+
+/// Lets all tasks of a client work until it ends; how many got their locks once more then.
+async fn work(client: usize, locks: LockClient, ending: Arc<AtomicBool>) -> usize {
+    let common = (0..COMMON).map(|number| (format!("common-{number}"), Duration::ZERO));
+    let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), OWN_PAUSE_MAX));
+    let mut tasks = JoinSet::new();
+    for (object, pause_max) in common.chain(own) {
+        let (locks, ending) = (locks.clone(), Arc::clone(&ending));
+        tasks.spawn(async move {
+            while !ending.load(Ordering::Relaxed) {
+                lock_once(&locks, &object).await;
+                sleep(pause_max.mul_f64(rand::random())).await;
+            }
+            let guard = locks.request(&object).timeout(PATIENCE).acquire().await;
+            let served = match guard {
+                Ok(guard) => give_back(&object, guard).await,
+                Err(error) => fail(&object, "not served", &error),
+            };
+            if served {
+                say(&object, What::Served);
+            }
+            usize::from(served)
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Takes the lock, holds it for a while, and gives it back.
+async fn lock_once(locks: &LockClient, object: &str) {
+    let impatient = rand::rng().random_ratio(1, 20);
+    let patience =
+        if impatient { Duration::from_secs(1).mul_f64(rand::random()) } else { PATIENCE };
+    let asked = now();
+    let guard = match locks.request(object).timeout(patience).acquire().await {
+        Ok(guard) => guard,
+        Err(LockError::TimedOut { .. }) if impatient => {
+            return say(object, What::Failed("gave up early".to_owned()));
+        }
+        Err(error) => {
+            fail(object, "not obtained", &error);
+            // What is refused at once is not asked for all the time.
+            return sleep(Duration::from_millis(100)).await;
+        }
+    };
+    say(object, What::LetIn { waited: now() - asked });
+    hold(object, &guard).await;
+    give_back(object, guard).await;
+}
+
+/// Holds the lock, and tells for how long it was seen to be held.
+async fn hold(object: &str, guard: &LockGuard) {
+    let (draws, is_long) = (rand::rng().random_ratio(1, 8), rand::rng().random_ratio(1, 300));
+    let time = if is_long { TTL.mul_f64(rand::random()) } else { LOOK_PAUSE };
+    let until = now() + u64::try_from(time.as_nanos()).expect("it is short");
+    let Some(from) = look(guard) else {
+        return;
+    };
+    say(object, What::Holds { from });
+    let mut last = from;
+    if draws {
+        draw(object, guard).await;
+    }
+    while let Some(time) = look(guard) {
+        last = time;
+        if last >= until {
+            break;
+        }
+        sleep(LOOK_PAUSE).await;
+    }
+    say(object, What::Past(Moment::Held { from, until: last }));
+}
+
+/// A time at which the lock was held: before the guard was asked, and it says that it is.
+fn look(guard: &LockGuard) -> Option<u64> {
+    let time = now();
+    (guard.remaining() > Duration::ZERO).then_some(time)
+}
+
+async fn draw(object: &str, guard: &LockGuard) {
+    let asked = now();
+    match guard.fencing_token().await {
+        Ok(token) => {
+            let (given, value) = (now(), token.value());
+            say(object, What::Drew(Drawn { asked, given, value }));
+        }
+        Err(error) => {
+            fail(object, "no token", &error);
+        }
+    }
+}
+
+/// Gives the lock back; whether it was held to the end.
+async fn give_back(object: &str, guard: LockGuard) -> bool {
+    match guard.unlock().await {
+        Ok(()) => true,
+        Err(UnlockError::Lost(reason)) => {
+            say(object, What::Failed(format!("{LOST}{reason}")));
+            false
+        }
+        Err(error) => fail(object, "not given back", &error),
+    }
+}
+
+/// Tells that something failed; always false.
+fn fail(object: &str, what: &str, error: &impl std::fmt::Debug) -> bool {
+    say(object, What::Failed(format!("{what}: {}", kind(error))));
+    false
+}
+
+/// The name of an error's variant.
+fn kind(error: &impl std::fmt::Debug) -> String {
+    let shown = format!("{error:?}");
+    let end = shown.find(|c: char| !c.is_alphanumeric()).unwrap_or(shown.len());
+    shown[..end].to_owned()
+}
+
+async fn tell_rounds(recorder: Arc<Mutex<Recorder>>) {
+    loop {
+        tell(&recorder);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn tell(recorder: &Mutex<Recorder>) {
+    for (object, round) in recorder.lock().expect("nobody panicked while recording").take() {
+        say(&object, What::Past(round));
+    }
+}
+
+fn say(object: &str, what: What) {
+    program::say(&Said { object: object.to_owned(), what }.to_string());
+}
