@@ -21,13 +21,15 @@ pub(crate) fn check(options: &ClusterOptions) -> Result<(), ClusterError> {
 /// What the environment of a process has to say, so that its wall clock follows a file.
 ///
 /// Only the wall clock does: the virtual machine waits by its monotonic one, and would hang.
-pub(crate) fn environment(clock: &Path) -> Result<[(&'static str, OsString); 4], ClusterError> {
+pub(crate) fn environment(clock: &Path) -> Result<[(&'static str, OsString); 5], ClusterError> {
     Ok([
         ("LD_PRELOAD", preload()?.into_os_string()),
         ("FAKETIME_TIMESTAMP_FILE", clock.into()),
         // How many seconds it may take to notice that the file is another one.
         ("FAKETIME_CACHE_DURATION", "1".into()),
         ("DONT_FAKE_MONOTONIC", "1".into()),
+        // Else all waits with a time limit end at once, and each thread of the node spins.
+        ("FAKETIME_FORCE_MONOTONIC_FIX", "0".into()),
     ])
 }
 

@@ -52,7 +52,7 @@ pub struct ClusterOptions {
     /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
     /// behind if negative. One that is right can be set wrong later, see
     /// [`Cluster::set_clock`](crate::Cluster::set_clock): let it be 0 seconds ahead. That takes the
-    /// library libfaketime, and such a node three times as long to start. Default: none.
+    /// library libfaketime. Default: none.
     pub clock_offsets: BTreeMap<u8, i32>,
 }
 
