@@ -40,7 +40,7 @@ const GRANTS: &str = "BAKERY_LOCK_STORM_GRANTS";
 
 const KEYSPACE: &str = "storm";
 
-const CLIENTS: usize = 6;
+const CLIENTS: usize = 10;
 
 const TTL: Duration = Duration::from_secs(8);
 
@@ -56,19 +56,24 @@ const ROWS_MAX: Duration = TTL.saturating_add(MAX_CLOCK_SKEW).saturating_add(TTL
 // Goal: whatever happens to nodes, networks, clients and clocks, as long as it is what a lock is
 // made for, no two hold at the same time, nobody overtakes, tokens grow; and once all is healed,
 // everybody is served and no row is left.
-// Method: clients in processes of their own take locks that most of them want, through proxies,
+// Method: clients in processes of their own take locks that others want too, through proxies,
 // while faults come and go; their histories are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_hold_in_a_storm() {
     let _alone = support::alone().await;
+    let asked = std::env::var(GRANTS).ok().map(|number| {
+        number.parse::<u64>().unwrap_or_else(|_| panic!("{GRANTS} has to be a number"))
+    });
     let seed = rand::random();
     println!("the faults are chosen by the seed {seed}");
     let cluster = cluster().await;
     let scene = cluster.scene(KEYSPACE, CreateOptions::new().max_clock_skew(MAX_CLOCK_SKEW)).await;
     let began = Instant::now();
     let mut crew = Crew::start(CLIENTS, &cluster.nodes()).await;
-    let mut weather = Weather::begin(seed, &cluster, crew.clients());
-    weather_passes(&crew, &weather).await;
+    // Most locks are granted between faults.
+    let gaps = if asked.is_some() { 3.0..15.0 } else { 1.0..3.0 };
+    let mut weather = Weather::begin(seed, &cluster, crew.clients(), &gaps);
+    weather_passes(&crew, &weather, asked).await;
     weather.end().await;
     let faults = weather.record().faults;
     let stormed = began.elapsed();
@@ -87,10 +92,7 @@ async fn locks_hold_in_a_storm() {
 }
 
 /// Waits until enough has happened.
-async fn weather_passes(crew: &Crew, weather: &Weather) {
-    let asked = std::env::var(GRANTS).ok().map(|number| {
-        number.parse::<u64>().unwrap_or_else(|_| panic!("{GRANTS} has to be a number"))
-    });
+async fn weather_passes(crew: &Crew, weather: &Weather, asked: Option<u64>) {
     let enough = asked.unwrap_or(1);
     let mut progress = asked.map(Progress::begin);
     loop {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::said::{LOST, Said, What};
+use super::said::{LOST, NO_OBJECT, Said, What};
 use crate::history::{Drawn, End, Moment, Round, disorder, overlap, overtaking};
 
 /// Longer than anybody waits, in microseconds.
@@ -103,8 +103,7 @@ impl Ledger {
 
     /// The names of all objects.
     pub(crate) fn names(&self) -> Vec<String> {
-        // What a client says before it has one, is about no object.
-        self.objects.keys().filter(|name| *name != "-").cloned().collect()
+        self.objects.keys().filter(|name| *name != NO_OBJECT).cloned().collect()
     }
 
     /// How many locks were lost before they were given back.

@@ -1,4 +1,8 @@
 //! How a client reaches the nodes: through a proxy of its own in front of each.
+//!
+//! That makes each operation some 80 ms slower: the proxy writes header and body of a frame one
+//! after the other, and its sockets wait with the second until the first is acknowledged, which
+//! takes 40 ms, both ways. So few locks are granted in a second, but many meet each fault.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -8,6 +8,9 @@ use crate::history::{Drawn, Moment};
 /// How the kinds of failures begin that mean a lost lock.
 pub(crate) const LOST: &str = "lost: ";
 
+/// Stands for an object in what a client says before it can lock any.
+pub(crate) const NO_OBJECT: &str = "-";
+
 /// What a client tells of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Said {

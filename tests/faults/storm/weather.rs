@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -86,20 +87,23 @@ pub(crate) struct Record {
 }
 
 impl Weather {
-    /// Lets faults come, of nodes and of clients at the same time.
-    pub(crate) fn begin(seed: u64, cluster: &Hurt, clients: &[Client]) -> Self {
+    /// Lets faults come, of nodes and of clients at the same time, with so many seconds between two
+    /// of a kind.
+    pub(crate) fn begin(seed: u64, cluster: &Hurt, clients: &[Client], gaps: &Range<f64>) -> Self {
         let (calm, record) = (CancellationToken::new(), Arc::default());
         let mut lanes = JoinSet::new();
         let nodes = Nodes {
             cluster: cluster.clone(),
             clients: clients.to_vec(),
             random: StdRng::seed_from_u64(seed),
+            gaps: gaps.clone(),
         };
         lanes.spawn(nodes.weather(calm.clone(), Arc::clone(&record)));
         let clients = Clients {
             clients: clients.to_vec(),
             // Other faults at other times than those of the nodes.
             random: StdRng::seed_from_u64(seed.wrapping_add(1)),
+            gaps: gaps.clone(),
         };
         lanes.spawn(clients.weather(calm.clone(), Arc::clone(&record)));
         Weather { calm, lanes, record }
@@ -145,6 +149,7 @@ struct Nodes {
     cluster: Hurt,
     clients: Vec<Client>,
     random: StdRng,
+    gaps: Range<f64>,
 }
 
 impl Nodes {
@@ -154,7 +159,7 @@ impl Nodes {
             let mut faults = NODE_FAULTS;
             faults.shuffle(&mut self.random);
             for fault in faults {
-                let gap = between(&mut self.random, 1.0, 4.0);
+                let gap = between(&mut self.random, &self.gaps);
                 if calm.run_until_cancelled(sleep(gap)).await.is_none() {
                     return;
                 }
@@ -169,8 +174,8 @@ impl Nodes {
         numbers.shuffle(&mut self.random);
         let [node, other, _] = numbers;
         let noted = |whom: String| Noted::begin(record, fault.name(), whom);
-        let (short, long) =
-            (between(&mut self.random, 0.5, 3.0), between(&mut self.random, 2.0, 12.0));
+        let short = between(&mut self.random, &(0.5..3.0));
+        let long = between(&mut self.random, &(2.0..12.0));
         match fault {
             NodeFault::Killed => {
                 let _noted = noted(node.to_string());
@@ -239,6 +244,7 @@ impl Nodes {
 struct Clients {
     clients: Vec<Client>,
     random: StdRng,
+    gaps: Range<f64>,
 }
 
 impl Clients {
@@ -247,7 +253,7 @@ impl Clients {
             let mut faults = CLIENT_FAULTS;
             faults.shuffle(&mut self.random);
             for fault in faults {
-                let gap = between(&mut self.random, 0.2, 2.0);
+                let gap = between(&mut self.random, &self.gaps);
                 if calm.run_until_cancelled(sleep(gap)).await.is_none() {
                     return;
                 }
@@ -260,7 +266,7 @@ impl Clients {
         let number = self.random.random_range(0..self.clients.len());
         let node = self.random.random_range(0..usize::from(NODE_WITH_CLOCK));
         // Now and then for longer than its leases.
-        let time = between(&mut self.random, 0.5, 10.0);
+        let time = between(&mut self.random, &(0.5..10.0));
         let _noted = Noted::begin(record, fault.name(), number.to_string());
         let client = &self.clients[number];
         match fault {
@@ -308,6 +314,7 @@ impl ClientFault {
     }
 }
 
-fn between(random: &mut StdRng, least: f64, most: f64) -> Duration {
-    Duration::from_secs_f64(random.random_range(least..most))
+/// A time of so many seconds.
+fn between(random: &mut StdRng, seconds: &Range<f64>) -> Duration {
+    Duration::from_secs_f64(random.random_range(seconds.clone()))
 }

@@ -14,7 +14,7 @@ use scylla::client::session_builder::SessionBuilder;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use super::said::{LOST, Said, What};
+use super::said::{LOST, NO_OBJECT, Said, What};
 use super::{CLIENTS, KEYSPACE, LEASE, TTL};
 use crate::history::{Drawn, Moment};
 use crate::monotonic::now;
@@ -24,8 +24,9 @@ use crate::record::{Recorder, record_rounds};
 /// The test below, as a program.
 pub(crate) const PROGRAM: &str = "storm::worker::client_program";
 
-/// Names that all clients want, with a task of each client.
-const COMMON: usize = 6;
+/// How many names a client wants that others want too, with a task each. Each name is wanted by so
+/// many clients: who is in trouble keeps those behind it waiting, but not everybody.
+const COMMON: usize = 3;
 
 /// Names that only one client wants, with a task each.
 const OWN: usize = 1;
@@ -34,10 +35,13 @@ const OWN: usize = 1;
 pub(crate) const TASKS: usize = COMMON + OWN;
 
 /// How long it takes until a task comes back for a name of its own.
-const OWN_PAUSE_MAX: Duration = Duration::from_millis(300);
+const OWN_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Longer than anything keeps a client that waits for its turn away from it.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What is refused at once is not asked for all the time.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// How often a holder looks whether it still holds.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
@@ -106,14 +110,15 @@ async fn client(order: &Order) -> LockClient {
     loop {
         let routes = Arc::new(order.routes.clone());
         let builder = SessionBuilder::new().known_nodes_addr(routes.values());
-        let Ok(session) = builder.address_translator(routes).build().await else {
-            say("-", What::Failed("no session".to_owned()));
-            continue;
+        let failure = match builder.address_translator(routes).build().await {
+            Err(_) => "no session".to_owned(),
+            Ok(session) => match build(LockClient::builder(Arc::new(session), KEYSPACE)).await {
+                Ok(locks) => return locks,
+                Err(error) => format!("no client: {}", kind(&error)),
+            },
         };
-        match build(LockClient::builder(Arc::new(session), KEYSPACE)).await {
-            Ok(locks) => return locks,
-            Err(error) => say("-", What::Failed(format!("no client: {}", kind(&error)))),
-        }
+        say(NO_OBJECT, What::Failed(failure));
+        sleep(REFUSED_PAUSE).await;
     }
 }
 
@@ -123,7 +128,8 @@ async fn build(builder: LockClientBuilder) -> Result<LockClient, BuildError> {
 
 /// Lets all tasks of a client work until it ends; how many got their locks once more then.
 async fn work(client: usize, locks: LockClient, ending: Arc<AtomicBool>) -> usize {
-    let common = (0..COMMON).map(|number| (format!("common-{number}"), Duration::ZERO));
+    let common = (client..client + COMMON).map(|number| number % CLIENTS);
+    let common = common.map(|number| (format!("common-{number}"), Duration::ZERO));
     let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), OWN_PAUSE_MAX));
     let mut tasks = JoinSet::new();
     for (object, pause_max) in common.chain(own) {
@@ -160,8 +166,7 @@ async fn lock_once(locks: &LockClient, object: &str) {
         }
         Err(error) => {
             fail(object, "not obtained", &error);
-            // What is refused at once is not asked for all the time.
-            return sleep(Duration::from_millis(100)).await;
+            return sleep(REFUSED_PAUSE).await;
         }
     };
     say(object, What::LetIn { waited: now() - asked });
