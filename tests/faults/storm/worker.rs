@@ -12,7 +12,7 @@ use bakery_lock::{
 use rand::Rng;
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
 use super::{CLIENTS, KEYSPACE, LEASE, TTL};
@@ -39,6 +39,10 @@ const OWN_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Longer than anything keeps a client that waits for its turn away from it.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long it may take to connect and to prepare statements. The driver waits for some answers for
+/// as long as the connection lives, and the proxies lose answers of connections that live.
+const CLIENT_MAX: Duration = Duration::from_secs(20);
 
 /// What is refused at once is not asked for all the time.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -108,18 +112,23 @@ async fn client_program() {
 /// A client of the cluster; it tries until that is well enough.
 async fn client(order: &Order) -> LockClient {
     loop {
-        let routes = Arc::new(order.routes.clone());
-        let builder = SessionBuilder::new().known_nodes_addr(routes.values());
-        let failure = match builder.address_translator(routes).build().await {
-            Err(_) => "no session".to_owned(),
-            Ok(session) => match build(LockClient::builder(Arc::new(session), KEYSPACE)).await {
-                Ok(locks) => return locks,
-                Err(error) => format!("no client: {}", kind(&error)),
-            },
+        let failure = match timeout(CLIENT_MAX, try_client(order)).await {
+            Ok(Ok(locks)) => return locks,
+            Ok(Err(failure)) => failure,
+            Err(_) => "no client in time".to_owned(),
         };
         say(NO_OBJECT, What::Failed(failure));
         sleep(REFUSED_PAUSE).await;
     }
+}
+
+async fn try_client(order: &Order) -> Result<LockClient, String> {
+    let routes = Arc::new(order.routes.clone());
+    let session = SessionBuilder::new().known_nodes_addr(routes.values());
+    let session = session.address_translator(routes).build().await;
+    let session = session.map_err(|_| "no session".to_owned())?;
+    let locks = build(LockClient::builder(Arc::new(session), KEYSPACE)).await;
+    locks.map_err(|error| format!("no client: {}", kind(&error)))
 }
 
 async fn build(builder: LockClientBuilder) -> Result<LockClient, BuildError> {
