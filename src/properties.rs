@@ -9,8 +9,8 @@
 //! PROPTEST_CASES=10000000 cargo test --release --lib properties
 //! ```
 //!
-//! The second one tries ten million cases of each property, which takes about forty minutes of
-//! processor time. Each run tries other cases. What fails is made smaller and printed in full.
+//! The second one tries ten million cases of each property, which takes about an hour of processor
+//! time. Each run tries other cases. What fails is made smaller and printed in full.
 
 mod contender;
 mod design;
