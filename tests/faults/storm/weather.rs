@@ -43,7 +43,7 @@ enum ClientFault {
     OnTheWay(Trouble),
 }
 
-const NODE_FAULTS: [NodeFault; 7] = [
+static NODE_FAULTS: [NodeFault; 7] = [
     NodeFault::Killed,
     NodeFault::Frozen,
     NodeFault::TwoFrozen,
@@ -53,7 +53,7 @@ const NODE_FAULTS: [NodeFault; 7] = [
     NodeFault::ClockBehind,
 ];
 
-const CLIENT_FAULTS: [ClientFault; 11] = [
+static CLIENT_FAULTS: [ClientFault; 11] = [
     ClientFault::Stopped,
     ClientFault::Killed,
     ClientFault::CutOffFromOneNode,
@@ -95,17 +95,15 @@ impl Weather {
         let nodes = Nodes {
             cluster: cluster.clone(),
             clients: clients.to_vec(),
-            random: StdRng::seed_from_u64(seed),
-            gaps: gaps.clone(),
+            turns: Turns::new(&NODE_FAULTS, seed, gaps, &calm),
         };
-        lanes.spawn(nodes.weather(calm.clone(), Arc::clone(&record)));
+        lanes.spawn(nodes.weather(Arc::clone(&record)));
         let clients = Clients {
             clients: clients.to_vec(),
             // Other faults at other times than those of the nodes.
-            random: StdRng::seed_from_u64(seed.wrapping_add(1)),
-            gaps: gaps.clone(),
+            turns: Turns::new(&CLIENT_FAULTS, seed.wrapping_add(1), gaps, &calm),
         };
-        lanes.spawn(clients.weather(calm.clone(), Arc::clone(&record)));
+        lanes.spawn(clients.weather(Arc::clone(&record)));
         Weather { calm, lanes, record }
     }
 
@@ -144,38 +142,57 @@ impl Drop for Noted<'_> {
     }
 }
 
+/// Faults one after the other, with gaps, until all shall be calm.
+struct Turns<F: 'static> {
+    kinds: &'static [F],
+    /// What has not had its turn yet.
+    left: Vec<F>,
+    random: StdRng,
+    gaps: Range<f64>,
+    calm: CancellationToken,
+}
+
+impl<F: Copy> Turns<F> {
+    fn new(kinds: &'static [F], seed: u64, gaps: &Range<f64>, calm: &CancellationToken) -> Self {
+        let (gaps, calm) = (gaps.clone(), calm.clone());
+        Turns { kinds, left: Vec::new(), random: StdRng::seed_from_u64(seed), gaps, calm }
+    }
+
+    /// The next fault, after a gap; nothing once all shall be calm.
+    async fn next(&mut self) -> Option<F> {
+        // All kinds in another order each time, so that none is rare.
+        if self.left.is_empty() {
+            self.left = self.kinds.to_vec();
+            self.left.shuffle(&mut self.random);
+        }
+        let gap = between(&mut self.random, &self.gaps);
+        self.calm.run_until_cancelled(sleep(gap)).await?;
+        self.left.pop()
+    }
+}
+
 /// The nodes, and who notices when one is dead.
 struct Nodes {
     cluster: Hurt,
     clients: Vec<Client>,
-    random: StdRng,
-    gaps: Range<f64>,
+    turns: Turns<NodeFault>,
 }
 
 impl Nodes {
-    async fn weather(mut self, calm: CancellationToken, record: Arc<Mutex<Record>>) {
-        // All kinds in another order each time, so that none is rare.
-        loop {
-            let mut faults = NODE_FAULTS;
-            faults.shuffle(&mut self.random);
-            for fault in faults {
-                let gap = between(&mut self.random, &self.gaps);
-                if calm.run_until_cancelled(sleep(gap)).await.is_none() {
-                    return;
-                }
-                self.happen(fault, &record).await;
-                self.cluster.heal().await;
-            }
+    async fn weather(mut self, record: Arc<Mutex<Record>>) {
+        while let Some(fault) = self.turns.next().await {
+            self.happen(fault, &record).await;
+            self.cluster.heal().await;
         }
     }
 
     async fn happen(&mut self, fault: NodeFault, record: &Mutex<Record>) {
         let mut numbers = [1, 2, NODE_WITH_CLOCK];
-        numbers.shuffle(&mut self.random);
+        numbers.shuffle(&mut self.turns.random);
         let [node, other, _] = numbers;
         let noted = |whom: String| Noted::begin(record, fault.name(), whom);
-        let short = between(&mut self.random, &(0.5..3.0));
-        let long = between(&mut self.random, &(2.0..12.0));
+        let short = between(&mut self.turns.random, &(0.5..3.0));
+        let long = between(&mut self.turns.random, &(2.0..12.0));
         match fault {
             NodeFault::Killed => {
                 let _noted = noted(node.to_string());
@@ -243,30 +260,21 @@ impl Nodes {
 
 struct Clients {
     clients: Vec<Client>,
-    random: StdRng,
-    gaps: Range<f64>,
+    turns: Turns<ClientFault>,
 }
 
 impl Clients {
-    async fn weather(mut self, calm: CancellationToken, record: Arc<Mutex<Record>>) {
-        loop {
-            let mut faults = CLIENT_FAULTS;
-            faults.shuffle(&mut self.random);
-            for fault in faults {
-                let gap = between(&mut self.random, &self.gaps);
-                if calm.run_until_cancelled(sleep(gap)).await.is_none() {
-                    return;
-                }
-                self.happen(fault, &record).await;
-            }
+    async fn weather(mut self, record: Arc<Mutex<Record>>) {
+        while let Some(fault) = self.turns.next().await {
+            self.happen(fault, &record).await;
         }
     }
 
     async fn happen(&mut self, fault: ClientFault, record: &Mutex<Record>) {
-        let number = self.random.random_range(0..self.clients.len());
-        let node = self.random.random_range(0..usize::from(NODE_WITH_CLOCK));
+        let number = self.turns.random.random_range(0..self.clients.len());
+        let node = self.turns.random.random_range(0..usize::from(NODE_WITH_CLOCK));
         // Now and then for longer than its leases.
-        let time = between(&mut self.random, &(0.5..10.0));
+        let time = between(&mut self.turns.random, &(0.5..10.0));
         let _noted = Noted::begin(record, fault.name(), number.to_string());
         let client = &self.clients[number];
         match fault {
