@@ -25,8 +25,8 @@ const NODES: &str = "BAKERY_LOCK_TEST_NODES";
 /// Goes before each line that a program says.
 const MARK: &str = "@ ";
 
-/// Longer than any program keeps silent.
-const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// Longer than any program keeps silent, on a busy machine too.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// The order of this process, if it is a program.
 pub(crate) fn order() -> Option<String> {
