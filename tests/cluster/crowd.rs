@@ -50,7 +50,7 @@ async fn three_hundred_clients_get_one_lock() {
     }
     let elapsed = released.elapsed();
     assert_eq!(served, CLIENTS);
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     println!(
         "{CLIENTS} clients: all had drawn their tickets after {drawn:?}, and all were served \
          {elapsed:?} after the first one left, {:.0} a second",

@@ -78,7 +78,7 @@ async fn outlast_the_limit(scene: &Scene, hanging: Hanging) {
 
     next.check().await.expect("it is the only holder");
     next.unlock().await.expect("the lock was held");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }
 
 /// Hangs until the lock is lost by its limit. When that was.

@@ -51,7 +51,7 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
     holder.expect("ready").await;
     holder.go_on().await;
     if let Some(first) = first {
-        scene.wait_for_rows(&name, 3).await;
+        scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
         first.unlock().await.expect("the lock was held");
     }
     holder.expect("held").await;
@@ -71,7 +71,7 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
     let after_death = Duration::from_nanos(granted - killed);
     let limit = TTL + MAX_CLOCK_SKEW + Duration::from_secs(2);
     assert!(after_death <= limit, "let in only after {after_death:?}");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     (after_death, Duration::from_nanos(granted - lease_end))
 }
 
@@ -131,5 +131,5 @@ async fn a_holder_whose_row_is_deleted_is_lost() {
     assert_eq!(reason, Some(LostReason::RowMissing));
     let error = guard.unlock().await.expect_err("it was lost");
     assert!(matches!(error, UnlockError::Lost(LostReason::RowMissing)), "{error:?}");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }

@@ -64,7 +64,7 @@ async fn a_contended_lock_is_twenty_operations_at_most() {
         }
     }
     assert!(least <= 20.0, "{least} operations");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }
 
 /// Lets all clients lock a name in turn. How many operations a lock took on average, and how many

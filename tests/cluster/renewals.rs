@@ -65,7 +65,7 @@ async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
     let (next, let_in) = waiting.await.expect("nobody panics");
     assert!(let_in > unlocked);
     next.unlock().await.expect("the lock was held");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }
 
 /// Waits until a renewal is acknowledged. How long the lease still lasted then.
@@ -188,7 +188,7 @@ async fn expect_lost_to_the_next(
     assert_eq!(scene.rows(&name).await, ["entering::", "tickets::"], "of the next one alone");
     next.check().await.expect("nobody else has its lock");
     next.unlock().await.expect("the lock was held");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     let_in
 }
 
@@ -208,7 +208,7 @@ async fn wait_behind(
         let guard = waiting.await.expect("the lock will be free");
         (guard, now())
     });
-    scene.wait_for_rows(guard.name(), 3).await;
+    scene.wait_for_rows(guard.name(), 3, LATE_MAX).await;
     waiting
 }
 

@@ -50,7 +50,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     let guard = if with_ticket {
         let first = other.lock(&name).await.expect("the lock is free");
         let holding = wait(&holder, &name);
-        scene.wait_for_rows(&name, 3).await;
+        scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
         first.unlock().await.expect("the lock was held");
         holding.await.expect("nobody panics").0.expect("it is its turn")
     } else {
@@ -70,7 +70,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     let (next, entered) = waiting.await.expect("nobody panics");
     assert!(entered > left, "let in {} ns before the holder had left", left - entered);
     next.expect("the holder left").unlock().await.expect("the lock was held");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     (Duration::from_nanos(left - revoked), Duration::from_nanos(entered - left))
 }
 
@@ -91,7 +91,7 @@ async fn a_dead_holder_is_removed_by_force() {
     dead.expect("held").await;
     let other = client(&scene).await;
     let waiting = wait(&other, &name);
-    scene.wait_for_rows(&name, 3).await;
+    scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
     dead.kill().await;
 
     let shown = first_contender(&other, &name).await;
@@ -100,8 +100,7 @@ async fn a_dead_holder_is_removed_by_force() {
     let (guard, entered) = waiting.await.expect("nobody panics");
     let entered = Duration::from_nanos(entered.saturating_sub(removed));
     println!("after a dead holder was removed by force, the next one was let in {entered:?} later");
-    // Long before the dead one's rows would have lapsed.
-    assert!(entered < TTL / 2, "{entered:?}");
+    assert!(entered < Duration::from_secs(1), "{entered:?}");
     guard.expect("nobody is before it").unlock().await.expect("the lock was held");
 }
 
@@ -124,7 +123,7 @@ async fn a_living_holder_that_was_removed_does_not_come_back() {
     println!("a living holder that was removed by force knew it {known:?} later");
     assert!(known <= KNOWN_WITHIN, "{known:?}");
     expect_revoked(lost);
-    scene.wait_for_rows(&name, 1).await;
+    scene.wait_for_rows(&name, 1, Duration::from_secs(1)).await;
 
     let until = now() + u64::try_from(2 * TTL.as_nanos()).expect("a ttl is short");
     while now() < until {
@@ -134,7 +133,7 @@ async fn a_living_holder_that_was_removed_does_not_come_back() {
     }
     assert!(matches!(next.state(), GuardState::Held { .. }), "{:?}", next.state());
     next.unlock().await.expect("the lock was held");
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }
 
 async fn client(scene: &Scene) -> LockClient {

@@ -50,10 +50,10 @@ async fn a_table_that_is_made_again_is_noticed() {
     assert!(matches!(guard.state(), GuardState::Held { .. }), "nobody has looked yet");
     expect_lost(&guard, "made again").await;
     expect_table_gone(&client.lock("object").await.expect_err("it is another table"));
-    scene.wait_for_rows("object", 1).await;
+    scene.wait_for_rows("object", 1, MARGIN).await;
     next.check().await.expect("its row is the one that is left");
     next.unlock().await.expect("it was held to the end");
-    scene.wait_for_rows("object", 0).await;
+    scene.wait_for_rows("object", 0, MARGIN).await;
     scene.drop_keyspace().await;
 }
 

@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 use super::scene::Scene;
 use super::support;
 
-/// Nine in ten tries have to answer within this time; a busy machine stops for longer now and then.
+/// A try has to answer within this time.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
-// Goal: a try of a held lock answers at once and never takes it, whether the lock is held by the
-// short way or with a ticket.
+// Goal: a try of a held lock answers within 200 ms and never takes it, whether the lock is held by
+// the short way or with a ticket.
 // Method: 50 tries of another client and of the holder's own, for both ways of holding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_of_a_held_lock_answers_at_once() {
@@ -35,16 +35,16 @@ async fn a_try_of_a_held_lock_answers_at_once() {
     with_ticket.unlock().await.expect("the lock was held");
     let won = holder.try_lock(&name).await.expect("the cluster answers");
     drop(won.expect("the lock is free"));
-    scene.wait_for_rows(&name, 0).await;
+    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 }
 
 /// Lets a client queue behind a holder, so that it holds with a ticket in the end.
 async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str) -> LockGuard {
     // The rows of the last try may still be on their way out.
-    scene.wait_for_rows(name, 1).await;
+    scene.wait_for_rows(name, 1, Duration::from_secs(1)).await;
     let request = client.request(name);
     let waiting = tokio::spawn(request.acquire());
-    scene.wait_for_rows(name, 3).await;
+    scene.wait_for_rows(name, 3, Duration::from_secs(1)).await;
     held.unlock().await.expect("the lock was held");
     waiting.await.expect("nobody panics").expect("the lock is free")
 }
@@ -58,9 +58,9 @@ async fn expect_taken(how: &str, client: &LockClient, name: &str) {
         assert!(won.is_none(), "a held lock was taken");
     }
     times.sort_unstable();
-    let [median, most, longest] = [5, 9, 10].map(|tenths| times[times.len() * tenths / 10 - 1]);
-    println!("a try of a lock {how}: median {median:?}, nine in ten {most:?}, longest {longest:?}");
-    assert!(most < AT_ONCE, "one in ten tries took {most:?} or longer");
+    let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("a try of a lock {how}: median {median:?}, longest {longest:?}");
+    assert!(longest < AT_ONCE, "a try took {longest:?}");
 }
 
 // Goal: of 16 tries of a free lock at the same moment never two win, and in at least 95 of 100
@@ -99,7 +99,7 @@ async fn one_of_many_tries_wins() {
                 guard.unlock().await.expect("the lock was held");
             }
         }
-        scene.wait_for_rows(&name, 0).await;
+        scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     }
     println!(
         "{CLIENTS} tries at once: one won in {won} of {ROUNDS} rounds, two never; the longest \

@@ -17,10 +17,6 @@ use super::support;
 /// How long a busy cluster may take to answer at all.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// How long a busy cluster may take until rows are there, or gone. Less than any TTL of the tests:
-/// what is gone by then was deleted.
-const ROWS_MAX: Duration = Duration::from_secs(4);
-
 /// A session on the cluster, and a keyspace with the tables.
 #[derive(Clone)]
 pub(crate) struct Scene {
@@ -99,15 +95,20 @@ impl Scene {
         Ok(names.flatten().collect())
     }
 
-    /// Waits until an object has `count` rows, but not until any could have lapsed.
-    pub(crate) async fn wait_for_rows(&self, object: &str, count: usize) {
+    /// Waits until an object has `count` rows, and says how long that took.
+    pub(crate) async fn wait_for_rows(
+        &self,
+        object: &str,
+        count: usize,
+        at_most: Duration,
+    ) -> Duration {
         let began = Instant::now();
         loop {
             let rows = self.rows(object).await;
             if rows.len() == count {
-                return;
+                return began.elapsed();
             }
-            assert!(began.elapsed() < ROWS_MAX, "after {ROWS_MAX:?} there are the rows {rows:?}");
+            assert!(began.elapsed() < at_most, "after {at_most:?} there are the rows {rows:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
