@@ -82,9 +82,10 @@ async fn locks_hold_in_a_storm() {
     let objects = crew.ledger().names();
     let rows = rows_left(&scene, objects).await;
     let ledger = crew.ledger();
-    let report = Report { faults, stormed, healed, ledger: &ledger, tasks: CLIENTS * TASKS, rows };
+    let (violations, tasks) = (ledger.violations(), CLIENTS * TASKS);
+    let report = Report { faults, stormed, healed, ledger: &ledger, violations, tasks, rows };
     println!("{report}");
-    if report.violations() > 0 {
+    if report.wrong() > 0 {
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("storm-{seed}.txt"));
         std::fs::write(&file, ledger.histories()).expect("there is room for a file");
         panic!("the histories are in {}", file.display());

@@ -17,6 +17,8 @@ pub(crate) struct Report<'a> {
     /// How long it took until everybody was served after that.
     pub(crate) healed: Duration,
     pub(crate) ledger: &'a Ledger,
+    /// What is wrong with its histories.
+    pub(crate) violations: Violations,
     /// How many are to be served.
     pub(crate) tasks: usize,
     /// Rows that are left, by object.
@@ -25,8 +27,8 @@ pub(crate) struct Report<'a> {
 
 impl Report<'_> {
     /// How many things are wrong.
-    pub(crate) fn violations(&self) -> usize {
-        let Violations { overlaps, inversions, tokens } = self.ledger.violations();
+    pub(crate) fn wrong(&self) -> usize {
+        let Violations { overlaps, inversions, tokens } = &self.violations;
         overlaps.len() + inversions.len() + tokens.len() + self.unserved() + self.rows.len()
     }
 
@@ -37,7 +39,7 @@ impl Report<'_> {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { faults, stormed, healed, ledger, tasks: _, rows } = self;
+        let Report { faults, stormed, healed, ledger, violations, tasks: _, rows } = self;
         writeln!(f, "{}\n", table("fault", faults.iter().map(|(kind, n)| (*kind, n.to_string()))))?;
         let millis = |time: Duration| format!("{} ms", time.as_millis());
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
@@ -55,17 +57,17 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "{}\n", table("locks", grants.into_iter()))?;
         let failures = ledger.failures.iter().map(|(kind, n)| (kind.as_str(), n.to_string()));
         writeln!(f, "{}\n", table("what did not come to a good end", failures))?;
-        let Violations { overlaps, inversions, tokens } = ledger.violations();
-        let violations = [
+        let Violations { overlaps, inversions, tokens } = violations;
+        let found = [
             ("names with two holders at once", overlaps.len()),
             ("names where somebody overtook", inversions.len()),
             ("names whose tokens do not grow", tokens.len()),
             ("tasks that were not served", self.unserved()),
             ("names with rows that are left", rows.len()),
         ];
-        let violations = violations.into_iter().map(|(kind, n)| (kind, n.to_string()));
-        write!(f, "{}", table("violation", violations))?;
-        for case in [overlaps, inversions, tokens].iter().flatten() {
+        let found = found.into_iter().map(|(kind, n)| (kind, n.to_string()));
+        write!(f, "{}", table("violation", found))?;
+        for case in [overlaps, inversions, tokens].into_iter().flatten() {
             write!(f, "\n{case}")?;
         }
         for (object, rows) in rows {

@@ -200,19 +200,11 @@ impl Nodes {
             }
             NodeFault::Frozen => {
                 let _noted = noted(node.to_string());
-                self.cluster.on(move |cluster| cluster.pause(node)).await;
-                sleep(long).await;
-                self.cluster.on(move |cluster| cluster.resume(node)).await;
+                self.freeze_for(&[node], long).await;
             }
             NodeFault::TwoFrozen => {
                 let _noted = noted(format!("{node} and {other}"));
-                for node in [node, other] {
-                    self.cluster.on(move |cluster| cluster.pause(node)).await;
-                }
-                sleep(short).await;
-                for node in [node, other] {
-                    self.cluster.on(move |cluster| cluster.resume(node)).await;
-                }
+                self.freeze_for(&[node, other], short).await;
             }
             NodeFault::Isolated => {
                 let _noted = noted(node.to_string());
@@ -246,6 +238,16 @@ impl Nodes {
         self.cluster.on(move |cluster| cluster.start(node)).await;
         for client in &self.clients {
             client.routes.open(address).await;
+        }
+    }
+
+    async fn freeze_for(&self, nodes: &[u8], time: Duration) {
+        for &node in nodes {
+            self.cluster.on(move |cluster| cluster.pause(node)).await;
+        }
+        sleep(time).await;
+        for &node in nodes {
+            self.cluster.on(move |cluster| cluster.resume(node)).await;
         }
     }
 
