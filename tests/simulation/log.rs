@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::test_util::{WriteKind, WriteRecord};
+use bakery_lock::test_util::{SimulatedCluster, WriteKind, WriteRecord};
 
 use super::history::{End, Moment, Round};
 use super::plan::MAX_CLOCK_SKEW;
@@ -95,6 +95,21 @@ impl Log {
     /// Notes how a hold ended, unless that is known already.
     pub(crate) fn end(&mut self, hold: usize, at: Duration, end: HoldEnd) {
         self.holds[hold].until.get_or_insert((at, end));
+    }
+
+    /// Notes which rows of objects are left now, of those that count by their owner and name.
+    pub(crate) fn note_rows(
+        &mut self,
+        cluster: &SimulatedCluster,
+        objects: &[String],
+        now: Duration,
+        counts: impl Fn(usize, &str) -> bool,
+    ) {
+        for object in objects {
+            let rows = cluster.rows(object, now).into_iter();
+            let left = rows.filter(|(owner, name)| counts(*owner, name));
+            self.rows_left.extend(left.map(|(owner, _)| (object.clone(), owner)));
+        }
     }
 
     /// Who held an object, as moments.

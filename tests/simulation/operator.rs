@@ -43,11 +43,8 @@ pub(crate) async fn shut_down(client: LockClient, site: Site, objects: Vec<Strin
     }
     let now = site.now();
     site.log().shutdowns[number].done = Some(now);
-    for object in objects {
-        let rows = site.cluster.rows(&object, now).into_iter();
-        let left = rows.filter(|(owner, name)| *owner == site.number && name != REVOKED);
-        site.log().rows_left.extend(left.map(|(owner, _)| (object.clone(), owner)));
-    }
+    let counts = |owner, name: &str| owner == site.number && name != REVOKED;
+    site.log().note_rows(&site.cluster, &objects, now, counts);
 }
 
 async fn contenders(client: &LockClient, site: &Site, object: &str) -> Vec<Contender> {

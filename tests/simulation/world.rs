@@ -258,13 +258,8 @@ impl<'a> World<'a> {
         self.note_rows(|_, _| true);
     }
 
-    fn note_rows(&mut self, counts: impl Fn(usize, &str) -> bool) {
-        for object in &self.plan.objects {
-            let rows = self.cluster.rows(object, self.now).into_iter();
-            let left = rows.filter(|(owner, name)| counts(*owner, name));
-            let left: Vec<_> = left.map(|(owner, _)| (object.clone(), owner)).collect();
-            self.log().rows_left.extend(left);
-        }
+    fn note_rows(&self, counts: impl Fn(usize, &str) -> bool) {
+        self.log().note_rows(&self.cluster, &self.plan.objects, self.now, counts);
     }
 
     fn outcome(mut self) -> Outcome {
