@@ -15,8 +15,7 @@ use crate::options::validate_name;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
 use crate::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Network, cluster, faketime,
-    supervisor,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Network, cluster, supervisor,
 };
 
 const HELP: &str = "\
@@ -49,12 +48,14 @@ Options of `up` and `run`:
                         cassandra with the password cassandra
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
+  --datacenters N       spread the nodes over datacenter1 to datacenterN, in turn
+                        [default: 1]
   --relay               let the nodes reach each other through the supervisor, as
                         127.1.0.N and following, so that links can be cut
   --heap MIB            the heap of each node, 256 to 4096 [default: 256]
   --set KEY=VALUE       a line of cassandra.yaml; may be repeated
   --clock I=SECONDS     set the clock of node I ahead, or back if negative; may be
-                        repeated; needs libfaketime
+                        repeated; needs the compiler of the JDK
   --keep                `up` only: start with the data of the last run
 
 Exit codes: 0 done, 1 the answer is no (not running, for example), 2 wrong
@@ -153,7 +154,6 @@ fn execute(command: Command) -> Result<ExitCode, ClusterError> {
 
 fn up(options: &ClusterOptions, old_data: OldData) -> Result<(), ClusterError> {
     options.validate()?;
-    faketime::check(options)?;
     let place = Place::find(&options.name)?;
     let request = Request::Up(options.clone(), old_data);
     let _connection = launch::open(&place, Program::Current, &request)?;
@@ -367,6 +367,7 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             }
             Arg::Long("auth") if starts => options.authentication = Authentication::Password,
             Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
+            Arg::Long("datacenters") if starts => options.datacenters = parser.value()?.parse()?,
             Arg::Long("relay") if starts => options.network = Network::Relayed,
             Arg::Long("heap") if starts => options.heap_mib = parser.value()?.parse()?,
             Arg::Long("set") if starts => {
@@ -443,12 +444,13 @@ mod tests {
     #[test]
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
-                    --relay --heap 512 --set paxos_variant=v2 --set a=b=c --clock 3=+3 \
-                    --clock 1=-2";
+                    --relay --datacenters 2 --heap 512 --set paxos_variant=v2 --set a=b=c \
+                    --clock 3=+3 --clock 1=-2";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
             first_host: 11,
+            datacenters: 2,
             commit_log: CommitLog::Batch,
             authentication: Authentication::Password,
             network: Network::Relayed,
@@ -458,6 +460,7 @@ mod tests {
                 ("a".to_owned(), "b=c".to_owned()),
             ]),
             clock_offsets: BTreeMap::from([(1, -2), (3, 3)]),
+            ..ClusterOptions::default()
         };
         assert_eq!(parsed(line), Ok(Command::Up(options, OldData::Keep)));
         let plain = ClusterOptions { nodes: 1, ..ClusterOptions::default() };

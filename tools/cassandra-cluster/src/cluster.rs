@@ -11,7 +11,7 @@ use crate::launch::{self, Program};
 use crate::links::Link;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, Reply, Request, Status};
-use crate::{ClusterError, ClusterOptions, faketime, java};
+use crate::{ClusterError, ClusterOptions, clock, java};
 
 /// A lease of a running cluster.
 ///
@@ -58,7 +58,6 @@ impl Cluster {
         program: Program,
     ) -> Result<Self, ClusterError> {
         options.validate()?;
-        faketime::check(&options)?;
         let place = Place::find(&options.name)?;
         let lease = launch::open(&place, program, &Request::Lease(options.clone()))?;
         Ok(Self { options, place, lease })
@@ -176,7 +175,7 @@ impl Cluster {
                 "node {node} goes by the clock of the machine: name it in clock_offsets"
             )));
         }
-        faketime::set(&self.place.clock(node), seconds_ahead)
+        clock::set(&self.place.clock(node), seconds_ahead)
     }
 
     /// Returns when no other running node takes this node for alive, which is killed, paused or

@@ -37,6 +37,11 @@ pub(crate) fn cassandra_yaml(options: &ClusterOptions, number: u8) -> String {
     lines.into_iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
+/// The `cassandra-rackdc.properties` of node `number`. With one data centre nothing reads it.
+pub(crate) fn rackdc_properties(options: &ClusterOptions, number: u8) -> String {
+    format!("dc={}\nrack=rack1\n", options.datacenter(number))
+}
+
 fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     let address = options.address(number).to_string();
     let peer_address = options.peer_address(number).to_string();
@@ -54,13 +59,18 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     let memtable_offheap_space = format!("{}MiB", options.heap_mib / 16);
     let storage_port = STORAGE_PORT.to_string();
     let cql_port = CQL_PORT.to_string();
+    // The simple one puts all nodes into datacenter1, and starts without a round of gossip.
+    let snitch = match options.datacenters {
+        1 => "SimpleSnitch",
+        _ => "GossipingPropertyFileSnitch",
+    };
     let mut lines = vec![
         ("cluster_name", cluster_name.as_str()),
         ("num_tokens", "1"),
         ("initial_token", &token),
         ("auto_bootstrap", "false"),
         ("partitioner", "org.apache.cassandra.dht.Murmur3Partitioner"),
-        ("endpoint_snitch", "SimpleSnitch"),
+        ("endpoint_snitch", snitch),
         ("listen_address", &address),
         ("broadcast_address", &peer_address),
         ("rpc_address", &address),
@@ -180,6 +190,17 @@ mod tests {
         let yaml = cassandra_yaml(&options, 1);
         assert!(yaml.contains("authenticator: PasswordAuthenticator\n"), "{yaml}");
         assert!(yaml.contains("authorizer: CassandraAuthorizer\n"), "{yaml}");
+    }
+
+    #[test]
+    fn data_centres_bring_a_snitch_that_knows_them() {
+        let options = ClusterOptions { nodes: 2, ..ClusterOptions::default() };
+        let yaml = cassandra_yaml(&options, 2);
+        assert!(yaml.contains("endpoint_snitch: SimpleSnitch\n"), "{yaml}");
+        let options = ClusterOptions { datacenters: 2, ..options };
+        let yaml = cassandra_yaml(&options, 2);
+        assert!(yaml.contains("endpoint_snitch: GossipingPropertyFileSnitch\n"), "{yaml}");
+        assert_eq!(rackdc_properties(&options, 2), "dc=datacenter2\nrack=rack1\n");
     }
 
     #[test]

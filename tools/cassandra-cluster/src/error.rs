@@ -21,12 +21,12 @@ pub enum ClusterError {
     /// The `java` that was found is of a version that Cassandra does not run on.
     #[error(
         "Apache Cassandra 5.0 needs Java 17, but {program} is {found}: install \
-         openjdk-17-jre-headless and let JAVA_HOME name it"
+         openjdk-17-jdk-headless and let JAVA_HOME name it"
     )]
     WrongJava {
         /// The program that was called.
         program: String,
-        /// The first line of what `java -version` says.
+        /// The line of `java -version` that names its version.
         found: String,
     },
     /// Maven could not resolve the jars; the next attempt starts over.

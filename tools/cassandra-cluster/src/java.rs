@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::place::Place;
-use crate::{ClusterError, ClusterOptions};
+use crate::{ClusterError, ClusterOptions, Compiler, artifacts, clock};
 
 /// What Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options` without the
 /// lines that only a full JDK understands.
@@ -56,6 +56,9 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcassandra.size_recorder_interval=0",
 ];
 
+/// Lets only the first of Java's two compilers work.
+const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
+
 /// The `java` to use: the one of `JAVA_HOME`, else the first of `PATH`.
 pub(crate) fn program() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
@@ -69,7 +72,7 @@ pub(crate) fn check() -> Result<(), ClusterError> {
     let program = program();
     let missing = || ClusterError::MissingProgram {
         program: program.display().to_string(),
-        package: "openjdk-17-jre-headless",
+        package: "openjdk-17-jdk-headless",
     };
     let output = Command::new(&program)
         .arg("-version")
@@ -81,7 +84,7 @@ pub(crate) fn check() -> Result<(), ClusterError> {
         Some(17) => Ok(()),
         Some(_) | None => Err(ClusterError::WrongJava {
             program: program.display().to_string(),
-            found: text.lines().next().unwrap_or("silent about its version").to_owned(),
+            found: version_line(&text).unwrap_or("silent about its version").to_owned(),
         }),
     }
 }
@@ -91,12 +94,19 @@ pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8
     let home = place.node(number);
     let home = home.display();
     let mut arguments = module_arguments();
+    if options.clock_offsets.contains_key(&number) {
+        arguments.extend(clock::arguments(&place.clock(number)));
+    }
     arguments.extend(NODE_OPTIONS.iter().map(|&option| option.to_owned()));
+    if options.compiler == Compiler::Quick {
+        arguments.push(QUICK_COMPILER.to_owned());
+    }
     let (heap, jmx) = (options.heap_mib, options.jmx(number));
     arguments.extend([
         format!("-Xms{heap}m"),
         format!("-Xmx{heap}m"),
         format!("-Dcassandra.config=file://{home}/cassandra.yaml"),
+        format!("-Dcassandra-rackdc.properties=file://{home}/cassandra-rackdc.properties"),
         format!("-Dcassandra.storagedir={home}"),
         format!("-Dcassandra.logdir={home}"),
         format!("-Dcassandra.jmx.local.port={}", jmx.port()),
@@ -124,7 +134,7 @@ pub(crate) fn nodetool_arguments(
     arguments.extend([
         "-Xmx128m".to_owned(),
         "-XX:+UseSerialGC".to_owned(),
-        "-XX:TieredStopAtLevel=1".to_owned(),
+        QUICK_COMPILER.to_owned(),
         "-XX:-UsePerfData".to_owned(),
         format!("-Duser.home={}", directory.display()),
         format!("-Dcassandra.storagedir={}", directory.display()),
@@ -141,6 +151,26 @@ pub(crate) fn nodetool_arguments(
     arguments
 }
 
+/// The arguments that compile a source which uses Cassandra's classes. The `java` that runs the
+/// nodes does it, because the `javac` in `PATH` may belong to another one.
+pub(crate) fn compiler_arguments(place: &Place, source: &Path, output: &Path) -> Vec<String> {
+    let cassandra = format!("cassandra-all-{}.jar", artifacts::cassandra_version());
+    let cassandra = place.jars().join(cassandra);
+    vec![
+        QUICK_COMPILER.to_owned(),
+        "-XX:+UseSerialGC".to_owned(),
+        "-XX:-UsePerfData".to_owned(),
+        "--module".to_owned(),
+        "jdk.compiler/com.sun.tools.javac.Main".to_owned(),
+        "-proc:none".to_owned(),
+        "-cp".to_owned(),
+        cassandra.display().to_string(),
+        "-d".to_owned(),
+        output.display().to_string(),
+        source.display().to_string(),
+    ]
+}
+
 fn module_arguments() -> Vec<String> {
     MODULES.iter().flat_map(|&(option, module)| [option.to_owned(), module.to_owned()]).collect()
 }
@@ -151,10 +181,20 @@ fn class_path(place: &Place) -> String {
 
 /// The 17 in `openjdk version "17.0.15" 2025-04-15`.
 fn major_version(text: &str) -> Option<u32> {
-    let (_, quoted) = text.split_once("version \"")?;
+    let (_, quoted) = version_line(text)?.split_once(VERSION)?;
     let digits: String = quoted.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
+
+/// The line that names the version. Other lines may come first: the virtual machine repeats the
+/// options that it takes from `JAVA_TOOL_OPTIONS` and the like, whatever they say.
+fn version_line(text: &str) -> Option<&str> {
+    let is_name = |text: &str| !text.contains(char::is_whitespace);
+    text.lines().find(|line| line.split_once(VERSION).is_some_and(|(name, _)| is_name(name)))
+}
+
+/// What stands between the name of a Java and its version.
+const VERSION: &str = " version \"";
 
 #[cfg(test)]
 mod tests {
@@ -166,5 +206,30 @@ mod tests {
         assert_eq!(major_version("java version \"1.8.0_402\""), Some(1));
         assert_eq!(major_version("Picked up X\nopenjdk version \"21\" 2023"), Some(21));
         assert_eq!(major_version("no such file"), None);
+    }
+
+    #[test]
+    fn a_node_compiles_as_in_production_unless_told_otherwise() {
+        let place = Place::at(Path::new("clusters"), "test").unwrap();
+        let is_quick = |compiler| {
+            let options = ClusterOptions { compiler, ..ClusterOptions::default() };
+            node_arguments(&place, &options, 1).contains(&QUICK_COMPILER.to_owned())
+        };
+        assert!(is_quick(Compiler::Quick) && !is_quick(Compiler::Full));
+        assert!(!is_quick(ClusterOptions::default().compiler));
+    }
+
+    #[test]
+    fn options_from_the_environment_are_not_taken_for_the_version() {
+        let version = "openjdk version \"17.0.15\" 2025-04-15";
+        for picked_up in [
+            "Picked up JAVA_TOOL_OPTIONS: -Dfile.encoding=UTF-8",
+            "Picked up JAVA_TOOL_OPTIONS: -Dapp=\"of version \"3\"",
+            "NOTE: Picked up JDK_JAVA_OPTIONS: -Dapp='version \"21\"'",
+        ] {
+            let said = format!("{picked_up}\n{version}\nOpenJDK Runtime Environment\n");
+            assert_eq!(major_version(&said), Some(17), "{said}");
+            assert_eq!(version_line(&said), Some(version), "{said}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! and tests.
 //!
 //! Tests take a [`Cluster`] by [`Cluster::lease`]; people use the program `cassandra-cluster`.
-//! Nodes need Java 17, and Maven once to resolve the jars; a node with a wrong clock also needs
-//! libfaketime.
+//! Nodes need Java 17, and Maven once to resolve the jars; a node whose clock can be set also needs
+//! the compiler of the JDK.
 //!
 //! ```no_run
 //! use cassandra_cluster::{Cluster, ClusterOptions};
@@ -52,11 +52,11 @@
 pub mod cli;
 
 mod artifacts;
+mod clock;
 mod cluster;
 mod config;
 mod cql;
 mod error;
-mod faketime;
 mod handshake;
 mod java;
 mod launch;
@@ -73,5 +73,5 @@ mod supervisor;
 pub use cluster::Cluster;
 pub use error::ClusterError;
 pub use links::Link;
-pub use options::{Authentication, ClusterOptions, CommitLog, Network};
+pub use options::{Authentication, ClusterOptions, CommitLog, Compiler, Network};
 pub use protocol::{NodeState, NodeStatus, Status};

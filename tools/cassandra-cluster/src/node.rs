@@ -14,7 +14,7 @@ use crate::java;
 use crate::log::NodeLog;
 use crate::place::Place;
 use crate::protocol::NodeState;
-use crate::{ClusterError, ClusterOptions, config, faketime};
+use crate::{ClusterError, ClusterOptions, clock, config};
 
 /// The hidden subcommand by which the supervisor starts a node.
 pub(crate) const EXECUTE: &str = "execute-node";
@@ -112,6 +112,9 @@ impl Node {
         fs::create_dir_all(&temporary)
             .and_then(|()| fs::write(&yaml, config::cassandra_yaml(options, self.number)))
             .map_err(ClusterError::io(format!("write {}", yaml.display())))?;
+        let rackdc = home.join("cassandra-rackdc.properties");
+        fs::write(&rackdc, config::rackdc_properties(options, self.number))
+            .map_err(ClusterError::io(format!("write {}", rackdc.display())))?;
         self.log.restart();
         self.answer = None;
         let path = self.log.path();
@@ -121,14 +124,11 @@ impl Node {
             .open(path)
             .map_err(ClusterError::io(format!("open {}", path.display())))?;
         let errors = output.try_clone().map_err(ClusterError::io("share the node's log"))?;
-        // The link leads to the running program even if a build has since replaced the file.
-        let mut command = Command::new("/proc/self/exe");
         if let Some(seconds_ahead) = options.clock_offsets.get(&self.number) {
-            let clock = place.clock(self.number);
-            faketime::set(&clock, *seconds_ahead)?;
-            command.envs(faketime::environment(&clock)?);
+            clock::set(&place.clock(self.number), *seconds_ahead)?;
         }
-        let child = command
+        // The link leads to the running program even if a build has since replaced the file.
+        let child = Command::new("/proc/self/exe")
             .arg(EXECUTE)
             .arg(std::process::id().to_string())
             .arg(java::program())

@@ -37,6 +37,9 @@ pub struct ClusterOptions {
     /// The last octet of the first node's address: 11 makes the nodes 127.0.0.11, 127.0.0.12 and
     /// so on. Default: 1.
     pub first_host: u8,
+    /// In how many data centres the nodes are, 1 to as many as there are nodes: the first node in
+    /// `datacenter1`, the second in `datacenter2`, and around. Default: 1.
+    pub datacenters: u8,
     /// When a write reaches the disk. Default: [`CommitLog::Periodic`].
     pub commit_log: CommitLog,
     /// Who may connect. Default: [`Authentication::AllowAll`].
@@ -46,13 +49,15 @@ pub struct ClusterOptions {
     /// How much memory the heap of each node takes, in MiB: 256 to 4096. A node with a small one
     /// writes its memtables to disk often. Default: 256.
     pub heap_mib: u16,
+    /// How the nodes' Java compiles what it runs often. Default: [`Compiler::Full`].
+    pub compiler: Compiler,
     /// Further lines of `cassandra.yaml`, as key and value in YAML's own writing; they override
     /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
     /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
     /// behind if negative. One that is right can be set wrong later, see
     /// [`Cluster::set_clock`](crate::Cluster::set_clock): let it be 0 seconds ahead. That takes the
-    /// library libfaketime. Default: none.
+    /// compiler of the JDK. Default: none.
     pub clock_offsets: BTreeMap<u8, i32>,
 }
 
@@ -67,6 +72,18 @@ pub enum CommitLog {
     Group,
     /// Before the acknowledgement, each write at once.
     Batch,
+}
+
+/// How a node's Java compiles what it runs often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compiler {
+    /// Again and again, better each time, as in production.
+    #[default]
+    Full,
+    /// Soon, and once: a node is up with three fifths of the work, but never gets as fast. For a
+    /// cluster that is started for a short test.
+    Quick,
 }
 
 /// Who may connect to the cluster.
@@ -100,10 +117,12 @@ impl Default for ClusterOptions {
             name: "default".to_owned(),
             nodes: 1,
             first_host: 1,
+            datacenters: 1,
             commit_log: CommitLog::default(),
             authentication: Authentication::default(),
             network: Network::default(),
             heap_mib: 256,
+            compiler: Compiler::default(),
             settings: BTreeMap::new(),
             clock_offsets: BTreeMap::new(),
         }
@@ -122,6 +141,12 @@ impl ClusterOptions {
             return refuse(format!(
                 "first host {}, but the addresses must lie between 127.0.0.1 and 127.0.0.254",
                 self.first_host
+            ));
+        }
+        if !(1..=self.nodes).contains(&self.datacenters) {
+            return refuse(format!(
+                "{} data centres, but it must be 1 to {}, the number of nodes",
+                self.datacenters, self.nodes
             ));
         }
         if !(256..=4096).contains(&self.heap_mib) {
@@ -147,6 +172,7 @@ impl ClusterOptions {
         let pairs = [
             ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),
             ("first host", self.first_host.to_string(), wanted.first_host.to_string()),
+            ("data centres", self.datacenters.to_string(), wanted.datacenters.to_string()),
             ("commit log", format!("{:?}", self.commit_log), format!("{:?}", wanted.commit_log)),
             (
                 "authentication",
@@ -155,6 +181,7 @@ impl ClusterOptions {
             ),
             ("network", format!("{:?}", self.network), format!("{:?}", wanted.network)),
             ("heap", format!("{} MiB", self.heap_mib), format!("{} MiB", wanted.heap_mib)),
+            ("compiler", format!("{:?}", self.compiler), format!("{:?}", wanted.compiler)),
             ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
             (
                 "clock offsets",
@@ -175,6 +202,11 @@ impl ClusterOptions {
     /// The address of node `number`, which counts from 1.
     pub(crate) fn address(&self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, 0, self.first_host + number - 1)
+    }
+
+    /// The data centre of node `number`.
+    pub(crate) fn datacenter(&self, number: u8) -> String {
+        format!("datacenter{}", (number - 1) % self.datacenters + 1)
     }
 
     /// The address by which the other nodes know node `number`.
@@ -244,6 +276,15 @@ mod tests {
     }
 
     #[test]
+    fn nodes_take_turns_in_the_data_centres() {
+        let options = ClusterOptions { nodes: 3, datacenters: 2, ..ClusterOptions::default() };
+        let datacenters = options.numbers().map(|number| options.datacenter(number));
+        let expected = ["datacenter1", "datacenter2", "datacenter1"];
+        assert_eq!(datacenters.collect::<Vec<_>>(), expected);
+        assert_eq!(ClusterOptions { datacenters: 1, ..options }.datacenter(3), "datacenter1");
+    }
+
+    #[test]
     fn differences_are_named() {
         let running = ClusterOptions { nodes: 3, ..ClusterOptions::default() };
         assert_eq!(running.differences(&running), "");
@@ -258,6 +299,8 @@ mod tests {
             ClusterOptions { nodes: 0, ..valid.clone() },
             ClusterOptions { nodes: 6, ..valid.clone() },
             ClusterOptions { first_host: 0, ..valid.clone() },
+            ClusterOptions { datacenters: 0, ..valid.clone() },
+            ClusterOptions { nodes: 2, datacenters: 3, ..valid.clone() },
             ClusterOptions { heap_mib: 255, ..valid.clone() },
             ClusterOptions { first_host: 254, nodes: 2, ..valid.clone() },
             ClusterOptions { name: String::new(), ..valid.clone() },

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 
+use crate::clock;
 use crate::config;
 use crate::cql::Answer;
 use crate::links::Link;
@@ -59,6 +60,9 @@ impl Ring {
         options.validate()?;
         prepare(&place, &options, old_data)
             .map_err(ClusterError::io(format!("prepare {}", place.directory().display())))?;
+        if !options.clock_offsets.is_empty() {
+            clock::compile(&place)?;
+        }
         let relay = match options.network {
             Network::Direct => None,
             Network::Relayed => Some(Relay::start(&options)?),

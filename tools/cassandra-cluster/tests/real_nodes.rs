@@ -3,16 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cassandra_cluster::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Link, Network, NodeState,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Compiler, Link, Network,
+    NodeState,
 };
 use rustix::process::{Pid, Signal};
 
@@ -94,6 +96,7 @@ fn nodes_end_with_a_holder_that_is_killed() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/run runs it"]
 fn a_hurt_cluster_is_healed() {
     // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
@@ -145,6 +148,7 @@ fn a_hurt_cluster_is_healed() {
 }
 
 #[test]
+#[ignore = "takes long; .ci/run runs it"]
 fn a_partition_is_noticed_and_healed() {
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let network = Network::Relayed;
@@ -202,7 +206,9 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let up = ["up", "1", "--auth", "--first-host", "28"];
     assert_eq!(run(&up), 0);
     let authentication = Authentication::Password;
-    let options = ClusterOptions { authentication, ..options("test-up", 28) };
+    // As the program starts it, so that the lease gets that one.
+    let compiler = Compiler::Full;
+    let options = ClusterOptions { authentication, compiler, ..options("test-up", 28) };
     let cluster = Cluster::lease(options).unwrap();
     let status = cluster.status().unwrap();
     assert!(status.stays);
@@ -253,6 +259,23 @@ fn a_node_that_does_not_start_is_quoted() {
 }
 
 #[test]
+fn a_wrong_java_is_named_by_its_version() {
+    let directory = std::env::temp_dir().join(format!("wrong-java-{}", std::process::id()));
+    let java = directory.join("bin/java");
+    fs::create_dir_all(java.parent().unwrap()).unwrap();
+    let version = "openjdk version \"21.0.4\" 2024-07-16";
+    let picked_up = "Picked up JAVA_TOOL_OPTIONS: -Dx=y";
+    fs::write(&java, format!("#!/bin/sh\nprintf '{picked_up}\\n{version}\\n' >&2\n")).unwrap();
+    fs::set_permissions(&java, Permissions::from_mode(0o755)).unwrap();
+    let up = ["up", "1", "--name", "test-java"];
+    let output = program(&up).env("JAVA_HOME", &directory).output().unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains(&format!("is {version}: ")) && !said.contains(picked_up), "{said}");
+}
+
+#[test]
 fn exit_codes_tell_usage_from_no() {
     assert_eq!(exit_code(&["--help"]), 0);
     assert_eq!(exit_code(&["up", "6"]), 2);
@@ -264,7 +287,8 @@ fn exit_codes_tell_usage_from_no() {
 }
 
 fn options(name: &str, first_host: u8) -> ClusterOptions {
-    ClusterOptions { name: name.to_owned(), first_host, ..ClusterOptions::default() }
+    let compiler = Compiler::Quick;
+    ClusterOptions { name: name.to_owned(), first_host, compiler, ..ClusterOptions::default() }
 }
 
 fn program(arguments: &[&str]) -> Command {
