@@ -1,31 +1,30 @@
-//! The lock client, its builder, and requests.
+//! The lock client and its requests.
 //!
-//! This file is what a client does. [`builder`] makes one, on a [`backend`]; [`setup`] says what it
-//! is made of, and starts its task. [`request`] checks what is asked for, and sends it there.
+//! This file is what a client does. [`setup`] says what it is made of, and starts its task.
+//! [`request`] checks what is asked for, and sends it there.
 
-mod backend;
-mod builder;
+mod contenders;
 mod request;
+mod revoke;
 mod setup;
+mod with_lock;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use scylla::client::session::Session;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::backend::Backend;
-pub use self::builder::LockClientBuilder;
 pub use self::request::LockRequest;
-pub(crate) use self::setup::ClientSetup;
-use crate::dispatch::Call;
+pub(crate) use self::setup::{ClientSetup, Registered};
+use crate::engine::dispatch::Call;
+use crate::engine::guard::LockGuard;
+use crate::engine::shared::Shared;
 use crate::error::{LockError, ShutdownError};
-use crate::guard::LockGuard;
-use crate::runner::Shared;
-use crate::store::{Counted, MemoryStore, Statistics};
+use crate::store::{Counted, Statistics};
 
 /// Takes locks. Cheap to clone; clones are the same client.
 ///
@@ -45,6 +44,8 @@ struct Inner {
     ttl: Duration,
     max_ttl: Duration,
     max_clock_skew: Duration,
+    /// How many callers there were, which numbers them.
+    callers: AtomicU64,
 }
 
 /// Why work of a client came to no end.
@@ -62,31 +63,18 @@ pub(crate) enum Interruption {
 }
 
 impl LockClient {
-    /// Builds a client on a session; its tables are in `keyspace`.
-    pub fn builder(
-        session: impl Into<Arc<Session>>,
-        keyspace: impl Into<String>,
-    ) -> LockClientBuilder {
-        LockClientBuilder::new(Backend::Cassandra {
-            session: session.into(),
-            keyspace: keyspace.into(),
-        })
-    }
-
-    /// Builds a client on a store in memory, for examples and tests. All clients of one store
-    /// exclude each other; nobody else does.
-    pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
-        LockClientBuilder::new(Backend::Memory(store.clone()))
-    }
-
     /// Acquires the lock of `name`, with the client's timeout and TTL.
     ///
     /// Those who wait are let in in the order in which they drew their tickets. Uncontended it
-    /// costs two quorum operations.
+    /// costs two quorum operations. When the host's registration was read more than a minute ago,
+    /// it is read again before, with one more; what can't be read is waited for until the timeout.
     ///
     /// While locks are held, and once a minute when they are asked for, the client looks in the
     /// background whether clocks still agree and the lock table is still the same. If not, it gives
     /// out no lock any more: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
+    ///
+    /// That the lock is held is checked last, as the future completes: when it was not polled for
+    /// longer than the lease lasts, it answers [`LockError::Lost`].
     ///
     /// # Errors
     ///

@@ -2,17 +2,42 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// However far the next deadline is, look at the clock this often: timers stop while the machine is
+/// suspended, the clock does not (design section 5).
+pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Where time comes from.
 pub(crate) trait Clock: Debug + Send + Sync {
     /// Time elapsed since an origin that the clock chose. It never goes back.
     fn elapsed(&self) -> Duration;
 
+    /// Time since the same origin by the boot-time clock alone. It never jumps; where a virtual
+    /// machine is halted, it may stand still.
+    fn since_boot(&self) -> Duration;
+
     /// Microseconds since the Unix epoch. It may step.
     fn unix_micros(&self) -> i64;
+}
+
+/// A moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// The elapsed time.
+    pub(crate) elapsed: Duration,
+    /// The wall clock.
+    pub(crate) unix_micros: i64,
+}
+
+impl Moment {
+    /// The moment that it is.
+    pub(crate) fn now(clock: &dyn Clock) -> Self {
+        Moment { elapsed: clock.elapsed(), unix_micros: clock.unix_micros() }
+    }
 }
 
 /// The system's clocks.
@@ -41,9 +66,12 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn elapsed(&self) -> Duration {
-        let boot = read(BOOT_TIME).saturating_sub(self.boot_origin);
         let wall = read(ClockId::Realtime).saturating_sub(self.wall_origin);
-        self.lead.elapsed(boot, wall)
+        self.lead.elapsed(self.since_boot(), wall)
+    }
+
+    fn since_boot(&self) -> Duration {
+        read(BOOT_TIME).saturating_sub(self.boot_origin)
     }
 
     fn unix_micros(&self) -> i64 {
@@ -94,6 +122,51 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(seconds, nanos)
 }
 
+/// What the wall clock can say at most: what it said when it was last found to agree with the
+/// clocks of the nodes, carried on by the boot-time clock. A wall clock that was set ahead since
+/// then is not believed until it was compared again.
+#[derive(Debug)]
+pub(crate) struct WallClockBound(Mutex<Compared>);
+
+/// A comparison with the clocks of the nodes.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    since_boot: Duration,
+    unix_micros: i64,
+}
+
+impl WallClockBound {
+    /// A bound for a clock that was just found to agree.
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        WallClockBound(Mutex::new(Compared::now(clock)))
+    }
+
+    /// The clock was just found to agree.
+    pub(crate) fn agrees(&self, clock: &dyn Clock) {
+        *self.compared() = Compared::now(clock);
+    }
+
+    /// The latest that the clock can say, in µs since the Unix epoch, if it may be off by
+    /// `max_clock_skew`.
+    pub(crate) fn at_most(&self, clock: &dyn Clock, max_clock_skew: Duration) -> i64 {
+        let compared = *self.compared();
+        let passed = clock.since_boot().saturating_sub(compared.since_boot);
+        let passed = passed.saturating_add(max_clock_skew);
+        let passed = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
+        compared.unix_micros.saturating_add(passed)
+    }
+
+    fn compared(&self) -> MutexGuard<'_, Compared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Compared {
+    fn now(clock: &dyn Clock) -> Self {
+        Compared { since_boot: clock.since_boot(), unix_micros: clock.unix_micros() }
+    }
+}
+
 /// Draws stamps: write timestamps in µs, strictly increasing within a client whatever its wall
 /// clock does (design section 2).
 #[derive(Debug, Default)]
@@ -124,9 +197,36 @@ mod tests {
             Duration::ZERO
         }
 
+        fn since_boot(&self) -> Duration {
+            Duration::ZERO
+        }
+
         fn unix_micros(&self) -> i64 {
             self.0.load(Ordering::Relaxed)
         }
+    }
+
+    #[test]
+    fn the_clocks_of_the_system_go_on() {
+        const SLEPT: Duration = Duration::from_millis(2);
+        let clock = SystemClock::new();
+        let read = || (clock.elapsed(), clock.since_boot());
+        let (elapsed, since_boot) = read();
+        std::thread::sleep(SLEPT);
+        let later = read();
+        assert!(later.0 >= elapsed + SLEPT && later.1 >= since_boot + SLEPT, "{later:?}");
+    }
+
+    #[test]
+    fn a_wall_clock_is_bounded_by_when_it_was_last_compared() {
+        let wall = Wall(AtomicI64::new(1_000));
+        let (bound, skew) = (WallClockBound::new(&wall), Duration::from_micros(50));
+        assert_eq!(bound.at_most(&wall, skew), 1_050);
+        wall.0.store(9_000, Ordering::Relaxed);
+        assert_eq!(bound.at_most(&wall, skew), 1_050, "it was set ahead");
+        bound.agrees(&wall);
+        assert_eq!(bound.at_most(&wall, skew), 9_050);
+        assert_eq!(bound.at_most(&wall, Duration::MAX), i64::MAX);
     }
 
     #[test]

@@ -1,17 +1,14 @@
 //! Errors: one type per operation.
 
-mod database;
-
 use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub use self::database::{DatabaseError, Outcome};
-use crate::contenders::Contender;
-use crate::hosts::RegistryError;
+use crate::contender::Contender;
+use crate::finding::{Finding, Joined};
 use crate::options::{OptionError, shown};
-use crate::schema::{Finding, Joined, SchemaError};
+use crate::store::DatabaseError;
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
 /// deleted in the background; should that fail too, they expire by their TTL.
@@ -21,7 +18,8 @@ pub enum LockError {
     /// The name or an option can't be used. Nothing was written.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The timeout passed before the lock was free, or while the database did not answer.
+    /// The timeout passed before the lock was free, or while the database did not answer: for the
+    /// lock, or for the host's registration once that was a minute old.
     #[error("lock {:?} was not obtained within {waited:?}{}", shown(name), Waiting(ahead))]
     TimedOut {
         /// The object.
@@ -64,6 +62,16 @@ pub enum LockError {
         /// Why, in its words.
         why: String,
     },
+    /// It was obtained, but lost again before the caller's future was polled: after a pause longer
+    /// than the lease, or because another client [revoked](crate::LockClient::revoke) it. The
+    /// caller was not inside.
+    #[error("lock {:?} was obtained and lost before the caller looked: {reason}", shown(name))]
+    Lost {
+        /// The object.
+        name: String,
+        /// Why it is not held any more.
+        reason: LostReason,
+    },
     /// Somebody wrote the largest ticket there is; it goes with the TTL of its row.
     #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
     NoTicketLeft {
@@ -79,7 +87,10 @@ pub enum LockError {
     /// Clocks certainly differ by more than the settings of the lock table allow, so two may hold
     /// one lock. Locks that are held go on, and their guards are
     /// [at risk](crate::GuardState::AtRisk). The client looks again when it is asked for a lock
-    /// later on, or renews one, and goes on by itself once the clocks agree.
+    /// later on, or renews one, at most every 5 s. It goes on by itself once the clocks agree, or
+    /// once three looks in a row have asked the nodes that differed and could not show for certain
+    /// that they still do: a bound about as small as the error of the measurement is never seen to
+    /// be kept.
     #[error(
         "lock {:?}: the clocks differ by too much for locks: {}",
         shown(name),
@@ -102,7 +113,9 @@ pub enum LockError {
         /// The object.
         name: String,
     },
-    /// The client was shut down, or the runtime that it was built on has ended.
+    /// The client was shut down, or the runtime that it was built on has ended. Or the task behind
+    /// this lock ended by a bug, which is logged as an error: then the next request gets another
+    /// task, and rows that are left are in the way of other clients until their TTL is over.
     #[error("the lock client is closed")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.
@@ -165,15 +178,24 @@ pub enum LostReason {
         /// Why, in its words.
         why: String,
     },
+    /// Another client holds the lock too, and was granted it later: rows of this holder were lost
+    /// for a while, because the database or its clocks did not behave as the README assumes. Of two
+    /// such holders the earlier one is lost, within two thirds of a TTL.
+    #[error("{holder} holds it too, and was granted it later: rows of the lock had been lost")]
+    Conflict {
+        /// What the other holder calls itself: host name, process id and label.
+        holder: String,
+    },
     /// It was held for longer than the request's [`max_hold`](crate::LockRequest::max_hold) and
     /// [`grace`](crate::LockRequest::grace).
     #[error("it was held for longer than its limit and the grace allow")]
     HoldLimit,
-    /// The lock table was dropped, or dropped and made again, and with it went the rows of all
-    /// holders. Renewals may have written this one's again, but others may have been let in before.
+    /// The lock table was dropped, and with it went the rows of all holders. Where it was made
+    /// again at once, a holder may find its [row missing](Self::RowMissing) first.
     #[error("the lock table was dropped or made again")]
     TableGone,
-    /// The client was shut down, or the runtime that it was built on has ended.
+    /// The client was shut down, or the runtime that it was built on has ended; or the task behind
+    /// the lock ended by a bug, which is logged as an error.
     #[error("the client was shut down, or its runtime has ended")]
     ClientClosed,
     /// This process is a fork of the one that holds the lock, and holds nothing.
@@ -320,36 +342,6 @@ pub enum RevokeError {
     /// This process is a fork of the one that built the client. Nothing was written.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
-}
-
-/// Why a client was not built. Nothing was written, but a host's registration where
-/// `register_host(true)` asks for it.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// An option can't be used.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// The tables are missing, or not as they must be.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// The host has no number.
-    #[error(
-        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
-         build the client with `register_host(true)`"
-    )]
-    UnknownHost {
-        /// The host's name.
-        host: String,
-        /// The keyspace of the registry.
-        keyspace: String,
-    },
-    /// The registry of hosts could not be read, or the host not added.
-    #[error(transparent)]
-    Registry(#[from] RegistryError),
-    /// The database did not answer.
-    #[error("the client could not be prepared")]
-    Database(#[from] DatabaseError),
 }
 
 /// A shutdown that did not finish in time: releases are not acknowledged yet. They go on in the

@@ -1,18 +1,16 @@
 //! Fencing tokens: numbers that let a resource tell the holder of a lock from one that lost it and
 //! does not know yet (design section 6).
 
-mod drawing;
-
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub(crate) use self::drawing::Fence;
-use crate::error::{DatabaseError, LostReason};
+use crate::error::LostReason;
 use crate::options::shown;
 use crate::protocol::SPACING;
+use crate::store::DatabaseError;
 
 /// A number that grows from holder to holder, drawn by
 /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).

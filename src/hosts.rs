@@ -8,7 +8,10 @@
 //! Whoever changes the registry holds the registry's own lock: always in the table `lock_table`, at
 //! QUORUM, as host 0, which no host has. A new number is first reserved in a register that only
 //! grows, and used once that was acknowledged while the lock was still held. Somebody who dies in
-//! between spends a number; the next one continues above it, at most one short TTL later.
+//! between spends a number; the next one continues above it, at most one short TTL later. So the
+//! register is never below the number of a host, and nothing but it and the host's own row is read
+//! to add one, however many hosts there are. Only a row that was written by hand can be above it,
+//! until that host is added by this module, which raises the register to it.
 //!
 //! The tool `lock-hosts` does from a shell what this module does from a program.
 
@@ -29,14 +32,16 @@ pub use self::error::RegistryError;
 pub use self::name::{HostNameError, check_name, this_host};
 use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
+use crate::engine::host::{RegisteredHost, SIGHTING_PAUSE};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
-use crate::store::{CassandraStore, Counted, HostRow, MemoryStore, Store};
+use crate::store::{CassandraStore, Counted, HOSTS_PER_PAGE, HostRow, MemoryStore, Store};
 
-/// The host number under which the registry itself is locked; hosts have larger ones.
-pub(crate) const REGISTRAR: i32 = 0;
+/// The shortest time for which a host can be asked not to have been seen: one that is in use is
+/// seen once a day, and may miss that for some hours.
+pub const UNSEEN_MIN: Duration = Duration::from_secs(2 * SIGHTING_PAUSE.as_secs());
 
 /// The object that is locked while the registry is changed.
 const REGISTRY_LOCK: &str = "bakery-lock::hosts";
@@ -94,10 +99,11 @@ impl HostRegistry {
     ) -> Result<Self, RegistryError> {
         let session = session.into();
         let facts = schema::inspect_registry(&session, keyspace).await?;
-        let LockTableFacts { keyspace, lock_table, max_clock_skew, .. } = facts;
+        let LockTableFacts { keyspace, lock_table, max_clock_skew, hosts_are_seen, .. } = facts;
         let quorum = Consistency::Quorum;
-        let store = CassandraStore::prepare(session, &keyspace, &lock_table, &quorum).await;
-        let store = Arc::new(store.map_err(RegistryError::unread)?);
+        let store =
+            CassandraStore::prepare(session, &keyspace, &lock_table, &quorum, hosts_are_seen);
+        let store = Arc::new(store.await.map_err(RegistryError::unread)?);
         let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
         Ok(Self::over(store, clock, entropy, max_clock_skew))
     }
@@ -123,7 +129,8 @@ impl HostRegistry {
             store: Arc::new(Counted::new(Arc::clone(&store))),
             clock: Arc::clone(&clock),
             entropy,
-            host: REGISTRAR,
+            // It is made for a change or two, and by hosts that are not registered yet.
+            registered: None,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,
             // Changes are short, and who dies in the middle of one should not keep others long.
@@ -161,9 +168,17 @@ impl HostRegistry {
         self.change(name, async |attempt: &mut Attempt<'_>| attempt.add().await).await
     }
 
-    /// Removes a host: its new acquisitions fail within a minute, held locks stay held. The number
-    /// stays with the name. Returns the host, or `None` if no host of that name was ever added.
-    /// When the host was removed before, it is returned and nothing is written.
+    /// Adds a host unless it is there, and returns it; `None` when it was removed, and stays so.
+    pub(crate) async fn register(&self, name: &str) -> Result<Option<Host>, RegistryError> {
+        check_name(name)?;
+        self.change(name, async |attempt: &mut Attempt<'_>| attempt.register().await).await
+    }
+
+    /// Removes a host: its new acquisitions fail within a minute, held locks stay held, and none of
+    /// its clients is built any more, not even one that would register it, until it is
+    /// [added](Self::add) again. The number stays with the name. Returns the host, or `None` if no
+    /// host of that name was ever added. When the host was removed before, it is returned and
+    /// nothing is written.
     ///
     /// # Errors
     ///
@@ -178,7 +193,78 @@ impl HostRegistry {
         self.change(name, async |attempt: &mut Attempt<'_>| attempt.remove().await).await
     }
 
-    /// All hosts in the order of their names, removed ones too. Takes no lock.
+    /// The hosts that are not removed and that no client was seen of for `time`: at least
+    /// [`UNSEEN_MIN`], because a client is seen once a day. A host that was never seen counts from
+    /// when it was added. A registry that an earlier version made counts from when it was completed
+    /// by [`schema::create`]; clients that were built before are not seen. Takes no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::UnseenTooShort`], [`RegistryError::NotSeen`], [`RegistryError::Refused`]
+    /// and [`RegistryError::Unanswered`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn unseen_for(&self, time: Duration) -> Result<Vec<Host>, RegistryError> {
+        let limit = self.unseen_limit(time).await?;
+        let mut hosts = self.list().await?;
+        hosts.retain(|host| host.removed_at.is_none() && host.last_seen_millis < limit);
+        Ok(hosts)
+    }
+
+    /// Removes a host if no client of it was seen for `time`, as for
+    /// [`unseen_for`](Self::unseen_for), and returns it; `None` when it was seen, removed or never
+    /// added.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add) and [`unseen_for`](Self::unseen_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`remove`](Self::remove).
+    pub async fn remove_unseen(
+        &self,
+        name: &str,
+        time: Duration,
+    ) -> Result<Option<Host>, RegistryError> {
+        check_name(name)?;
+        let limit = self.unseen_limit(time).await?;
+        let remove = async |attempt: &mut Attempt<'_>| attempt.remove_unseen(limit).await;
+        self.change(name, remove).await
+    }
+
+    /// Hosts that were seen last before this, in milliseconds since the Unix epoch, were not seen
+    /// for `time`. None are as long as that time was not watched.
+    async fn unseen_limit(&self, time: Duration) -> Result<i64, RegistryError> {
+        if time < UNSEEN_MIN {
+            return Err(RegistryError::UnseenTooShort { time });
+        }
+        let begin = self.store.read_sightings_begin().await.map_err(RegistryError::unread)?;
+        let begin = begin.ok_or(RegistryError::NotSeen)?;
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let limit = (self.clock.unix_micros() / 1000).saturating_sub(millis);
+        Ok(if begin <= limit { limit } else { i64::MIN })
+    }
+
+    /// One host, removed or not; `None` if no host of that name was ever added. Takes no lock.
+    ///
+    /// # Errors
+    ///
+    /// [`RegistryError::Name`], [`RegistryError::Refused`] and [`RegistryError::Unanswered`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn get(&self, name: &str) -> Result<Option<Host>, RegistryError> {
+        check_name(name)?;
+        let row = self.store.read_host(name).await.map_err(RegistryError::unread)?;
+        Ok(row.map(Host::from))
+    }
+
+    /// All hosts in the order of their names, removed ones too. Takes no lock, and reads page by
+    /// page: a host that is added or removed meanwhile may be told as it was before.
     ///
     /// # Errors
     ///
@@ -188,8 +274,17 @@ impl HostRegistry {
     ///
     /// Dropping the future changes nothing.
     pub async fn list(&self) -> Result<Vec<Host>, RegistryError> {
-        let registry = self.store.read_registry().await.map_err(RegistryError::unread)?;
-        Ok(registry.hosts.into_iter().map(Host::from).collect())
+        let mut hosts = Vec::new();
+        let mut last = String::new();
+        loop {
+            let page = self.store.read_hosts(&last).await.map_err(RegistryError::unread)?;
+            let is_last = page.len() < HOSTS_PER_PAGE;
+            hosts.extend(page.into_iter().map(Host::from));
+            match hosts.last() {
+                Some(host) if !is_last => last.clone_from(&host.name),
+                Some(_) | None => return Ok(hosts),
+            }
+        }
     }
 
     /// Gives back the registry's lock, should a dropped future have left it held, and waits at most
@@ -250,6 +345,8 @@ pub struct Host {
     number: i32,
     added_at: SystemTime,
     removed_at: Option<SystemTime>,
+    seen_at_millis: Option<i64>,
+    last_seen_millis: i64,
 }
 
 impl Host {
@@ -276,24 +373,31 @@ impl Host {
     pub fn removed_at(&self) -> Option<SystemTime> {
         self.removed_at
     }
+
+    /// When a client of it was seen, to a day; `None` when none ever was. Clients that may not
+    /// write the registry are not seen.
+    #[must_use]
+    pub fn seen_at(&self) -> Option<SystemTime> {
+        self.seen_at_millis.map(system_time)
+    }
+
+    /// The host as its clients know it.
+    pub(crate) fn registered(&self) -> RegisteredHost {
+        RegisteredHost { number: self.number, seen_at_millis: self.seen_at_millis }
+    }
 }
 
 impl From<HostRow> for Host {
     fn from(row: HostRow) -> Self {
         Host {
+            last_seen_millis: row.last_seen_millis(),
             name: row.name,
             number: row.number,
             added_at: system_time(row.added_at_millis),
             removed_at: row.removed_at_millis.map(system_time),
+            seen_at_millis: row.seen_at_millis,
         }
     }
-}
-
-/// Reads the registration of a host; `None` when it has none or was removed. One try.
-pub(crate) async fn lookup(store: &dyn Store, name: &str) -> Result<Option<Host>, RegistryError> {
-    let registry = store.read_registry().await.map_err(RegistryError::unread)?;
-    let row = registry.hosts.into_iter().find(|host| host.name == name);
-    Ok(row.filter(|host| host.removed_at_millis.is_none()).map(Host::from))
 }
 
 fn system_time(millis: i64) -> SystemTime {

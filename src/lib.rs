@@ -40,7 +40,12 @@
 //! TTL and tells when it is at risk or lost: [`state`](LockGuard::state),
 //! [`lost`](LockGuard::lost), [`cancellation_token`](LockGuard::cancellation_token). A process that
 //! is stopped for longer than its lease and then goes on has lost the lock without having noticed
-//! yet. So look at the guard before each step that must not be taken twice.
+//! yet. So look at [`state`](LockGuard::state) before each step that must not be taken twice: it
+//! alone decides. The other two wake a task, which takes a runtime that runs: `lost` the one it is
+//! polled on, the token the one the client was built on.
+//!
+//! That a lock is at risk, and that it is lost, is logged at WARN with its name, the reason and
+//! times.
 //!
 //! ```
 //! # use bakery_lock::{LockClient, MemoryStore};
@@ -102,32 +107,24 @@
 // The model needs more of the protocol than a client does.
 #![cfg_attr(model, allow(dead_code, unused_imports))]
 
-mod assumptions;
+mod builder;
 mod client;
 mod clock;
-mod contenders;
-mod dispatch;
+mod contender;
+mod engine;
 mod entropy;
 mod error;
 mod fence;
-mod grant;
-mod guard;
-mod hold;
+mod finding;
 pub mod hosts;
-mod local;
 mod options;
-mod process;
 #[cfg(test)]
 mod properties;
 mod protocol;
-mod retry;
-mod revoke;
-mod runner;
 pub mod schema;
 #[cfg(model)]
 mod spoilt;
 mod store;
-mod with_lock;
 
 /// What tests of this package need from inside.
 #[cfg(feature = "test-util")]
@@ -138,19 +135,22 @@ pub mod test_util {
     pub use crate::spoilt::{plant, ways};
     pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
     pub use crate::store::{
-        Conditions, Cut, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+        Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster,
+        WriteKind, WriteRecord,
     };
 }
 
-pub use client::{LockClient, LockClientBuilder, LockRequest};
-pub use contenders::Contender;
+pub use builder::{BuildError, LockClientBuilder};
+pub use client::{LockClient, LockRequest};
+pub use contender::Contender;
+pub use engine::grant::GuardState;
+pub use engine::guard::{LockGuard, Lost};
 pub use error::{
-    BuildError, ContendersError, DatabaseError, HoldError, LockError, LostReason, Outcome,
-    RevokeError, ShutdownError, UnlockError, WithLockError,
+    ContendersError, HoldError, LockError, LostReason, RevokeError, ShutdownError, UnlockError,
+    WithLockError,
 };
 pub use fence::{FenceError, FenceGate, FencingToken, Stale};
-pub use guard::{GuardState, LockGuard, Lost};
 pub use options::{Consistency, OptionError};
 #[cfg(feature = "test-util")]
 pub use store::Fault;
-pub use store::{MemoryStore, Statistics};
+pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

@@ -46,6 +46,11 @@ pub enum Consistency {
     /// alone, and never fail over to another one: with its nodes, the locks are gone. A client is
     /// refused when there is no such data centre, when the keyspace has no replicas in it, or when
     /// the session reaches none of its nodes.
+    ///
+    /// Host numbers and settings are kept by all data centres together. While the others are down,
+    /// a client goes by what this one shows of them, if it shows something: a removal of the host,
+    /// or other settings, that were written elsewhere may not be seen here until they are back. A
+    /// host or settings that this one does not show are unknown, and a client is not built.
     LocalQuorum(String),
 }
 
@@ -182,6 +187,7 @@ mod tests {
         assert_eq!(check_name(""), Err(OptionError::EmptyName));
         assert_eq!(check_name("a"), Ok(()));
         assert_eq!(check_name(&"é".repeat(32_767)), Ok(()));
+        assert_eq!(check_name(&"a".repeat(65_535)), Ok(()));
         let bytes = 65_536;
         assert_eq!(check_name(&"a".repeat(bytes)), Err(OptionError::NameTooLong { bytes }));
     }

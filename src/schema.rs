@@ -20,22 +20,26 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use scylla::client::session::Session;
+use tokio::time::timeout;
 use tracing::debug;
 use uuid::Uuid;
 
 use self::definition::{Definition, keyspace_cql};
 use self::existing::{Names, Schema};
 use self::nodes::Witness;
-use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE};
+use crate::clock::{Clock, SystemClock};
+use crate::engine::clock_skew::{self, ClockDifference, Clocks};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::protocol::TIME_IN_FLIGHT;
-use crate::store::{CassandraStore, Catalog, Dialect, Identifier, Nodes};
+use crate::store::{
+    CassandraStore, Catalog, DatabaseError, Dialect, Identifier, Nodes, Outcome, at_the_same_time,
+};
 
 pub use self::error::SchemaError;
-pub(crate) use self::nodes::Clocks;
 pub use self::options::CreateOptions;
 pub use self::replication::Replication;
-pub(crate) use self::report::Joined;
-pub use self::report::{Finding, Report, Severity};
+pub use self::report::Report;
+pub use crate::finding::{Finding, Severity};
 pub use crate::store::InvalidIdentifier;
 
 /// The name of the lock table unless another one is asked for.
@@ -55,6 +59,9 @@ const _: () = assert!(
     MAX_TTL_RANGE.start().as_millis()
         >= MAX_CLOCK_SKEW_RANGE.end().as_millis() + TIME_IN_FLIGHT.as_millis()
 );
+
+/// How long one step of a check may take, where a node may have failed.
+const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The table of the registry of hosts.
 const LOCK_HOSTS: &str = "lock_hosts";
@@ -76,13 +83,16 @@ pub struct Created {
     pub keyspace: bool,
     /// The tables that were made.
     pub tables: Vec<String>,
+    /// The columns that were added to a table that an earlier version made: `lock_hosts.seen_at`.
+    pub columns: Vec<String>,
     /// Whether the settings of the lock table were recorded.
     pub settings: bool,
 }
 
 /// Makes the keyspace, if `options` say how to replicate it, and the tables, as far as they are
 /// missing; then waits until the nodes agree on them, and records the settings of the lock table,
-/// unless they are. What is there as asked for stays as it is.
+/// unless they are. What is there as asked for stays as it is. A registry that an earlier version
+/// made is completed.
 ///
 /// The tables are the lock table, the registry of hosts, and `lock_table` if the lock table has
 /// another name: the registry's own lock is in that one, whatever table the hosts use.
@@ -110,8 +120,10 @@ pub async fn create(
     let datacenters = datacenters(session);
     let schema = Schema::read(&catalog, &names).await?;
     let mut differences = schema.differences(&names, options, &datacenters);
+    let mut is_recorded = false;
     if schema.holds_settings(&names) {
-        let recorded = names.record(session).read().await?;
+        let recorded = recorded(session, &names, &Consistency::Quorum).await?;
+        is_recorded = recorded.is_some();
         let wanted = options.settings();
         differences.extend(recorded.and_then(|it| settings::difference(&names, &it, &wanted)));
     }
@@ -119,6 +131,9 @@ pub async fn create(
         return Err(SchemaError::Differs { differences });
     }
     schema.check_quorum(&names, options, &datacenters)?;
+    if !is_recorded {
+        check_measurable(session, options).await?;
+    }
     let mut created = Created::default();
     if schema.keyspace.is_none() {
         let Some(replication) = &options.replication else {
@@ -144,8 +159,26 @@ pub async fn create(
     if !differences.is_empty() {
         return Err(SchemaError::Differs { differences });
     }
+    for (column, statement) in schema.additions(&names) {
+        // Before the column is there, so that no host is ever taken for one that was not seen.
+        names.record(session).begin_sightings(SystemClock::new().unix_micros()).await?;
+        catalog.define(statement).await?;
+        created.columns.push(format!("{LOCK_HOSTS}.{column}"));
+    }
     created.settings = settings::record(session, &names, &options.settings()).await?;
     Ok(created)
+}
+
+/// Refuses a bound on clocks that are never seen to keep it, because they can't be read as exactly.
+async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<(), SchemaError> {
+    let Settings { consistency, max_clock_skew } = options.settings();
+    let clocks = Nodes::new(session).glance_at_clocks(consistency.datacenter()).await;
+    match clock_skew::measurable(&clocks) {
+        Some(measurable) if measurable > max_clock_skew => {
+            Err(SchemaError::unmeasurable(max_clock_skew, measurable))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Looks at all that locks rely on: tables and their options, replication, the quorum, the nodes'
@@ -168,21 +201,26 @@ pub async fn check(
 ) -> Result<Report, SchemaError> {
     let names = Names::check(keyspace, lock_table)?;
     let nodes = Nodes::new(session);
-    nodes.refresh().await?;
+    // What the driver knew before has to do where its own connection to a node is broken.
+    let refreshed = timeout(STEP_TIMEOUT, nodes.refresh()).await;
+    debug!(?refreshed, "what the driver knows of the nodes");
     let schema = Schema::read(&Catalog::new(session), &names).await?;
     let datacenters = datacenters(session);
     let mut findings = schema.findings(&names, consistency, &datacenters);
     findings.extend(nodes::within_reach(&nodes.all(), consistency));
     let max_ttl = schema.max_ttl(&names).unwrap_or(MAX_TTL_DEFAULT);
+    let recorded = async {
+        let held = schema.holds_settings(&names);
+        if held { Some(recorded(session, &names, consistency).await) } else { None }
+    };
+    let (recorded, witnesses) = tokio::join!(recorded, interrogate(&nodes, schema.dialect));
     let mut max_clock_skew = MAX_CLOCK_SKEW;
-    if schema.holds_settings(&names) {
-        let recorded = names.record(session).read().await;
+    if let Some(recorded) = recorded {
         if let Ok(Some(settings)) = &recorded {
             max_clock_skew = settings.max_clock_skew;
         }
         findings.push(settings::finding(&names, max_ttl, recorded, consistency));
     }
-    let witnesses = interrogate(&nodes, schema.dialect).await;
     if let Ok(quorum) = schema.quorum(consistency, &datacenters) {
         let answering = nodes::answering(&witnesses);
         let coverage = nodes.coverage(
@@ -195,7 +233,7 @@ pub async fn check(
         findings.extend(nodes::liveness(&witnesses, quorum, coverage));
     }
     let clocks = nodes::clocks_told(&witnesses, consistency);
-    findings.extend(nodes::clocks(&clocks, max_clock_skew));
+    findings.extend(clock_skew::clocks(&clocks, max_clock_skew));
     findings.extend(nodes::commit_logs(&witnesses, max_ttl + max_clock_skew));
     Ok(Report { findings })
 }
@@ -213,6 +251,8 @@ pub(crate) struct LockTableFacts {
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ.
     pub(crate) max_clock_skew: Duration,
+    /// Whether the registry beside it tells when hosts were seen: not one of an earlier version.
+    pub(crate) hosts_are_seen: bool,
 }
 
 impl LockTableFacts {
@@ -239,14 +279,15 @@ pub(crate) async fn inspect(
     let facts = inspect_tables(session, &names, consistency).await?;
     let (record, nodes) = (names.record(session), Nodes::new(session));
     let datacenter = consistency.datacenter();
-    let (recorded, clocks) = tokio::join!(record.read(), nodes.glance_at_clocks(datacenter));
+    let (recorded, clocks) =
+        tokio::join!(record.read_for(consistency), nodes.glance_at_clocks(datacenter));
     // Nodes drop what a node whose clock is behind asks of them, so a wrong clock may be the reason
     // why the record can't be read: it comes first.
     let bound = match &recorded {
         Ok(Some(settings)) => settings.max_clock_skew,
         Ok(None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
     };
-    if let Clocks::Differ(problems) = Clocks::judge(&clocks, bound) {
+    if let Clocks::Differ(ClockDifference { problems, .. }) = Clocks::judge(&clocks, bound) {
         return Err(SchemaError::ClocksDiffer { problems });
     }
     let settings = settings::agreed(&names, facts.max_ttl, recorded?, consistency)?;
@@ -284,6 +325,7 @@ async fn inspect_tables(
     let mut problems = schema.findings(names, consistency, &datacenters(session));
     problems.extend(nodes::within_reach(&Nodes::new(session).all(), consistency));
     problems.retain(|finding| finding.severity == Severity::Error);
+    let hosts_are_seen = schema.additions(names).is_empty();
     match (schema.max_ttl(names), schema.lock_table) {
         (Some(max_ttl), Some(table)) if problems.is_empty() => Ok(LockTableFacts {
             keyspace: names.keyspace.clone(),
@@ -291,6 +333,7 @@ async fn inspect_tables(
             id: table.id,
             max_ttl,
             max_clock_skew: *MAX_CLOCK_SKEW_RANGE.end(),
+            hosts_are_seen,
         }),
         _ => Err(SchemaError::Unfit { problems }),
     }
@@ -305,16 +348,28 @@ fn datacenters(session: &Session) -> BTreeMap<String, u32> {
     datacenters
 }
 
-/// Asks each node for its clock and its commit log.
+/// The recorded settings, read in a time in which there is an answer if nothing is wrong.
+async fn recorded(
+    session: &Session,
+    names: &Names,
+    consistency: &Consistency,
+) -> Result<Option<Settings>, DatabaseError> {
+    let read = timeout(STEP_TIMEOUT, names.record(session).read_for(consistency)).await;
+    read.unwrap_or_else(|_| {
+        let slow = format!("no quorum of replicas answered within {STEP_TIMEOUT:?}");
+        Err(DatabaseError::new(Outcome::NotApplied, slow))
+    })
+}
+
+/// Asks all nodes for their clocks and their commit logs at the same time.
 async fn interrogate(nodes: &Nodes<'_>, dialect: Dialect) -> Vec<Witness> {
-    let mut witnesses = Vec::new();
-    for node in nodes.all() {
+    let interrogations = nodes.all().into_iter().map(|node| async move {
         let clock = if node.connected { nodes.clock(&node).await.ok() } else { None };
         let commitlog_sync = match clock {
             Some(_) => nodes.commitlog_sync(&node, dialect).await,
             None => Ok(None),
         };
-        witnesses.push(Witness { node, clock, commitlog_sync });
-    }
-    witnesses
+        Witness { node, clock, commitlog_sync }
+    });
+    at_the_same_time(interrogations).await
 }

@@ -2,17 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tracing::debug_span;
 
 use super::Inner;
-use crate::dispatch::Call;
-use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::hold::HoldTerms;
-use crate::local::Caller;
+use crate::engine::dispatch::Call;
+use crate::engine::grant::GuardState;
+use crate::engine::guard::LockGuard;
+use crate::engine::hold::HoldTerms;
+use crate::engine::local::{Caller, Reply};
+use crate::error::{LockError, LostReason};
 use crate::options::{check_name, check_timeout, lease_terms, shown};
 use crate::protocol::{Acquire, Mode, Patience};
 
@@ -136,10 +138,58 @@ impl LockRequest {
         let deadline = asked.saturating_add(self.timeout);
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
-        let caller = Caller { acquire, hold_terms, asked, deadline, reply, span };
-        let call = Call::Acquire(Arc::from(self.name), caller);
+        let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
+        let caller = Caller { number, acquire, hold_terms, asked, deadline, reply, span };
+        let object = Arc::from(self.name);
+        let call = Call::Acquire(Arc::clone(&object), caller);
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
-        answer.await.unwrap_or(Err(LockError::Closed))
+        let waiting = Waiting { inner: self.inner, object, number, answer, answered: false };
+        waiting.answer().await.and_then(|guard| guard.map(if_held).transpose())
+    }
+}
+
+/// A caller that waits for its answer. Dropped before that, it tells the client's task, which then
+/// need not look whether each caller is still there.
+struct Waiting {
+    inner: Arc<Inner>,
+    object: Arc<str>,
+    number: u64,
+    answer: oneshot::Receiver<Reply>,
+    answered: bool,
+}
+
+impl Waiting {
+    async fn answer(mut self) -> Reply {
+        let answer = (&mut self.answer).await;
+        self.answered = true;
+        answer.unwrap_or(Err(LockError::Closed))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        // First: where the message comes before the caller itself, that one is seen to have left.
+        self.answer.close();
+        let call = Call::Leave { object: Arc::clone(&self.object), caller: self.number };
+        // When the task has ended, there is nothing to leave.
+        let _ = self.inner.calls.send(call);
+    }
+}
+
+/// The guard, unless its lock is not held any more. Checked last: any time may have passed since
+/// the answer was sent. A guard that is not handed out is dropped, which gives the rows back.
+fn if_held(guard: LockGuard) -> Result<LockGuard, LockError> {
+    match guard.state() {
+        GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Expiring { .. } => {
+            Ok(guard)
+        }
+        GuardState::Lost(LostReason::Forked) => Err(LockError::Forked),
+        // Only its owner gives a guard back, so it can't be released here.
+        GuardState::Lost(LostReason::ClientClosed) | GuardState::Released => Err(LockError::Closed),
+        GuardState::Lost(reason) => Err(LockError::Lost { name: guard.name().to_owned(), reason }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client is made of, and how it starts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -8,14 +9,15 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Inner, LockClient};
-use crate::assumptions::{Assumptions, Watch};
-use crate::clock::{Clock, Stamps};
-use crate::dispatch::{Dispatcher, Registration};
+use crate::clock::{Clock, Moment, Stamps, WallClockBound};
+use crate::engine::assumptions::{Assumptions, Watch};
+use crate::engine::dispatch::Dispatcher;
+use crate::engine::host::{REGISTRAR, RegisteredHost};
+use crate::engine::process::Process;
+use crate::engine::registration::Registration;
+use crate::engine::shared::Shared;
 use crate::entropy::Entropy;
-use crate::hosts;
-use crate::process::Process;
 use crate::protocol::ContenderId;
-use crate::runner::Shared;
 use crate::store::{Counted, Store};
 
 /// What a client is made of.
@@ -26,8 +28,8 @@ pub(crate) struct ClientSetup {
     pub(crate) clock: Arc<dyn Clock>,
     /// The randomness of everything that the client does.
     pub(crate) entropy: Arc<dyn Entropy>,
-    /// Number of the host, from the registry.
-    pub(crate) host: i32,
+    /// The host as the registry showed it; `None` for the registry's own client.
+    pub(crate) registered: Option<Registered>,
     /// Name of the host.
     pub(crate) host_name: String,
     /// How long acquisitions, releases and a shutdown wait.
@@ -42,6 +44,14 @@ pub(crate) struct ClientSetup {
     pub(crate) lock_table: Option<Uuid>,
 }
 
+/// A registration as it was read.
+pub(crate) struct Registered {
+    /// What it shows.
+    pub(crate) host: RegisteredHost,
+    /// A moment before it was read.
+    pub(crate) read: Moment,
+}
+
 impl LockClient {
     /// Starts the task of a client.
     pub(crate) fn start(setup: ClientSetup) -> Self {
@@ -49,7 +59,7 @@ impl LockClient {
             store,
             clock,
             entropy,
-            host,
+            registered,
             host_name,
             acquire_timeout,
             ttl,
@@ -59,18 +69,19 @@ impl LockClient {
         } = setup;
         let (calls, receiver) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
+        let number = registered.as_ref().map_or(REGISTRAR, |it| it.host.number);
         let shared = Arc::new(Shared {
             store: Arc::clone(&store) as Arc<dyn Store>,
+            wall_clock_bound: WallClockBound::new(&*clock),
             clock,
             stamps: Stamps::default(),
-            id: ContenderId { host, client: entropy.client().as_u128(), slot: 0 },
+            id: ContenderId { host: number, client: entropy.client().as_u128(), slot: 0 },
             entropy,
             acquire_timeout,
             process: Process::current(),
         });
-        // The registry's own lock is taken by hosts that are not registered yet.
-        let registration = (host != hosts::REGISTRAR)
-            .then(|| Registration::new(host_name.clone(), host, shared.clock.elapsed()));
+        let registration =
+            registered.map(|it| Registration::new(host_name.clone(), it.host, it.read, &shared));
         let watch = lock_table.map(|lock_table| {
             Watch::new(Assumptions { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
         });
@@ -89,6 +100,7 @@ impl LockClient {
                 ttl,
                 max_ttl,
                 max_clock_skew,
+                callers: AtomicU64::new(0),
             }),
         }
     }

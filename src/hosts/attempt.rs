@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Host, HostRegistry, REGISTRAR, RegistryError};
-use crate::error::{DatabaseError, LockError};
-use crate::guard::{GuardState, LockGuard};
-use crate::store::{HostRow, Registry};
+use super::{Host, HostRegistry, RegistryError};
+use crate::engine::grant::GuardState;
+use crate::engine::guard::LockGuard;
+use crate::engine::host::REGISTRAR;
+use crate::error::LockError;
+use crate::store::{DatabaseError, HostRow};
 
 /// One try of a change, under the registry's lock.
 pub(super) struct Attempt<'a> {
@@ -18,38 +20,68 @@ pub(super) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Adds the host, or finds it there.
     pub(super) async fn add(&mut self) -> Result<Host, Setback> {
-        let registry = self.registry.store.read_registry().await?;
-        let row = registry.hosts.iter().find(|host| host.name == self.name);
+        let row = self.registry.store.read_host(self.name).await?;
+        self.put(row).await
+    }
+
+    /// Adds the host, or finds it there; `None` when it was removed.
+    pub(super) async fn register(&mut self) -> Result<Option<Host>, Setback> {
+        match self.registry.store.read_host(self.name).await? {
+            Some(row) if row.removed_at_millis.is_some() => Ok(None),
+            row => self.put(row).await.map(Some),
+        }
+    }
+
+    /// Adds the host, whose row was read under this lock.
+    async fn put(&mut self, row: Option<HostRow>) -> Result<Host, Setback> {
+        let store = &self.registry.store;
+        let next = store.read_next().await?;
+        if let Some(row) = row.as_ref().filter(|row| row.number > next) {
+            // It was written by hand, and its number would be given to another host.
+            store.raise_next(row.number).await?;
+        }
         let row = match row {
-            Some(row) if row.removed_at_millis.is_none() => return Ok(Host::from(row.clone())),
+            Some(row) if row.removed_at_millis.is_none() => return Ok(Host::from(row)),
             Some(row) => HostRow { removed_at_millis: None, ..self.rewritten(row) },
-            None => self.new_row(&registry).await?,
+            None => self.new_row(next).await?,
         };
         self.write(row).await
     }
 
     /// Removes the host, or finds it removed; `None` when it was never added.
     pub(super) async fn remove(&mut self) -> Result<Option<Host>, Setback> {
-        let registry = self.registry.store.read_registry().await?;
-        let row = registry.hosts.iter().find(|host| host.name == self.name);
-        match row {
-            Some(row) if row.removed_at_millis.is_none() => {
-                let row =
-                    HostRow { removed_at_millis: Some(self.now_millis()), ..self.rewritten(row) };
-                self.write(row).await.map(Some)
-            }
-            row => Ok(row.cloned().map(Host::from)),
+        match self.registry.store.read_host(self.name).await? {
+            Some(row) if row.removed_at_millis.is_none() => self.take_out(row).await.map(Some),
+            row => Ok(row.map(Host::from)),
         }
+    }
+
+    /// Removes the host if it was seen last before a time, in milliseconds since the Unix epoch;
+    /// `None` when it was not removed by this.
+    pub(super) async fn remove_unseen(&mut self, limit: i64) -> Result<Option<Host>, Setback> {
+        let row = self.registry.store.read_host(self.name).await?;
+        let unseen =
+            |row: &HostRow| row.removed_at_millis.is_none() && row.last_seen_millis() < limit;
+        match row.filter(unseen) {
+            Some(row) => self.take_out(row).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Marks a host as removed, whose row was read under this lock.
+    async fn take_out(&mut self, row: HostRow) -> Result<Host, Setback> {
+        let removed_at_millis = Some(self.now_millis());
+        self.write(HostRow { removed_at_millis, ..self.rewritten(row) }).await
     }
 
     /// A row with a number that nobody ever had.
     ///
     /// The number is ours if its reservation was acknowledged while we held the lock: whoever gets
-    /// the lock later reads it, and continues above. Otherwise it is spent.
-    async fn new_row(&self, registry: &Registry) -> Result<HostRow, Setback> {
-        let numbers = registry.hosts.iter().map(|host| host.number);
-        let largest = numbers.fold(registry.next.max(REGISTRAR), i32::max);
-        let number = largest.checked_add(1).ok_or(Setback::NoNumberLeft)?;
+    /// the lock later reads it, and continues above. Otherwise it is spent. `next` is what was read
+    /// under this lock: no host has a larger number, because its own was reserved there before its
+    /// row was written.
+    async fn new_row(&self, next: i32) -> Result<HostRow, Setback> {
+        let number = next.max(REGISTRAR).checked_add(1).ok_or(Setback::NoNumberLeft)?;
         self.registry.store.raise_next(number).await?;
         self.still_locked()?;
         Ok(HostRow {
@@ -57,15 +89,16 @@ impl Attempt<'_> {
             number,
             added_at_millis: self.now_millis(),
             removed_at_millis: None,
+            seen_at_millis: None,
             stamp: self.registry.clock.unix_micros(),
         })
     }
 
     /// A row with a stamp that beats what it is made of, also when a host with a fast clock wrote
     /// that.
-    fn rewritten(&self, row: &HostRow) -> HostRow {
+    fn rewritten(&self, row: HostRow) -> HostRow {
         let stamp = self.registry.clock.unix_micros();
-        HostRow { stamp: stamp.max(row.stamp.saturating_add(1)), ..row.clone() }
+        HostRow { stamp: stamp.max(row.stamp.saturating_add(1)), ..row }
     }
 
     /// Writes a host's row, and reads it back.
@@ -74,8 +107,15 @@ impl Attempt<'_> {
         self.still_locked()?;
         self.written = Written::Perhaps;
         store.write_host(&row).await?;
-        let seen = store.read_registry().await?;
-        if seen.hosts.contains(&row) { Ok(Host::from(row)) } else { Err(Setback::Overwritten) }
+        // A client may be seen at this moment; that is not for us to write.
+        let seen_at_millis = row.seen_at_millis;
+        let read_back = store.read_host(self.name).await?;
+        let read_back = read_back.map(|row| HostRow { seen_at_millis, ..row });
+        if read_back.as_ref() == Some(&row) {
+            Ok(Host::from(row))
+        } else {
+            Err(Setback::Overwritten)
+        }
     }
 
     fn still_locked(&self) -> Result<(), Setback> {

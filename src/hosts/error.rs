@@ -5,8 +5,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::HostNameError;
-use crate::error::{DatabaseError, LockError};
+use crate::error::LockError;
 use crate::schema::SchemaError;
+use crate::store::DatabaseError;
 
 /// Why the registry could not be read or changed.
 #[derive(Clone, Debug, Error)]
@@ -43,6 +44,23 @@ pub enum RegistryError {
         #[source]
         cause: Option<DatabaseError>,
     },
+    /// Hosts in use are seen once a day, so for less than [`UNSEEN_MIN`](super::UNSEEN_MIN) any
+    /// host may go unseen. Nothing was changed.
+    #[error(
+        "hosts can't be asked not to have been seen for {time:?}: those in use are seen once a \
+         day, so use at least two days"
+    )]
+    UnseenTooShort {
+        /// The time that was asked for.
+        time: Duration,
+    },
+    /// An earlier version made the registry, which does not tell when hosts were seen. Nothing was
+    /// changed.
+    #[error(
+        "the registry of hosts does not tell when hosts were seen, as an earlier version made it: \
+         run `lock-hosts init`, and build all clients anew"
+    )]
+    NotSeen,
     /// All 2,147,483,647 numbers are spent, or somebody wrote the largest one. Nothing was changed.
     #[error("no host number is left in the registry")]
     NoNumberLeft,

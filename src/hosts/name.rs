@@ -52,6 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_os = "linux")]
+    fn this_host_has_the_name_that_the_kernel_tells() {
+        let told = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux tells it");
+        assert_eq!(this_host(), told.trim_end());
+    }
+
+    #[test]
     fn names_are_visible_text() {
         let longest = "é".repeat(127) + "x";
         for name in ["a", "web-1.example.org", "größe", "主机", "a;b", longest.as_str()] {

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 
 use super::*;
-use crate::error::{DatabaseError, Outcome};
+use crate::engine::host::{Lookup, lookup};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, Registry, RowStamp, Testimonies};
+use crate::store::{Answer, DatabaseError, Outcome, RowStamp, Testimonies};
 
 /// What happens to a call of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +105,20 @@ impl Store for Planned {
         self.memory.write_fence(object, value)
     }
 
-    fn read_registry(&self) -> Answer<'_, Registry> {
-        Box::pin(self.meet(self.memory.read_registry()))
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(self.meet(self.memory.read_host(name)))
+    }
+
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        self.memory.read_host(name)
+    }
+
+    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+        Box::pin(self.meet(self.memory.read_hosts(after)))
+    }
+
+    fn read_next(&self) -> Answer<'_, i32> {
+        Box::pin(self.meet(self.memory.read_next()))
     }
 
     fn raise_next(&self, next: i32) -> Answer<'_, ()> {
@@ -117,6 +129,14 @@ impl Store for Planned {
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         self.written(format!("{} {}", host.name, host.number));
         Box::pin(self.meet(self.memory.write_host(host)))
+    }
+
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+        self.memory.read_sightings_begin()
+    }
+
+    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+        self.memory.write_sighting(name, at_micros)
     }
 
     fn observe(&self) -> Testimonies<'_> {
@@ -171,24 +191,89 @@ async fn what_is_done_already_writes_nothing() {
     assert_eq!(store.writes(), [""; 0]);
 }
 
+#[test]
+fn times_before_1970_are_times() {
+    let ms = Duration::from_millis(1_500);
+    assert_eq!(system_time(1_500), SystemTime::UNIX_EPOCH + ms);
+    assert_eq!(system_time(-1_500), SystemTime::UNIX_EPOCH - ms);
+}
+
 #[tokio::test(start_paused = true)]
-async fn only_hosts_that_are_not_removed_are_looked_up() {
+async fn a_host_says_when_it_was_added_and_removed() {
+    let store = MemoryStore::with_tokio_clock();
+    let registry = HostRegistry::in_memory(&store);
+    let now = || system_time(store.clock().unix_micros() / 1000);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let added = registry.add("a").await.expect("the store answers");
+    assert_eq!((added.added_at(), added.removed_at()), (now(), None));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let removed = registry.remove("a").await.expect("the store answers").expect("it was added");
+    assert_eq!((removed.added_at(), removed.removed_at()), (added.added_at(), Some(now())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_is_closed_has_no_task() {
     let store = Planned::new(&[]);
     let registry = store.registry();
-    let lookup = async |name| lookup(&*store, name).await.map(|host| host.map(|h| h.number()));
-    assert_eq!(lookup("a").await.ok(), Some(None));
     add(&registry, "a").await;
-    assert_eq!(lookup("a").await.ok(), Some(Some(1)));
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert!(tasks() > 0, "its client has one");
+    registry.close().await;
+    tokio::task::yield_now().await;
+    assert_eq!(tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_tells_removed_hosts_from_missing_ones() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    let lookup = async |name| lookup(&*store, name).await.expect("the store answers");
+    assert!(matches!(lookup("a").await, Lookup::Missing));
+    add(&registry, "a").await;
+    let found = lookup("a").await;
+    assert!(matches!(&found, Lookup::Registered(host) if host.number == 1), "{found:?}");
     registry.remove("a").await.expect("the host is removed");
-    assert_eq!(lookup("a").await.ok(), Some(None));
+    assert!(matches!(lookup("a").await, Lookup::Removed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_without_a_quorum_counts_what_is_seen_nearby() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    add(&registry, "a").await;
+    add(&registry, "b").await;
+    registry.remove("b").await.expect("the host is removed");
+    let unanswered = async |name| {
+        store.fates.lock().expect("no test failed before").push_back(Fate::LostUnknown);
+        lookup(&*store, name).await
+    };
+    assert!(matches!(unanswered("a").await, Ok(Lookup::Registered(host)) if host.number == 1));
+    assert!(matches!(unanswered("b").await, Ok(Lookup::Removed)));
+    // It may have been added where it is not seen from here.
+    let error = unanswered("c").await.expect_err("it is not missing for certain");
+    assert_eq!((error.outcome(), error.is_permanent()), (Outcome::Unknown, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_register_a_host_does_not_undo_its_removal() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    for _ in 0..2 {
+        let host = registry.register("a").await.expect("the host is registered");
+        assert_eq!(host.map(|host| host.number()), Some(1));
+    }
+    registry.remove("a").await.expect("the host is removed");
+    store.writes();
+    assert_eq!(registry.register("a").await.expect("the store answers"), None);
+    assert_eq!(store.writes(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn whatever_call_fails_the_change_is_made_in_the_end() {
-    // Adding is: read, raise next, write the row, read it back.
-    for failing in 0..4 {
+    // Adding is: read the host, read next, raise it, write the row, read it back.
+    for failing in 0..5 {
         for fate in [Fate::AppliedUnknown, Fate::LostUnknown] {
-            let mut fates = [Fate::Answered; 5];
+            let mut fates = [Fate::Answered; 6];
             fates[failing] = fate;
             let store = Planned::new(&fates);
             let registry = store.registry();
@@ -210,7 +295,7 @@ async fn a_number_reserved_by_somebody_who_died_is_spent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_number_whose_reservation_outlived_the_lock_is_spent() {
-    let store = Planned::new(&[Fate::Answered, Fate::AfterTheLease]);
+    let store = Planned::new(&[Fate::Answered, Fate::Answered, Fate::AfterTheLease]);
     let registry = store.registry().timeout(Duration::from_secs(120));
     assert_eq!(add(&registry, "a").await, 2);
     assert_eq!(store.writes(), ["next 1", "next 2", "a 2"]);
@@ -224,13 +309,33 @@ async fn a_row_with_a_stamp_from_the_future_is_overwritten() {
         number: 4,
         added_at_millis: 0,
         removed_at_millis: None,
+        seen_at_millis: None,
         stamp: store.memory.clock().unix_micros() + 3_600_000_000,
     };
     store.memory.write_host(&row).await.expect("the row is written");
     let registry = store.registry();
     assert!(registry.remove("a").await.is_ok_and(|host| host.is_some()));
     assert_eq!(add(&registry, "a").await, 4);
-    assert_eq!(add(&registry, "b").await, 5, "above the numbers of all rows");
+    assert_eq!(add(&registry, "b").await, 5, "above a number that was written by hand");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_written_by_hand_is_reserved_once_its_host_is_added() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    add(&registry, "a").await;
+    let row = HostRow {
+        name: "by-hand".to_owned(),
+        number: 4,
+        added_at_millis: 0,
+        removed_at_millis: None,
+        seen_at_millis: None,
+        stamp: 1,
+    };
+    store.memory.write_host(&row).await.expect("the row is written");
+    assert_eq!(add(&registry, "by-hand").await, 4);
+    assert_eq!(store.writes(), ["next 1", "a 1", "next 4"]);
+    assert_eq!(add(&registry, "b").await, 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,7 +360,7 @@ async fn errors_say_what_may_be_left_behind() {
     assert!(matches!(error, Err(RegistryError::Unanswered(_))), "{error:?}");
 
     let mut unconfirmed = silent;
-    unconfirmed[..2].fill(Fate::Answered);
+    unconfirmed[..3].fill(Fate::Answered);
     let error = Planned::new(&unconfirmed).registry().add("a").await;
     assert!(matches!(error, Err(RegistryError::Unconfirmed { .. })), "{error:?}");
 

@@ -105,7 +105,7 @@ fn story() -> impl Strategy<Value = Story> {
         8 => answer().prop_map(Step::Answer),
         1 => select(told.to_vec()).prop_map(Step::Tell),
     ];
-    (acquire(), others(), 0_usize..6, vec((pause(), step), 1..8))
+    (acquire(), others(), 0_usize..6, vec((pause(), step), 1..12))
         .prop_map(|(acquire, crowd, going_well, steps)| Story { acquire, crowd, going_well, steps })
 }
 

@@ -20,6 +20,13 @@ pub(super) fn standing(rows: &[StoredRow], who: ContenderId) -> Option<Standing>
     })
 }
 
+/// Since when a contender says that it holds, in its present round (section 5).
+pub(super) fn held_since(rows: &[StoredRow], who: ContenderId) -> Option<i64> {
+    let own = rows.iter().filter(|row| row.contender == who && is_understood(row));
+    let entering = own.into_iter().find(|row| row.row_name == row_name::ENTERING)?;
+    entering.held_since.filter(|since| *since >= entering.round.unwrap_or(i64::MAX) / 1000)
+}
+
 /// Whether this version knows what a row says.
 pub(super) fn is_understood(row: &StoredRow) -> bool {
     let claims = row.round.is_some() && mode(row).is_some();

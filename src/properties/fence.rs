@@ -25,7 +25,7 @@ fn the_next_token_is_above_the_last_one_or_refused() {
         let apart = i128::try_from(skew.as_micros() * 2).expect("a skew is short");
         let ahead = i128::from(seen) - i128::from(now);
         for (right, least) in [(Right::Raise, i64::from(SPACING)), (Right::Keep, 0)] {
-            match right.next(Some(seen), now, skew) {
+            match right.next(Some(seen), now, now, skew) {
                 Err(Poisoned { .. }) => prop_assert!(ahead > apart),
                 Ok(token) => {
                     prop_assert!(ahead <= apart, "poisoned, and drawn from");
@@ -36,7 +36,7 @@ fn the_next_token_is_above_the_last_one_or_refused() {
                     }
                 }
             }
-            prop_assert_eq!(right.next(None, now, skew), Ok(now));
+            prop_assert_eq!(right.next(None, now, now, skew), Ok(now));
         }
         Ok(())
     });
@@ -60,7 +60,7 @@ fn tokens_grow_whatever_the_clocks_say() {
             // A clock is off by a part of what it may be off.
             let clock = now + part(bound, clock);
             let right = if exclusive { Right::Raise } else { Right::Keep };
-            let token = right.next(fence, clock, skew);
+            let token = right.next(fence, clock, clock, skew);
             let token = token.map_err(|poisoned| TestCaseError::fail(format!("{poisoned:?}")))?;
             if acknowledged {
                 fence = fence.max(Some(token));

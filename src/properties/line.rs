@@ -26,7 +26,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
             let survey = Survey::of(&rows);
             now += round_trip;
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&survey),
+                Question::Everybody => _ = line.confirmed(&survey, now),
                 Question::Present(who) | Question::Choosing(who) => {
                     prop_assert!(!line.admits(), "a look at {who} lets nobody in");
                     let standing = line.blockers().standing(who);
@@ -56,7 +56,7 @@ fn a_line_that_everybody_left_is_soon_over() {
         let mut questions = 0;
         while !line.admits() {
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&Survey::default()),
+                Question::Everybody => _ = line.confirmed(&Survey::default(), Duration::ZERO),
                 Question::Present(who) | Question::Choosing(who) => {
                     prop_assert!(line.answered(who, &Survey::default(), Duration::ZERO));
                 }

@@ -54,10 +54,10 @@ pub(super) fn one_of_each_key(mut rows: Vec<StoredRow>) -> Vec<StoredRow> {
 
 /// The claim of any contender, with or without a ticket.
 pub(super) fn claim() -> impl Strategy<Value = Claim> {
-    (contender(), number(), mode(), weighted(0.7, number())).prop_map(
-        |(contender, round, mode, ticket)| {
+    (contender(), number(), mode(), weighted(0.7, number()), held_since()).prop_map(
+        |(contender, round, mode, ticket, held_since)| {
             let owner = format!("host {}", contender.host);
-            Claim { contender, round, mode, ticket, owner }
+            Claim { contender, round, mode, ticket, owner, held_since }
         },
     )
 }
@@ -75,17 +75,20 @@ pub(super) fn any_row() -> impl Strategy<Value = StoredRow> {
     ];
     let mode = weighted(0.8, prop_oneof![4 => 0_i8..4, 1 => any::<i8>()]);
     let most = weighted(0.5, prop_oneof![4 => -1_i32..4, 1 => any::<i32>()]);
-    let (round, ticket) = (weighted(0.8, number()), weighted(0.7, number()));
-    (name, contender(), round, mode, most, ticket, of(text()), of(text())).prop_map(
-        |(row_name, contender, round, mode, max_holders, ticket, owner, why)| StoredRow {
-            row_name,
-            contender,
-            round,
-            mode,
-            max_holders,
-            ticket,
-            owner,
-            why,
+    let numbers = (weighted(0.8, number()), weighted(0.7, number()), held_since());
+    (name, contender(), mode, most, numbers, of(text()), of(text())).prop_map(
+        |(row_name, contender, mode, max_holders, (round, ticket, held_since), owner, why)| {
+            StoredRow {
+                row_name,
+                contender,
+                round,
+                mode,
+                max_holders,
+                ticket,
+                owner,
+                why,
+                held_since,
+            }
         },
     )
 }
@@ -116,6 +119,11 @@ pub(super) fn mode() -> impl Strategy<Value = Mode> {
 pub(super) fn number() -> impl Strategy<Value = i64> {
     let extremes = [i64::MIN, i64::MIN + 1, -1, i64::MAX - 1, i64::MAX];
     prop_oneof![6 => 0_i64..4, 1 => select(extremes.to_vec()), 1 => any::<i64>()]
+}
+
+/// Most rows are of waiters; of the holders, half are later than all others.
+fn held_since() -> impl Strategy<Value = Option<i64>> {
+    weighted(0.4, prop_oneof![number(), Just(i64::MAX)])
 }
 
 fn text() -> impl Strategy<Value = String> {

@@ -77,6 +77,7 @@ enum Task {
     Settle,
     Ask(Question),
     Delete,
+    Check,
     Renew,
     Verify,
 }
@@ -155,7 +156,7 @@ impl Contender {
         &self.ahead
     }
 
-    /// What our rows say while the object is held.
+    /// What our rows say while the object is held, from the first renewal on.
     pub(crate) fn held_claim(&self) -> Option<&Claim> {
         match &self.state {
             State::Held(entry) => Some(&entry.claim),
@@ -179,12 +180,14 @@ impl Contender {
             mode: acquire.mode,
             ticket: None,
             owner: acquire.owner.clone(),
+            held_since: None,
         };
         let attempt = Attempt::put(now, &claim, acquire.terms);
         self.enter(State::Announcing(acquire, claim, attempt));
     }
 
-    fn hold(&mut self, entry: Entry) {
+    fn hold(&mut self, now: Now, mut entry: Entry) {
+        entry.grant(now);
         self.event(Event::Held { lease: entry.lease, terms: entry.acquire.terms });
         self.enter(State::Held(entry));
     }
@@ -335,7 +338,7 @@ impl Contender {
     fn renewal(&self) -> Option<(Duration, Task)> {
         let entry = match &self.state {
             State::Held(entry) if !entry.acquire.renew => {
-                return entry.confirmation_due().map(|due| (due, Task::Verify));
+                return entry.confirmation_due().map(|due| (due, Task::Check));
             }
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
             State::Idle
@@ -345,6 +348,7 @@ impl Contender {
             | State::Releasing { .. } => return None,
         };
         Some(match entry.renewal_step() {
+            (due, RenewalStep::Check) => (due, Task::Check),
             (due, RenewalStep::Write) => (due, Task::Renew),
             (due, RenewalStep::Verify) => (due, Task::Verify),
         })
@@ -360,9 +364,6 @@ impl Contender {
         self.last_op = self.last_op.next();
         let op = self.last_op;
         self.outstanding = Some(Outstanding { op, task, sent: now.elapsed });
-        if task == Task::Verify {
-            self.with_held(Entry::verifying);
-        }
         let read = match task {
             Task::Announce | Task::Draw | Task::Delete | Task::Renew => {
                 let write = self.write(now);
@@ -371,7 +372,16 @@ impl Contender {
             Task::Look | Task::Settle | Task::Ask(Question::Everybody) => Read::Object,
             Task::Ask(Question::Choosing(contender)) => Read::Contender(contender),
             Task::Ask(Question::Present(contender)) => Read::Entering(contender),
-            Task::Verify => Read::Contender(self.id),
+            Task::Check => {
+                self.renewing_entry().reading(RenewalStep::Check);
+                Read::Contender(self.id)
+            }
+            Task::Verify => {
+                self.renewing_entry().reading(RenewalStep::Verify);
+                // A holder looks for others that hold too.
+                let held = matches!(self.state, State::Held(_));
+                if held { Read::Object } else { Read::Contender(self.id) }
+            }
         };
         self.outputs.push_back(Output::Read { op, read });
     }
@@ -382,7 +392,7 @@ impl Contender {
             State::Announcing(acquire, _, attempt) => (attempt.write.clone(), acquire.terms),
             State::Drawing(entry, attempt) => (attempt.write.clone(), entry.acquire.terms),
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => {
-                (entry.renewal_write(now), entry.acquire.terms)
+                (entry.renewal_write(), entry.acquire.terms)
             }
             State::Releasing { delete, .. } => return delete.clone(),
             State::Idle | State::Looking(_) => unreachable!("these states write nothing"),

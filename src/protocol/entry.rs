@@ -7,9 +7,9 @@ mod essence;
 use std::time::Duration;
 
 use super::lease::{Lease, LeaseTerms};
-use super::row::{Claim, Revocation};
-use super::traffic::{Acquire, Change, Failure, Loss, Now, Write};
-use super::verdict::{Place, Survey};
+use super::row::{Claim, MICROS_PER_MILLI};
+use super::traffic::{Acquire, Change, Now, Write};
+use super::verdict::Place;
 
 /// A round whose `entering::` row is acknowledged.
 #[derive(Clone, Debug)]
@@ -40,17 +40,11 @@ impl Entry {
         now - self.announced
     }
 
-    /// Whether a read shows our rows as they were acknowledged, and nobody who asks us to leave.
-    pub(super) fn stands_in(&self, survey: &Survey) -> Result<(), Denial> {
-        let Claim { contender, round, ticket, .. } = self.claim;
-        // First, because who asks us to leave may have deleted our rows.
-        if let Some(revocation) = survey.revocation(contender, round) {
-            return Err(Denial::Revoked(revocation.clone()));
-        }
-        let seen = survey
-            .standing(contender)
-            .is_some_and(|standing| standing.round() == Some(round) && standing.ticket() == ticket);
-        if seen { Ok(()) } else { Err(Denial::RowMissing) }
+    /// The object is granted from now on. A renewal that is under way is begun anew, because the
+    /// rows of a holder say since when it holds.
+    pub(super) fn grant(&mut self, now: Now) {
+        self.claim.held_since = Some(now.stamp / MICROS_PER_MILLI);
+        self.renewal.stage = Stage::Resting;
     }
 
     /// Takes the acknowledgement of a write of these rows, which begins a new lease.
@@ -69,26 +63,20 @@ impl Entry {
     /// What the renewal takes next, and when.
     pub(super) fn renewal_step(&self) -> (Duration, RenewalStep) {
         let Renewal { stage, pace, asked } = &self.renewal;
-        let due =
-            if asked.renewal { Duration::ZERO } else { self.lease.renewal_due(self.acquire.terms) };
-        let not_before = pace.not_before;
         match stage {
-            Stage::Resting if asked.confirms() && !asked.renewal => {
-                (not_before, RenewalStep::Verify)
-            }
-            Stage::Resting => (due.max(not_before), RenewalStep::Write),
-            Stage::Writing(_) => (not_before, RenewalStep::Write),
-            // Reads that fail must not keep the rows from being written again.
-            Stage::Verifying if due <= not_before => (due, RenewalStep::Write),
-            Stage::Verifying => (not_before, RenewalStep::Verify),
+            Stage::Resting if asked.confirms() => (pace.not_before, RenewalStep::Check),
+            Stage::Resting => (self.renewal_due().max(pace.not_before), RenewalStep::Check),
+            Stage::Checking => (pace.not_before, RenewalStep::Check),
+            Stage::Writing(_) => (pace.not_before, RenewalStep::Write),
+            Stage::Verifying => (pace.not_before, RenewalStep::Verify),
         }
     }
 
-    /// When to read the rows back if they are not renewed, and somebody asks for that.
+    /// When to read the rows if they are not renewed, and the holder asks for that.
     pub(super) fn confirmation_due(&self) -> Option<Duration> {
         let Renewal { stage, pace, asked } = &self.renewal;
-        let verifying = asked.confirms() || matches!(stage, Stage::Verifying);
-        verifying.then_some(pace.not_before)
+        let checking = asked.confirms() || matches!(stage, Stage::Checking);
+        checking.then_some(pace.not_before)
     }
 
     /// Renews now instead of when it is due.
@@ -96,14 +84,16 @@ impl Entry {
         self.renewal.asked.renewal = true;
     }
 
-    /// Reads the rows back, by a read that begins after this.
+    /// Reads the rows, by a read that begins after this.
     pub(super) fn confirm_now(&mut self) {
         self.renewal.asked.confirmation = Confirmation::Asked;
     }
 
     /// A read of the rows begins.
-    pub(super) fn verifying(&mut self) {
-        self.renewal.stage = Stage::Verifying;
+    pub(super) fn reading(&mut self, step: RenewalStep) {
+        if step == RenewalStep::Check {
+            self.renewal.stage = Stage::Checking;
+        }
         if self.renewal.asked.confirms() {
             self.renewal.asked.confirmation = Confirmation::Reading;
         }
@@ -119,18 +109,25 @@ impl Entry {
         confirmed
     }
 
-    /// The renewal under way, or a new one: the rows whole, with a new stamp.
-    pub(super) fn renewal_write(&mut self, now: Now) -> Write {
-        match &self.renewal.stage {
-            Stage::Writing(attempt) => attempt.write.clone(),
-            Stage::Resting | Stage::Verifying => {
-                let attempt = Attempt::put(now, &self.claim, self.acquire.terms);
-                let write = attempt.write.clone();
-                self.renewal.stage = Stage::Writing(attempt);
-                self.renewal.asked.renewal = false;
-                write
-            }
-        }
+    /// The rows were read before their renewal, and stand. Now they may be written: the rows whole,
+    /// with a new stamp. A read that was only asked for ends here.
+    pub(super) fn checked(&mut self, now: Now, renews: bool) {
+        self.renewal.pace = Pace::default();
+        let due = renews && self.renewal_due() <= now.elapsed;
+        self.renewal.stage = if due {
+            self.renewal.asked.renewal = false;
+            Stage::Writing(Attempt::put(now, &self.claim, self.acquire.terms))
+        } else {
+            Stage::Resting
+        };
+    }
+
+    /// The write of the renewal under way.
+    pub(super) fn renewal_write(&self) -> Write {
+        let Stage::Writing(attempt) = &self.renewal.stage else {
+            unreachable!("rows are written once they were read");
+        };
+        attempt.write.clone()
     }
 
     /// Takes the acknowledgement of the renewal under way.
@@ -143,37 +140,17 @@ impl Entry {
         self.extend(&attempt, now);
     }
 
-    /// Whether the renewal, read back by `survey`, shows what was written.
-    pub(super) fn verified(&mut self, survey: &Survey) -> Result<(), Denial> {
+    /// The renewal was read back.
+    pub(super) fn verified(&mut self) {
         self.renewal.stage = Stage::Resting;
         self.renewal.pace = Pace::default();
-        self.stands_in(survey)
     }
-}
 
-/// What a read has against going on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Denial {
-    /// A row that was acknowledged is not there.
-    RowMissing,
-    /// Somebody asks us to leave.
-    Revoked(Revocation),
-}
-
-impl From<Denial> for Failure {
-    fn from(denial: Denial) -> Self {
-        match denial {
-            Denial::RowMissing => Failure::RowMissing,
-            Denial::Revoked(revocation) => Failure::Revoked(revocation),
-        }
-    }
-}
-
-impl From<Denial> for Loss {
-    fn from(denial: Denial) -> Self {
-        match denial {
-            Denial::RowMissing => Loss::RowMissing,
-            Denial::Revoked(revocation) => Loss::Revoked(revocation),
+    fn renewal_due(&self) -> Duration {
+        if self.renewal.asked.renewal {
+            Duration::ZERO
+        } else {
+            self.lease.renewal_due(self.acquire.terms)
         }
     }
 }
@@ -237,6 +214,9 @@ impl Renewal {
 enum Stage {
     /// Nothing to do until the lease is due.
     Resting,
+    /// Reading the rows, which have to stand before they are written again: to write them unread
+    /// would bring back rows that others have seen gone.
+    Checking,
     /// Writing the rows again.
     Writing(Attempt),
     /// Reading them back.
@@ -246,7 +226,9 @@ enum Stage {
 /// What a renewal takes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenewalStep {
-    /// Write the rows.
+    /// Read the rows.
+    Check,
+    /// Write them.
     Write,
     /// Read them back.
     Verify,

@@ -52,16 +52,22 @@ impl Right {
     /// Shared holders write back what they read: it may be there on one replica only, and the next
     /// reader has to see it. Where nothing is there, theirs is the first value.
     ///
+    /// A clock that was set ahead by mistake would refuse all tokens of others until theirs have
+    /// come so far. So no value is above `at_most`, what the clock can say at most, but as far as
+    /// the fence itself is.
+    ///
     /// A client's clock may be off the nodes' clocks by `max_clock_skew`, so the clocks of two
     /// clients may be twice that apart; a value that is further ahead is poisoned.
     pub(crate) fn next(
         self,
         seen: Option<i64>,
         now_micros: i64,
+        at_most: i64,
         max_clock_skew: Duration,
     ) -> Result<i64, Poisoned> {
+        let believed = now_micros.min(at_most);
         let Some(seen) = seen else {
-            return Ok(now_micros);
+            return Ok(believed);
         };
         let ahead = u64::try_from(seen.saturating_sub(now_micros)).unwrap_or(0);
         let ahead = Duration::from_micros(ahead);
@@ -69,7 +75,7 @@ impl Right {
             return Err(Poisoned { ahead });
         }
         Ok(match self {
-            Right::Raise => now_micros.max(seen.saturating_add(i64::from(SPACING))),
+            Right::Raise => believed.max(seen.saturating_add(i64::from(SPACING))),
             Right::Keep => seen,
         })
     }
@@ -106,7 +112,7 @@ mod tests {
             (Some(i64::MIN), Ok(NOW)),
         ];
         for (seen, expected) in cases {
-            assert_eq!(Right::Raise.next(seen, NOW, SKEW), expected, "seen {seen:?}");
+            assert_eq!(Right::Raise.next(seen, NOW, NOW, SKEW), expected, "seen {seen:?}");
         }
     }
 
@@ -119,8 +125,25 @@ mod tests {
             (Some(NOW + APART + 1), poisoned(1_000_001)),
         ];
         for (seen, expected) in cases {
-            assert_eq!(Right::Keep.next(seen, NOW, SKEW), expected, "seen {seen:?}");
+            assert_eq!(Right::Keep.next(seen, NOW, NOW, SKEW), expected, "seen {seen:?}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_does_not_raise_the_fence_with_it() {
+        const HOUR: i64 = 3_600_000_000;
+        for (seen, expected) in [
+            (None, Ok(NOW)),
+            (Some(NOW - 5_000), Ok(NOW)),
+            (Some(NOW), Ok(NOW + GAP)),
+            // What others wrote is judged by the clock itself: it may be right.
+            (Some(NOW + HOUR), Ok(NOW + HOUR + GAP)),
+            (Some(NOW + HOUR + APART + 1), poisoned(1_000_001)),
+        ] {
+            assert_eq!(Right::Raise.next(seen, NOW + HOUR, NOW, SKEW), expected, "seen {seen:?}");
+        }
+        assert_eq!(Right::Keep.next(None, NOW + HOUR, NOW, SKEW), Ok(NOW));
+        assert_eq!(Right::Raise.next(None, NOW, NOW + HOUR, SKEW), Ok(NOW), "it is only a bound");
     }
 
     #[test]
@@ -146,7 +169,8 @@ mod tests {
         for holder in 0..700_i64 {
             let clock = clocks[usize::try_from(holder % 7).expect("a remainder is small")];
             let now = NOW + holder * 1_500 + clock;
-            let value = Right::Raise.next(register, now, SKEW).expect("clocks are within bounds");
+            let value =
+                Right::Raise.next(register, now, now, SKEW).expect("clocks are within bounds");
             if holder % 3 == 0 {
                 // Never acknowledged: not handed out, and applied after the next holder's.
                 late.push(value);

@@ -17,6 +17,10 @@ pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
 /// Renewals are due this many times in a TTL.
 const RENEWALS_PER_TTL: u32 = 3;
 
+/// Renewals are due this many times in a lease at least. With a short TTL and a large clock skew a
+/// third of the TTL is two thirds of the lease, at which the lock is at risk.
+const RENEWALS_PER_LEASE: u32 = 2;
+
 /// The terms on which rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseTerms {
@@ -50,12 +54,17 @@ impl LeaseTerms {
 
     /// Until when a row whose acknowledged write was first tried at `first_try` is certainly seen.
     pub(crate) fn deadline(self, first_try: Duration) -> Duration {
-        first_try + self.ttl - TTL_ROUNDING - self.max_clock_skew
+        first_try + self.lease()
+    }
+
+    /// How long a row is certainly seen from the first try of its write on.
+    fn lease(self) -> Duration {
+        self.ttl - TTL_ROUNDING - self.max_clock_skew
     }
 
     /// When the row should be written again.
     pub(crate) fn renewal_due(self, first_try: Duration) -> Duration {
-        first_try + self.ttl / RENEWALS_PER_TTL
+        first_try + (self.ttl / RENEWALS_PER_TTL).min(self.lease() / RENEWALS_PER_LEASE)
     }
 
     /// When a row that was last sent at `last_sent` is certainly gone, whatever became of the
@@ -169,6 +178,23 @@ mod tests {
     }
 
     #[test]
+    fn a_renewal_is_due_well_before_the_lease_is_at_risk() {
+        let ms = Duration::from_millis;
+        for (ttl, skew, due, at_risk) in [
+            (s(60), s(1), s(20), ms(58_000) * 2 / 3),
+            (s(5), s(1), ms(1_500), s(2)),
+            (s(5), ms(1_499), ms(2_501) / 2, ms(2_501) * 2 / 3),
+            (s(5), ms(1), s(5) / 3, ms(3_999) * 2 / 3),
+        ] {
+            let terms = LeaseTerms::new(ttl, skew);
+            let lease = Lease::announced(terms, s(100));
+            let times = (lease.renewal_due(terms), lease.at_risk_from());
+            assert_eq!(times, (s(100) + due, s(100) + at_risk), "ttl {ttl:?}, skew {skew:?}");
+            assert!(at_risk - due > ms(400), "a renewal has no time: {ttl:?}, {skew:?}");
+        }
+    }
+
+    #[test]
     fn the_earlier_row_ends_the_lease() {
         let row = |first_try| RowLease { first_try, deadline: terms().deadline(first_try) };
         let lease = Lease { entering: row(s(100)), ticket: Some(row(s(130))) };
@@ -264,8 +290,8 @@ mod tests {
             let valid = [end - MOMENT, end, end + MOMENT].map(|now| lease.is_valid(now));
             assert_eq!(valid, [true, false, false], "{writes:?}");
             assert_eq!(lease.at_risk_from(), tried + self.lease * 2 / 3, "{writes:?}");
-            assert_eq!(lease.renewal_due(self.terms), tried + self.terms.ttl / 3, "{writes:?}");
-            assert!(lease.renewal_due(self.terms) <= lease.at_risk_from(), "{writes:?}");
+            let due = (self.terms.ttl / 3).min(self.lease / 2);
+            assert_eq!(lease.renewal_due(self.terms), tried + due, "{writes:?}");
         }
 
         /// The writes that may follow, one at a time: begun at once, when due, or about the end of

@@ -126,21 +126,32 @@ impl Line {
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
         self.futile += usize::from(!gone);
-        let known = self.stays.filter(|(stays, _)| *stays == contender && !gone);
-        self.stays = known.or_else(|| (!gone).then_some((contender, now)));
+        self.note_stay(contender, gone, now);
         self.time_hand_overs(contender, gone, now);
         gone
     }
 
     /// Takes a read of the whole object; true when somebody was out of the way. Nobody is presumed
     /// gone any more.
-    pub(crate) fn confirmed(&mut self, survey: &Survey) -> bool {
+    pub(crate) fn confirmed(&mut self, survey: &Survey, now: Duration) -> bool {
+        let rest = self.rest();
+        let asked = rest.get(self.asked(&rest)).map(|place| place.contender);
         let somebody_gone = self.blockers.confirm(survey, self.mine);
         if !Mutation::MiddleStandsForAll.is_planted() {
             self.presumed_gone = None;
         }
         self.futile += usize::from(!somebody_gone);
+        // Only a contender that can't be read is asked for by a whole read.
+        if let Some(asked) = asked {
+            self.note_stay(asked, self.blockers.standing(asked).is_none(), now);
+        }
         somebody_gone
+    }
+
+    /// Notes how long the contender has stayed that was asked for.
+    fn note_stay(&mut self, asked: ContenderId, gone: bool, now: Duration) {
+        let known = self.stays.filter(|(stays, _)| *stays == asked && !gone);
+        self.stays = known.or_else(|| (!gone).then_some((asked, now)));
     }
 
     /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
@@ -209,6 +220,7 @@ mod tests {
                 mode: Mode::Exclusive,
                 ticket,
                 owner: String::new(),
+                held_since: None,
             })
             .collect();
         let tickets = claims.iter().filter_map(StoredRow::ticket);
@@ -237,7 +249,7 @@ mod tests {
         }
         assert_eq!(line.question(), Question::Everybody);
         assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
-        line.confirmed(&Survey::of(&rows(&[(2, Some(2))])));
+        line.confirmed(&Survey::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(line.question(), Question::Present(id(2)));
         assert_eq!(line.blockers().iter().count(), 1);
     }
@@ -249,7 +261,7 @@ mod tests {
         assert!(line.is_taken());
         assert!(line.answered(id(3), &Survey::default(), Duration::ZERO));
         assert_eq!(line.question(), Question::Everybody);
-        line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])));
+        line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
         assert!(!line.is_taken());
         assert_eq!(line.question(), Question::Choosing(id(1)));
         assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));

@@ -28,6 +28,12 @@ pub(crate) enum Mutation {
     LateRenewalCounts,
     /// A look at the last blocker lets in, without a read that shows the own rows.
     NoConfirmingRead,
+    /// A renewal writes the rows whatever the read before it shows, and finds out afterwards only.
+    RenewalUnread,
+    /// Of two holders neither gives way to the other.
+    HoldersDoNotCompare,
+    /// Of two holders that were let in at the same moment neither gives way to the other.
+    NoTieBreakOfHolders,
 }
 
 impl Mutation {
@@ -39,7 +45,7 @@ impl Mutation {
 
     /// All ways.
     #[cfg(model)]
-    pub(crate) const ALL: [Mutation; 9] = [
+    pub(crate) const ALL: [Mutation; 12] = [
         Mutation::ShortWayIgnoresChoosing,
         Mutation::NoChoosingPhase,
         Mutation::NoTieBreak,
@@ -49,6 +55,9 @@ impl Mutation {
         Mutation::LeaseFromAcknowledgement,
         Mutation::LateRenewalCounts,
         Mutation::NoConfirmingRead,
+        Mutation::RenewalUnread,
+        Mutation::HoldersDoNotCompare,
+        Mutation::NoTieBreakOfHolders,
     ];
 
     /// Whether the protocol is spoilt in this way, on this thread.

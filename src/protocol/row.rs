@@ -85,13 +85,16 @@ pub(crate) struct Claim {
     pub(crate) ticket: Option<i64>,
     /// For people: host name, process id and label.
     pub(crate) owner: String,
+    /// When the object was granted, in milliseconds since the Unix epoch by the contender's own
+    /// clock. `None` while it waits.
+    pub(crate) held_since: Option<i64>,
 }
 
 impl Claim {
     /// When the round began, in milliseconds since the Unix epoch: a round is the stamp of its
     /// announcement.
     pub(crate) fn since_millis(&self) -> i64 {
-        self.round / 1000
+        self.round / MICROS_PER_MILLI
     }
 }
 
@@ -127,6 +130,8 @@ pub(crate) struct StoredRow {
     pub(crate) owner: Option<String>,
     /// The column `why`.
     pub(crate) why: Option<String>,
+    /// The column `held_since`, in milliseconds since the Unix epoch.
+    pub(crate) held_since: Option<i64>,
 }
 
 impl StoredRow {
@@ -141,6 +146,7 @@ impl StoredRow {
             ticket: None,
             owner: Some(claim.owner.clone()),
             why: None,
+            held_since: claim.held_since,
         }
     }
 
@@ -164,6 +170,7 @@ impl StoredRow {
             ticket: None,
             owner: Some(revocation.by.clone()),
             why: Some(revocation.why.clone()),
+            held_since: None,
         }
     }
 
@@ -174,13 +181,25 @@ impl StoredRow {
             Some((self.round?, mode))
         };
         match (self.row_name.as_str(), claimed(), self.ticket) {
-            (row_name::ENTERING, Some((round, mode)), _) => Row::Entering { round, mode },
+            (row_name::ENTERING, Some((round, mode)), _) => {
+                Row::Entering { round, mode, held_since: self.held_since_of(round) }
+            }
             (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
             (row_name::REVOKED, _, _) => Row::Revoked { round: self.round },
             _ => Row::Unreadable,
         }
     }
+
+    /// Since when the contender holds the object in this round. Cells of an earlier round may still
+    /// be seen where its delete has not arrived, and a waiting contender writes no such cell: so
+    /// what is older than the round does not count.
+    fn held_since_of(&self, round: i64) -> Option<i64> {
+        self.held_since.filter(|since| *since >= round / MICROS_PER_MILLI)
+    }
 }
+
+/// Stamps are in µs, and so are rounds, which are stamps.
+pub(super) const MICROS_PER_MILLI: i64 = 1000;
 
 /// What a stored row means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +210,9 @@ pub(crate) enum Row {
         round: i64,
         /// How it wants to hold the object.
         mode: Mode,
+        /// Since when it holds the object, in milliseconds since the Unix epoch; known from its
+        /// first renewal after the grant on.
+        held_since: Option<i64>,
     },
     /// The contender drew a ticket.
     Ticket {
@@ -219,6 +241,7 @@ mod tests {
             mode: Mode::Exclusive,
             ticket: Some(7),
             owner: "snap".to_owned(),
+            held_since: None,
         }
     }
 
@@ -233,7 +256,8 @@ mod tests {
         let claim = claim();
         let entering = StoredRow::entering(&claim);
         let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
-        assert_eq!(entering.parse(), Row::Entering { round: claim.round, mode: Mode::Exclusive });
+        let (round, mode) = (claim.round, Mode::Exclusive);
+        assert_eq!(entering.parse(), Row::Entering { round, mode, held_since: None });
         assert_eq!(ticket.parse(), Row::Ticket { round: claim.round, ticket: 7 });
         assert_eq!(StoredRow::ticket(&Claim { ticket: None, ..claim.clone() }), None);
         assert_eq!(claim.since_millis(), 1_700_000_000_000);
@@ -273,7 +297,23 @@ mod tests {
     fn modes_survive_the_store() {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Limited(4)] {
             let row = StoredRow::entering(&Claim { mode, ..claim() });
-            assert_eq!(row.parse(), Row::Entering { round: claim().round, mode });
+            assert_eq!(row.parse(), Row::Entering { round: claim().round, mode, held_since: None });
+        }
+    }
+
+    #[test]
+    fn a_holder_says_since_when_it_holds_in_its_round() {
+        let began = claim().since_millis();
+        for (written, counts) in [(None, None), (Some(began - 1), None), (Some(0), None)]
+            .into_iter()
+            .chain([began, began + 1].map(|since| (Some(since), Some(since))))
+        {
+            let claim = Claim { held_since: written, ..claim() };
+            let (round, mode) = (claim.round, claim.mode);
+            let entering = StoredRow::entering(&claim).parse();
+            assert_eq!(entering, Row::Entering { round, mode, held_since: counts });
+            let ticket = StoredRow::ticket(&claim).expect("the claim has a ticket");
+            assert_eq!(ticket.held_since, written, "both rows of a holder carry it");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::lease::{Lease, LeaseTerms};
 use super::row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
+use super::verdict::Denial;
 
 /// The moment at which something is handled.
 #[derive(Clone, Copy, Debug)]
@@ -228,6 +229,15 @@ pub(crate) enum Failure {
     NoTicketLeft,
 }
 
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::RowMissing => Failure::RowMissing,
+            Denial::Revoked(revocation) => Failure::Revoked(revocation),
+        }
+    }
+}
+
 /// Why a held object was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
@@ -237,6 +247,20 @@ pub(crate) enum Loss {
     RowMissing,
     /// Somebody asked us to leave.
     Revoked(Revocation),
+    /// Another contender holds the object too, and was granted it later.
+    Conflict {
+        /// What it calls itself.
+        holder: String,
+    },
+}
+
+impl From<Denial> for Loss {
+    fn from(denial: Denial) -> Self {
+        match denial {
+            Denial::RowMissing => Loss::RowMissing,
+            Denial::Revoked(revocation) => Loss::Revoked(revocation),
+        }
+    }
 }
 
 #[cfg(test)]

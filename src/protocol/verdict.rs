@@ -7,7 +7,7 @@ mod blockers;
 mod survey;
 
 pub(crate) use self::blockers::Blockers;
-pub(crate) use self::survey::{SeenContender, Survey};
+pub(crate) use self::survey::{Denial, SeenContender, Survey};
 use super::mutation::Mutation;
 use super::row::{ContenderId, Mode};
 
@@ -111,7 +111,8 @@ mod tests {
     }
 
     fn claim(host: i32, round: i64, ticket: Option<i64>, mode: Mode) -> Claim {
-        Claim { contender: id(host), round, mode, ticket, owner: format!("h{host}") }
+        let owner = format!("h{host}");
+        Claim { contender: id(host), round, mode, ticket, owner, held_since: None }
     }
 
     fn rows(claims: &[Claim]) -> Vec<StoredRow> {

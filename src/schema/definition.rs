@@ -11,6 +11,10 @@ const LOCK_HOSTS: &str = include_str!("../../cql/lock_hosts.cql");
 const CASSANDRA: &str = include_str!("../../cql/cassandra.cql");
 const SCYLLA: &str = include_str!("../../cql/scylla.cql");
 
+/// Columns of the registry that tables of an earlier version don't have. Everything works without
+/// them, but for what they are for.
+const LATER_COLUMNS: [&str; 1] = ["seen_at"];
+
 /// The statement that makes the keyspace. `replication` is a map in CQL.
 pub(super) fn keyspace_cql(keyspace: &Identifier, replication: &str) -> String {
     let cql = without_comments(KEYSPACE);
@@ -60,7 +64,7 @@ impl Definition {
     pub(super) fn differences(&self, facts: &TableFacts) -> Vec<Difference> {
         let columns = self.columns.iter().filter_map(|wanted| {
             let found = facts.columns.iter().find(|column| column.name == wanted.name);
-            (found != Some(wanted))
+            (found != Some(wanted) && !(found.is_none() && is_later(wanted)))
                 .then(|| Difference::Column { wanted: wanted.clone(), found: found.cloned() })
         });
         let options = self.options.iter().filter_map(|(name, wanted)| {
@@ -73,6 +77,17 @@ impl Definition {
             })
         });
         columns.chain(options).collect()
+    }
+
+    /// The columns that a table lacks because an earlier version made it.
+    pub(super) fn additions<'a>(&'a self, facts: &TableFacts) -> impl Iterator<Item = &'a Column> {
+        let lacks = |column: &&Column| !facts.columns.iter().any(|it| it.name == column.name);
+        self.columns.iter().filter(|column| is_later(column)).filter(lacks)
+    }
+
+    /// The statement that adds a column.
+    pub(super) fn addition_cql(&self, column: &Column) -> String {
+        format!("ALTER TABLE {} ADD {} {}", self.full_name, column.name, column.cql_type)
     }
 
     /// The statement that gives an option a value.
@@ -110,6 +125,10 @@ pub(super) enum Difference {
     Column { wanted: Column, found: Option<Column> },
     /// An option has another value. What is wanted is CQL; what was found is for people.
     Option { name: String, wanted: String, found: String },
+}
+
+fn is_later(column: &Column) -> bool {
+    LATER_COLUMNS.contains(&column.name.as_str())
 }
 
 fn with_dialect(cql: &str, dialect: Dialect) -> String {
@@ -228,6 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_of_an_earlier_version_is_completed() {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        let table = Definition::lock_hosts(&keyspace, Dialect::Cassandra);
+        let mut facts = table.facts();
+        assert_eq!(table.additions(&facts).count(), 0);
+        facts.columns.retain(|column| column.name != "seen_at");
+        assert_eq!(table.differences(&facts), []);
+        let additions: Vec<_> = table.additions(&facts).collect();
+        let [added] = additions.as_slice() else { panic!("one column is new: {additions:?}") };
+        let cql = "ALTER TABLE \"K\".\"lock_hosts\" ADD seen_at timestamp";
+        assert_eq!(table.addition_cql(added), cql);
+        // One of the same name that is something else is no older table.
+        let other = Column { cql_type: "int".into(), ..(*added).clone() };
+        facts.columns.push(other);
+        assert_eq!((table.additions(&facts).count(), table.differences(&facts).len()), (0, 1));
+    }
+
+    #[test]
     fn differences_are_found() {
         let table = lock_table(Dialect::Scylla);
         let mut facts = table.facts();
@@ -241,7 +278,7 @@ mod tests {
         facts.options.insert("speculative_retry".into(), "10.00ms".into());
         assert_eq!(table.differences(&facts), []);
 
-        facts.columns.retain(|column| column.name != "wake");
+        facts.columns.retain(|column| column.name != "held_since");
         facts.options.insert("gc_grace_seconds".into(), "0".into());
         facts.options.remove("tombstone_gc.mode");
         facts.options.insert("compaction.min_threshold".into(), "4".into());
@@ -253,7 +290,7 @@ mod tests {
             Difference::Option { name, found, .. } => format!("{name} is {found}"),
         });
         let expected = [
-            "no wake",
+            "no held_since",
             "compaction is class SizeTieredCompactionStrategy, min_threshold 4",
             "gc_grace_seconds is 0",
             "tombstone_gc is not set",

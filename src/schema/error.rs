@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::report::{Finding, Joined};
 use super::{LOCK_HOSTS, settings};
-use crate::error::DatabaseError;
+use crate::finding::{Finding, Joined};
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
-use crate::store::InvalidIdentifier;
+use crate::store::{DatabaseError, InvalidIdentifier};
 
 /// Why keyspace and tables could not be made, checked or used.
 #[derive(Clone, Debug, Error)]
@@ -35,6 +34,20 @@ pub enum SchemaError {
     MaxClockSkew {
         /// The one asked for.
         max_clock_skew: Duration,
+    },
+    /// The clocks of the nodes can't be compared as exactly as the clock skew asks for: they would
+    /// never be seen to agree within it. Nothing was changed.
+    #[error(
+        "a max_clock_skew of {max_clock_skew:?} can't be kept here: the clocks of the nodes can be \
+         compared to within {measurable:?} at best; use {usable:?} or more"
+    )]
+    Unmeasurable {
+        /// The one asked for.
+        max_clock_skew: Duration,
+        /// How exactly two clocks were compared just now, the best of several readings each.
+        measurable: Duration,
+        /// One that leaves room for slower answers: twice as much, in whole milliseconds.
+        usable: Duration,
     },
     /// A keyspace without replicas was asked for. Nothing was sent.
     #[error("a keyspace needs replicas: use a replication factor of 1 or more, best 3")]
@@ -130,4 +143,15 @@ pub enum SchemaError {
     /// The database failed. What was being made may be there in part; making it again completes it.
     #[error("the schema could not be read or changed")]
     Database(#[from] DatabaseError),
+}
+
+impl SchemaError {
+    pub(super) fn unmeasurable(max_clock_skew: Duration, measurable: Duration) -> Self {
+        let rounded_up = |time: Duration| {
+            let millis = time.as_micros().div_ceil(1_000);
+            Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+        };
+        let usable = rounded_up(measurable * 2).min(*MAX_CLOCK_SKEW_RANGE.end());
+        SchemaError::Unmeasurable { max_clock_skew, measurable: rounded_up(measurable), usable }
+    }
 }

@@ -8,11 +8,12 @@ use scylla::client::session::Session;
 use super::definition::Definition;
 use super::options::CreateOptions;
 use super::replication::{self, Quorum, Strategy};
-use super::report::{Finding, Severity};
 use super::{LOCK_HOSTS, SchemaError, tables};
-use crate::error::DatabaseError;
+use crate::finding::{Finding, Severity};
 use crate::options::Consistency;
-use crate::store::{Catalog, Dialect, Identifier, KeyspaceFacts, SettingsRecord, TableFacts};
+use crate::store::{
+    Catalog, Column, DatabaseError, Dialect, Identifier, KeyspaceFacts, SettingsRecord, TableFacts,
+};
 
 /// The names of keyspace and tables.
 #[derive(Debug)]
@@ -131,8 +132,11 @@ impl Schema {
                 let missing = names.missing_table(&names.lock_hosts);
                 findings.push(tables::refusal(LOCK_HOSTS, &missing));
             }
-            Some(_) => {
-                let differences = self.lock_hosts_findings(names);
+            Some(facts) => {
+                let mut differences = self.lock_hosts_findings(names);
+                let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
+                let additions = wanted.additions(facts);
+                differences.extend(additions.map(|column| tables::addition(LOCK_HOSTS, column)));
                 findings.extend(tables::or_ok(LOCK_HOSTS, "as it has to be", differences));
             }
         }
@@ -158,14 +162,25 @@ impl Schema {
         self.lock_hosts.as_ref().map(findings).unwrap_or_default()
     }
 
+    /// What completes a registry that an earlier version made: names of columns, and statements.
+    pub(super) fn additions(&self, names: &Names) -> Vec<(String, String)> {
+        let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
+        let Some(facts) = &self.lock_hosts else {
+            return Vec::new();
+        };
+        let statement = |column: &Column| (column.name.clone(), wanted.addition_cql(column));
+        wanted.additions(facts).map(statement).collect()
+    }
+
     /// Whether there is a place where settings are recorded.
     pub(super) fn holds_settings(&self, names: &Names) -> bool {
         let errors = |finding: &Finding| finding.severity == Severity::Error;
         self.lock_hosts.is_some() && !self.lock_hosts_findings(names).iter().any(errors)
     }
 
-    /// Refuses a replication that serves neither the registry, which is always used with a quorum
-    /// of all replicas, nor the consistency that is to be recorded.
+    /// Refuses a replication that names data centres that there aren't, or does not serve the
+    /// registry, which is always used with a quorum of all replicas, or the consistency that is to
+    /// be recorded.
     pub(super) fn check_quorum(
         &self,
         names: &Names,
@@ -174,7 +189,13 @@ impl Schema {
     ) -> Result<(), SchemaError> {
         let strategy = match (&self.keyspace, &options.replication) {
             (Some(facts), _) => Strategy::parse(&facts.replication),
-            (None, Some(replication)) => replication.strategy(datacenters),
+            (None, Some(replication)) => {
+                let problems = replication.unknown(datacenters);
+                if !problems.is_empty() {
+                    return Err(SchemaError::Unfit { problems });
+                }
+                replication.strategy(datacenters)
+            }
             (None, None) => return Ok(()),
         };
         for consistency in [&Consistency::Quorum, &options.consistency] {

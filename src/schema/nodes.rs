@@ -1,16 +1,14 @@
 //! Whether the nodes of the cluster can be relied on.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::replication::Quorum;
-use super::report::{Finding, Severity};
-use crate::error::DatabaseError;
+use crate::finding::Finding;
 use crate::options::Consistency;
-use crate::store::{ClockReading, Coverage, Node};
+use crate::store::{ClockReading, Coverage, DatabaseError, Node};
 
 /// A node, and what it said of itself.
 #[derive(Debug)]
@@ -86,109 +84,16 @@ pub(super) fn clocks_told(
     told.filter_map(|witness| Some((witness.node.clone(), witness.clock?))).collect()
 }
 
-/// What clocks mean for locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Clocks {
-    /// They agree within the bound.
-    Agree,
-    /// They were not measured exactly enough to tell, or not at all.
-    Unclear,
-    /// They certainly differ by more: which ones, by how much, and what to do.
-    Differ(Vec<Finding>),
-}
-
-impl Clocks {
-    /// Judges what was read.
-    pub(crate) fn judge(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Self {
-        let mut findings = clocks(read, max_clock_skew);
-        match findings.iter().map(|finding| finding.severity).max() {
-            Some(Severity::Ok) => Clocks::Agree,
-            Some(Severity::Warning) | None => Clocks::Unclear,
-            Some(Severity::Error) => {
-                findings.retain(|finding| finding.severity == Severity::Error);
-                Clocks::Differ(findings)
-            }
-        }
-    }
-}
-
-/// What there is to say about clocks: those of the nodes among each other, which leases rely on,
-/// and ours, which stamps and fencing tokens are made of.
-pub(super) fn clocks(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Vec<Finding> {
-    let among_nodes = among_nodes(read, max_clock_skew);
-    among_nodes.into_iter().chain(ours(read, max_clock_skew)).collect()
-}
-
-fn among_nodes(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Finding> {
-    let certainly = Pair {
-        slow: read.iter().min_by_key(|(_, clock)| clock.latest())?,
-        fast: read.iter().max_by_key(|(_, clock)| clock.earliest())?,
-    };
-    let perhaps = Pair {
-        slow: read.iter().min_by_key(|(_, clock)| clock.earliest())?,
-        fast: read.iter().max_by_key(|(_, clock)| clock.latest())?,
-    };
-    let is_certain = certainly.apart().compare(max_clock_skew) == Comparison::Beyond;
-    let pair = if is_certain { certainly } else { perhaps };
-    let apart = pair.apart();
-    Some(match apart.compare(max_clock_skew) {
-        Comparison::Within => {
-            Finding::ok("clocks", format!("those of {} nodes agree within {apart}", read.len()))
-        }
-        Comparison::Perhaps => Finding::warning("clocks", pair.to_string(), SYNCHRONIZE),
-        Comparison::Beyond => {
-            let found = format!("{pair}, more than {max_clock_skew:?}, so two may hold one lock");
-            Finding::error("clocks", found, SYNCHRONIZE)
-        }
-    })
-}
-
-fn ours(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Option<Finding> {
-    const SUBJECT: &str = "clock of this host";
-    let apart = |(_, clock): &(Node, ClockReading)| Apart::between(ClockReading::OURS, *clock);
-    let certainly = read.iter().max_by_key(|node| apart(node).at_least())?;
-    let perhaps = read.iter().max_by_key(|node| apart(node).at_most())?;
-    let is_certain = apart(certainly).compare(max_clock_skew) == Comparison::Beyond;
-    let node = if is_certain { certainly } else { perhaps };
-    let apart = apart(node);
-    let found = format!("differs from that of {} by {apart}", node.0.address);
-    Some(match apart.compare(max_clock_skew) {
-        Comparison::Within => Finding::ok(SUBJECT, format!("differs by {apart}")),
-        Comparison::Perhaps => Finding::warning(SUBJECT, found, SYNCHRONIZE),
-        Comparison::Beyond => {
-            let found = format!("{found}, more than {max_clock_skew:?}, so its stamps are wrong");
-            Finding::error(SUBJECT, found, SYNCHRONIZE)
-        }
-    })
-}
-
-const SYNCHRONIZE: &str = "synchronize the clocks (chrony, ntpd)";
-
-/// Two nodes and their clocks.
-struct Pair<'a> {
-    slow: &'a (Node, ClockReading),
-    fast: &'a (Node, ClockReading),
-}
-
-impl Pair<'_> {
-    fn apart(&self) -> Apart {
-        Apart::between(self.slow.1, self.fast.1)
-    }
-}
-
-impl fmt::Display for Pair<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (slow, fast) = (&self.slow.0.address, &self.fast.0.address);
-        write!(f, "{fast} is ahead of {slow} by {}", self.apart())
-    }
-}
-
 /// What there is to say about commit logs. An acknowledged row that a node forgets lets two in, for
 /// as long as rows live at most.
 pub(super) fn commit_logs(witnesses: &[Witness], rows_live: Duration) -> Vec<Finding> {
     let answering = witnesses.iter().filter(|witness| witness.clock.is_some());
     let finding = |witness: &Witness| {
         let subject = format!("commit log of {}", witness.node.address);
+        let mut advice = format!(
+            "set commitlog_sync to group or batch, or keep a node that lost power, was restored \
+             from a snapshot or came back with an empty disk out for {rows_live:?}"
+        );
         let found = match &witness.commitlog_sync {
             Ok(Some(sync)) if sync == "batch" || sync == "group" => {
                 return Finding::ok(subject, format!("commitlog_sync is {sync}"));
@@ -196,72 +101,24 @@ pub(super) fn commit_logs(witnesses: &[Witness], rows_live: Duration) -> Vec<Fin
             Ok(Some(sync)) => format!("commitlog_sync is {sync}, not batch or group"),
             Ok(None) => "the node does not say its commitlog_sync".to_owned(),
             Err(error) => {
+                if error.is_permanent() {
+                    advice = format!("look at it as a user that may read the settings; {advice}");
+                }
                 let cause = std::error::Error::source(error);
                 let cause = cause.map(ToString::to_string).unwrap_or_default();
                 format!("commitlog_sync can't be read: {cause}")
             }
         };
-        let advice = format!(
-            "set commitlog_sync to group or batch, or keep a node that lost power, was restored \
-             from a snapshot or came back with an empty disk out for {rows_live:?}"
-        );
         Finding::warning(subject, found, advice)
     };
     answering.map(finding).collect()
 }
 
-/// How far two clocks are apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Apart {
-    micros: u64,
-    error_micros: u64,
-}
-
-/// How a distance compares with a bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Within,
-    /// Measured too coarsely to tell.
-    Perhaps,
-    Beyond,
-}
-
-impl Apart {
-    fn between(one: ClockReading, other: ClockReading) -> Self {
-        Apart {
-            micros: one.offset_micros.abs_diff(other.offset_micros),
-            error_micros: (one.error_micros + other.error_micros).unsigned_abs(),
-        }
-    }
-
-    fn at_least(self) -> Duration {
-        Duration::from_micros(self.micros.saturating_sub(self.error_micros))
-    }
-
-    fn at_most(self) -> Duration {
-        Duration::from_micros(self.micros + self.error_micros)
-    }
-
-    fn compare(self, bound: Duration) -> Comparison {
-        if self.at_most() <= bound {
-            Comparison::Within
-        } else if self.at_least() <= bound {
-            Comparison::Perhaps
-        } else {
-            Comparison::Beyond
-        }
-    }
-}
-
-impl fmt::Display for Apart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms ± {} ms", self.micros / 1000, self.error_micros.div_ceil(1000))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::clock_skew::clocks;
+    use crate::finding::Severity;
 
     fn witness(last: u8, offset_millis: Option<i64>, sync: &str) -> Witness {
         let clock = offset_millis
@@ -296,27 +153,6 @@ mod tests {
         let found = &read([600, -600])[0].found;
         assert!(found.starts_with("10.0.0.1:9042 is ahead of 10.0.0.2:9042 by 1200 ms"), "{found}");
         assert_eq!(severities(&clocks(&[], SECOND)), []);
-    }
-
-    #[test]
-    fn only_what_is_certain_is_refused() {
-        let reading = |last, offset_millis: i64, error_millis: i64| {
-            let (offset_micros, error_micros) = (offset_millis * 1_000, error_millis * 1_000);
-            (witness(last, None, "").node, ClockReading { offset_micros, error_micros })
-        };
-        let read = [reading(1, 0, 1), reading(2, 1_500, 600), reading(3, 1_400, 1)];
-        let found = clocks(&read, SECOND);
-        assert_eq!(severities(&found), [Severity::Error, Severity::Error]);
-        assert!(found[0].found.starts_with("10.0.0.3:9042 is ahead of 10.0.0.1:9042 by 1400 ms"));
-        assert!(found[1].found.starts_with("differs from that of 10.0.0.3:9042 by 1400 ms"));
-        assert_eq!(Clocks::judge(&read, SECOND), Clocks::Differ(found));
-        assert_eq!(Clocks::judge(&read[..2], SECOND), Clocks::Unclear);
-        assert_eq!(Clocks::judge(&read[..1], SECOND), Clocks::Agree);
-        assert_eq!(Clocks::judge(&[], SECOND), Clocks::Unclear);
-        let found = clocks(&read[..2], SECOND);
-        assert_eq!(severities(&found), [Severity::Warning, Severity::Warning]);
-        let found = clocks(&read, Duration::from_millis(1_499));
-        assert_eq!(severities(&found), [Severity::Warning, Severity::Warning]);
     }
 
     #[test]

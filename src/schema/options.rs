@@ -74,7 +74,8 @@ impl CreateOptions {
     /// How far clocks may differ, those of the nodes among each other and those of clients from
     /// them: whole milliseconds, 1 to 1499, so that the shortest TTL leaves a lease. 1 s by
     /// default. It is recorded; clients take it from there, shorten their leases by it, and are
-    /// refused where clocks differ by more.
+    /// refused where clocks differ by more. One that is smaller than the error with which the
+    /// clocks of this cluster can be compared is refused.
     #[must_use]
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.max_clock_skew = max_clock_skew;

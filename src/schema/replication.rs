@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::report::Finding;
+use crate::finding::Finding;
 use crate::options::Consistency;
 use crate::store::{Identifier, KeyspaceFacts};
 
@@ -32,6 +32,17 @@ impl Replication {
                           alter the keyspace and repair it";
             Finding::error(format!("keyspace {keyspace}"), found, advice)
         })
+    }
+
+    /// The data centres that it names although the cluster has none of that name.
+    pub(super) fn unknown(&self, datacenters: &BTreeMap<String, u32>) -> Vec<Finding> {
+        let Replication::PerDatacenter(factors) = self else { return Vec::new() };
+        let unknown = factors.keys().filter(|name| !datacenters.contains_key(*name));
+        let finding = |name: &String| {
+            let advice = "name those that there are: DC=N for each that keeps replicas";
+            Finding::error("replication", no_datacenter(name, datacenters), advice)
+        };
+        unknown.map(finding).collect()
     }
 
     /// The map in CQL.
@@ -129,9 +140,7 @@ impl Quorum {
             }
             (Strategy::PerDatacenter(factors), Consistency::LocalQuorum(name)) => {
                 if !datacenters.contains_key(name) {
-                    let known = datacenters.keys().map(String::as_str).collect::<Vec<_>>();
-                    let known = known.join(", ");
-                    return Err(format!("there is no data centre {name:?}, only {known}"));
+                    return Err(no_datacenter(name, datacenters));
                 }
                 let factor = factors.get(name).copied().unwrap_or(0);
                 (factor, nodes(name).min(factor))
@@ -166,6 +175,11 @@ impl Quorum {
             Finding::ok("replication", found)
         }
     }
+}
+
+fn no_datacenter(name: &str, datacenters: &BTreeMap<String, u32>) -> String {
+    let known = datacenters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    format!("there is no data centre {name:?}, only {known}")
 }
 
 /// That no quorum can be had, and why.
@@ -223,6 +237,17 @@ mod tests {
         let seven = strategy(&[NETWORK, ("dc1", "7")]);
         assert!(refused(&seven, &Consistency::Quorum).contains("nodes for 3"));
         assert!(refused(&strategy(&[NETWORK]), &Consistency::Quorum).contains("no replicas"));
+    }
+
+    #[test]
+    fn data_centres_that_do_not_exist_are_named_with_those_that_do() {
+        let nodes = map([("dc1", 3), ("dc2", 3)]);
+        let unknown = |factors| Replication::PerDatacenter(map(factors)).unknown(&nodes);
+        assert_eq!(unknown([("dc1", 3), ("dc2", 1)]), []);
+        assert_eq!(Replication::Factor(3).unknown(&nodes), []);
+        let findings = unknown([("dc1", 3), ("DC2", 3)]);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].found, "there is no data centre \"DC2\", only dc1, dc2");
     }
 
     #[test]

@@ -5,12 +5,11 @@ use std::time::Duration;
 use scylla::client::session::Session;
 
 use super::existing::Names;
-use super::report::Finding;
 use super::{SchemaError, tables};
 use crate::clock::{Clock, SystemClock};
-use crate::error::{DatabaseError, Outcome};
+use crate::finding::Finding;
 use crate::options::{Consistency, Settings};
-use crate::store::forget_settings_cql;
+use crate::store::{DatabaseError, Outcome, forget_settings_cql};
 
 /// Records settings, unless they are recorded already; whether they were not. The tables are there.
 pub(super) async fn record(
@@ -78,7 +77,12 @@ pub(super) fn finding(
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let found = format!("they can't be read: {}", cause.unwrap_or_default());
-            Finding::error(subject(names), found, "see what is said about the quorum")
+            let advice = if error.is_permanent() {
+                "let the user that logs in SELECT and MODIFY the tables of the keyspace"
+            } else {
+                "see what is said about the quorum"
+            };
+            Finding::error(subject(names), found, advice)
         }
     }
 }
@@ -96,7 +100,7 @@ fn subject(names: &Names) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::Severity;
+    use crate::finding::Severity;
 
     const MAX_TTL: Duration = Duration::from_secs(60);
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::definition::{Definition, Difference};
-use super::report::{Finding, Severity};
 use super::{MAX_TTL_RANGE, SchemaError};
-use crate::store::{Identifier, KeyspaceFacts, TableFacts};
+use crate::finding::{Finding, Severity};
+use crate::store::{Column, Identifier, KeyspaceFacts, TableFacts};
 
 /// The option that holds the longest TTL.
 const MAX_TTL: &str = "default_time_to_live";
@@ -69,6 +69,14 @@ pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFact
         }
     };
     definition.differences(facts).into_iter().map(finding).collect()
+}
+
+/// What there is to say of a column that an earlier version did not have.
+pub(super) fn addition(subject: &str, column: &Column) -> Finding {
+    let found = format!("column {} is missing, as an earlier version made the table", column.name);
+    let advice = "run `lock-hosts init`, which adds it, and then build clients anew; without it \
+                  hosts that are in use can't be told from others";
+    Finding::warning(subject, found, advice)
 }
 
 /// The findings, or that all is well when there are none.

@@ -3,6 +3,7 @@
 //! The protocol is proved on the promises of [`Store`]; this is where the stores prove theirs.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
-use super::{CassandraStore, Catalog, HostRow, Identifier, RowStamp, Store, Testimony};
+use super::{
+    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, RowStamp, Store, Testimony,
+};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
@@ -46,7 +49,8 @@ pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &st
     let keyspace = Identifier::keyspace(keyspace).expect("a keyspace of tests has a legal name");
     let lock_table = Identifier::table("lock_table").expect("the default name is legal");
     let level = Consistency::Quorum;
-    let store = CassandraStore::prepare(Arc::clone(session), &keyspace, &lock_table, &level).await;
+    let store =
+        CassandraStore::prepare(Arc::clone(session), &keyspace, &lock_table, &level, true).await;
     let store = store.expect("the tables are there");
     conforms(&store, tag).await;
     let table = format!("\"{keyspace}\".\"{lock_table}\"");
@@ -84,6 +88,8 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
+    a_sighting_touches_nothing_else(store, tag, clock.unix_micros()).await;
+    hosts_come_page_by_page(store, tag, clock.unix_micros()).await;
     the_registry_only_grows(store).await;
     nodes_say_what_locks_rely_on(store).await;
 }
@@ -154,8 +160,8 @@ fn contender(number: i16) -> ContenderId {
 }
 
 fn claim(number: i16, round: i64, ticket: Option<i64>) -> Claim {
-    let owner = format!("owner {number}");
-    Claim { contender: contender(number), round, mode: Mode::Exclusive, ticket, owner }
+    let (contender, mode, owner) = (contender(number), Mode::Exclusive, format!("owner {number}"));
+    Claim { contender, round, mode, ticket, owner, held_since: None }
 }
 
 /// The wish that the contender of a claim gives it up.
@@ -178,6 +184,7 @@ async fn acknowledged_writes_are_seen(object: &Object<'_>) {
     object.expect(Read::Object, &[]).await;
     for round in 1..=30 {
         let claim = claim(1, round, (round % 3 == 0).then_some(i64::MAX - round));
+        let claim = Claim { held_since: (round % 2 == 0).then_some(round), ..claim };
         object.put(&claim, 2 * round, LONG_TTL).await;
         object.expect(Read::Object, &rows_of(&claim)).await;
         object.expect(Read::Contender(id), &rows_of(&claim)).await;
@@ -416,14 +423,17 @@ async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
         number,
         added_at_millis: 1_700_000_000_123,
         removed_at_millis: None,
+        seen_at_millis: None,
         stamp,
     };
     let mut hosts = [host("a", 1), host("b", i32::MAX)];
     let seen = async || {
-        let registry = store.read_registry().await.expect("the registry is read");
-        assert!(registry.hosts.is_sorted_by_key(|host| host.name.clone()));
-        let ours = registry.hosts.into_iter().filter(|host| host.name.starts_with(tag));
-        ours.collect::<Vec<_>>()
+        let mut seen = Vec::new();
+        for host in ["a", "b", "c"] {
+            let host = store.read_host(&format!("{tag}.{host}")).await;
+            seen.extend(host.expect("a host is read"));
+        }
+        seen
     };
     for host in &hosts {
         store.write_host(host).await.expect("a host is written");
@@ -439,9 +449,65 @@ async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
     assert_eq!(seen().await, hosts, "a removed host is added again");
 }
 
+/// A sighting is kept whatever becomes of the row, and makes no row of its own.
+async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i64) {
+    let name = format!("{tag}.seen");
+    let seen = async || store.read_host(&name).await.expect("a host is read");
+    let see = async |at| store.write_sighting(&name, at).await.expect("a sighting is written");
+    see(stamp).await;
+    assert_eq!(seen().await, None, "a sighting is no host");
+    let mut host = HostRow {
+        name: name.clone(),
+        number: 7,
+        added_at_millis: 1,
+        removed_at_millis: Some(2),
+        seen_at_millis: None,
+        stamp,
+    };
+    store.write_host(&host).await.expect("a host is written");
+    // Older and newer than the row: only the newest sighting counts.
+    for (at, newest) in [(stamp + 2_000, stamp + 2_000), (stamp - 2_000, stamp + 2_000)] {
+        see(at).await;
+        host.seen_at_millis = Some(newest / 1000);
+        assert_eq!(seen().await.as_ref(), Some(&host));
+    }
+    host = HostRow { removed_at_millis: None, stamp: stamp + 1, ..host };
+    store.write_host(&HostRow { seen_at_millis: None, ..host.clone() }).await.expect("it is");
+    assert_eq!(seen().await, Some(host), "the row was written without the sighting");
+    assert!(store.read_sightings_begin().await.expect("it is read").is_some());
+}
+
+/// A page holds as many as it may, in the order of their bytes, and begins after the name that it
+/// is asked for.
+async fn hosts_come_page_by_page(store: &dyn Store, tag: &str, stamp: i64) {
+    let name = |number: usize| format!("{tag}.page.{number:05}");
+    for number in 1..=HOSTS_PER_PAGE + 2 {
+        let host = HostRow {
+            name: name(number),
+            number: 1,
+            added_at_millis: 1,
+            removed_at_millis: (number % 2 == 0).then_some(1),
+            seen_at_millis: None,
+            stamp,
+        };
+        store.write_host(&host).await.expect("a host is written");
+    }
+    let page = async |after: &str| -> Vec<String> {
+        let page = store.read_hosts(after).await.expect("a page is read");
+        page.into_iter().map(|host| host.name).collect()
+    };
+    let names = |numbers: RangeInclusive<usize>| numbers.map(name).collect::<Vec<_>>();
+    assert_eq!(page(&name(0)).await, names(1..=HOSTS_PER_PAGE));
+    assert_eq!(page(&name(1)).await, names(2..=HOSTS_PER_PAGE + 1));
+    let last = page(&name(HOSTS_PER_PAGE)).await;
+    assert_eq!(last[..2], names(HOSTS_PER_PAGE + 1..=HOSTS_PER_PAGE + 2));
+    let first = page("").await;
+    assert!(first.len() == HOSTS_PER_PAGE && first.is_sorted(), "{first:?}");
+}
+
 /// Others may use the registry at the same time.
 async fn the_registry_only_grows(store: &dyn Store) {
-    let next = async || store.read_registry().await.expect("the registry is read").next;
+    let next = async || store.read_next().await.expect("the register is read");
     let first = next().await;
     store.raise_next(first + 10).await.expect("the register is written");
     assert!(next().await >= first + 10);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use uuid::Uuid;
 
 use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
-    Answer, ClockReading, HostRow, Node, Registry, RowStamp, Store, Testimonies, Testimony,
+    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, RowStamp, Store, Testimonies, Testimony,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::error::DatabaseError;
 use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::store::DatabaseError;
 
 #[cfg(any(test, feature = "test-util"))]
 mod faults;
@@ -26,7 +27,8 @@ mod simulated;
 pub use faults::Fault;
 #[cfg(feature = "test-util")]
 pub use simulated::{
-    Conditions, Cut, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+    Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster, WriteKind,
+    WriteRecord,
 };
 
 /// How many copies there are of each row, as on a usual cluster.
@@ -117,6 +119,21 @@ impl MemoryStore {
         })
     }
 
+    /// Reads hosts of the registry.
+    fn hosts<'a>(
+        &'a self,
+        read: impl FnOnce(&BTreeMap<String, HostRow>) -> Vec<HostRow> + Send + 'a,
+    ) -> Answer<'a, Vec<HostRow>> {
+        Box::pin(async move {
+            #[cfg(any(test, feature = "test-util"))]
+            self.shared.faults.ask_registry()?;
+            let hosts = self.answer(|tables, _| read(&tables.hosts)).await?;
+            #[cfg(any(test, feature = "test-util"))]
+            self.shared.faults.hosts_read(hosts.len());
+            Ok(hosts)
+        })
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // A panic of another thread leaves whole rows behind.
         self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
@@ -180,11 +197,26 @@ impl Store for MemoryStore {
         self.answer(move |tables, now| tables.write_fence(object, value, now))
     }
 
-    fn read_registry(&self) -> Answer<'_, Registry> {
-        self.answer(|tables, _| {
-            let hosts = tables.hosts.values().cloned().collect();
-            Registry { next: tables.next, hosts }
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async move {
+            let hosts = self.hosts(|hosts| hosts.get(name).cloned().into_iter().collect()).await?;
+            Ok(hosts.into_iter().next())
         })
+    }
+
+    fn read_host_nearby<'a>(&'a self, _: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+        self.hosts(move |hosts| {
+            let page = hosts.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+            page.take(HOSTS_PER_PAGE).map(|(_, host)| host.clone()).collect()
+        })
+    }
+
+    fn read_next(&self) -> Answer<'_, i32> {
+        self.answer(|tables, _| tables.next)
     }
 
     fn raise_next(&self, next: i32) -> Answer<'_, ()> {
@@ -193,6 +225,19 @@ impl Store for MemoryStore {
 
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
         self.answer(move |tables, _| tables.write_host(host))
+    }
+
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+        self.answer(|_, _| Some(0))
+    }
+
+    /// At once, whatever faults there are: clients leave it in the background, at a time that tests
+    /// don't choose.
+    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.tables().write_sighting(name, at_micros / 1000);
+            Ok(())
+        })
     }
 
     /// There are two nodes, so that clocks can differ where a test asks for it.
@@ -294,8 +339,16 @@ impl Tables {
     }
 
     fn write_host(&mut self, host: &HostRow) {
-        if self.hosts.get(&host.name).is_none_or(|newest| host.stamp > newest.stamp) {
-            self.hosts.insert(host.name.clone(), host.clone());
+        let newest = self.hosts.get(&host.name);
+        if newest.is_none_or(|newest| host.stamp > newest.stamp) {
+            let seen_at_millis = newest.and_then(|newest| newest.seen_at_millis);
+            self.hosts.insert(host.name.clone(), HostRow { seen_at_millis, ..host.clone() });
+        }
+    }
+
+    fn write_sighting(&mut self, name: &str, at_millis: i64) {
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.seen_at_millis = host.seen_at_millis.max(Some(at_millis));
         }
     }
 

@@ -7,6 +7,7 @@ mod cassandra;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod conformance;
 mod counted;
+mod error;
 mod identifier;
 mod memory;
 
@@ -14,22 +15,51 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 
-use crate::error::DatabaseError;
+use tracing::debug;
+
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
-    SettingsRecord, TableFacts, Testimony, forget_settings_cql,
+    SettingsRecord, TableFacts, Testimony, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
+pub use error::{DatabaseError, Outcome};
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
 pub use memory::MemoryStore;
 #[cfg(feature = "test-util")]
 pub use memory::{
-    Conditions, Cut, Fault, Replicas, SimulatedClient, SimulatedCluster, WriteKind, WriteRecord,
+    Conditions, Cut, Fault, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster,
+    WriteKind, WriteRecord,
 };
+
+/// What all data centres together show; where they don't answer, what is seen nearby, if it is
+/// seen there. What is not seen nearby may have been written elsewhere: that stays unknown.
+///
+/// # Errors
+///
+/// That of the whole read: what is refused for good is refused nearby as well.
+pub(crate) async fn or_nearby<T>(
+    everywhere: impl Future<Output = Result<Option<T>, DatabaseError>>,
+    nearby: impl Future<Output = Result<Option<T>, DatabaseError>>,
+) -> Result<Option<T>, DatabaseError> {
+    let unanswered = match everywhere.await {
+        Err(error) if !error.is_permanent() => error,
+        answer => return answer,
+    };
+    match nearby.await {
+        Ok(Some(seen)) => {
+            debug!(error = %unanswered, "read nearby what not all data centres answer for");
+            Ok(Some(seen))
+        }
+        Ok(None) | Err(_) => Err(unanswered),
+    }
+}
+
+/// How many hosts a page of the registry holds.
+pub(crate) const HOSTS_PER_PAGE: usize = 1_000;
 
 /// The answer of a store, later.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
@@ -68,15 +98,34 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// do.
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()>;
 
-    /// Reads the registry of hosts.
-    fn read_registry(&self) -> Answer<'_, Registry>;
+    /// Reads one host of the registry, removed or not; `None` when there is none of that name.
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
+
+    /// Reads one host as it is seen nearby: by a quorum of the one data centre that the store asks
+    /// for locks. That may be an older state. A store that asks all data centres sees nothing here.
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
+
+    /// Reads the [`HOSTS_PER_PAGE`] next hosts of the registry in the order of their names, removed
+    /// ones too: those after `after`, which is empty for the first page. A page that is not full is
+    /// the last one.
+    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>>;
+
+    /// Reads the registry's `next`: the largest number that was ever reserved, 0 when none was.
+    fn read_next(&self) -> Answer<'_, i32>;
 
     /// Raises the registry's `next` to `next`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one.
     fn raise_next(&self, next: i32) -> Answer<'_, ()>;
 
-    /// Writes the row of one host, with its stamp.
+    /// Writes the row of one host, with its stamp, but for the time when it was seen.
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
+
+    /// Reads since when hosts are seen, in milliseconds since the Unix epoch; `None` when they are
+    /// not, because an earlier version made the registry.
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>>;
+
+    /// Writes when a host was seen, stamped with that time itself, and nothing else of it.
+    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()>;
 
     /// Asks each node that counts for quorums, and can be reached, for what locks rely on. Takes a
     /// round trip, and a second at most.
@@ -101,15 +150,6 @@ impl RowStamp {
     }
 }
 
-/// The registry of hosts as it stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Registry {
-    /// The largest number that was ever reserved; 0 when none was.
-    pub(crate) next: i32,
-    /// All hosts, removed ones too, in the order of their names.
-    pub(crate) hosts: Vec<HostRow>,
-}
-
 /// One host of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostRow {
@@ -121,6 +161,47 @@ pub(crate) struct HostRow {
     pub(crate) added_at_millis: i64,
     /// When it was removed, in milliseconds since the Unix epoch, if it is.
     pub(crate) removed_at_millis: Option<i64>,
+    /// When a client of it was seen, in milliseconds since the Unix epoch, if one was.
+    pub(crate) seen_at_millis: Option<i64>,
     /// The write timestamp of the row, in µs.
     pub(crate) stamp: i64,
+}
+
+impl HostRow {
+    /// When it was seen; before that, when it was added, or added again, which the stamp tells.
+    pub(crate) fn last_seen_millis(&self) -> i64 {
+        let added = self.added_at_millis.max(self.stamp / 1000);
+        added.max(self.seen_at_millis.unwrap_or(added))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+    use crate::store::Outcome;
+
+    fn failed() -> Result<Option<u8>, DatabaseError> {
+        Err(DatabaseError::new(Outcome::NotApplied, "no quorum"))
+    }
+
+    #[tokio::test]
+    async fn what_is_seen_nearby_counts_only_where_the_whole_does_not_answer() {
+        let refused = || Err(DatabaseError::permanent("no such table"));
+        for (everywhere, nearby, expected) in [
+            (Ok(Some(1)), Ok(Some(2)), Some(Some(1))),
+            (Ok(None), Ok(Some(2)), Some(None)),
+            (failed(), Ok(Some(2)), Some(Some(2))),
+            (failed(), Ok(None), None),
+            (failed(), failed(), None),
+            (refused(), Ok(Some(2)), None),
+        ] {
+            let told = format!("{everywhere:?} and {nearby:?}");
+            let seen = or_nearby(ready(everywhere), ready(nearby)).await;
+            assert_eq!(seen.ok(), expected, "{told}");
+        }
+        let error = or_nearby(ready(failed()), ready(refused())).await;
+        assert!(error.is_err_and(|error| !error.is_permanent()), "it is unknown, not refused");
+    }
 }

@@ -1,6 +1,6 @@
 //! Giving back, shutting down, and what is left when a runtime ends.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
@@ -10,7 +10,7 @@ use bakery_lock::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OBJECT, SOON, client, expect_rows, s, store};
+use super::{OBJECT, SOON, client, expect_rows, s, seeded, store};
 
 // Goal: a guard goes wherever its owner goes, and so do the futures.
 // Method: the compiler.
@@ -26,6 +26,25 @@ fn guards_and_futures_can_be_sent() {
     can_be_sent(|client, _| client.try_lock(OBJECT));
     can_be_sent(|client, _| client.shutdown());
     can_be_sent(|_, guard| guard.unlock());
+}
+
+// Goal: a caller that comes while its client shuts down is sent away.
+// Method: ask once the shutdown was asked for, before the client's task has heard of it.
+#[tokio::test(start_paused = true)]
+async fn no_lock_is_taken_during_a_shutdown() {
+    let store = store();
+    let client = client(&store, "a").await;
+    let mut closing = pin!(client.shutdown());
+    let mut locking = pin!(client.lock(OBJECT));
+    let both_wait = poll_fn(|cx| {
+        let waits =
+            closing.as_mut().poll(cx).is_pending() && locking.as_mut().poll(cx).is_pending();
+        Poll::Ready(waits)
+    });
+    assert!(both_wait.await, "the task has not run yet");
+    let (closed, locked) = tokio::join!(closing, locking);
+    closed.expect("nothing is held");
+    assert!(matches!(locked, Err(LockError::Closed)), "{locked:?}");
 }
 
 // Goal: dropping a guard gives the lock back at once.
@@ -48,7 +67,7 @@ async fn dropping_gives_the_lock_back() {
 // Method: drop it on a thread of its own, while the client's runtime lives.
 #[test]
 fn a_guard_can_be_dropped_outside_a_runtime() {
-    let (runtime, store) = (runtime(), MemoryStore::new());
+    let (runtime, store) = (runtime(), seeded(MemoryStore::new()));
     let client = runtime.block_on(client(&store, "a"));
     let guard = runtime.block_on(client.lock(OBJECT)).expect("the lock is free");
     let dropping = std::thread::spawn(move || drop(guard));
@@ -151,7 +170,7 @@ async fn an_unlock_without_database_ends_too() {
 #[test]
 fn a_client_whose_runtime_ended_is_closed() {
     let (first, second) = (runtime(), runtime());
-    let store = MemoryStore::new();
+    let store = seeded(MemoryStore::new());
     let client = first.block_on(client(&store, "a"));
     let held = first.block_on(client.lock(OBJECT)).expect("the lock is free");
     let unlocked = first.block_on(client.lock("other")).expect("the lock is free");

@@ -10,10 +10,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, MemoryStore};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::polls::poll_at_most;
-use super::{OBJECT, client, expect_rows, ms};
+use super::{OBJECT, client, expect_rows, ms, s, seeded, store};
 
 const CALL: Duration = ms(4);
 const BETWEEN_POLLS: Duration = ms(1);
@@ -30,6 +30,18 @@ async fn a_lock_of_a_held_object() {
         async move { client.lock(OBJECT).await }
     };
     drop_everywhere("lock, held", begin).await;
+}
+
+// Its rows go at once, and not only when the holder leaves.
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_an_object_that_stays_held() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "b").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    assert!(timeout(s(1), other.lock(OBJECT)).await.is_err(), "the lock is held");
+    expect_rows(&store, 1).await;
+    guard.unlock().await.expect("it was held");
+    expect_rows(&store, 0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +113,7 @@ async fn drop_everywhere<F: Future>(
     begin: impl AsyncFn(&MemoryStore, LockClient) -> F,
 ) {
     for polls in 0.. {
-        let store = MemoryStore::with_tokio_clock();
+        let store = seeded(MemoryStore::with_tokio_clock());
         let client = client(&store, "a").await;
         store.delay_calls(CALL);
         let future = begin(&store, client).await;

@@ -5,20 +5,29 @@
 mod polls;
 
 mod assumptions;
+mod chance;
 mod closing;
 mod dropped;
 mod fencing;
+mod flood;
 mod hold;
 mod lease;
 mod options;
 mod queue;
+mod registry;
 mod revoke;
+mod rows_lost;
+mod runners;
+mod stalled;
 mod trouble;
+mod warnings;
 mod with_lock;
 
 use std::time::Duration;
 
 use bakery_lock::{LockClient, MemoryStore};
+
+use chance::seeded;
 
 const OBJECT: &str = "users::snap";
 
@@ -35,7 +44,7 @@ const fn s(seconds: u64) -> Duration {
 
 /// A store whose calls take a millisecond of tokio's time.
 fn store() -> MemoryStore {
-    let store = MemoryStore::with_tokio_clock();
+    let store = seeded(MemoryStore::with_tokio_clock());
     store.delay_calls(ms(1));
     store
 }

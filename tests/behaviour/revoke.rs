@@ -293,3 +293,21 @@ async fn what_can_not_be_revoked_is_refused() {
     guard.unlock().await.expect("nobody revoked it");
     expect_rows(&store, 0).await;
 }
+
+// Goal: the wish that a contender leaves goes with its rows, however far the clock of the client
+// that revokes is ahead of the contender's; and revoking the same round again still works.
+// Method: revoke twice, and set the clock back before the holder reads it and leaves.
+#[tokio::test(start_paused = true)]
+async fn a_revocation_goes_with_the_rows_although_its_clock_is_ahead() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    sleep(s(1)).await;
+    let all = contenders(&other).await;
+    other.revoke(OBJECT, &all[0], "not this one").await.expect("the store answers");
+    other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
+    store.set_wall_clock_back(s(3_600));
+    guard.check().await.expect_err("it is revoked");
+    assert_eq!(guard.state(), GuardState::Lost(by_other()));
+    expect_rows(&store, 0).await;
+}

@@ -15,6 +15,7 @@ use super::support;
 // Method: names with quotes, names that are empty or too long.
 #[tokio::test]
 async fn unusable_names_are_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let client = scene.client().await;
     let before = client.statistics();
@@ -51,6 +52,7 @@ async fn unusable_names_are_refused() {
 // Method: build a client for a host that nobody registered.
 #[tokio::test]
 async fn an_unknown_host_is_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let host = support::unique("host");
     let builder = scene.builder().host(&host).register_host(false);
@@ -70,6 +72,7 @@ async fn an_unknown_host_is_refused() {
 // Method: ask for them twice.
 #[tokio::test]
 async fn missing_tables_are_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let missing = support::unique_keyspace("missing");
     for _ in 0..2 {
@@ -95,6 +98,7 @@ async fn missing_tables_are_refused() {
 // Method: alter one option at a time, in a keyspace of its own.
 #[tokio::test]
 async fn wrong_table_options_are_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("options").await;
     let keyspace = &scene.keyspace;
     let table = format!("ALTER TABLE \"{keyspace}\".lock_table WITH");
@@ -136,6 +140,7 @@ async fn wrong_table_options_are_refused() {
 // Method: a table whose longest TTL is 30 s, and the defaults, which want 60.
 #[tokio::test]
 async fn ttls_out_of_bounds_are_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("ttl").await;
     let options = CreateOptions::new().lock_table("short").max_ttl(Duration::from_secs(30));
     let created = schema::create(&scene.session, &scene.keyspace, &options).await;
@@ -168,6 +173,7 @@ async fn ttls_out_of_bounds_are_refused() {
 // data centre that there isn't; no replicas.
 #[tokio::test]
 async fn replication_that_serves_no_quorum_is_refused() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let nodes = scene.session.get_cluster_state().get_nodes_info().len();
     let factor = u32::try_from(nodes * 2 + 1).expect("a cluster has few nodes");

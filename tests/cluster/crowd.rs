@@ -15,6 +15,7 @@ const CLIENTS: usize = 300;
 // Method: the first one holds until a read shows the tickets of the 299 others. Each holder counts
 // who is inside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
 async fn three_hundred_clients_get_one_lock() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;

@@ -25,6 +25,7 @@ const HELD_FOR: Duration = Duration::from_millis(8);
 
 #[tokio::test]
 async fn a_lock_of_a_free_object() {
+    let _beside = support::beside_others().await;
     let begin =
         async |_: &Scene, client: LockClient, name: String| async move { client.lock(&name).await };
     drop_everywhere("lock, free", begin).await;
@@ -32,6 +33,7 @@ async fn a_lock_of_a_free_object() {
 
 #[tokio::test]
 async fn a_lock_of_a_held_object() {
+    let _beside = support::beside_others().await;
     let begin = async |scene: &Scene, client: LockClient, name: String| {
         hold_for_a_while(scene, &name).await;
         async move { client.lock(&name).await }
@@ -41,6 +43,7 @@ async fn a_lock_of_a_held_object() {
 
 #[tokio::test]
 async fn a_try_of_a_held_object() {
+    let _beside = support::beside_others().await;
     let begin = async |scene: &Scene, client: LockClient, name: String| {
         hold_for_a_while(scene, &name).await;
         async move { client.try_lock(&name).await.expect("the cluster answers") }
@@ -50,6 +53,7 @@ async fn a_try_of_a_held_object() {
 
 #[tokio::test]
 async fn an_unlock() {
+    let _beside = support::beside_others().await;
     let begin = async |_: &Scene, client: LockClient, name: String| {
         let guard = client.lock(&name).await.expect("the lock is free");
         async move { guard.unlock().await }
@@ -59,6 +63,7 @@ async fn an_unlock() {
 
 #[tokio::test]
 async fn a_shutdown() {
+    let _beside = support::beside_others().await;
     let begin = async |_: &Scene, client: LockClient, name: String| {
         let guard = client.lock(&name).await.expect("the lock is free");
         async move {

@@ -36,7 +36,7 @@ enum Hanging {
 // Method: hold in both ways and look at the guard every millisecond, while another client waits.
 #[tokio::test]
 async fn a_hanging_holder_loses_the_lock_at_its_limit() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     tokio::join!(
         outlast_the_limit(&scene, Hanging::Guard),

@@ -13,6 +13,7 @@ use super::support;
 // Method: the client's statistics, before and after each.
 #[tokio::test]
 async fn an_uncontended_lock_is_two_operations_and_an_unlock_one() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let client = scene.client().await;
     let name = support::unique("cost");

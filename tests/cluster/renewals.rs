@@ -30,7 +30,7 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 // a row; another client waits.
 #[tokio::test]
 async fn renewals_whose_acknowledgements_get_lost_keep_the_lock() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     tokio::join!(lose_of_each_renewal(&scene, 1), lose_of_each_renewal(&scene, TRIES_MAX - 1));
 }
@@ -89,7 +89,7 @@ async fn renewed(guard: &LockGuard) -> Duration {
 #[tokio::test]
 async fn an_acknowledgement_after_the_deadline_does_not_count() {
     const HELD_BACK: Duration = Duration::from_millis(950);
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("renewals");
     let lossy = Arc::new(LossySession::new().await);
@@ -129,7 +129,7 @@ async fn an_acknowledgement_after_the_deadline_does_not_count() {
 // renewal is applied until after the deadline.
 #[tokio::test]
 async fn an_acknowledgement_taken_after_the_deadline_does_not_count() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("renewals");
     let lossy = Arc::new(LossySession::new().await);

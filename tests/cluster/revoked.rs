@@ -24,7 +24,7 @@ const WHY: &str = "a test asks for it";
 // holder notes when it is told.
 #[tokio::test]
 async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let cases = [(false, 100), (false, 1_900), (true, 1_000), (true, 2_500)];
     let revocations = cases.map(|(with_ticket, after_ms)| {
@@ -78,7 +78,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
 // Method: `holding_program` is killed with SIGKILL, and removed by the client that waits.
 #[tokio::test]
 async fn a_dead_holder_is_removed_by_force() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
     let mut dead = Program::start(
@@ -109,7 +109,7 @@ async fn a_dead_holder_is_removed_by_force() {
 // Method: another client takes the lock meanwhile; then the rows are looked at for two TTLs.
 #[tokio::test]
 async fn a_living_holder_that_was_removed_does_not_come_back() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
     let (holder, other) = (client(&scene).await, client(&scene).await);

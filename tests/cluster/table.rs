@@ -7,6 +7,7 @@ use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
 use tokio::time::timeout;
 
 use super::scene::Scene;
+use super::support;
 
 /// A third of it passes between two renewals: time to make a table on a busy machine.
 const TTL: Duration = Duration::from_secs(45);
@@ -22,22 +23,24 @@ const MARGIN: Duration = Duration::from_secs(1);
 // Method: drop the table below a holder, with a caller behind it.
 #[tokio::test]
 async fn a_dropped_table_is_noticed() {
+    let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("gone").await;
     let (client, guard) = hold(&scene).await;
     let waiting = tokio::spawn(client.request("object").timeout(TTL * 2).acquire());
     drop_table(&scene).await;
-    expect_lost(&guard, "dropped").await;
+    expect_lost(&guard, "dropped", &LostReason::TableGone).await;
     let waited = waiting.await.expect("nobody panics");
     expect_table_gone(&waited.expect_err("there is no table"));
     expect_table_gone(&client.lock("other").await.expect_err("there is no table"));
     scene.drop_keyspace().await;
 }
 
-// Goal: a holder whose table was dropped and made again knows by its next renewal, although that
-// brings its rows back; they go again. Others were let in meanwhile, and stay.
+// Goal: a holder whose table was dropped and made again misses its rows at its next renewal, and
+// does not write them again; its client finds out why. Others were let in meanwhile, and stay.
 // Method: make the table again at once, and lock the same name in it by a new client.
 #[tokio::test]
 async fn a_table_that_is_made_again_is_noticed() {
+    let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("replaced").await;
     let (client, guard) = hold(&scene).await;
     drop_table(&scene).await;
@@ -48,7 +51,7 @@ async fn a_table_that_is_made_again_is_noticed() {
     let (_, next) = hold(&scene).await;
     println!("the next one was let in {:?} after the table was dropped", dropped.elapsed());
     assert!(matches!(guard.state(), GuardState::Held { .. }), "nobody has looked yet");
-    expect_lost(&guard, "made again").await;
+    expect_lost(&guard, "made again", &LostReason::RowMissing).await;
     expect_table_gone(&client.lock("object").await.expect_err("it is another table"));
     scene.wait_for_rows("object", 1, MARGIN).await;
     next.check().await.expect("its row is the one that is left");
@@ -68,12 +71,12 @@ async fn drop_table(scene: &Scene) {
 }
 
 /// Called when the table has just gone.
-async fn expect_lost(guard: &LockGuard, how: &str) {
+async fn expect_lost(guard: &LockGuard, how: &str, why: &LostReason) {
     let began = Instant::now();
     let reason = timeout(TTL, guard.lost()).await.expect("a renewal is due");
     let noticed = began.elapsed();
     println!("with a ttl of {TTL:?}, that the table was {how} was noticed after {noticed:?}");
-    assert_eq!(reason, Some(LostReason::TableGone));
+    assert_eq!(reason.as_ref(), Some(why));
     assert!(noticed < NOTICED + MARGIN, "{noticed:?}");
 }
 

@@ -37,7 +37,7 @@ const STEPS: [Step; 4] = [Step::Announce, Step::Draw, Step::Renew, Step::Release
 // trouble locks the same name again and again.
 #[tokio::test]
 async fn one_lost_acknowledgement_costs_nothing_but_time() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     expect_for_all_steps(Loss::OneAcknowledgement).await;
 }
 
@@ -47,7 +47,7 @@ async fn one_lost_acknowledgement_costs_nothing_but_time() {
 // Method: as before, with all answers to writes dropped.
 #[tokio::test]
 async fn lost_acknowledgements_block_for_one_ttl_at_most() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     expect_for_all_steps(Loss::Acknowledgements).await;
 }
 
@@ -55,7 +55,7 @@ async fn lost_acknowledgements_block_for_one_ttl_at_most() {
 // Method: as before, with the requests dropped.
 #[tokio::test]
 async fn lost_requests_block_for_one_ttl_at_most() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     expect_for_all_steps(Loss::Requests).await;
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::schema::{self, CreateOptions, Finding, Replication, SchemaError, Severity};
 use bakery_lock::{BuildError, Consistency, GuardState, LockClient, LockError};
-use cassandra_cluster::{Cluster, ClusterOptions};
+use cassandra_cluster::{Cluster, ClusterOptions, Compiler};
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -27,7 +27,7 @@ const TTL: Duration = Duration::from_secs(12);
 
 // Goal: where a node's clock certainly differs by more than the lock table allows, a client is
 // refused and told by how much, and so is who checks.
-// Method: two nodes; libfaketime sets the clock of one ahead by 3 s.
+// Method: two nodes; the clock of one is set ahead by 3 s.
 #[tokio::test]
 async fn a_node_with_a_wrong_clock_is_found() {
     let _alone = support::alone().await;
@@ -50,11 +50,39 @@ async fn a_node_with_a_wrong_clock_is_found() {
     expect_figure(&findings.await);
 }
 
+// Goal: a bound that is below what can be measured on this cluster is refused before anything is
+// made, with one that can be used; that one is used. A bound that is recorded already is not
+// measured again.
+// Method: the least bound that there is, on two nodes: a node tells its time in milliseconds.
+#[tokio::test]
+async fn a_bound_that_can_not_be_measured_is_refused() {
+    const MS: Duration = Duration::from_millis(1);
+    let _alone = support::alone().await;
+    let (_cluster, scene) = cluster().await;
+    let create = async |max_clock_skew| {
+        let options = CreateOptions::new().lock_table("exact").max_clock_skew(max_clock_skew);
+        schema::create(&scene.session, KEYSPACE, &options).await
+    };
+    let error = create(MS).await.expect_err("it can't be measured");
+    let text = error.to_string();
+    for told in ["a max_clock_skew of 1ms can't be kept here", "ms at best", "use "] {
+        assert!(text.contains(told), "{text}");
+    }
+    let SchemaError::Unmeasurable { max_clock_skew, usable, .. } = error else {
+        panic!("it is refused for something else: {error:?}");
+    };
+    assert!(max_clock_skew == MS && usable > MS, "{max_clock_skew:?} and {usable:?}");
+
+    // Nodes that have just started may be slow to tell their time.
+    let created = patiently(async || create(usable).await.ok()).await;
+    assert!(created.tables == ["exact"] && created.settings, "{created:?}");
+    patiently(async || scene.builder().lock_table("exact").build().await.ok()).await;
+}
+
 // Goal: a client that was built while the clocks agreed finds out that one does not any more: its
 // guard is at risk, and callers are sent away with the figure, until the clocks agree again. What
 // it holds it renews all the time.
-// Method: libfaketime sets the clock of one of two nodes ahead by 3 s, and back, while a lock is
-// held.
+// Method: the clock of one of two nodes is set ahead by 3 s, and back, while a lock is held.
 #[tokio::test]
 async fn a_clock_that_becomes_wrong_is_found() {
     let _alone = support::alone().await;
@@ -82,6 +110,30 @@ async fn a_clock_that_becomes_wrong_is_found() {
     };
     patiently(held).await;
     guard.unlock().await.expect("it was held to the end");
+}
+
+// Goal: a node whose clock was far ahead and was set back is seen to agree at once: what it says of
+// its clock must go back with it.
+// Method: libfaketime sets the clock of one of two nodes ahead by an hour, until a client is
+// refused for it, and back.
+#[tokio::test]
+async fn a_clock_that_is_set_back_is_seen_to_agree() {
+    const HOUR: i32 = 3_600;
+    let _alone = support::alone().await;
+    let (cluster, scene) = cluster().await;
+    cluster.set_clock(2, HOUR).expect("its clock can be set");
+    let problems = patiently(async || {
+        let error = scene.builder().build().await.err()?;
+        let BuildError::Schema(SchemaError::ClocksDiffer { problems }) = error else { return None };
+        Some(problems)
+    });
+    let told = problems.await[0].found.clone();
+    assert!(told.starts_with("127.0.0.52:9042 is ahead of 127.0.0.51:9042 by 3"), "{told}");
+
+    cluster.set_clock(2, 0).expect("its clock can be set");
+    let began = Instant::now();
+    patiently(async || scene.builder().build().await.ok()).await;
+    println!("once its clock was set back, a client was built after {:?}", began.elapsed());
 }
 
 /// What a caller is told of the clocks, if it is told that. A busy node may be too late, too.
@@ -127,6 +179,7 @@ async fn cluster() -> (Cluster, Scene) {
         name: "clocks".to_owned(),
         nodes: 2,
         first_host: 51,
+        compiler: Compiler::Quick,
         clock_offsets: BTreeMap::from([(2, 0)]),
         // Else the second node takes all that the first one asks of it for too old, and drops it.
         settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),

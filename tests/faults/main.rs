@@ -17,6 +17,7 @@ mod scene;
 mod support;
 
 mod clocks;
+mod datacenters;
 mod hurt;
 mod nodes;
 mod storm;

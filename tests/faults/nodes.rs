@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::schema::CreateOptions;
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outcome, UnlockError};
-use cassandra_cluster::ClusterOptions;
+use cassandra_cluster::{ClusterOptions, Compiler};
+use scylla::client::session_builder::SessionBuilder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -27,15 +28,10 @@ const MARGIN: Duration = Duration::from_millis(500);
 // Method: clients lock in a closed loop, some for themselves and some one name together, while
 // others hold; nodes are killed with SIGKILL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
 async fn nodes_die_and_return() {
     let _alone = support::alone().await;
-    let options = ClusterOptions {
-        name: "faults".to_owned(),
-        nodes: 3,
-        first_host: 41,
-        ..ClusterOptions::default()
-    };
-    let cluster = Hurt::lease(options).await;
+    let cluster = three_nodes().await;
     let scene = cluster.scene("locks", CreateOptions::new()).await;
     let holder = scene.builder().ttl(TTL).acquire_timeout(PATIENCE).build().await;
     let holder = holder.expect("the cluster is ready");
@@ -66,6 +62,71 @@ async fn nodes_die_and_return() {
         let guard = holder.lock(object).await.expect("the cluster is whole again");
         guard.unlock().await.expect("the lock was held");
     }
+}
+
+// Goal: a client that is built while a node is frozen is not kept waiting for long: it is built, or
+// told that a node does not answer. Once the session has noticed that the node is frozen, which its
+// keepalive decides, it is built.
+// Method: two sessions that are connected to a node when it is frozen: one with the driver's
+// defaults, and one that notices after three seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_built_while_a_node_is_frozen() {
+    const NOTICED: Duration = Duration::from_secs(3);
+    let _alone = support::alone().await;
+    let cluster = three_nodes().await;
+    let slow = cluster.scene("frozen", CreateOptions::new()).await;
+    let builder = SessionBuilder::new()
+        .known_nodes_addr(cluster.nodes())
+        .keepalive_interval(NOTICED / 3)
+        .keepalive_timeout(NOTICED / 3 * 2);
+    let session = Arc::new(builder.build().await.expect("the cluster is ready"));
+    let keen = Scene { session, keyspace: slow.keyspace.clone() };
+    keen.client().await;
+
+    cluster.on(|cluster| cluster.pause(2)).await;
+    let frozen = Instant::now();
+    let slow = async {
+        let built = slow.builder().build().await;
+        (built.map(drop), frozen.elapsed())
+    };
+    let keen = async {
+        while let Err(error) = keen.builder().build().await {
+            println!("after {:?} with a short keepalive: {}", frozen.elapsed(), told(&error));
+            assert!(frozen.elapsed() < BUILD_MAX, "no client is built");
+        }
+        frozen.elapsed()
+    };
+    let ((slow, slow_took), keen_took) = tokio::join!(slow, keen);
+    let slow = slow.map_err(|error| told(&error));
+    println!("with the driver's keepalive after {slow_took:?}: {slow:?}");
+    println!("with a short keepalive a client is built after {keen_took:?}");
+    cluster.heal().await;
+    assert!(slow_took < BUILD_MAX, "it took {slow_took:?}");
+    if let Err(error) = slow {
+        let named = ["a node does not answer", "exceeded a client timeout"];
+        assert!(named.iter().any(|part| error.contains(part)), "{error}");
+    }
+    assert!(keen_took < BUILD_MAX, "it took {keen_took:?}");
+}
+
+async fn three_nodes() -> Hurt {
+    let options = ClusterOptions {
+        name: "faults".to_owned(),
+        nodes: 3,
+        first_host: 41,
+        compiler: Compiler::Quick,
+        ..ClusterOptions::default()
+    };
+    Hurt::lease(options).await
+}
+
+/// How long building a client may take while a node is frozen.
+const BUILD_MAX: Duration = Duration::from_secs(20);
+
+/// An error with its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Counts grants before and after a node is killed.

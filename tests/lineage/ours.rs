@@ -73,7 +73,9 @@ impl Party for Caller {
         let request = self.client.request(OBJECT).timeout(wait).ttl(ttl).renew(renew);
         match request.acquire().await {
             Ok(guard) => self.guard = Some(guard),
-            Err(LockError::TimedOut { .. } | LockError::RowMissing { .. }) => {}
+            Err(
+                LockError::TimedOut { .. } | LockError::RowMissing { .. } | LockError::Lost { .. },
+            ) => {}
             Err(error) => panic!("another error came: {error:?}"),
         }
         self.is_inside()

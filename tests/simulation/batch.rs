@@ -11,12 +11,12 @@ use std::thread;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::failure::Failure;
-use super::plan::{Disks, Plan};
+use super::plan::{Breach, Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
 
 /// How many seeds are run if nobody says otherwise.
-const SEEDS_DEFAULT: u64 = 2_000;
+const SEEDS_DEFAULT: u64 = 300;
 
 /// Says how many seeds to run.
 const SEEDS: &str = "BAKERY_LOCK_SIMULATION_SEEDS";
@@ -31,29 +31,42 @@ const TRIES: usize = 2_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invariant {
     MutualExclusion,
+    Overlap,
     Fifo,
     Tokens,
+    TokenOrder,
     Rows,
     Served,
     Acknowledged,
+    Waiters,
     Leaving,
 }
 
 /// Runs all seeds, unless another test has done so, and asserts that all of them keep an invariant.
 pub(crate) fn assert_kept(invariant: Invariant) {
-    static BATCH: OnceLock<Batch> = OnceLock::new();
-    let batch = BATCH.get_or_init(chosen_seeds);
+    assert_kept_despite(Breach::None, invariant);
+}
+
+/// Runs all seeds with a promise broken, unless another test has done so, and asserts that all of
+/// them keep an invariant.
+pub(crate) fn assert_kept_despite(breach: Breach, invariant: Invariant) {
+    static BATCHES: [OnceLock<Batch>; 3] = [const { OnceLock::new() }; 3];
+    let batch = BATCHES[breach as usize].get_or_init(|| chosen_seeds(breach));
     assert_eq!(batch.violations(invariant), 0, "{invariant:?}\n{batch}");
 }
 
 /// The seeds that the environment asks for, and one that nobody chose.
-fn chosen_seeds() -> Batch {
+fn chosen_seeds(breach: Breach) -> Batch {
+    let plan = |seed| match breach {
+        Breach::None => Plan::new(seed, Disks::Synced),
+        Breach::LostRows | Breach::Force => Plan::with_breach(seed, breach),
+    };
     let number = |name| {
         let value = env::var(name).ok()?;
         Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number")))
     };
     if let Some(seed) = number(SEED) {
-        let plan = synced(seed);
+        let plan = plan(seed);
         let outcome = run(&plan);
         println!("{plan}{}", outcome.log);
         let batch = Batch::of(&plan, &outcome).shrunk(TRIES);
@@ -64,16 +77,12 @@ fn chosen_seeds() -> Batch {
     let seeds = asked.unwrap_or(SEEDS_DEFAULT);
     // Who asks for so many waits for them.
     let bar = asked.map_or_else(ProgressBar::hidden, ProgressBar::new);
-    let mut batch = run_on_all_processors(0..seeds, synced, &bar);
+    let mut batch = run_on_all_processors(0..seeds, plan, &bar);
     let seed = rand::random();
-    batch.merge(judge(&synced(seed)));
+    batch.merge(judge(&plan(seed)));
     let batch = batch.shrunk(TRIES);
-    println!("seeds 0 and on, and {seed}: {batch}");
+    println!("{breach:?}: seeds 0 and on, and {seed}: {batch}");
     batch
-}
-
-fn synced(seed: u64) -> Plan {
-    Plan::new(seed, Disks::Synced)
 }
 
 /// Runs seeds by the plans that are made of them.

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::batch::Invariant;
-use super::plan::Plan;
+use super::plan::{Breach, Plan};
 use super::shrink::smaller;
 use super::world::{Outcome, run};
-use super::{acknowledged, fifo, leaving, mutual_exclusion, rows, served, tokens};
+use super::{acknowledged, fifo, leaving, mutual_exclusion, overlap, rows, served, tokens};
 
 /// A run that breaks an invariant.
 #[derive(Clone, Debug)]
@@ -25,8 +25,18 @@ impl Failure {
         let Outcome { log, objects, .. } = outcome;
         let mut broken = Vec::new();
         for object in objects {
+            let (exclusion, token_order) = match plan.breach {
+                Breach::None => {
+                    (mutual_exclusion::check(log, object), tokens::check_order(log, object))
+                }
+                // With its rows a holder has lost its place in the order.
+                Breach::LostRows => (None, None),
+                Breach::Force => (None, tokens::check_order(log, object)),
+            };
             let checks = [
-                (Invariant::MutualExclusion, mutual_exclusion::check(log, object)),
+                (Invariant::MutualExclusion, exclusion),
+                (Invariant::Overlap, overlap::check(plan, log, object)),
+                (Invariant::TokenOrder, token_order),
                 (Invariant::Fifo, fifo::check(log, object)),
                 (Invariant::Tokens, tokens::check(log, object)),
                 (Invariant::Rows, rows::check(log, object)),
@@ -34,7 +44,8 @@ impl Failure {
             broken.extend(checks.into_iter().filter_map(|(kind, how)| Some((kind, how?))));
         }
         broken.extend(served::check(log).map(|how| (Invariant::Served, how)));
-        broken.extend(acknowledged::check(log).map(|how| (Invariant::Acknowledged, how)));
+        broken.extend(acknowledged::check(plan, log).map(|how| (Invariant::Acknowledged, how)));
+        broken.extend(acknowledged::check_waiters(plan, log).map(|how| (Invariant::Waiters, how)));
         broken.extend(leaving::check(log).map(|how| (Invariant::Leaving, how)));
         let (plan, history) = (plan.clone(), log.to_string());
         (!broken.is_empty()).then_some(Failure { plan, broken, history, tries: 0 })

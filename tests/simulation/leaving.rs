@@ -6,6 +6,7 @@ use bakery_lock::test_util::{WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
 use super::log::Log;
+use super::operator::REVOKED;
 
 /// Somebody who stays although it was asked to leave, or who was told to leave and nobody asked it.
 pub(crate) fn check(log: &Log) -> Option<String> {
@@ -39,9 +40,15 @@ fn asked(log: &Log) -> impl Iterator<Item = (usize, i64, &WriteRecord)> {
 ///
 /// Each renewal is read back before the next one. One may have been sent and read back before the
 /// request was acknowledged, and the next one be sent late in its lease; after that one nothing is
-/// renewed before a read has shown the request.
+/// renewed before a read has shown the request. A request that was lost asks for nothing.
 fn stays(log: &Log, whom: usize, round: i64, request: &WriteRecord) -> Option<(usize, Duration)> {
     let acknowledged = request.acknowledged?;
+    let lost = log.losses.iter().find(|loss| {
+        (loss.client, &loss.object) == (whom, &request.object) && loss.row_name == REVOKED
+    });
+    if lost.is_some() {
+        return None;
+    }
     let later = log.writes.iter().find(|write| match write.kind {
         WriteKind::Put { round: of, ttl, .. } => {
             (write.client, of) == (whom, round)

@@ -1,10 +1,10 @@
 //! What happened in a run, and the rounds that follow from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::test_util::{SimulatedCluster, WriteKind, WriteRecord};
+use bakery_lock::test_util::{LossRecord, SimulatedCluster, WriteKind, WriteRecord};
 
 use super::history::{End, Moment, Round};
 use super::plan::MAX_CLOCK_SKEW;
@@ -23,6 +23,10 @@ pub(crate) struct Log {
     pub(crate) deaths: BTreeMap<usize, Duration>,
     /// What clients wrote.
     pub(crate) writes: Vec<WriteRecord>,
+    /// The rows that were lost.
+    pub(crate) losses: Vec<LossRecord>,
+    /// The objects that were truncated.
+    pub(crate) truncated: BTreeSet<String>,
     /// Objects with rows that should have been gone, and whose those are.
     pub(crate) rows_left: Vec<(String, usize)>,
     /// What was asked for after healing and did not come.
@@ -36,6 +40,10 @@ pub(crate) struct Log {
 pub(crate) struct Hold {
     pub(crate) client: usize,
     pub(crate) object: String,
+    /// The TTL of its rows.
+    pub(crate) ttl: Duration,
+    /// Whether its lease is renewed.
+    pub(crate) renews: bool,
     pub(crate) from: Duration,
     /// Until when the guard told so by its own clock, and how that ended.
     pub(crate) until: Option<(Duration, HoldEnd)>,
@@ -53,6 +61,8 @@ pub(crate) enum HoldEnd {
 /// A token that was drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
+    /// By which hold, by its place in the log.
+    pub(crate) hold: usize,
     pub(crate) client: usize,
     pub(crate) object: String,
     pub(crate) asked: Duration,
@@ -97,6 +107,54 @@ impl Log {
         self.holds[hold].until.get_or_insert((at, end));
     }
 
+    /// Which clients hold an object, as far as is known.
+    pub(crate) fn holders(&self, object: &str) -> Vec<usize> {
+        let holds = self.holds.iter().filter(|hold| hold.object == object && hold.until.is_none());
+        holds.map(|hold| hold.client).collect()
+    }
+
+    /// Those of some objects that were never truncated. Of the others a write that is late may
+    /// bring back what was deleted, for the length of its TTL.
+    pub(crate) fn not_truncated(&self, objects: &[String]) -> Vec<String> {
+        objects.iter().filter(|object| !self.truncated.contains(*object)).cloned().collect()
+    }
+
+    /// When rows of a client were lost at an object, or deleted by force.
+    pub(crate) fn breaks(&self, client: usize, object: &str) -> Vec<Duration> {
+        let lost = self.losses.iter().filter(|l| l.client == client && l.object == object);
+        let removed = self.removals(client, object).map(|write| write.sent);
+        let mut breaks: Vec<_> = lost.map(|loss| loss.at).chain(removed).collect();
+        breaks.sort_unstable();
+        breaks
+    }
+
+    /// The writes that removed a client from an object by force.
+    pub(crate) fn removals(
+        &self,
+        client: usize,
+        object: &str,
+    ) -> impl Iterator<Item = &WriteRecord> {
+        self.writes
+            .iter()
+            .filter(move |write| write.object == object && write.removes_by_force() == Some(client))
+    }
+
+    /// Whether a holder was removed by force up to some time, in the round in which it was granted.
+    pub(crate) fn is_removed(&self, hold: &Hold, up_to: Duration) -> bool {
+        let Hold { client, object, from, .. } = hold;
+        let announced = self.writes.iter().filter_map(|write| match write.kind {
+            WriteKind::Put { round, .. }
+                if write.client == *client && write.object == *object && write.sent <= *from =>
+            {
+                Some((std::cmp::Reverse(round), write.sent))
+            }
+            WriteKind::Put { .. } | WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
+        });
+        let announced = announced.min().map(|(_, sent)| sent).unwrap_or_default();
+        let mut removals = self.removals(*client, object);
+        removals.any(|removal| (announced..=up_to).contains(&removal.sent))
+    }
+
     /// Notes which rows of objects are left now, of those that count by their owner and name.
     pub(crate) fn note_rows(
         &mut self,
@@ -128,14 +186,18 @@ impl Log {
         let clients = self.writes.iter().map(|write| write.client + 1).max().unwrap_or(0);
         for client in 0..clients {
             let own = |write: &&WriteRecord| {
-                let is_of_another = matches!(write.kind, WriteKind::Delete { of } if of != client);
-                write.client == client && write.object == object && !is_of_another
+                write.client == client
+                    && write.object == object
+                    && write.removes_by_force().is_none()
             };
             let writes: Vec<_> = self.writes.iter().filter(own).collect();
             let grants = self.holds.iter().filter(|h| h.client == client && h.object == object);
             let grants: Vec<_> = grants.map(|hold| hold.from).collect();
             let death = self.deaths.get(&client).copied().unwrap_or(Duration::MAX);
-            moments.extend(rounds(&writes, &grants, death).into_iter().map(Moment::Round));
+            let rounds = rounds(&writes, &grants, death);
+            let breaks = self.breaks(client, object);
+            let rounds = rounds.into_iter().flat_map(|round| broken_off(round, &breaks));
+            moments.extend(rounds.map(Moment::Round));
         }
         moments
     }
@@ -176,6 +238,19 @@ fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<
     rounds
 }
 
+/// What a round is to others when rows of it were lost or removed: from then on they need not let
+/// it in first, but it must not overtake them either.
+fn broken_off(round: Round, breaks: &[Duration]) -> Vec<Round> {
+    let mut breaks = breaks.iter().map(|at| nanos(*at));
+    let Some(broken) = breaks.find(|at| (round.announced..round.end.time()).contains(at)) else {
+        return vec![round];
+    };
+    let drawn = round.drawn.filter(|drawn| *drawn < broken);
+    let as_waiting = Round { drawn, end: End::GaveUp(broken), ..round };
+    let as_newcomer = Round { drawn: None, ..round };
+    vec![as_waiting, as_newcomer]
+}
+
 /// When the ticket of a round was acknowledged, and when the lease of the round was over.
 fn standing(writes: &[&WriteRecord], round: i64) -> (Option<Duration>, Duration) {
     let mut first_tries = BTreeMap::new();
@@ -209,7 +284,7 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
-        for Hold { client, object, from, until } in &self.holds {
+        for Hold { client, object, from, until, .. } in &self.holds {
             lines.push((*from, format!("client {client} holds {object}")));
             if let Some((until, end)) = until {
                 lines.push((*until, format!("client {client} held {object}: {end:?}")));
@@ -222,9 +297,12 @@ impl fmt::Display for Log {
                 lines.push((*acknowledged, line));
             }
         }
-        for Token { client, object, asked, given, value } in &self.tokens {
+        for Token { client, object, asked, given, value, .. } in &self.tokens {
             let line = format!("client {client} has token {value} of {object}, asked at {asked:?}");
             lines.push((*given, line));
+        }
+        for LossRecord { client, object, row_name, at } in &self.losses {
+            lines.push((*at, format!("client {client} loses the row {row_name} of {object}")));
         }
         for Setback { client, object, at, why } in &self.setbacks {
             lines.push((*at, format!("client {client} does not get {object}: {why}")));
@@ -262,6 +340,8 @@ mod tests {
         let hold = |from: &u64| Hold {
             client: 0,
             object: "a".to_owned(),
+            ttl: ms(5_000),
+            renews: true,
             from: ms(*from),
             until: Some((ms(*from + 1), HoldEnd::Released)),
         };
@@ -316,5 +396,32 @@ mod tests {
         let mut killed = renewed(2_999);
         killed.deaths.insert(0, ms(4_000));
         assert_eq!(killed.rounds("a"), lapses(4_000));
+    }
+
+    // Goal: whose rows are lost or removed waits no longer as far as others are concerned, but must
+    // not overtake them either.
+    // Method: a made-up round, broken before its ticket is drawn, after that, and never.
+    #[test]
+    fn lost_rows_break_rounds_off() {
+        let writes =
+            [write(1, 10, Some(25), put(1, None)), write(2, 30, Some(45), put(1, Some(4)))];
+        let granted = End::Granted(nanos(ms(70)));
+        let newcomer = round(10, None, granted);
+        let broken = |client, at| {
+            let (object, row_name) = ("a".to_owned(), "entering::".to_owned());
+            let losses = vec![LossRecord { client, object, row_name, at: ms(at) }];
+            Log { losses, ..log(&writes, &[70]) }.rounds("a")
+        };
+        let given_up = |drawn, at| round(10, drawn, End::GaveUp(nanos(ms(at))));
+        assert_eq!(broken(0, 40), [given_up(None, 40), newcomer]);
+        assert_eq!(broken(0, 50), [given_up(Some(45), 50), newcomer]);
+        assert_eq!(broken(0, 9), [round(10, Some(45), granted)]);
+        assert_eq!(broken(0, 70), [round(10, Some(45), granted)]);
+        assert_eq!(broken(1, 50), [round(10, Some(45), granted)]);
+        let mut removed = log(&writes, &[70]);
+        let by_another =
+            WriteRecord { client: 1, ..write(9, 50, None, WriteKind::Delete { of: 0 }) };
+        removed.writes.push(by_another);
+        assert_eq!(removed.rounds("a"), [given_up(Some(45), 50), newcomer]);
     }
 }

@@ -8,6 +8,11 @@
 //! `BAKERY_LOCK_SIMULATION_SEEDS=100000` runs so many, and `BAKERY_LOCK_SIMULATION_SEED=7` that one
 //! alone and prints its history. Of what breaks an invariant, the smallest plan that is found to
 //! break the same is printed with its history, once what can be left out is left out.
+//!
+//! The same seeds are run twice more with a promise broken on purpose, so that two may hold: in
+//! [`lost_rows`] rows are lost, in [`force`] contenders that live are removed by force. There an
+//! overlap of two holders must end in time. `cargo test --test simulation lost_rows` runs the one
+//! alone, `... force` the other.
 
 #[path = "../support/history.rs"]
 mod history;
@@ -25,9 +30,12 @@ mod world;
 
 mod acknowledged;
 mod fifo;
+mod force;
 mod forgetful;
 mod leaving;
+mod lost_rows;
 mod mutual_exclusion;
+mod overlap;
 mod reproducible;
 mod rows;
 mod served;

@@ -1,4 +1,5 @@
-//! At most one guard of a lock is valid, by its own clock, at any moment.
+//! At most one guard of a lock is valid, by its own clock, at any moment, unless a promise is
+//! broken on purpose: see [`overlap`](super::overlap).
 
 use super::batch::{Invariant, assert_kept};
 use super::history::overlap;

@@ -21,8 +21,7 @@ pub(crate) async fn ask_to_leave(client: LockClient, site: Site, object: String,
     }
 }
 
-/// Removes those from an object who were killed. Nobody else is removed by force: who lives might
-/// hold together with the next one until it notices.
+/// Removes those from an object who were killed.
 pub(crate) async fn remove_the_dead(client: LockClient, site: Site, object: String) {
     for whom in contenders(&client, &site, &object).await {
         if site.is_dead(&whom)
@@ -30,6 +29,20 @@ pub(crate) async fn remove_the_dead(client: LockClient, site: Site, object: Stri
         {
             site.setback(&object, format!("removing: {}", kind(&error)));
         }
+    }
+}
+
+/// Removes one of those from an object who hold it or wait for it, although it may live: then it
+/// may hold together with the next one until it notices.
+pub(crate) async fn remove_by_force(client: LockClient, site: Site, object: String, place: usize) {
+    let all = contenders(&client, &site, &object).await;
+    // Its own rows it deletes by itself.
+    let others: Vec<_> = all.iter().filter(|contender| !site.is_self(contender)).collect();
+    let Some(whom) = others.get(place % others.len().max(1)) else {
+        return;
+    };
+    if let Err(error) = client.revoke_by_force(&object, whom, "it is removed").await {
+        site.setback(&object, format!("removing: {}", kind(&error)));
     }
 }
 
@@ -44,7 +57,8 @@ pub(crate) async fn shut_down(client: LockClient, site: Site, objects: Vec<Strin
     let now = site.now();
     site.log().shutdowns[number].done = Some(now);
     let counts = |owner, name: &str| owner == site.number && name != REVOKED;
-    site.log().note_rows(&site.cluster, &objects, now, counts);
+    let whole = site.log().not_truncated(&objects);
+    site.log().note_rows(&site.cluster, &whole, now, counts);
 }
 
 async fn contenders(client: &LockClient, site: &Site, object: &str) -> Vec<Contender> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::test_util::{Conditions, Cut, Replicas};
+use bakery_lock::test_util::{Conditions, Cut, LostRows, Replicas};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -20,6 +20,8 @@ const HEALED: Duration = Duration::from_secs(16);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
+    /// Which promise to the lock is broken on purpose.
+    pub(crate) breach: Breach,
     /// What becomes of each message follows from this, and what each task draws.
     pub(crate) chance: u64,
     /// When the faults end.
@@ -45,6 +47,8 @@ pub(crate) struct MachinePlan {
     pub(crate) idle: u64,
     /// By how many µs its wall clock is off.
     pub(crate) wall_error: i64,
+    /// Whether its tasks stay for long now and then, and draw tokens up to the end.
+    pub(crate) lingers: bool,
 }
 
 /// Something that is done to the world.
@@ -75,6 +79,26 @@ pub(crate) enum Deed {
     RemoveTheDead { machine: usize, object: usize },
     /// Lets a machine shut its client down.
     ShutDown { machine: usize },
+    /// Loses rows of a contender, the holder first of all, then counted round and round.
+    LoseRows { object: usize, place: usize, rows: LostRows },
+    /// Loses them between the read and the write of the contender's next renewal, and holds that
+    /// write up.
+    LoseRowsAtRenewal { object: usize, place: usize, rows: LostRows, held_up: Duration },
+    /// Loses all rows of an object.
+    Truncate { object: usize },
+    /// Lets a machine remove a contender by force, although it lives.
+    RemoveByForce { machine: usize, object: usize, place: usize },
+}
+
+/// Which promise to the lock a run breaks on purpose. Two may hold then, but not for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Breach {
+    /// None: two never hold.
+    None,
+    /// Rows that were acknowledged are lost.
+    LostRows,
+    /// Contenders that live are removed by force.
+    Force,
 }
 
 /// What replicas do when they crash.
@@ -97,16 +121,69 @@ impl Plan {
         let ahead = [(); REPLICAS].map(|()| draw.clock_error());
         let deeds = draw.deeds(Scene { machines: machines.len(), objects: objects.len() }, disks);
         let replicas = Replicas { quorum: 2, ahead };
-        let (chance, healed) = (seed, HEALED);
-        Plan { seed, chance, healed, replicas, conditions, objects, machines, deeds }
+        let (chance, healed, breach) = (seed, HEALED, Breach::None);
+        Plan { seed, breach, chance, healed, replicas, conditions, objects, machines, deeds }
+    }
+
+    /// The plan of a seed where a promise is broken, in half of them with all messages in time.
+    pub(crate) fn with_breach(seed: u64, breach: Breach) -> Self {
+        let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0xB4EAC4));
+        let mut plan = Plan { breach, ..Plan::new(seed, Disks::Synced) };
+        for machine in &mut plan.machines {
+            machine.lingers = draw.0.random_bool(0.7);
+        }
+        if draw.0.random_bool(0.5) {
+            plan.let_messages_flow();
+        }
+        let scene = Scene { machines: plan.machines.len(), objects: plan.objects.len() };
+        for _ in 0..draw.up_to(1, 5) {
+            let deed = match breach {
+                Breach::None => continue,
+                Breach::LostRows => draw.loss(scene),
+                Breach::Force => draw.force(scene),
+            };
+            plan.deeds.push((Duration::from_millis(draw.up_to(500, 14_000)), deed));
+        }
+        plan
+    }
+
+    /// Lets every message arrive in time, and lets processes run.
+    pub(crate) fn let_messages_flow(&mut self) {
+        self.conditions = Conditions { latency: self.conditions.latency, ..Conditions::CALM };
+        self.deeds.retain(|(_, deed)| !deed.stops_messages());
+    }
+
+    /// Whether every message arrives in time, and no process is stopped.
+    pub(crate) fn lets_messages_flow(&self) -> bool {
+        let calm = Conditions { latency: self.conditions.latency, ..Conditions::CALM };
+        self.conditions == calm && !self.deeds.iter().any(|(_, deed)| deed.stops_messages())
+    }
+
+    /// How long a request takes at most when messages flow: there and back, and the same once all
+    /// is healed.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_millis(self.conditions.latency.max(Conditions::CALM.latency) * 2)
+    }
+
+    /// How long a write is held up at most.
+    pub(crate) fn held_up(&self) -> Duration {
+        let mut longest = Duration::ZERO;
+        for (_, deed) in &self.deeds {
+            if let Deed::LoseRowsAtRenewal { held_up, .. } = deed {
+                longest = longest.max(*held_up);
+            }
+        }
+        longest
     }
 }
 
 /// Line by line: what it is made of, then what is done and when.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, chance, healed, replicas, conditions, objects, machines, deeds } = self;
-        writeln!(f, "seed {seed}, chance {chance}, healed at {healed:?}, {objects:?}")?;
+        let Plan { seed, breach, chance, healed, replicas, conditions, objects, machines, deeds } =
+            self;
+        writeln!(f, "seed {seed}, breach {breach:?}, chance {chance}, healed at {healed:?}")?;
+        writeln!(f, "{objects:?}")?;
         writeln!(f, "{replicas:?}")?;
         writeln!(f, "{conditions:?}")?;
         for (number, machine) in machines.iter().enumerate() {
@@ -138,6 +215,7 @@ impl Draw {
             visits: usize::try_from(self.up_to(2, 8)).expect("it is small"),
             idle: [20, 200, 3_000][self.0.random_range(0..3)],
             wall_error: self.wall_error(),
+            lingers: false,
         }
     }
 
@@ -224,6 +302,34 @@ impl Draw {
         }
     }
 
+    /// A loss of rows, most often of the holder's.
+    fn loss(&mut self, scene: Scene) -> Deed {
+        let object = self.0.random_range(0..scene.objects);
+        let place = self.place(scene);
+        let rows = [LostRows::Both, LostRows::Entering, LostRows::Ticket];
+        let rows = rows[self.0.random_range(0..3)];
+        match self.0.random_range(0..5) {
+            0 => Deed::Truncate { object },
+            1 | 2 => Deed::LoseRows { object, place, rows },
+            _ => {
+                // Long enough for another client to be let in, and shorter than a request waits.
+                let held_up = Duration::from_millis(self.up_to(1, 800));
+                Deed::LoseRowsAtRenewal { object, place, rows: LostRows::Both, held_up }
+            }
+        }
+    }
+
+    fn force(&mut self, scene: Scene) -> Deed {
+        let machine = self.0.random_range(0..scene.machines);
+        let object = self.0.random_range(0..scene.objects);
+        Deed::RemoveByForce { machine, object, place: self.place(scene) }
+    }
+
+    /// The holder's place, or another one.
+    fn place(&mut self, scene: Scene) -> usize {
+        if self.0.random_bool(0.7) { 0 } else { self.0.random_range(0..scene.machines) }
+    }
+
     fn soon_after(&mut self, begins: Duration) -> Duration {
         begins + Duration::from_millis(self.up_to(50, 3_000))
     }
@@ -253,5 +359,29 @@ impl Draw {
 
     fn up_to(&mut self, least: u64, most: u64) -> u64 {
         self.0.random_range(least..=most)
+    }
+}
+
+impl Deed {
+    /// Whether messages are late or lost by it, or a process does not run.
+    fn stops_messages(self) -> bool {
+        match self {
+            Deed::Cut { .. }
+            | Deed::Slow { .. }
+            | Deed::Crash { .. }
+            | Deed::Start { .. }
+            | Deed::Pause { .. }
+            | Deed::Resume { .. } => true,
+            Deed::Kill { .. }
+            | Deed::Restart { .. }
+            | Deed::Step { .. }
+            | Deed::AskToLeave { .. }
+            | Deed::RemoveTheDead { .. }
+            | Deed::ShutDown { .. }
+            | Deed::LoseRows { .. }
+            | Deed::LoseRowsAtRenewal { .. }
+            | Deed::Truncate { .. }
+            | Deed::RemoveByForce { .. } => false,
+        }
     }
 }

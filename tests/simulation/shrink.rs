@@ -89,6 +89,11 @@ fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
     for machine in &mut plans[6].machines {
         machine.wall_error = 0;
     }
+    for machine in 0..plan.machines.len() {
+        let mut less = plan.clone();
+        less.machines[machine].lingers = false;
+        plans.push(less);
+    }
     plans.retain(|less| less != plan);
     plans
 }
@@ -117,15 +122,26 @@ impl Deed {
             | Deed::Step { machine, .. }
             | Deed::AskToLeave { machine, .. }
             | Deed::RemoveTheDead { machine, .. }
-            | Deed::ShutDown { machine } => Some(machine),
-            Deed::Slow { .. } | Deed::Crash { .. } | Deed::Start { .. } => None,
+            | Deed::ShutDown { machine }
+            | Deed::RemoveByForce { machine, .. } => Some(machine),
+            Deed::Slow { .. }
+            | Deed::Crash { .. }
+            | Deed::Start { .. }
+            | Deed::LoseRows { .. }
+            | Deed::LoseRowsAtRenewal { .. }
+            | Deed::Truncate { .. } => None,
         }
     }
 
     /// To which object.
     fn object(self) -> Option<usize> {
         match self {
-            Deed::AskToLeave { object, .. } | Deed::RemoveTheDead { object, .. } => Some(object),
+            Deed::AskToLeave { object, .. }
+            | Deed::RemoveTheDead { object, .. }
+            | Deed::LoseRows { object, .. }
+            | Deed::LoseRowsAtRenewal { object, .. }
+            | Deed::Truncate { object }
+            | Deed::RemoveByForce { object, .. } => Some(object),
             Deed::Cut { .. }
             | Deed::Slow { .. }
             | Deed::Crash { .. }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use super::batch::run_seeds;
 use super::log::HoldEnd;
-use super::plan::{Disks, Plan};
+use super::overlap::overlaps;
+use super::plan::{Breach, Disks, Plan};
 use super::world::Outcome;
 
 /// What some runs came to.
@@ -15,8 +17,13 @@ pub(crate) struct Tally {
     grants: usize,
     contended: usize,
     lost: usize,
+    /// How often two held at once, and for how long at most.
+    overlaps: usize,
+    longest_overlap: Duration,
     /// How many holders and callers were told that somebody asked them to leave.
     revoked: usize,
+    /// How many holders were told that another client was granted the lock later.
+    conflicts: usize,
     tokens: usize,
     setbacks: usize,
     writes: usize,
@@ -28,13 +35,18 @@ impl Tally {
     pub(crate) fn add(&mut self, outcome: &Outcome) {
         let log = &outcome.log;
         let is_lost = |end: &HoldEnd| matches!(end, HoldEnd::Lost(_) | HoldEnd::Slept);
+        let periods = outcome.objects.iter().flat_map(|object| overlaps(log, object));
+        let periods: Vec<_> = periods.map(|overlap| overlap.period()).collect();
         let ends = log.holds.iter().filter_map(|hold| hold.until.as_ref());
         self.merge(&Tally {
             runs: 1,
             grants: log.holds.len(),
             contended: outcome.objects.iter().map(|object| log.contended(object)).sum(),
             lost: ends.filter(|(_, end)| is_lost(end)).count(),
+            overlaps: periods.len(),
+            longest_overlap: periods.iter().map(|(from, to)| *to - *from).max().unwrap_or_default(),
             revoked: log.told().filter(|(_, _, _, why)| *why == "Revoked").count(),
+            conflicts: log.told().filter(|(_, _, _, why)| *why == "Conflict").count(),
             tokens: log.tokens.len(),
             setbacks: log.setbacks.len(),
             writes: log.writes.len(),
@@ -48,7 +60,10 @@ impl Tally {
         self.grants += other.grants;
         self.contended += other.contended;
         self.lost += other.lost;
+        self.overlaps += other.overlaps;
+        self.longest_overlap = self.longest_overlap.max(other.longest_overlap);
         self.revoked += other.revoked;
+        self.conflicts += other.conflicts;
         self.tokens += other.tokens;
         self.setbacks += other.setbacks;
         self.writes += other.writes;
@@ -60,8 +75,11 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { runs, grants, contended, lost, revoked, tokens, setbacks, writes, harm } = self;
+        let Tally { runs, grants, contended, lost, overlaps, longest_overlap, .. } = self;
+        let Tally { revoked, conflicts, tokens, setbacks, writes, harm, .. } = self;
         writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended, {lost} lost,")?;
+        writeln!(f, "{overlaps} times two at once, for {longest_overlap:?} at most,")?;
+        writeln!(f, "{conflicts} told of a later holder,")?;
         writeln!(f, "{revoked} told to leave, {tokens} tokens, {setbacks} setbacks,")?;
         writeln!(f, "{writes} writes of rows")?;
         for (kind, times) in harm {
@@ -104,4 +122,21 @@ fn everything_goes_wrong_in_some_run() {
     assert_eq!(harm.len(), HARM.len(), "a kind is not listed here: {harm:?}");
     assert!(contended * 4 > *grants && *lost > 0 && *tokens > 0, "{batch}");
     assert!(*revoked > 0, "nobody who was asked to leave was told so\n{batch}");
+}
+
+// Goal: the promises are broken in every way in some run, of holders that find out by themselves,
+// and two hold for a while.
+// Method: what some seeds came to.
+#[test]
+fn promises_are_broken_in_every_way() {
+    let broken = |breach, harm: &[&str]| {
+        let batch = run_seeds(0..100, |seed| Plan::with_breach(seed, breach));
+        let tally = batch.tally();
+        let missing: Vec<_> = harm.iter().filter(|kind| !tally.harm.contains_key(*kind)).collect();
+        assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
+        assert!(tally.overlaps > 0 && tally.tokens > 0, "{batch}");
+        assert_eq!(tally.conflicts > 0, breach == Breach::LostRows, "{batch}");
+    };
+    broken(Breach::LostRows, &["rows lost", "rows lost at a renewal", "objects truncated"]);
+    broken(Breach::Force, &["living clients removed"]);
 }

@@ -1,8 +1,10 @@
 //! Fencing tokens of an object grow.
 
+use std::time::Duration;
+
 use super::batch::{Invariant, assert_kept};
 use super::history::{Drawn, disorder};
-use super::log::{Log, nanos};
+use super::log::{Hold, Log, Token, nanos};
 
 /// A token that was asked for after another one was given, and is not above it.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
@@ -14,9 +16,61 @@ pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
     disorder(&drawn.collect::<Vec<_>>()).map(|found| format!("tokens do not grow: {found:?}"))
 }
 
+/// A token of a holder that is not below each one of a holder that was granted after it, whenever
+/// the two were drawn.
+pub(crate) fn check_order(log: &Log, object: &str) -> Option<String> {
+    let mut drawn: Vec<_> = log.tokens.iter().filter(|token| token.object == object).collect();
+    let granted = |token: &Token| log.holds[token.hold].from;
+    drawn.sort_by_key(|token| (granted(token), token.value));
+    let mut largest_before = None::<&Token>;
+    for tokens in drawn.chunk_by(|one, other| granted(one) == granted(other)) {
+        let (least, largest) = (tokens.first()?, tokens.last()?);
+        if let Some(before) = largest_before.filter(|before| before.value >= least.value) {
+            let (first, second) = (granted(before), granted(least));
+            return Some(format!(
+                "granted at {first:?}, it has {before:?}; granted at {second:?}, it has {least:?}"
+            ));
+        }
+        largest_before = Some(largest);
+    }
+    None
+}
+
 // Goal: a token is above all that were given before it was asked for.
 // Method: the histories of all seeds.
 #[test]
 fn tokens_grow() {
     assert_kept(Invariant::Tokens);
+}
+
+// Goal: tokens grow from holder to holder, whenever they are drawn.
+// Method: the histories of all seeds.
+#[test]
+fn tokens_grow_from_holder_to_holder() {
+    assert_kept(Invariant::TokenOrder);
+}
+
+// Goal: the check finds a token of an earlier holder above one of a later holder, whenever they
+// were drawn, and minds none of the same holder or of holders of other objects.
+// Method: made-up holds and tokens.
+#[test]
+fn tokens_out_of_order_are_found() {
+    let ms = Duration::from_millis;
+    let found = |tokens: &[(usize, i64)]| {
+        let mut log = Log::default();
+        for (client, object, from) in [(0, "a", 10), (1, "a", 20), (2, "b", 15)] {
+            let (object, ttl, from) = (object.to_owned(), ms(5_000), ms(from));
+            log.holds.push(Hold { client, object, ttl, renews: true, from, until: None });
+        }
+        for (hold, value) in tokens {
+            let Hold { client, object, from, .. } = log.holds[*hold].clone();
+            let (asked, given) = (from + ms(1), from + ms(100));
+            log.tokens.push(Token { hold: *hold, client, object, asked, given, value: *value });
+        }
+        check_order(&log, "a").is_some()
+    };
+    assert!(!found(&[(0, 5), (0, 6), (1, 7), (1, 9), (1, 8)]));
+    assert!(found(&[(0, 5), (0, 7), (1, 7)]));
+    assert!(found(&[(1, 7), (0, 8)]));
+    assert!(!found(&[(0, 5), (1, 7), (2, 6)]));
 }

@@ -54,7 +54,8 @@ impl Worker {
         let object = self.objects[self.rng.random_range(0..self.objects.len())].clone();
         let patience = self.ms(200..8_000);
         let request = self.client.request(&object).timeout(patience);
-        let request = if self.rng.random_bool(0.1) { request.renew(false) } else { request };
+        let renews = !self.rng.random_bool(0.1);
+        let request = request.renew(renews);
         let answer = match self.rng.random_range(0..10) {
             0 | 1 => request.try_acquire().await,
             2 => {
@@ -67,23 +68,26 @@ impl Worker {
             _ => request.acquire().await.map(Some),
         };
         match answer {
-            Ok(Some(guard)) => self.hold(&object, guard).await,
+            Ok(Some(guard)) => self.hold(&object, guard, renews).await,
             Ok(None) => self.site.setback(&object, "taken".to_owned()),
             Err(error) => self.site.setback(&object, kind(&error)),
         }
     }
 
     /// Holds for a while; mostly shortly, sometimes for longer than a lease.
-    async fn hold(&mut self, object: &str, guard: LockGuard) {
-        let (hold, guard) = self.begin(object, guard);
+    async fn hold(&mut self, object: &str, guard: LockGuard, renews: bool) {
+        let (hold, guard) = self.begin(object, guard, renews);
         let work = match self.rng.random_range(0..10) {
             0 => self.ms(1_000..9_000),
             1 => self.ms(100..1_000),
             _ => self.ms(0..30),
         };
         let mut lost = guard.lost();
-        let steps: Vec<_> = (0..self.rng.random_range(0..3)).map(|_| self.step()).collect();
-        let steps = self.take(object, &guard, &steps);
+        let mut steps: Vec<_> = (0..self.rng.random_range(0..3)).map(|_| self.step()).collect();
+        if self.plan.lingers && self.rng.random_bool(0.4) {
+            steps.extend(self.lingering());
+        }
+        let steps = self.take(object, &guard, hold, &steps);
         let reason = tokio::select! {
             biased;
             reason = &mut lost => Some(reason),
@@ -104,13 +108,17 @@ impl Worker {
         }
     }
 
-    async fn take(&self, object: &str, guard: &LockGuard, steps: &[Step]) {
+    async fn take(&self, object: &str, guard: &LockGuard, hold: usize, steps: &[Step]) {
         for step in steps {
             let trouble = match step {
-                Step::Draw => self.draw(object, guard).await.err(),
+                Step::Draw => self.draw(object, guard, hold).await.err(),
                 Step::Check => guard.check().await.err().map(|error| kind(&error)),
                 Step::Look => self.look(object, guard).await.err(),
                 Step::Ensure(min) => guard.ensure(*min).await.err().map(|error| kind(&error)),
+                Step::Stay(time) => {
+                    sleep(*time).await;
+                    None
+                }
             };
             if let Some(why) = trouble {
                 self.site.setback(object, format!("{step:?}: {why}"));
@@ -118,11 +126,11 @@ impl Worker {
         }
     }
 
-    async fn draw(&self, object: &str, guard: &LockGuard) -> Result<(), String> {
+    async fn draw(&self, object: &str, guard: &LockGuard, hold: usize) -> Result<(), String> {
         let asked = self.site.now();
         let value = guard.fencing_token().await.map_err(|error| kind(&error))?.value();
         let (client, object, given) = (self.site.number, object.to_owned(), self.site.now());
-        self.site.log().tokens.push(Token { client, object, asked, given, value });
+        self.site.log().tokens.push(Token { hold, client, object, asked, given, value });
         Ok(())
     }
 
@@ -132,6 +140,15 @@ impl Worker {
         let is_shown = all.iter().any(|contender| self.site.is_self(contender));
         let is_held = !matches!(guard.state(), GuardState::Lost(_));
         if is_held && !is_shown { Err("not shown".to_owned()) } else { Ok(()) }
+    }
+
+    /// What takes long, and asks for tokens again and again.
+    fn lingering(&mut self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for _ in 0..self.rng.random_range(2..8) {
+            steps.extend([Step::Stay(self.ms(200..4_000)), Step::Draw]);
+        }
+        steps
     }
 
     fn step(&mut self) -> Step {
@@ -150,19 +167,22 @@ impl Worker {
             let request = self.client.request(object).timeout(SERVED_WITHIN);
             match request.acquire().await {
                 Ok(guard) => return self.hold_shortly(object, guard).await,
-                Err(error @ LockError::Revoked { .. }) => self.site.setback(object, kind(&error)),
+                // Rows may have been lost before, and only be found missing now.
+                Err(error @ (LockError::Revoked { .. } | LockError::RowMissing { .. })) => {
+                    self.site.setback(object, kind(&error));
+                }
                 Err(error) => return self.note_unserved(object, &error),
             }
         }
     }
 
     async fn hold_shortly(&mut self, object: &str, guard: LockGuard) {
-        let (hold, guard) = self.begin(object, guard);
+        let (hold, guard) = self.begin(object, guard, true);
         sleep(self.ms(0..5)).await;
         match self.end(hold, guard, HoldEnd::Released).unlock().await {
             Ok(()) => {}
             // It found the request just then, in the read that verifies a renewal.
-            Err(error @ UnlockError::Lost(LostReason::Revoked { .. })) => {
+            Err(error @ UnlockError::Lost(LostReason::Revoked { .. } | LostReason::RowMissing)) => {
                 self.site.setback(object, kind(&error));
             }
             Err(error) => self.note_unserved(object, &error),
@@ -174,13 +194,14 @@ impl Worker {
         self.site.log().unserved.push(unserved);
     }
 
-    fn begin(&self, object: &str, guard: LockGuard) -> (usize, Arc<LockGuard>) {
+    fn begin(&self, object: &str, guard: LockGuard, renews: bool) -> (usize, Arc<LockGuard>) {
         let guard = Arc::new(guard);
         let mut log = self.site.log();
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
-        log.holds.push(Hold { client, object, from, until: None });
+        let ttl = self.plan.ttl;
+        log.holds.push(Hold { client, object, ttl, renews, from, until: None });
         (hold, guard)
     }
 
@@ -214,6 +235,8 @@ enum Step {
     Check,
     /// It makes sure of its lease.
     Ensure(Duration),
+    /// It does nothing for a while.
+    Stay(Duration),
 }
 
 /// The name of an error without what it says: process ids differ from run to run.

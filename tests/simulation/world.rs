@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::test_util::{Conditions, Cut, SimulatedCluster, WriteKind};
+use bakery_lock::test_util::{Conditions, Cut, LostRows, SimulatedCluster, WriteKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::log::{HoldEnd, Log};
 use super::machine::{Machine, Start};
-use super::operator::{REVOKED, ask_to_leave, remove_the_dead, shut_down};
+use super::operator::{REVOKED, ask_to_leave, remove_by_force, remove_the_dead, shut_down};
 use super::plan::{Deed, MAX_CLOCK_SKEW, Plan, REPLICAS};
 use super::worker::{SERVED_WITHIN, Worker};
 
@@ -176,6 +176,17 @@ impl<'a> World<'a> {
                     machine.spawn(|client, site| remove_the_dead(client, site, object));
                 }
             }
+            Deed::LoseRows { object, place, rows } => self.lose_rows(object, place, rows, None),
+            Deed::LoseRowsAtRenewal { object, place, rows, held_up } => {
+                self.lose_rows(object, place, rows, Some(held_up));
+            }
+            Deed::Truncate { object } => self.truncate(object),
+            Deed::RemoveByForce { machine, object, place } => {
+                let object = self.plan.objects[object].clone();
+                if let Some(machine) = &self.machines[machine] {
+                    machine.spawn(|client, site| remove_by_force(client, site, object, place));
+                }
+            }
             Deed::ShutDown { machine } => {
                 let objects = self.plan.objects.clone();
                 if let Some(machine) = &mut self.machines[machine] {
@@ -184,6 +195,40 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    /// Loses rows of the contender at a place, at its next renewal if that is to be held up.
+    fn lose_rows(
+        &mut self,
+        object: usize,
+        place: usize,
+        rows: LostRows,
+        renewal_held_up: Option<Duration>,
+    ) {
+        let object = &self.plan.objects[object];
+        let Some(client) = self.contender(object, place) else {
+            return;
+        };
+        match renewal_held_up {
+            None => self.cluster.lose_rows(self.now, object, client, rows),
+            Some(held_up) => self.cluster.lose_rows_at_renewal(object, client, rows, held_up),
+        }
+    }
+
+    fn truncate(&mut self, object: usize) {
+        let object = &self.plan.objects[object];
+        self.cluster.truncate(self.now, object);
+        self.log().truncated.insert(object.clone());
+    }
+
+    /// The client with rows of an object that has this place, holders first.
+    fn contender(&self, object: &str, place: usize) -> Option<usize> {
+        let holders = self.log().holders(object);
+        let with_rows = self.cluster.rows(object, self.now).into_iter().map(|(client, _)| client);
+        let mut all: Vec<_> = with_rows.collect();
+        all.dedup();
+        all.sort_by_key(|client| !holders.contains(client));
+        all.get(place % all.len().max(1)).copied()
     }
 
     /// Ends the process of a machine, if there is one.
@@ -226,6 +271,7 @@ impl<'a> World<'a> {
     /// Ends all that is wrong.
     fn heal(&mut self) {
         self.cluster.set_conditions(Conditions::CALM);
+        self.cluster.spare_renewals();
         for replica in 0..REPLICAS {
             self.cluster.start(replica);
             self.cluster.set_slow(replica, 0);
@@ -246,7 +292,8 @@ impl<'a> World<'a> {
     fn look_for_rows_of_the_living(&mut self) {
         self.go_on(self.now + ROWS_GONE_WITHIN);
         let deaths = self.log().deaths.clone();
-        self.note_rows(|client, name| !deaths.contains_key(&client) && name != REVOKED);
+        let whole = self.log().not_truncated(&self.plan.objects);
+        self.note_rows(&whole, |client, name| !deaths.contains_key(&client) && name != REVOKED);
     }
 
     /// The rows of those who died expire, however late they were written, and so do requests to
@@ -255,11 +302,11 @@ impl<'a> World<'a> {
         let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
         let ttl = longest.expect("there are machines").max(REQUEST_TO_LEAVE_LIVES);
         self.go_on(self.now.max(self.plan.healed + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
-        self.note_rows(|_, _| true);
+        self.note_rows(&self.plan.objects, |_, _| true);
     }
 
-    fn note_rows(&self, counts: impl Fn(usize, &str) -> bool) {
-        self.log().note_rows(&self.cluster, &self.plan.objects, self.now, counts);
+    fn note_rows(&self, objects: &[String], counts: impl Fn(usize, &str) -> bool) {
+        self.log().note_rows(&self.cluster, objects, self.now, counts);
     }
 
     fn outcome(mut self) -> Outcome {
@@ -275,11 +322,16 @@ impl<'a> World<'a> {
         }
         let mut log = std::mem::take(&mut *self.log());
         log.writes = self.cluster.writes();
+        log.losses = self.cluster.losses();
         for write in &log.writes {
-            let by_force = matches!(write.kind, WriteKind::Delete { of } if of != write.client);
+            let is_done = write.acknowledged.is_some();
+            if let Some(removed) = write.removes_by_force() {
+                let was_dead = log.deaths.get(&removed).is_some_and(|died| *died <= write.sent);
+                self.count(was_dead && is_done, "dead clients removed");
+                self.count(!was_dead && is_done, "living clients removed");
+            }
             let is_asked = matches!(write.kind, WriteKind::Revoke { .. });
-            self.count(by_force && write.acknowledged.is_some(), "dead clients removed");
-            self.count(is_asked && write.acknowledged.is_some(), "clients asked to leave");
+            self.count(is_asked && is_done, "clients asked to leave");
         }
         for _ in &log.shutdowns {
             self.count(true, "clients shut down");

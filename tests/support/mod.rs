@@ -17,7 +17,7 @@ use bakery_lock::schema::{self, CreateOptions, Replication};
 use cassandra_cluster::{Cluster, ClusterOptions};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The keyspace that all tests share.
 const KEYSPACE: &str = "bakery_lock_test";
@@ -71,12 +71,19 @@ pub(crate) fn unique_keyspace(tag: &str) -> String {
     format!("test_{tag}_{}", suffix("_"))
 }
 
-/// Lets the holder run without the other tests of this program that ask for it: for tests that
-/// measure, and for tests that would disturb those.
-pub(crate) async fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::const_new(());
-    ALONE.lock().await
+/// Lets the holder run without the other tests of this program that ask for it, or for
+/// [`beside_others`]: for tests that measure, and for tests that take all of the machine.
+pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURNS.write().await
 }
+
+/// Lets the holder run beside others that ask for it: for tests that measure nothing, or whose
+/// bounds leave seconds.
+pub(crate) async fn beside_others() -> RwLockReadGuard<'static, ()> {
+    TURNS.read().await
+}
+
+static TURNS: RwLock<()> = RwLock::const_new(());
 
 /// Finds or starts the cluster, once in each process.
 fn cluster() -> &'static [SocketAddr] {

@@ -15,7 +15,7 @@ use super::history::{End, Moment, Round};
 use super::monotonic::now;
 
 /// Where the library tells what goes into and comes out of its protocol.
-const TARGET: &str = "bakery_lock::runner";
+const TARGET: &str = "bakery_lock::engine::runner";
 
 /// Records the rounds of all contenders of this process from now on, one of each object, whose
 /// rows stand for a lease.

@@ -1,5 +1,8 @@
 //! How to reach a cluster: the options that all tools share, and the session made of them.
 
+mod error;
+mod race;
+
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +19,10 @@ use rustls::{ClientConfig, RootCertStore};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use scylla::errors::{
-    ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, MetadataError,
-    NewSessionError,
-};
 use scylla::statement;
 
+use self::error::{Cause, ConnectError, Refusal};
+use self::race::first_success;
 use crate::failure::Failure;
 use crate::options;
 
@@ -29,8 +30,22 @@ use crate::options;
 /// on the machine can read the arguments of a process.
 pub const PASSWORD_VARIABLE: &str = "BAKERY_LOCK_PASSWORD";
 
-/// How long one node may take to accept a connection before the next is asked.
+/// How long one node may take to accept a connection.
 const CONNECTION_TIMEOUT_MAX: Duration = Duration::from_secs(5);
+
+/// How long a node that is slow to give a session may delay an attempt at the next one.
+const HEAD_START: Duration = Duration::from_millis(500);
+
+/// The least time after which a connection that says nothing is tried, and how long that may take.
+///
+/// A frozen machine's kernel goes on taking connections. The driver waits for the first one to each
+/// node, and by itself notices after a minute that no answer comes on it.
+const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+const KEEPALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(1_500);
+
+/// Which share of the timeout that is where it is longer: who has patience has it with slow nodes.
+const KEEPALIVE_INTERVALS: u32 = 20;
+const KEEPALIVE_TIMEOUTS: u32 = 13;
 
 /// How to reach a cluster and its tables.
 #[derive(Clone, Debug, Args)]
@@ -101,7 +116,8 @@ pub struct ConnectOptions {
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// How long to try to connect, and then each step: 20, 20s, 500ms, 2m
+    /// How long to try to connect, and then each step: 20, 20s, 500ms, 2m. A node that is connected
+    /// but says nothing counts as down after a part of it, at least 2.5s
     #[arg(
         long,
         global = true,
@@ -113,38 +129,52 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects.
+    /// Connects to the first of the nodes that lets us in. When one is slow to do so, the next is
+    /// tried beside it.
     ///
     /// # Errors
     ///
     /// [`Failure::Usage`] when the options don't fit together or a file can't be read; nothing was
-    /// sent then. [`Failure::Unreachable`] when no node answers in time or none lets us in.
+    /// sent then. [`Failure::Unreachable`] when no node answers in time or none lets us in; it says
+    /// why of each.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the connections.
     pub async fn connect(&self) -> Result<Session, Failure> {
+        let builder = self.session_builder()?;
+        let attempts = self.nodes.iter().cloned().map(|node| {
+            let (builder, timeout) = (builder.clone().known_node(&node), self.timeout);
+            async move {
+                let session = tokio::time::timeout(timeout, builder.build()).await;
+                session
+                    .map_or(Err(Cause::Silent), |built| built.map_err(Cause::Failed))
+                    .map_err(|cause| Refusal { node, cause })
+            }
+        });
+        first_success(attempts, HEAD_START).await.map_err(|refusals| {
+            let error = ConnectError::of(refusals, self.user.as_deref(), self.timeout);
+            Failure::Unreachable(Box::new(error))
+        })
+    }
+
+    /// A builder of sessions, without nodes.
+    fn session_builder(&self) -> Result<SessionBuilder, Failure> {
         let profile = ExecutionProfile::builder()
             .consistency(statement::Consistency::Quorum)
             .request_timeout(Some(self.timeout))
             .build();
-        let mut builder = SessionBuilder::new()
-            .known_nodes(&self.nodes)
+        let builder = SessionBuilder::new()
             .default_execution_profile_handle(profile.into_handle())
             .connection_timeout(self.timeout.min(CONNECTION_TIMEOUT_MAX))
+            .keepalive_interval(KEEPALIVE_INTERVAL_MIN.max(self.timeout / KEEPALIVE_INTERVALS))
+            .keepalive_timeout(KEEPALIVE_TIMEOUT_MIN.max(self.timeout / KEEPALIVE_TIMEOUTS))
             .schema_agreement_timeout(self.timeout)
             .tls_context(self.tls()?);
-        if let Some((user, password)) = self.credentials()? {
-            builder = builder.user(user, password);
-        }
-        match tokio::time::timeout(self.timeout, builder.build()).await {
-            Ok(Ok(session)) => Ok(session),
-            Ok(Err(cause)) => Err(self.unreachable(cause)),
-            Err(_) => {
-                let (nodes, waited) = (self.nodes.clone(), self.timeout);
-                Err(Failure::Unreachable(Box::new(ConnectError::Silent { nodes, waited })))
-            }
-        }
+        Ok(match self.credentials()? {
+            Some((user, password)) => builder.user(user, password),
+            None => builder,
+        })
     }
 
     fn credentials(&self) -> Result<Option<(&str, String)>, Failure> {
@@ -186,43 +216,6 @@ impl ConnectOptions {
         };
         Ok(Some(Arc::new(config)))
     }
-
-    fn unreachable(&self, cause: NewSessionError) -> Failure {
-        let error = match setup_error(&cause) {
-            Some(ConnectionSetupRequestErrorKind::MissingAuthentication) => {
-                ConnectError::LoginWanted
-            }
-            Some(ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, said)) => {
-                let user = self.user.clone().unwrap_or_default();
-                ConnectError::LoginRefused { user, said: said.clone() }
-            }
-            _ => ConnectError::Failed { nodes: self.nodes.clone(), cause },
-        };
-        Failure::Unreachable(Box::new(error))
-    }
-}
-
-/// Why no session was made.
-#[derive(Debug, thiserror::Error)]
-enum ConnectError {
-    #[error(
-        "no node can be reached at {}; check --nodes, and TLS if the nodes want it",
-        List(nodes)
-    )]
-    Failed {
-        nodes: Vec<String>,
-        #[source]
-        cause: NewSessionError,
-    },
-    #[error("no node answered within {waited:?} at {}; check --nodes", List(nodes))]
-    Silent { nodes: Vec<String>, waited: Duration },
-    #[error(
-        "the nodes want a login: give --user, and the password in {PASSWORD_VARIABLE} or with \
-         --password-file"
-    )]
-    LoginWanted,
-    #[error("the login of user {user:?} was refused, check user and password: {said}")]
-    LoginRefused { user: String, said: String },
 }
 
 /// Options that don't fit together.
@@ -252,15 +245,6 @@ impl From<OptionsError> for Failure {
     }
 }
 
-/// Names with commas between them.
-struct List<'a>(&'a [String]);
-
-impl fmt::Display for List<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(", "))
-    }
-}
-
 /// Says in words what [`pem::Error`] says as Rust code, or with words of its own in front.
 #[derive(Debug)]
 struct PemError(pem::Error);
@@ -278,21 +262,6 @@ impl fmt::Display for PemError {
 }
 
 impl std::error::Error for PemError {}
-
-/// What a node answered while a connection was set up, if it came to that.
-fn setup_error(error: &NewSessionError) -> Option<&ConnectionSetupRequestErrorKind> {
-    let NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
-        ConnectionPoolError::Broken { last_connection_error, .. },
-    )) = error
-    else {
-        return None;
-    };
-    if let ConnectionError::ConnectionSetupRequestError(setup) = last_connection_error {
-        Some(&setup.error)
-    } else {
-        None
-    }
-}
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);

@@ -58,13 +58,14 @@ impl From<RegistryError> for Failure {
     fn from(error: RegistryError) -> Self {
         let kind = match &error {
             RegistryError::Schema(error) => return Failure::from(error.clone()),
-            RegistryError::Name(_) => Failure::Usage,
+            RegistryError::Name(_) | RegistryError::UnseenTooShort { .. } => Failure::Usage,
             RegistryError::Locked(LockError::TimedOut { cause: Some(_), .. })
             | RegistryError::Unanswered(_)
             | RegistryError::Unconfirmed { .. } => Failure::Unreachable,
             // What is added to the enum later is an answer too.
             RegistryError::Locked(_)
             | RegistryError::Refused(_)
+            | RegistryError::NotSeen
             | RegistryError::NoNumberLeft
             | _ => Failure::No,
         };
@@ -86,6 +87,7 @@ impl From<SchemaError> for Failure {
             | SchemaError::MissingTable { .. }
             | SchemaError::Differs { .. }
             | SchemaError::Unfit { .. }
+            | SchemaError::Unmeasurable { .. }
             | SchemaError::NotRecorded { .. }
             | SchemaError::OtherConsistency { .. }
             | SchemaError::ClocksDiffer { .. }

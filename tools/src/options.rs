@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::Consistency;
+use bakery_lock::hosts::UNSEEN_MIN;
 
 /// Parses a duration: `20`, `20s`, `500ms` or `2m`.
 ///
@@ -24,6 +25,30 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 const DURATION_FORMS: &str = "use a number of seconds, or a number with a unit: 20s, 500ms, 2m";
+
+/// Parses a time for which hosts were not seen: `30d`, `48h` or `4w`.
+///
+/// # Errors
+///
+/// Says which forms there are, and how long it has to be.
+pub fn unseen_for(text: &str) -> Result<Duration, String> {
+    const FORMS: &str = "use a number with a unit: 30d, 48h, 4w";
+    let unit = text.chars().next_back().ok_or(FORMS)?;
+    let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| FORMS)?;
+    let hours = match unit {
+        'h' => 1,
+        'd' => 24,
+        'w' => 7 * 24,
+        _ => return Err(FORMS.to_owned()),
+    };
+    let seconds = number.checked_mul(hours * 60 * 60).ok_or("that is too long")?;
+    match Duration::from_secs(seconds) {
+        time if time < UNSEEN_MIN => {
+            Err("use 2d or more: a host that is in use is seen once a day".to_owned())
+        }
+        time => Ok(time),
+    }
+}
 
 /// Parses a timeout: a duration that is not zero.
 ///
@@ -80,6 +105,21 @@ mod tests {
         }
         assert_eq!(duration("18446744073709551615m"), Err("that is too long".to_owned()));
         assert!(timeout("0ms").is_err() && timeout("1ms").is_ok());
+    }
+
+    #[test]
+    fn hosts_are_unseen_for_days() {
+        let days = |days: u64| Ok(Duration::from_secs(days * 24 * 60 * 60));
+        assert_eq!(["30d", "48h", "4w"].map(unseen_for), [30, 2, 28].map(days));
+        for text in ["", "d", "30", "30m", "-1d", "1.5d", "30 d", "3é", "30D"] {
+            let error = unseen_for(text).expect_err("it is no such time");
+            assert!(error.contains("30d, 48h, 4w"), "{text}: {error}");
+        }
+        for text in ["0d", "1d", "47h"] {
+            let error = unseen_for(text).expect_err("it is too short");
+            assert!(error.contains("seen once a day"), "{text}: {error}");
+        }
+        assert_eq!(unseen_for("18446744073709551615w"), Err("that is too long".to_owned()));
     }
 
     #[test]

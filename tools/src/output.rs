@@ -29,10 +29,21 @@ pub fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
+/// Writes to standard error how far the work is.
+pub fn note(text: &str) {
+    // A reader of standard error that has gone wants no notes.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Writes a warning to standard error.
 pub fn warn(text: &str) {
     // Who closed standard error wants no warnings.
     let _ = writeln!(io::stderr(), "warning: {text}");
+}
+
+/// Writes lines to standard error that belong to an error.
+pub(crate) fn tell(lines: &str) {
+    let _ = io::stderr().write_all(lines.as_bytes());
 }
 
 /// Writes an error and its causes to standard error, in one line: `tool: what: why: why`.
@@ -48,7 +59,7 @@ pub fn time(time: SystemTime) -> String {
 
 /// An error and its causes. Errors of the driver repeat their causes in their own text: what was
 /// said is not said again.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -64,7 +75,7 @@ fn chain(error: &dyn Error) -> String {
 
 /// The driver begins its messages with a capital, which looks odd in the middle of a line. Acronyms
 /// keep theirs.
-fn begun_small(text: &str) -> String {
+pub(crate) fn begun_small(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
         (Some(first), Some(second)) if second.is_lowercase() => {

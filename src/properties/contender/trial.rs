@@ -69,13 +69,14 @@ pub(super) enum Turn {
     NoTicketLeft,
     LostRows,
     LostByRevocation,
+    LostToLaterHolder,
     Expired,
     BeganAgain,
     Released,
 }
 
 impl Turn {
-    pub(super) const ALL: [Turn; 15] = [
+    pub(super) const ALL: [Turn; 16] = [
         Turn::HeldAtOnce,
         Turn::HeldWithTicket,
         Turn::HeldAfterWaiting,
@@ -88,6 +89,7 @@ impl Turn {
         Turn::NoTicketLeft,
         Turn::LostRows,
         Turn::LostByRevocation,
+        Turn::LostToLaterHolder,
         Turn::Expired,
         Turn::BeganAgain,
         Turn::Released,
@@ -112,6 +114,8 @@ pub(super) struct Trial {
     ticket_until: Duration,
     /// Who is in the way, since the first whole read with a ticket.
     in_the_way: Option<Vec<Blocker>>,
+    /// Since when it holds.
+    held_since: Option<i64>,
     /// It was told to leave, or said that it does.
     leaves: bool,
     turns: Vec<Turn>,
@@ -150,6 +154,7 @@ impl Trial {
             counts_from: Duration::ZERO,
             ticket_until: Duration::ZERO,
             in_the_way: None,
+            held_since: None,
             leaves: true,
             turns: Vec::new(),
         };
@@ -262,6 +267,7 @@ impl Trial {
                 prop_assert!(!self.leaves, "let in although it leaves");
                 prop_assert!(sight.is_some_and(|sight| sight.lets_in), "let in by nothing");
                 self.check_lease(*lease)?;
+                self.held_since = Some(self.stamp / 1000);
                 match (&self.in_the_way, sight.is_some_and(|sight| sight.settles)) {
                     (None, _) => Turn::HeldAtOnce,
                     (Some(_), true) => Turn::HeldWithTicket,
@@ -274,8 +280,7 @@ impl Trial {
                 Turn::Renewed
             }
             Event::Confirmed => {
-                let shown = sight.filter(|sight| sight.read == Read::Contender(ME));
-                prop_assert!(shown.is_some_and(|sight| self.stands(&sight.rows)));
+                prop_assert!(sight.is_some_and(|sight| self.stands(&sight.rows)));
                 Turn::Confirmed
             }
             Event::Taken => self.leaves_by(Turn::Taken)?,
@@ -289,6 +294,11 @@ impl Trial {
                 Loss::Expired => Turn::Expired,
                 Loss::RowMissing => Turn::LostRows,
                 Loss::Revoked(_) => Turn::LostByRevocation,
+                Loss::Conflict { .. } => {
+                    let shown = sight.is_some_and(|sight| self.is_overtaken(sight));
+                    prop_assert!(shown, "there is no later holder");
+                    Turn::LostToLaterHolder
+                }
             })?,
             Event::Released => {
                 self.ticket_until = Duration::ZERO;
@@ -326,7 +336,8 @@ impl Trial {
 
     fn writes(&mut self, stamp: i64, claim: &Claim, sight: Option<&Sight>) -> TestCaseResult {
         prop_assert!(!self.leaves, "it writes rows although it leaves");
-        if self.tried.0 != stamp {
+        let is_new = self.tried.0 != stamp;
+        if is_new {
             prop_assert!(stamp > self.tried.0, "stamps grow");
             self.tried = (stamp, self.now);
         }
@@ -337,8 +348,15 @@ impl Trial {
             prop_assert_eq!(claim.ticket, None);
             // It begins again only when its rows are gone.
             (self.in_the_way, self.ticket_until) = (None, Duration::ZERO);
+            self.held_since = None;
             self.turns.extend(round_before.map(|_| Turn::BeganAgain));
-        } else if before.as_ref() != Some(claim) {
+        } else if before.as_ref().map(|before| before.ticket) == Some(claim.ticket) {
+            let renewed = before.map(|before| Claim { held_since: self.held_since, ..before });
+            prop_assert_eq!(renewed.as_ref(), Some(claim), "only the grant is added");
+            let read = sight.filter(|sight| sight.read == Read::Contender(ME));
+            let read = read.is_some_and(|sight| self.stands(&sight.rows));
+            prop_assert!(read || !is_new, "it writes rows again that it has not seen");
+        } else {
             let announced = before.map(|before| Claim { ticket: claim.ticket, ..before });
             prop_assert_eq!(announced.as_ref(), Some(claim), "only a ticket is added");
             let rows = sight.map_or(&[][..], |sight| &sight.rows);
@@ -378,7 +396,9 @@ impl Trial {
             }
             (Read::Contender(_) | Read::Entering(_), None) => false,
         };
-        let lets_in = nobody_in_the_way && self.stands(&rows);
+        // A holder reads the whole object too.
+        let waits = self.held_since.is_none();
+        let lets_in = waits && nobody_in_the_way && self.stands(&rows);
         Sight { read, rows, lets_in, settles: settles && ticket.is_some() }
     }
 
@@ -393,6 +413,20 @@ impl Trial {
         let standing = design::standing(rows, ME);
         let seen = standing.and_then(|standing| standing.round().zip(Some(standing.ticket())));
         seen == Some((claim.round, claim.ticket)) && !revoked
+    }
+
+    /// Whether a whole read shows our rows, and such that were granted the object later and leave
+    /// no room for us.
+    fn is_overtaken(&self, sight: &Sight) -> bool {
+        let mine = self.held_since.map(|since| (since, ME));
+        let others = design::contenders(&sight.rows).into_iter().filter(|who| *who != ME);
+        let later = others.filter_map(|who| {
+            let since = design::held_since(&sight.rows, who)?;
+            (Some((since, who)) > mine).then(|| design::standing(&sight.rows, who))?
+        });
+        let modes: Vec<_> = later.map(Standing::mode).collect();
+        let room = design::let_in(self.acquire.mode, &modes);
+        sight.read == Read::Object && self.stands(&sight.rows) && !room
     }
 
     /// The first whole read fixes who is in the way; later ones only take away.

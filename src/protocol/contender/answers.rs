@@ -6,8 +6,10 @@ use super::super::entry::Entry;
 use super::super::line::{Line, Question};
 use super::super::mutation::Mutation;
 use super::super::row::StoredRow;
-use super::super::traffic::{Event, Failure, Now, Patience, ReadFailure, WriteOutcome};
-use super::super::verdict::Survey;
+use super::super::traffic::{
+    Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
+};
+use super::super::verdict::{Denial, Survey};
 use super::{Attempt, Contender, Outstanding, State, Task};
 
 impl Contender {
@@ -50,8 +52,13 @@ impl Contender {
 
     fn seen(&mut self, now: Now, answered: &Outstanding, survey: &Survey) {
         self.revoked_row_seen |= survey.has_revoked_row(self.id);
-        if answered.task == Task::Verify {
-            return self.verified(now, survey);
+        match answered.task {
+            Task::Check => return self.checked(now, survey),
+            Task::Verify => return self.verified(now, survey),
+            Task::Announce | Task::Draw | Task::Delete | Task::Renew => {
+                unreachable!("these are written")
+            }
+            Task::Look | Task::Settle | Task::Ask(_) => {}
         }
         match (answered.task, std::mem::replace(&mut self.state, State::Idle)) {
             (Task::Look, State::Looking(entry)) => self.looked(now, entry, survey),
@@ -67,14 +74,14 @@ impl Contender {
     }
 
     fn looked(&mut self, now: Now, mut entry: Entry, survey: &Survey) {
-        if let Err(denial) = entry.stands_in(survey) {
+        if let Err(denial) = survey.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
         let mode = entry.acquire.mode;
         let blockers = survey.blockers_before_drawing(self.id, mode);
         self.ahead = blockers.contenders();
         if blockers.admit(mode) {
-            return self.hold(entry);
+            return self.hold(now, entry);
         }
         if entry.acquire.patience == Patience::Try && !blockers.queue_admits(mode) {
             return self.taken(now);
@@ -94,14 +101,14 @@ impl Contender {
     }
 
     fn settled(&mut self, now: Now, entry: Entry, doorway: Duration, survey: &Survey) {
-        if let Err(denial) = entry.stands_in(survey) {
+        if let Err(denial) = survey.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
         let line = Line::new(place, mode, survey.blockers_of(place, mode), now.elapsed, doorway);
         self.ahead = line.blockers().contenders();
         if line.admits() {
-            self.hold(entry);
+            self.hold(now, entry);
         } else {
             let pause = line.first_pause(now.elapsed, now.jitter);
             self.wait(now, entry, line, pause);
@@ -121,19 +128,19 @@ impl Contender {
             Question::Present(contender) | Question::Choosing(contender) => {
                 let gone = line.answered(contender, survey, now.elapsed);
                 if Mutation::NoConfirmingRead.is_planted() && line.admits() {
-                    return self.hold(entry);
+                    return self.hold(now, entry);
                 }
                 gone
             }
             Question::Everybody => {
-                if let Err(denial) = entry.stands_in(survey) {
-                    return self.fail(now, denial.into());
+                if let Err(denial) = survey.shows(&entry.claim) {
+                    return self.leave_line(now, entry.acquire, denial);
                 }
-                let somebody_left = line.confirmed(survey);
+                let somebody_left = line.confirmed(survey, now.elapsed);
                 self.ahead = line.blockers().contenders();
                 // Only a read of the whole object lets in: a look at one row confirms no other.
                 if line.admits() {
-                    return self.hold(entry);
+                    return self.hold(now, entry);
                 }
                 somebody_left
             }
@@ -166,23 +173,66 @@ impl Contender {
         }
     }
 
+    /// The own rows were read, before a renewal or because the holder asked for it.
+    fn checked(&mut self, now: Now, survey: &Survey) {
+        if Mutation::RenewalUnread.is_planted() || self.stands(now, survey) {
+            let held = matches!(self.state, State::Held(_));
+            let entry = self.renewing_entry();
+            // While waiting the rows are always renewed.
+            let renews = entry.acquire.renew || !held;
+            entry.checked(now, renews);
+            self.confirmed();
+        }
+    }
+
     /// A renewal was read back.
     fn verified(&mut self, now: Now, survey: &Survey) {
+        if !self.stands(now, survey) {
+            return;
+        }
+        let later_holder = self.held_claim().and_then(|mine| survey.later_holder(mine));
+        if let Some(holder) = later_holder {
+            return self.lose(now, Loss::Conflict { holder });
+        }
+        self.renewing_entry().verified();
+        self.confirmed();
+    }
+
+    /// Whether the own rows stand. If not, it is over.
+    fn stands(&mut self, now: Now, survey: &Survey) -> bool {
+        let held = matches!(self.state, State::Held(_));
         let entry = self.renewing_entry();
-        match entry.verified(survey) {
-            Ok(()) => {
-                if entry.take_confirmed() {
-                    self.event(Event::Confirmed);
-                }
-            }
-            Err(denial) if matches!(self.state, State::Held(_)) => self.lose(now, denial.into()),
-            Err(denial) => self.fail(now, denial.into()),
+        let Err(denial) = survey.shows(&entry.claim) else {
+            return true;
+        };
+        if held {
+            self.lose(now, denial.into());
+        } else {
+            let acquire = entry.acquire.clone();
+            self.leave_line(now, acquire, denial);
+        }
+        false
+    }
+
+    /// A waiter whose rows are gone begins a new round: that costs its place in the queue, and its
+    /// caller asked for the lock, not for a place.
+    fn leave_line(&mut self, now: Now, acquire: Acquire, denial: Denial) {
+        match denial {
+            Denial::RowMissing => self.withdraw(now, Some(acquire)),
+            Denial::Revoked(_) => self.fail(now, denial.into()),
+        }
+    }
+
+    fn confirmed(&mut self) {
+        let held = matches!(self.state, State::Held(_));
+        if held && self.renewing_entry().take_confirmed() {
+            self.event(Event::Confirmed);
         }
     }
 
     fn back_off(&mut self, now: Now, task: Task) {
         let pace = match task {
-            Task::Renew | Task::Verify => self.renewing_entry().renewal_pace(),
+            Task::Check | Task::Renew | Task::Verify => self.renewing_entry().renewal_pace(),
             Task::Announce
             | Task::Look
             | Task::Draw
@@ -213,7 +263,7 @@ impl Contender {
     }
 
     /// The entry of a state that renews.
-    fn renewing_entry(&mut self) -> &mut Entry {
+    pub(super) fn renewing_entry(&mut self) -> &mut Entry {
         match &mut self.state {
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
             State::Idle

@@ -76,7 +76,8 @@ fn queued(host: i32, ticket: i64) -> Vec<StoredRow> {
 
 fn claim(host: i32, round: i64, ticket: Option<i64>) -> Claim {
     let owner = format!("host {host}");
-    Claim { contender: id(host), round, mode: Mode::Exclusive, ticket, owner }
+    let (contender, mode) = (id(host), Mode::Exclusive);
+    Claim { contender, round, mode, ticket, owner, held_since: None }
 }
 
 fn rows_of(claim: &Claim) -> Vec<StoredRow> {
@@ -116,6 +117,10 @@ struct Script {
     claim: Claim,
     /// A `revoked::` row of ours was seen.
     revoked_row_seen: bool,
+    /// The stamp of what the contender was told last.
+    told: i64,
+    /// What our rows must say from the next write on.
+    held_since: Option<i64>,
 }
 
 impl Script {
@@ -130,6 +135,8 @@ impl Script {
             writes: Vec::new(),
             claim: claim(ME.host, 0, None),
             revoked_row_seen: false,
+            told: 0,
+            held_since: None,
         }
     }
 
@@ -253,6 +260,7 @@ impl Script {
     fn tell(&mut self, input: Input) {
         self.is_silent();
         let said = self.handle(input);
+        self.told = self.stamp;
         for output in &said {
             match output {
                 Output::Write { op, write } => self.note_write(*op, write),
@@ -277,7 +285,8 @@ impl Script {
         let write = self.writes_something();
         let round = write.stamp;
         assert!(round > self.claim.round, "rounds grow");
-        self.claim = Claim { round, ticket: None, ..self.claim.clone() };
+        self.held_since = None;
+        self.claim = Claim { round, ticket: None, held_since: None, ..self.claim.clone() };
         self.claim.owner = "me".to_owned();
         self.claim.mode = match &write.change {
             Change::Put { claim, .. } => claim.mode,
@@ -295,6 +304,7 @@ impl Script {
 
     /// Our rows are written whole, with a new stamp.
     fn puts(&mut self) {
+        self.claim.held_since = self.held_since;
         let write = self.writes_something();
         assert_eq!(write.change, self.put());
         let before = self.writes.iter().filter(|before| before.stamp == write.stamp);
@@ -343,6 +353,7 @@ impl Script {
             Some(Output::Event(Event::Held { lease, terms: granted })) => {
                 assert_eq!(granted, terms());
                 assert!(lease.is_valid(self.now));
+                self.held_since = Some(self.told / 1000);
                 lease
             }
             other => panic!("the lock was expected, not {other:?}"),
@@ -359,19 +370,32 @@ impl Script {
         }
     }
 
-    /// A holder renews its rows when that is due, and begins to read them back.
-    fn renews(&mut self) {
+    /// A renewal is due: it begins with a read, which shows the rows, and writes them again.
+    fn begins_to_renew(&mut self) {
         self.sleeps(RENEWAL_DUE);
+        self.checks();
         self.puts();
-        self.applied();
-        self.is_renewed_for(LEASE);
-        self.reads(Read::Contender(ME));
     }
 
-    /// The same behind host 1, which is still there.
+    /// Reads its own rows, which stand.
+    fn checks(&mut self) {
+        self.reads(Read::Contender(ME));
+        self.sees(&[]);
+    }
+
+    /// A holder renews its rows when that is due, and begins to read the object.
+    fn renews(&mut self) {
+        self.begins_to_renew();
+        self.applied();
+        self.is_renewed_for(LEASE);
+        self.reads(Read::Object);
+    }
+
+    /// The same behind host 1, which is still there. It reads its own rows only.
     fn renews_while_it_waits(&mut self) {
         self.pass(RENEWAL_DUE);
         self.sees_only(&[queued(1, 7)]);
+        self.checks();
         self.puts();
         self.applied();
         self.reads(Read::Contender(ME));

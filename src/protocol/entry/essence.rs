@@ -13,11 +13,12 @@ impl Essence for Entry {
         // pause.
         let Entry { acquire: _, claim, lease, renewal, announced: _ } = self;
         let renewal_due = until(lease.renewal_due(self.acquire.terms), now);
-        (claim.round, claim.ticket, until(lease.deadline(), now), renewal_due).hash(hasher);
+        (claim.round, claim.ticket, claim.held_since, until(lease.deadline(), now), renewal_due)
+            .hash(hasher);
         let Renewal { stage, pace, asked } = renewal;
         discriminant(stage).hash(hasher);
         match stage {
-            Stage::Resting | Stage::Verifying => {}
+            Stage::Resting | Stage::Checking | Stage::Verifying => {}
             Stage::Writing(attempt) => attempt.feed(now, hasher),
         }
         asked.hash(hasher);

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::super::row::ContenderId;
-use super::super::verdict::Place;
-use super::{Line, is_choosing};
+use super::super::verdict::{Place, Standing};
+use super::Line;
 
 /// A hand-over takes about half as long as the doorway, until the line is seen to move.
 const HAND_OVERS_PER_DOORWAY: u32 = 2;
@@ -63,7 +63,8 @@ impl Line {
     /// Whether the one to ask may just be choosing, which is over soon.
     fn is_hurried(&self, rest: &[Place], now: Duration) -> bool {
         let asked = rest.get(self.asked(rest));
-        asked.is_some_and(|place| is_choosing(*place)) && now < self.choosing_until
+        let standing = asked.and_then(|place| self.blockers.standing(place.contender));
+        matches!(standing, Some(Standing::Choosing { .. })) && now < self.choosing_until
     }
 
     /// Reckons how long a hand-over takes. One that is gone tells that at least so many have left

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::mutation::Mutation;
 use super::super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
-use super::{Blockers, Place, Standing, conflicts};
+use super::{Blockers, Place, Standing, admits, conflicts};
 
 /// What one read of an object, or of some contenders of it, shows.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,7 @@ pub(crate) struct Survey {
     standings: BTreeMap<ContenderId, Standing>,
     owners: BTreeMap<ContenderId, String>,
     revocations: BTreeMap<ContenderId, Option<Revocation>>,
+    held_since: BTreeMap<ContenderId, i64>,
     largest_ticket: i64,
 }
 
@@ -23,8 +24,9 @@ impl Survey {
         let mut survey = Survey::default();
         for row in rows {
             match row.parse() {
-                Row::Entering { round, mode } => {
+                Row::Entering { round, mode, held_since } => {
                     entering.insert(row.contender, (round, mode));
+                    survey.held_since.extend(held_since.map(|since| (row.contender, since)));
                     survey.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
                 }
                 Row::Ticket { round, ticket } => {
@@ -80,6 +82,37 @@ impl Survey {
         revocation.filter(|revocation| revocation.round == round)
     }
 
+    /// Whether the rows of a claim are shown as they were acknowledged, and no wish that its
+    /// contender leaves.
+    pub(crate) fn shows(&self, claim: &Claim) -> Result<(), Denial> {
+        let Claim { contender, round, ticket, .. } = *claim;
+        // First, because the client that asks us to leave may have deleted our rows.
+        if let Some(revocation) = self.revocation(contender, round) {
+            return Err(Denial::Revoked(revocation.clone()));
+        }
+        let standing = self.standing(contender);
+        let seen = standing.is_some_and(|s| s.round() == Some(round) && s.ticket() == ticket);
+        if seen { Ok(()) } else { Err(Denial::RowMissing) }
+    }
+
+    /// What a holder calls itself that was granted the object after `mine` and leaves no room for
+    /// it. Of two holders only one finds a later one, so only one gives way (design section 5).
+    pub(crate) fn later_holder(&self, mine: &Claim) -> Option<String> {
+        let since = mine.held_since.filter(|_| !Mutation::HoldersDoNotCompare.is_planted())?;
+        let ties_count = !Mutation::NoTieBreakOfHolders.is_planted();
+        let later = self.held_since.iter().filter(|&(&contender, &theirs)| {
+            theirs > since || (theirs == since && contender > mine.contender && ties_count)
+        });
+        let later = later.filter_map(|(contender, _)| self.standings.get_key_value(contender));
+        let later: Vec<_> =
+            later.filter(|(_, standing)| conflicts(mine.mode, standing.mode())).collect();
+        if admits(mine.mode, later.iter().map(|(_, standing)| standing.mode())) {
+            return None;
+        }
+        let owner = later.iter().find_map(|(contender, _)| self.owners.get(contender));
+        Some(owner.cloned().unwrap_or_default())
+    }
+
     /// Everybody, as the queue stands.
     pub(crate) fn contenders(&self) -> Vec<SeenContender> {
         in_line(&self.standings, &self.owners)
@@ -120,6 +153,15 @@ impl Survey {
         let standings = conflicting.map(|(&contender, &standing)| (contender, standing)).collect();
         Blockers::new(standings, self.owners.clone())
     }
+}
+
+/// What a read has against going on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// A row that was acknowledged is not there.
+    RowMissing,
+    /// Another client asks us to leave.
+    Revoked(Revocation),
 }
 
 /// A contender, as a read shows it.

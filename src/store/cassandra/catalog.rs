@@ -1,10 +1,13 @@
 //! What a cluster's system tables say of a keyspace and its tables, and changes to them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
+use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
 use scylla::deserialize::row::DeserializeRow;
+use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{self, SerialConsistency};
@@ -13,11 +16,13 @@ use uuid::Uuid;
 
 use super::classify::classify;
 use super::values::decode;
-use crate::error::DatabaseError;
-use crate::store::Identifier;
+use crate::store::{DatabaseError, Identifier};
 
 /// How long a statement may take that reads or changes the schema.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long one node may take to tell of the schema before the next is asked, too.
+const HEDGE_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long nodes may take to agree on the schema before we go on without. While a cluster is being
 /// upgraded they never do.
@@ -187,8 +192,20 @@ impl<'a> Catalog<'a> {
     where
         R: for<'frame> DeserializeRow<'frame, 'frame>,
     {
-        let result = self.session.query_unpaged(statement(query), values).await;
+        let mut statement = statement(query);
+        statement.set_execution_profile_handle(Some(self.hedged()));
+        let result = self.session.query_unpaged(statement, values).await;
         decode(result.map_err(|error| classify(&error))?)
+    }
+
+    /// The session's own profile, by which another node is asked as well when one is slow to
+    /// answer: a frozen one stays connected for up to a minute. For reads alone, which every node
+    /// answers.
+    fn hedged(&self) -> ExecutionProfileHandle {
+        let policy =
+            SimpleSpeculativeExecutionPolicy { max_retry_count: 2, retry_interval: HEDGE_PAUSE };
+        let profile = self.session.get_default_execution_profile_handle().pointee_to_builder();
+        profile.speculative_execution_policy(Some(Arc::new(policy))).build().into_handle()
     }
 }
 

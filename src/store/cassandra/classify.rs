@@ -2,7 +2,7 @@
 
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 
-use crate::error::{DatabaseError, Outcome};
+use crate::store::{DatabaseError, Outcome};
 
 /// What a failure of a request means.
 ///

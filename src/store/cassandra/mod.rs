@@ -21,20 +21,23 @@ use uuid::Uuid;
 
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
 use self::classify::classify;
-pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes, Testimony};
+pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes, Testimony, at_the_same_time};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use self::values::{
-    contender_key, deletions, fence, fence_values, host_values, insertions, registry,
-    revocation_values, row_stamps, stored_rows,
+    contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
+    revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows,
 };
-use super::{Answer, HostRow, Identifier, Registry, RowStamp, Store, Testimonies};
-use crate::error::{DatabaseError, Outcome};
+use super::{Answer, HostRow, Identifier, RowStamp, Store, Testimonies};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
+use crate::store::{DatabaseError, Outcome};
 
 /// Preparing asks every node, and the driver waits for each without a limit of its own.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a host of a registry that an earlier version made can't be seen.
+const NOT_SEEN: &str = "lock_hosts has no column seen_at: run `lock-hosts init`";
 
 /// The one partition of the registry.
 const REGISTRY: &str = "hosts";
@@ -50,18 +53,22 @@ pub(crate) struct CassandraStore {
 }
 
 impl CassandraStore {
-    /// Waits until all nodes know the tables, and prepares the statements.
+    /// Waits until all nodes know the tables, and prepares the statements. A registry of an earlier
+    /// version does not tell whether hosts are seen.
     pub(crate) async fn prepare(
         session: Arc<Session>,
         keyspace: &Identifier,
         lock_table: &Identifier,
         consistency: &Consistency,
+        hosts_are_seen: bool,
     ) -> Result<Self, DatabaseError> {
         let preparation = async {
             // A node that does not know a new table yet would refuse its statements for good.
             Catalog::new(&session).settle().await;
             let rows = RowStatements::prepare(&session, keyspace, lock_table, consistency).await?;
-            let registry = RegistryStatements::prepare(&session, keyspace).await?;
+            let registry =
+                RegistryStatements::prepare(&session, keyspace, consistency, hosts_are_seen);
+            let registry = registry.await?;
             Ok((rows, registry))
         };
         let prepared = tokio::time::timeout(PREPARATION_TIMEOUT, preparation).await;
@@ -87,6 +94,10 @@ impl CassandraStore {
     ) -> Result<QueryResult, DatabaseError> {
         let result = self.session.execute_unpaged(statement, values).await;
         result.map_err(|error| classify(&error))
+    }
+
+    fn hosts(&self, result: QueryResult) -> Result<Vec<HostRow>, DatabaseError> {
+        hosts(result, self.registry.sightings.is_some())
     }
 
     /// Writes one row by itself, or more as one.
@@ -167,11 +178,30 @@ impl Store for CassandraStore {
         })
     }
 
-    fn read_registry(&self) -> Answer<'_, Registry> {
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
-            let result = self.execute(&self.registry.read, (REGISTRY,)).await?;
-            registry(result)
+            let result = self.execute(&self.registry.read_host, (REGISTRY, name)).await?;
+            Ok(self.hosts(result)?.into_iter().next())
         })
+    }
+
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async move {
+            let Some(read) = &self.registry.read_host_nearby else {
+                return Ok(None);
+            };
+            Ok(self.hosts(self.execute(read, (REGISTRY, name)).await?)?.into_iter().next())
+        })
+    }
+
+    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+        Box::pin(async move {
+            self.hosts(self.execute(&self.registry.read_hosts, (REGISTRY, after)).await?)
+        })
+    }
+
+    fn read_next(&self) -> Answer<'_, i32> {
+        Box::pin(async move { next(self.execute(&self.registry.read_next, (REGISTRY,)).await?) })
     }
 
     fn raise_next(&self, next: i32) -> Answer<'_, ()> {
@@ -185,6 +215,25 @@ impl Store for CassandraStore {
         Box::pin(async move {
             let values = host_values(REGISTRY, host);
             self.execute(&self.registry.write_host, values).await.map(drop)
+        })
+    }
+
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+        Box::pin(async move {
+            let Some(sightings) = &self.registry.sightings else {
+                return Ok(None);
+            };
+            sightings_begin(self.execute(&sightings.read_begin, ()).await?).map(Some)
+        })
+    }
+
+    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let Some(sightings) = &self.registry.sightings else {
+                return Err(DatabaseError::permanent(NOT_SEEN));
+            };
+            let values = sighting_values(REGISTRY, name, at_micros);
+            self.execute(&sightings.write, values).await.map(drop)
         })
     }
 

@@ -17,8 +17,7 @@ use super::catalog::Dialect;
 use super::classify::classify;
 use super::values::decode;
 use crate::clock::{Clock, SystemClock};
-use crate::error::{DatabaseError, Outcome};
-use crate::store::Identifier;
+use crate::store::{DatabaseError, Identifier, Outcome};
 
 /// How long one node may take to answer a question about itself.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a clock is read; the fastest answer is the most exact one.
 const CLOCK_READINGS: usize = 3;
 
-/// How long clocks are waited for when they are read in passing.
+/// How long all readings of a clock may take, and what else is asked in passing.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A node as the driver knows it.
@@ -116,31 +115,24 @@ impl<'a> Nodes<'a> {
         refreshed.map_err(|error| DatabaseError::new(Outcome::NotApplied, error))
     }
 
-    /// Compares a node's clock with ours.
+    /// Compares a node's clock with ours, as exactly as some readings allow.
     pub(crate) async fn clock(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        let mut best = self.clock_once(node).await?;
-        for _ in 1..CLOCK_READINGS {
-            let reading = self.clock_once(node).await?;
-            if reading.error_micros < best.error_micros {
-                best = reading;
-            }
-        }
-        Ok(best)
+        best_reading(TIMEOUT, || self.clock_once(node)).await
     }
 
-    /// Compares clocks with ours, those of one data centre or of all, once and all at the same
-    /// time: it takes one round trip. A node that does not answer soon is left out.
+    /// Compares clocks with ours, those of one data centre or of all, all at the same time: it
+    /// takes as many round trips as readings. A node that does not answer soon is left out.
     pub(crate) async fn glance_at_clocks(
         &self,
         datacenter: Option<&str>,
     ) -> Vec<(Node, ClockReading)> {
-        let readings = self.glance(datacenter, |node| async move { self.clock_once(&node).await });
+        let readings = self.glance(datacenter, |node| async move { self.clock_soon(&node).await });
         let told = readings.await.into_iter();
         told.filter_map(|(node, reading)| Some((node, reading?))).collect()
     }
 
-    /// Asks nodes for their clocks and for a table, those of one data centre or all, at the same
-    /// time: it takes one round trip. Each answers for itself, as far as it knows the schema.
+    /// Asks nodes for their clocks and for a table, those of one data centre or all, all at the
+    /// same time. Each answers for itself, as far as it knows the schema.
     pub(crate) async fn glance_at_table(
         &self,
         keyspace: &Identifier,
@@ -149,7 +141,7 @@ impl<'a> Nodes<'a> {
     ) -> Vec<(Node, Option<Testimony>)> {
         let testimonies = self.glance(datacenter, |node| async move {
             let (clock, lock_table) =
-                tokio::join!(self.clock_once(&node), self.table_id(&node, keyspace, table));
+                tokio::join!(self.clock_soon(&node), self.table_id(&node, keyspace, table));
             Ok(Testimony { clock: clock?, lock_table: lock_table? })
         });
         testimonies.await
@@ -168,12 +160,10 @@ impl<'a> Nodes<'a> {
         let counts = |node: &Node| datacenter.is_none_or(|name| node.datacenter == name);
         let nodes = self.all().into_iter().filter(|node| node.connected && counts(node));
         let answers = nodes.map(|node| {
-            let answer = tokio::time::timeout(GLANCE_TIMEOUT, ask(node.clone()));
+            let answer = ask(node.clone());
             async move {
-                let answer = answer.await.ok().and_then(|answer| {
-                    let failed = |error: &_| debug!(node = node.address, ?error, "no answer");
-                    answer.inspect_err(failed).ok()
-                });
+                let failed = |error: &_| debug!(node = node.address, ?error, "no answer");
+                let answer = answer.await.inspect_err(failed).ok();
                 (node, answer)
             }
         });
@@ -226,8 +216,13 @@ impl<'a> Nodes<'a> {
         (coverage.ranges > 0).then_some(coverage)
     }
 
+    async fn clock_soon(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
+        best_reading(GLANCE_TIMEOUT, || self.clock_once(node)).await
+    }
+
+    /// The time of `now()` never goes back; that of `currentTimestamp()` does, with the clock.
     async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        let query = "SELECT toUnixTimestamp(now()) FROM system.local";
+        let query = "SELECT toUnixTimestamp(currentTimestamp()) FROM system.local";
         let clock = SystemClock::new();
         let asked_at = clock.unix_micros();
         let result = self.session.query_unpaged(pinned(node, query), ()).await;
@@ -253,14 +248,47 @@ impl<'a> Nodes<'a> {
             "SELECT id FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND \
              table_name = '{table}'"
         );
-        let result = self.session.query_unpaged(pinned(node, &query), ()).await;
+        let mut statement = pinned(node, &query);
+        statement.set_request_timeout(Some(GLANCE_TIMEOUT));
+        let result = self.session.query_unpaged(statement, ()).await;
         let rows = decode::<(Uuid,)>(result.map_err(|error| classify(&error))?)?;
         Ok(rows.into_iter().next().map(|(id,)| id))
     }
 }
 
+/// The most exact of some readings of a clock, as far as they come in time. When one fails, those
+/// before it have to do.
+async fn best_reading<F>(
+    limit: Duration,
+    read: impl Fn() -> F,
+) -> Result<ClockReading, DatabaseError>
+where
+    F: Future<Output = Result<ClockReading, DatabaseError>>,
+{
+    let mut best = Err(DatabaseError::new(Outcome::NotApplied, "the node does not answer in time"));
+    let readings = async {
+        for _ in 0..CLOCK_READINGS {
+            let reading = read().await;
+            let (failed, is_first) = (reading.is_err(), best.is_err());
+            let error =
+                |read: &Result<ClockReading, _>| read.as_ref().ok().map(|it| it.error_micros);
+            if is_first || (!failed && error(&reading) < error(&best)) {
+                best = reading;
+            }
+            if failed {
+                break;
+            }
+        }
+    };
+    // What came before the limit is kept.
+    let _ = tokio::time::timeout(limit, readings).await;
+    best
+}
+
 /// Drives futures until all are done. Their results are in the order of the futures.
-async fn at_the_same_time<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+pub(crate) async fn at_the_same_time<T>(
+    futures: impl Iterator<Item = impl Future<Output = T>>,
+) -> Vec<T> {
     let mut runs: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|cx| {
         for (future, result) in &mut runs {
@@ -291,6 +319,34 @@ fn pinned(node: &Node, cql: &str) -> Statement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The best of readings that take so long, in ms, and are as exact as that; none comes for
+    /// `None`.
+    async fn best_of(readings: &[Option<i64>]) -> Option<i64> {
+        let next = std::cell::Cell::new(0);
+        let read = || {
+            let reading = readings.get(next.replace(next.get() + 1)).copied();
+            async move {
+                let Some(millis) = reading.expect("no more are asked for") else {
+                    return Err(DatabaseError::new(Outcome::Unknown, "no answer"));
+                };
+                tokio::time::sleep(Duration::from_millis(millis.unsigned_abs())).await;
+                Ok(ClockReading { offset_micros: 0, error_micros: millis * 1_000 })
+            }
+        };
+        let best = best_reading(Duration::from_millis(100), read).await;
+        best.ok().map(|reading| reading.error_micros / 1_000)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_most_exact_reading_counts() {
+        assert_eq!(best_of(&[Some(50), Some(2), Some(30)]).await, Some(2));
+        assert_eq!(best_of(&[Some(2), Some(50), Some(30)]).await, Some(2));
+        assert_eq!(best_of(&[Some(50), None]).await, Some(50));
+        assert_eq!(best_of(&[Some(50), Some(200)]).await, Some(50));
+        assert_eq!(best_of(&[Some(200)]).await, None);
+        assert_eq!(best_of(&[None]).await, None);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_done_at_the_same_time_takes_as_long_as_the_slowest() {

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use scylla::client::session::Session;
 use scylla::statement::unprepared::Statement;
+use scylla::value::CqlTimestamp;
 
 use super::classify::classify;
 use super::profile::Terms;
 use super::values::decode;
-use crate::error::DatabaseError;
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE, Settings};
-use crate::store::Identifier;
+use crate::store::{DatabaseError, Identifier, or_nearby};
 
 /// The partition of the registry that holds settings: a row for each lock table, under its name.
-const LOCK_TABLES: &str = "lock_tables";
+pub(super) const LOCK_TABLES: &str = "lock_tables";
+
+/// The row there that tells since when hosts are seen. No lock table has this name.
+pub(super) const SIGHTINGS: &str = "lock_hosts";
 
 /// What is recorded as the consistency.
 const QUORUM: &str = "QUORUM";
@@ -22,8 +25,8 @@ const LOCAL_QUORUM: &str = "LOCAL_QUORUM";
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The record of one lock table. It is read and written with a quorum of all replicas whatever it
-/// says, so that clients of all data centres see the same.
+/// The record of one lock table. It is written with a quorum of all replicas whatever it says, and
+/// read with one as long as that can be had, so that clients of all data centres see the same.
 #[derive(Debug)]
 pub(crate) struct SettingsRecord<'a> {
     session: &'a Session,
@@ -42,11 +45,48 @@ impl<'a> SettingsRecord<'a> {
 
     /// What is recorded, if anything is. One try.
     pub(crate) async fn read(&self) -> Result<Option<Settings>, DatabaseError> {
-        let select = self.statement(format!(
+        self.read_with(&Consistency::Quorum).await
+    }
+
+    /// What is recorded as far as a client with this consistency can see it: nearby, where not all
+    /// data centres answer. One try of each.
+    pub(crate) async fn read_for(
+        &self,
+        client: &Consistency,
+    ) -> Result<Option<Settings>, DatabaseError> {
+        let nearby = async {
+            match client {
+                Consistency::Quorum => Ok(None),
+                Consistency::LocalQuorum(_) => self.read_with(client).await,
+            }
+        };
+        or_nearby(Box::pin(self.read()), Box::pin(nearby)).await
+    }
+
+    /// Notes since when hosts are seen, in a registry that an earlier version made. One try.
+    pub(crate) async fn begin_sightings(&self, now_micros: i64) -> Result<(), DatabaseError> {
+        let cql = format!(
+            "INSERT INTO \"{}\".\"lock_hosts\" (registry, host_name, added_at) VALUES (?, ?, ?) \
+             USING TIMESTAMP ?",
+            self.keyspace
+        );
+        let insert = self.statement(cql, &Consistency::Quorum);
+        let now = CqlTimestamp(now_micros / 1000);
+        let values = (LOCK_TABLES, SIGHTINGS, now, now_micros);
+        let result = self.session.query_unpaged(insert, values).await;
+        result.map(drop).map_err(|error| classify(&error))
+    }
+
+    async fn read_with(
+        &self,
+        consistency: &Consistency,
+    ) -> Result<Option<Settings>, DatabaseError> {
+        let cql = format!(
             "SELECT consistency, datacenter, max_clock_skew_ms FROM \"{}\".\"lock_hosts\" \
              WHERE registry = ? AND host_name = ?",
             self.keyspace
-        ));
+        );
+        let select = self.statement(cql, consistency);
         let key = (LOCK_TABLES, self.lock_table.as_str());
         let result = self.session.query_unpaged(select, key).await;
         let rows = decode::<Row>(result.map_err(|error| classify(&error))?)?;
@@ -65,11 +105,12 @@ impl<'a> SettingsRecord<'a> {
 
     /// Records settings, whole. One try.
     pub(crate) async fn write(&self, settings: &Settings, stamp: i64) -> Result<(), DatabaseError> {
-        let insert = self.statement(format!(
+        let cql = format!(
             "INSERT INTO \"{}\".\"lock_hosts\" (registry, host_name, consistency, datacenter, \
              max_clock_skew_ms) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?",
             self.keyspace
-        ));
+        );
+        let insert = self.statement(cql, &Consistency::Quorum);
         let consistency = match &settings.consistency {
             Consistency::Quorum => QUORUM,
             Consistency::LocalQuorum(_) => LOCAL_QUORUM,
@@ -84,8 +125,8 @@ impl<'a> SettingsRecord<'a> {
         result.map(drop).map_err(|error| classify(&error))
     }
 
-    fn statement(&self, cql: String) -> Statement {
-        let terms = Terms::new(self.session, &Consistency::Quorum);
+    fn statement(&self, cql: String, consistency: &Consistency) -> Statement {
+        let terms = Terms::new(self.session, consistency);
         let mut statement = Statement::new(cql);
         statement.set_execution_profile_handle(Some(terms.profile));
         statement.set_consistency(terms.consistency);

@@ -6,10 +6,10 @@ use scylla::statement::prepared::PreparedStatement;
 
 use super::classify::classify_preparation;
 use super::profile::{TRY_TIMEOUT, Terms};
-use crate::error::DatabaseError;
+use super::settings::{LOCK_TABLES, SIGHTINGS};
 use crate::options::Consistency;
 use crate::protocol::row_name;
-use crate::store::Identifier;
+use crate::store::{DatabaseError, HOSTS_PER_PAGE, Identifier};
 
 /// The statements on the lock table.
 pub(super) struct RowStatements {
@@ -37,7 +37,8 @@ impl RowStatements {
         let terms = Terms::new(session, consistency);
         let prepare = async |text: String| prepare(session, &terms, text).await;
         let table = format!("\"{keyspace}\".\"{table}\"");
-        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why";
+        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, \
+                       held_since";
         let of_contender = "host = ? AND client = ? AND slot = ?";
         let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
 
@@ -52,7 +53,7 @@ impl RowStatements {
         // it.
         let insert = prepare(format!(
             "INSERT INTO {table} (object_name, {columns}, since) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
         ))
         .await?;
         // By the full primary key only: nothing else of the object may go.
@@ -92,36 +93,79 @@ impl RowStatements {
     }
 }
 
-/// The statements on the registry of hosts, always with a quorum of all replicas: a number must be
-/// unique in all data centres.
+/// The statements on the registry of hosts. All but one take a quorum of all replicas: a number
+/// must be unique in all data centres.
 pub(super) struct RegistryStatements {
-    pub(super) read: PreparedStatement,
+    pub(super) read_host: PreparedStatement,
+    /// With the quorum of one data centre, if locks are taken with that.
+    pub(super) read_host_nearby: Option<PreparedStatement>,
+    pub(super) read_hosts: PreparedStatement,
+    pub(super) read_next: PreparedStatement,
     pub(super) raise_next: PreparedStatement,
     pub(super) write_host: PreparedStatement,
+    /// `None` where a table of an earlier version has no column for it.
+    pub(super) sightings: Option<SightingStatements>,
+}
+
+/// The statements that tell and ask when hosts were seen.
+pub(super) struct SightingStatements {
+    pub(super) write: PreparedStatement,
+    /// Since when they are written.
+    pub(super) read_begin: PreparedStatement,
 }
 
 impl RegistryStatements {
     pub(super) async fn prepare(
         session: &Session,
         keyspace: &Identifier,
+        consistency: &Consistency,
+        hosts_are_seen: bool,
     ) -> Result<Self, DatabaseError> {
         let terms = Terms::new(session, &Consistency::Quorum);
         let prepare = async |text: String| prepare(session, &terms, text).await;
         let table = format!("\"{keyspace}\".\"lock_hosts\"");
+        let seen_at = if hosts_are_seen { ", seen_at" } else { "" };
         let read = format!(
-            "SELECT host_name, number, added_at, removed_at, WRITETIME(number) AS stamp, next \
+            "SELECT host_name, number, added_at, removed_at, WRITETIME(number){seen_at} \
              FROM {table} WHERE registry = ?"
         );
+        let read_host = format!("{read} AND host_name = ?");
+        let read_hosts = format!("{read} AND host_name > ? LIMIT {HOSTS_PER_PAGE}");
+        // Distinct, or it would bring `next` once for each host.
+        let read_next = format!("SELECT DISTINCT registry, next FROM {table} WHERE registry = ?");
         let raise_next =
             format!("UPDATE {table} USING TIMESTAMP ? SET next = ? WHERE registry = ?");
         let write_host = format!(
             "INSERT INTO {table} (registry, host_name, number, added_at, removed_at) \
              VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
         );
+        // Nothing but its own cell, so that it can't undo a removal; and no row marker, so that it
+        // makes no row either.
+        let write_sighting = format!(
+            "UPDATE {table} USING TIMESTAMP ? SET seen_at = ? WHERE registry = ? AND host_name = ?"
+        );
+        let read_begin = format!(
+            "SELECT added_at FROM {table} WHERE registry = '{LOCK_TABLES}' AND \
+             host_name = '{SIGHTINGS}'"
+        );
+        let sightings = if hosts_are_seen {
+            let (write, read_begin) = (prepare(write_sighting).await?, prepare(read_begin).await?);
+            Some(SightingStatements { write, read_begin })
+        } else {
+            None
+        };
+        let read_host = prepare(read_host).await?;
+        let read_host_nearby = consistency
+            .datacenter()
+            .map(|_| Terms::new(session, consistency).apply(read_host.clone()));
         Ok(RegistryStatements {
-            read: prepare(read).await?,
+            read_host,
+            read_host_nearby,
+            read_hosts: prepare(read_hosts).await?,
+            read_next: prepare(read_next).await?,
             raise_next: prepare(raise_next).await?,
             write_host: prepare(write_host).await?,
+            sightings,
         })
     }
 }

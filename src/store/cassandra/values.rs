@@ -7,9 +7,8 @@ use scylla::value::{CqlTimestamp, MaybeUnset};
 use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
-use crate::error::DatabaseError;
 use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, Revocation, StoredRow};
-use crate::store::{HostRow, Registry, RowStamp};
+use crate::store::{DatabaseError, HostRow, RowStamp};
 
 /// The values of the insert of each row of a claim.
 pub(super) fn insertions<'a>(
@@ -50,6 +49,7 @@ struct Insertion<'a> {
     ticket: MaybeUnset<i64>,
     owner: Option<String>,
     why: MaybeUnset<String>,
+    held_since: MaybeUnset<CqlTimestamp>,
     since: CqlTimestamp,
     stamp: i64,
     ttl_seconds: i32,
@@ -75,6 +75,7 @@ impl<'a> Insertion<'a> {
             ticket: unset_if_none(row.ticket),
             owner: row.owner,
             why: unset_if_none(row.why),
+            held_since: unset_if_none(row.held_since.map(CqlTimestamp)),
             since,
             stamp,
             ttl_seconds,
@@ -148,6 +149,7 @@ struct LockRow {
     ticket: Option<i64>,
     owner: Option<String>,
     why: Option<String>,
+    held_since: Option<CqlTimestamp>,
 }
 
 impl LockRow {
@@ -164,6 +166,7 @@ impl LockRow {
             ticket: self.ticket,
             owner: self.owner,
             why: self.why,
+            held_since: self.held_since.map(|since| since.0),
         })
     }
 }
@@ -174,33 +177,81 @@ pub(super) fn fence(result: QueryResult) -> Result<Option<i64>, DatabaseError> {
     Ok(rows.into_iter().find_map(|(_, fence)| fence))
 }
 
-/// The registry of hosts.
-pub(super) fn registry(result: QueryResult) -> Result<Registry, DatabaseError> {
-    let rows = decode::<RegistryRow>(result)?;
-    let next = rows.first().and_then(|row| row.next).unwrap_or(0);
-    let hosts = rows.into_iter().filter_map(|row| row.host().transpose());
-    Ok(Registry { next, hosts: hosts.collect::<Result<_, _>>()? })
+/// The values of the write of a sighting.
+pub(super) fn sighting_values(registry: &str, name: &str, at_micros: i64) -> impl SerializeRow {
+    (at_micros, CqlTimestamp(at_micros / 1000), registry, name)
 }
 
-/// The columns of the registry.
-#[derive(DeserializeRow)]
+/// Since when hosts are seen, in milliseconds: from the beginning where that is not said.
+pub(super) fn sightings_begin(result: QueryResult) -> Result<i64, DatabaseError> {
+    let rows = decode::<(Option<CqlTimestamp>,)>(result)?;
+    Ok(rows.into_iter().find_map(|(begin,)| begin).map_or(0, |begin| begin.0))
+}
+
+/// Hosts of the registry; a table of an earlier version has a column less.
+pub(super) fn hosts(result: QueryResult, are_seen: bool) -> Result<Vec<HostRow>, DatabaseError> {
+    let rows: Vec<RegistryRow> = if are_seen {
+        decode::<(HostName, Number, Time, Time, Stamp, Time)>(result)?
+            .into_iter()
+            .map(|(host_name, number, added_at, removed_at, stamp, seen_at)| RegistryRow {
+                host_name,
+                number,
+                added_at,
+                removed_at,
+                stamp,
+                seen_at,
+            })
+            .collect()
+    } else {
+        decode::<(HostName, Number, Time, Time, Stamp)>(result)?
+            .into_iter()
+            .map(|(host_name, number, added_at, removed_at, stamp)| RegistryRow {
+                host_name,
+                number,
+                added_at,
+                removed_at,
+                stamp,
+                seen_at: None,
+            })
+            .collect()
+    };
+    rows.into_iter().filter_map(|row| row.host().transpose()).collect()
+}
+
+type HostName = Option<String>;
+type Number = Option<i32>;
+type Time = Option<CqlTimestamp>;
+type Stamp = Option<i64>;
+
+/// The largest number that was reserved: no row where the registry is empty, a null where it has
+/// hosts only.
+pub(super) fn next(result: QueryResult) -> Result<i32, DatabaseError> {
+    let rows = decode::<(String, Option<i32>)>(result)?;
+    Ok(rows.into_iter().find_map(|(_, next)| next).unwrap_or(0))
+}
+
+/// The columns of a host.
 struct RegistryRow {
-    host_name: Option<String>,
-    number: Option<i32>,
-    added_at: Option<CqlTimestamp>,
-    removed_at: Option<CqlTimestamp>,
-    stamp: Option<i64>,
-    next: Option<i32>,
+    host_name: HostName,
+    number: Number,
+    added_at: Time,
+    removed_at: Time,
+    stamp: Stamp,
+    seen_at: Time,
 }
 
 impl RegistryRow {
-    /// `None` for the row of a registry that holds nothing but `next`.
+    /// `None` for a row without a key, which is the static part of a registry without hosts; and
+    /// for one that holds nothing but a sighting, whose host was deleted by hand meanwhile.
     ///
-    /// A host without a number is refused: skipping it could give it a second one.
+    /// Any other host without a number is refused: skipping it could give it a second one.
     fn host(self) -> Result<Option<HostRow>, DatabaseError> {
         let Some(name) = self.host_name else {
             return Ok(None);
         };
+        if (self.number, self.added_at, self.removed_at) == (None, None, None) {
+            return Ok(None);
+        }
         let (Some(number), Some(stamp)) = (self.number, self.stamp) else {
             let refusal = format!("host {name:?} has no number in lock_hosts: write or delete it");
             return Err(DatabaseError::permanent(refusal));
@@ -210,6 +261,7 @@ impl RegistryRow {
             number,
             added_at_millis: self.added_at.map_or(0, |time| time.0),
             removed_at_millis: self.removed_at.map(|time| time.0),
+            seen_at_millis: self.seen_at.map(|time| time.0),
             stamp,
         }))
     }

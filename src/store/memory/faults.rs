@@ -10,10 +10,9 @@ use uuid::Uuid;
 
 use super::{MemoryStore, Shared};
 use crate::clock::{Clock, SystemClock};
-use crate::entropy::SystemEntropy;
-use crate::error::{DatabaseError, Outcome};
+use crate::entropy::{SeededEntropy, SystemEntropy};
 use crate::protocol::Read;
-use crate::store::{Node, Testimony};
+use crate::store::{DatabaseError, Node, Outcome, Testimony};
 
 /// How a call of a [`MemoryStore`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +26,8 @@ pub enum Fault {
     UnknownApplied,
     /// It is refused for good, as when the table is gone.
     Refused,
+    /// It is not applied, and the task that makes it panics: what a bug would do.
+    Panic,
 }
 
 impl MemoryStore {
@@ -41,6 +42,20 @@ impl MemoryStore {
         Self::from(Shared { faults, ..shared })
     }
 
+    /// The same store, whose clients draw from `seed` what tells them apart and how they spread
+    /// their pauses. On [tokio's clock](Self::with_tokio_clock) a run is repeated by its seed then.
+    ///
+    /// # Panics
+    ///
+    /// When the store has been cloned, or has clients already.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        let shared = Arc::get_mut(&mut self.shared);
+        let shared = shared.expect("a store is seeded before anything else is done with it");
+        shared.entropy = Arc::new(SeededEntropy::new(seed));
+        self
+    }
+
     /// Sets the wall clock back by `by`, for a store made by
     /// [`with_tokio_clock`](Self::with_tokio_clock) and its clients. Elapsed time goes on.
     ///
@@ -50,6 +65,17 @@ impl MemoryStore {
     pub fn set_wall_clock_back(&self, by: Duration) {
         let by = i64::try_from(by.as_micros()).expect("a clock is set back by some years");
         self.shared.faults.wall_micros_behind.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock ahead by `by`, for a store made by
+    /// [`with_tokio_clock`](Self::with_tokio_clock) and its clients. Elapsed time goes on.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_wall_clock_ahead(&self, by: Duration) {
+        let by = i64::try_from(by.as_micros()).expect("a clock is set ahead by some years");
+        self.shared.faults.wall_micros_behind.fetch_sub(by, Ordering::Relaxed);
     }
 
     /// Lets the next `calls` calls fail, whatever they are but looks at clocks and table; replaces
@@ -62,6 +88,14 @@ impl MemoryStore {
     #[must_use]
     pub fn live_rows(&self, object: &str) -> usize {
         self.tables().read(object, Read::Object, self.shared.clock.elapsed()).len()
+    }
+
+    /// Forgets the rows of an object, as replicas do that lose what they had acknowledged. The
+    /// fence stays, and nothing is remembered as deleted.
+    pub fn lose_rows(&self, object: &str) {
+        for replica in &mut self.tables().replicas {
+            replica.objects.remove(object);
+        }
     }
 
     /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by
@@ -85,6 +119,11 @@ impl MemoryStore {
         });
     }
 
+    /// Lets clocks be measured no more exactly than this, as far from their nodes.
+    pub fn set_clock_error(&self, error: Duration) {
+        self.shared.faults.set(|plan| plan.clock_error = error);
+    }
+
     /// Drops the lock table: its rows are gone, and all calls are refused.
     pub fn drop_table(&self) {
         self.tables().replicas = Default::default();
@@ -95,7 +134,8 @@ impl MemoryStore {
     /// Makes the lock table again after it was [dropped](Self::drop_table): an empty one, whose id
     /// is another one.
     pub fn make_table_again(&self) {
-        self.tables().lock_table = Uuid::new_v4();
+        let another = self.lock_table_id().as_u128() + 1;
+        self.tables().lock_table = Uuid::from_u128(another);
         self.shared.faults.set(|plan| plan.table_dropped = false);
         self.fail_next(0, Fault::Refused);
     }
@@ -104,6 +144,17 @@ impl MemoryStore {
     #[must_use]
     pub fn looks(&self) -> usize {
         self.shared.faults.set(|plan| plan.looks)
+    }
+
+    /// Lets reads of the registry go unanswered, and nothing else, or lets them be answered again.
+    pub fn silence_registry(&self, silent: bool) {
+        self.shared.faults.set(|plan| plan.registry_silent = silent);
+    }
+
+    /// How many hosts one read of the registry has brought at most, since this was asked for last.
+    #[must_use]
+    pub fn most_hosts_read(&self) -> usize {
+        self.shared.faults.set(|plan| std::mem::take(&mut plan.most_hosts_read))
     }
 
     /// Lets each call take `delay`: half of it passes before the call is applied, half after.
@@ -125,12 +176,28 @@ struct Plan {
     failing: Option<(usize, Fault)>,
     delay: Duration,
     clocks_apart: Duration,
+    clock_error: Duration,
     silent: bool,
     table_dropped: bool,
     looks: usize,
+    registry_silent: bool,
+    most_hosts_read: usize,
 }
 
 impl Faults {
+    /// Called before the registry is read; an error when it does not answer.
+    pub(super) fn ask_registry(&self) -> Result<(), DatabaseError> {
+        if self.set(|plan| plan.registry_silent) {
+            return Err(DatabaseError::new(Outcome::Unknown, INJECTED));
+        }
+        Ok(())
+    }
+
+    /// Notes that one read has brought so many hosts.
+    pub(super) fn hosts_read(&self, hosts: usize) {
+        self.set(|plan| plan.most_hosts_read = plan.most_hosts_read.max(hosts));
+    }
+
     /// Called before a call is applied; an error when it must not be. What it returns is to be
     /// given to [`Faults::end`].
     pub(super) async fn begin(&self) -> Result<Option<Fault>, DatabaseError> {
@@ -141,6 +208,7 @@ impl Faults {
             Some(Fault::NotApplied) => Err(DatabaseError::new(Outcome::NotApplied, INJECTED)),
             Some(Fault::UnknownNotApplied) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
             Some(Fault::Refused) => Err(DatabaseError::permanent(INJECTED)),
+            Some(Fault::Panic) => panic!("{INJECTED}"),
         }
     }
 
@@ -164,10 +232,12 @@ impl Faults {
             *plan
         });
         pass(plan.delay).await;
-        let ahead = i64::try_from(plan.clocks_apart.as_micros()).unwrap_or(i64::MAX);
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let (ahead, error) = (micros(plan.clocks_apart), micros(plan.clock_error));
         for ((_, testimony), ahead) in seen.iter_mut().zip([0, ahead]) {
             *testimony = testimony.filter(|_| !plan.silent).map(|mut told| {
                 told.clock.offset_micros += ahead;
+                told.clock.error_micros += error;
                 told.lock_table = told.lock_table.filter(|_| !plan.table_dropped);
                 told
             });
@@ -216,6 +286,10 @@ impl TokioClock {
 
 impl Clock for TokioClock {
     fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn since_boot(&self) -> Duration {
         self.origin.elapsed()
     }
 

@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use self::link::{Link, SeededEntropy, SimulatedClock};
+use self::link::{Link, SimulatedClock};
 use self::network::Network;
 use super::{MemoryStore, REPLICAS, Shared};
+use crate::entropy::SeededEntropy;
 
 pub use self::link::SimulatedClient;
-pub use self::record::{WriteKind, WriteRecord};
+pub use self::record::{LossRecord, WriteKind, WriteRecord};
 
 /// A lock table on simulated replicas. Clones are the same cluster.
 #[derive(Clone)]
@@ -88,6 +89,17 @@ pub struct Cut {
     pub requests: bool,
     /// Those from it.
     pub answers: bool,
+}
+
+/// Which rows of a client are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostRows {
+    /// The `entering::` row.
+    Entering,
+    /// The `tickets::` row.
+    Ticket,
+    /// Both.
+    Both,
 }
 
 impl SimulatedCluster {
@@ -158,6 +170,40 @@ impl SimulatedCluster {
     /// Lets a replica go on.
     pub fn start(&self, replica: usize) {
         self.network().nodes[replica].is_up = true;
+    }
+
+    /// Loses rows of a client on all replicas, as if they had expired before their time.
+    pub fn lose_rows(&self, now: Duration, object: &str, client: usize, rows: LostRows) {
+        self.network().lose_rows(now, object, client, rows);
+    }
+
+    /// Loses rows of a client when it next sends a renewal of them, which reaches the replicas
+    /// `held_up` later: so they are gone between what the client read before and what it writes.
+    pub fn lose_rows_at_renewal(
+        &self,
+        object: &str,
+        client: usize,
+        rows: LostRows,
+        held_up: Duration,
+    ) {
+        self.network().lose_rows_at_renewal(object, client, rows, held_up);
+    }
+
+    /// Loses no rows at renewals any more.
+    pub fn spare_renewals(&self) {
+        self.network().ambushes.clear();
+    }
+
+    /// Loses all rows of an object on all replicas, and what they remember of deleted ones. Its
+    /// fence stays.
+    pub fn truncate(&self, now: Duration, object: &str) {
+        self.network().truncate(now, object);
+    }
+
+    /// Every row that was lost while it was live, in that order.
+    #[must_use]
+    pub fn losses(&self) -> Vec<LossRecord> {
+        self.network().losses.clone()
     }
 
     /// Lets the wall clock of a client be off by so many microseconds from now on.

@@ -1,8 +1,10 @@
 //! All searches: what holds, and what each flaw breaks.
 
+use crate::lease::Course;
 use crate::protocol::{Mode, Mutation, Patience};
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, Revoking, Scenario, Troubles, Wish};
 use crate::sightings::Sight;
+use crate::tokens;
 
 /// A search by its name.
 #[derive(Clone, Debug)]
@@ -21,7 +23,9 @@ pub(crate) enum Subject {
     /// Rows that are regular registers.
     Registers(Scenario),
     /// Rows that expire, in a model that lasts so many seconds.
-    Expiry(Scenario, u64),
+    Expiry(Scenario, Course, u64),
+    /// The fence, and tokens of a holder that is removed and of its successor.
+    Tokens(tokens::Plan),
 }
 
 impl Subject {
@@ -30,7 +34,9 @@ impl Subject {
         match self {
             Subject::Replicas(scenario)
             | Subject::Registers(scenario)
-            | Subject::Expiry(scenario, _) => scenario.mutation(),
+            | Subject::Expiry(scenario, ..) => scenario.mutation(),
+            // What is spoilt there is the order of requests, which is not the protocol's.
+            Subject::Tokens(_) => None,
         }
     }
 }
@@ -100,14 +106,36 @@ const TROUBLED: &[Sight] = &[
     Sight::StaleRow,
 ];
 
+const TRUE_CLOCKS: Course = Course::Losing { ahead: 0 };
+const ROWS_LOST: &[Sight] = &[
+    Sight::VanishedBeforeWrite,
+    Sight::TwoHold,
+    Sight::MissingBeforeRenewal,
+    Sight::EarlierGivesWay,
+    Sight::BegunAnew,
+];
+const TOKENS: tokens::Plan = tokens::Plan {
+    draws: [2, 1],
+    renewals: 0,
+    flaw: None,
+    must_see: &[
+        Sight::TokenBesideRemoval,
+        Sight::TokenRefused,
+        Sight::TokenOfSuccessor,
+        Sight::TokenGivenUp,
+    ],
+};
+
 fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
-    use Subject::{Expiry, Registers, Replicas};
+    use Subject::{Expiry, Registers, Replicas, Tokens};
     let all = |wishes, rounds| Scenario::of(wishes).rounds(rounds).troubles(ALL).must_see(TROUBLED);
     let with =
         |wishes, troubles, must_see| Scenario::of(wishes).troubles(troubles).must_see(must_see);
     let ended = &[Sight::Renewed, Sight::Expired];
-    let expiry = |seconds| Expiry(Scenario::of(&TWO).must_see(ended), seconds);
+    let expiry = |seconds| Expiry(Scenario::of(&TWO).must_see(ended), Course::Late, seconds);
+    let losing =
+        |wishes, course, seconds| Expiry(Scenario::of(wishes).must_see(ROWS_LOST), course, seconds);
     let revoked = &[Sight::HolderRevoked, Sight::WaiterRevoked];
     vec![
         ("two, twice, all troubles", Short, Replicas(all(&TWO, 2))),
@@ -140,6 +168,24 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
         ),
         ("two, whose leases end", Short, expiry(3)),
         ("two, whose leases end, for longer", Long, expiry(4)),
+        ("tokens of a holder that is removed", Short, Tokens(TOKENS)),
+        (
+            "tokens of a holder that is removed and renews",
+            Short,
+            Tokens(tokens::Plan { draws: [1, 1], renewals: 1, ..TOKENS }),
+        ),
+        (
+            "tokens of a holder that is removed, two of each",
+            Long,
+            Tokens(tokens::Plan { draws: [2, 2], ..TOKENS }),
+        ),
+        ("two, whose rows get lost", Short, losing(&TWO, TRUE_CLOCKS, 8)),
+        (
+            "two, whose rows get lost, and whose clocks differ",
+            Long,
+            losing(&TWO, Course::Losing { ahead: 3 }, 8),
+        ),
+        ("three, whose rows get lost", Long, losing(&THREE, TRUE_CLOCKS, 5)),
         (
             "limited ones and a shared one, on registers",
             Long,
@@ -152,6 +198,9 @@ fn flawed() -> Vec<(&'static str, Subject)> {
     use Subject::{Expiry, Registers, Replicas};
     let two = |flaw| Scenario::of(&TWO).flaw(flaw);
     let spoilt = |wishes, mutation| Scenario::of(wishes).flaw(Flaw::Protocol(mutation));
+    let late = |scenario| Expiry(scenario, Course::Late, 4);
+    let tokens = |flaw| Subject::Tokens(tokens::Plan { draws: [1, 1], flaw: Some(flaw), ..TOKENS });
+    let losing = |mutation| Expiry(spoilt(&TWO, mutation), TRUE_CLOCKS, 8);
     vec![
         ("flaw: read before the acknowledgement", Replicas(two(Flaw::ReadBeforeAcknowledgement))),
         ("flaw: quorum of one", Replicas(two(Flaw::QuorumOfOne))),
@@ -172,10 +221,17 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ),
         (
             "flaw: lease from the acknowledgement",
-            Expiry(spoilt(&TWO, Mutation::LeaseFromAcknowledgement), 4),
+            late(spoilt(&TWO, Mutation::LeaseFromAcknowledgement)),
         ),
-        ("flaw: age of the entering row ignored", Expiry(two(Flaw::EnteringIsNotRewritten), 4)),
-        ("flaw: late renewal counts", Expiry(spoilt(&TWO, Mutation::LateRenewalCounts), 4)),
+        ("flaw: age of the entering row ignored", late(two(Flaw::EnteringIsNotRewritten))),
+        ("flaw: late renewal counts", late(spoilt(&TWO, Mutation::LateRenewalCounts))),
+        ("flaw: own rows unread before a token", tokens(tokens::Flaw::OwnRowsUnread)),
+        ("flaw: own rows read too early", tokens(tokens::Flaw::OwnRowsReadEarly)),
+        ("flaw: rows deleted too early", tokens(tokens::Flaw::RowsDeletedEarly)),
+        ("flaw: fence read too early", tokens(tokens::Flaw::FenceReadEarly)),
+        ("flaw: renewal unread", losing(Mutation::RenewalUnread)),
+        ("flaw: holders do not compare", losing(Mutation::HoldersDoNotCompare)),
+        ("flaw: no tie-break of holders", losing(Mutation::NoTieBreakOfHolders)),
         (
             "flaw: no confirming read",
             Replicas(spoilt(&TWO, Mutation::NoConfirmingRead).troubles(FORCE)),

@@ -5,10 +5,16 @@
 //! whole seconds. Each request takes effect at one moment and is answered at another one. Rows that
 //! are old enough to be gone by the clock of some node and not by that of another one are seen by
 //! one read and not by the next, however these follow each other.
+//!
+//! [`Course`] says what may go wrong: answers are late, or they are prompt and rows get lost
+//! ([`lost`]).
 
+mod lost;
+
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stateright::{Model, Property};
@@ -21,22 +27,28 @@ use crate::sightings::{Sight, Sightings};
 use crate::store::{Cell, Effects, KINDS, SeenRow, rows_asked};
 
 /// In seconds, as all times here.
-const TTL: u64 = 5;
 const MAX_CLOCK_SKEW: u64 = 1;
-/// A row is certainly there before this age: the TTL less its rounding, by a clock that is ahead.
-const SEEN_UNTIL: u64 = TTL - 1 - MAX_CLOCK_SKEW;
-/// A row is certainly gone from this age on, by a clock that is behind.
-const GONE_FROM: u64 = TTL + MAX_CLOCK_SKEW;
 
-const WHEN: [Answered; 2] = [Answered::AtOnce, Answered::Later];
+/// How time passes, and what goes wrong meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// Answers are as late as they like.
+    Late,
+    /// All requests are answered within the second, and rows of one contender get lost, once. The
+    /// wall clock of the first contender is ahead of the others by so many seconds.
+    Losing { ahead: u64 },
+}
 
 /// A scenario for so many seconds.
 #[derive(Debug)]
 pub(crate) struct Expiry {
     scenario: Scenario,
+    course: Course,
     seconds: u64,
     sightings: Arc<Sightings>,
     violated: AtomicBool,
+    /// Fingerprints of moments from which all are served.
+    served: Mutex<HashSet<u64>>,
 }
 
 /// A moment of a history.
@@ -49,6 +61,8 @@ pub(crate) struct Moment {
     under_way: Vec<Effects>,
     /// Of each contender the request that took effect, and is not answered yet.
     unanswered: Vec<Option<Unanswered>>,
+    /// What became of rows that got lost.
+    loss: lost::Aftermath,
 }
 
 /// A request that took effect. Its answer comes in a later second: one that comes in the same
@@ -83,9 +97,11 @@ pub(crate) enum Action {
     /// Its write takes effect.
     Write(usize, Answered),
     /// Its read takes effect, and does not show these rows. Each is a bit.
-    Read { reader: usize, expired: u8, answered: Answered },
+    Read { reader: usize, expired: u16, answered: Answered },
     /// Its request, which took effect before, is answered.
     Answer(usize),
+    /// Rows of its are forgotten. Each is a bit.
+    Vanish { contender: usize, rows: u8 },
 }
 
 /// When a request that takes effect is answered.
@@ -96,29 +112,49 @@ pub(crate) enum Answered {
 }
 
 impl Expiry {
-    pub(crate) fn new(scenario: Scenario, seconds: u64, sightings: Arc<Sightings>) -> Self {
-        Expiry { scenario, seconds, sightings, violated: AtomicBool::new(false) }
+    pub(crate) fn new(
+        scenario: Scenario,
+        course: Course,
+        seconds: u64,
+        sightings: Arc<Sightings>,
+    ) -> Self {
+        let (violated, served) = Default::default();
+        Expiry { scenario, course, seconds, sightings, violated, served }
     }
 
     fn with_peer(&self, moment: &mut Moment, i: usize, act: impl FnOnce(&mut Peer) -> Reaction) {
         Mutation::plant(self.scenario.mutation());
-        let peer = Arc::make_mut(&mut moment.peers[i]);
-        let reaction = act(peer);
+        let before = Arc::clone(&moment.peers[i]);
+        let reaction = act(Arc::make_mut(&mut moment.peers[i]));
+        self.note(moment, i, &before, &reaction);
         moment.unanswered[i] = None;
         moment.under_way.extend(reaction.write);
         moment.under_way.sort_unstable();
         moment.under_way.dedup();
-        for event in reaction.events {
+    }
+
+    fn note(&self, moment: &Moment, i: usize, before: &Peer, reaction: &Reaction) {
+        for event in &reaction.events {
             match event {
                 Event::Renewed { .. } => self.sightings.note(Sight::Renewed),
                 Event::Lost(Loss::Expired) => self.sightings.note(Sight::Expired),
+                Event::Lost(Loss::RowMissing) if before.reads_own_rows() => {
+                    self.sightings.note(Sight::MissingBeforeRenewal);
+                }
+                Event::Lost(Loss::Conflict { .. }) if moment.shows_later_holder(before) => {
+                    self.sightings.note(Sight::EarlierGivesWay);
+                }
                 Event::Held { .. }
                 | Event::Confirmed
                 | Event::Taken
                 | Event::Failed(_)
-                | Event::Lost(Loss::RowMissing | Loss::Revoked(_))
+                | Event::Lost(Loss::RowMissing | Loss::Revoked(_) | Loss::Conflict { .. })
                 | Event::Released => {}
             }
+        }
+        let deletes = reaction.write.is_some_and(Effects::is_release);
+        if deletes && reaction.events.is_empty() && moment.peers[i].may_leave() {
+            self.sightings.note(Sight::BegunAnew);
         }
     }
 
@@ -145,6 +181,9 @@ impl Expiry {
     }
 
     fn answer(&self, moment: &mut Moment, i: usize) {
+        if self.course != Course::Late {
+            moment.loss.answered(i, moment.peers[i].asks_others());
+        }
         let unanswered = moment.unanswered[i].take().expect("it took effect before its answer");
         match moment.peers[i].errand.expect("only what is under way is answered") {
             Errand::Write { .. } => self.with_peer(moment, i, Peer::acknowledged),
@@ -157,15 +196,26 @@ impl Expiry {
         }
     }
 
-    /// Whether at most one holds the lock, by its own clock.
+    /// Whether at most one holds the lock, by its own clock, as long as no rows got lost.
     fn is_exclusive(&self, moment: &Moment) -> bool {
-        let now = Duration::from_secs(moment.now);
-        let inside = moment.peers.iter().filter(|peer| peer.holds_at(now)).count();
-        // A search goes on for a little while; the first violation is the nearest.
-        inside <= 1 || self.violated.swap(true, Ordering::Relaxed)
+        self.tells(moment.holders() <= 1 || moment.loss.happened())
     }
 
-    fn actions_of(moment: &Moment, i: usize, actions: &mut Vec<Action>) {
+    /// A search goes on for a little while; the first violation is the nearest.
+    fn tells(&self, holds: bool) -> bool {
+        holds || self.violated.swap(true, Ordering::Relaxed)
+    }
+
+    /// When requests that take effect may be answered.
+    fn when(&self) -> &'static [Answered] {
+        match self.course {
+            Course::Late => &[Answered::AtOnce, Answered::Later],
+            // Later in the same second makes no difference.
+            Course::Losing { .. } => &[Answered::AtOnce],
+        }
+    }
+
+    fn actions_of(&self, moment: &Moment, i: usize, actions: &mut Vec<Action>) {
         let peer = &moment.peers[i];
         if peer.is_idle() && peer.rounds_left > 0 {
             actions.push(Action::Begin(i));
@@ -180,37 +230,103 @@ impl Expiry {
             (Some(_), Some(unanswered)) if unanswered.is_ripe => actions.push(Action::Answer(i)),
             (Some(_), Some(_)) | (None, _) => {}
             (Some(Errand::Write { .. }), None) => {
-                actions.extend(WHEN.map(|answered| Action::Write(i, answered)));
+                actions.extend(self.when().iter().map(|answered| Action::Write(i, *answered)));
             }
             (Some(Errand::Read { read, .. }), None) => {
-                let doubtful = moment.doubtful(read);
+                let doubtful = moment.doubtful(read, self.course.seen_until());
                 for expired in (0..=doubtful).filter(|set| set & !doubtful == 0) {
-                    let look = |answered| Action::Read { reader: i, expired, answered };
-                    actions.extend(WHEN.map(look));
+                    let look = |&answered| Action::Read { reader: i, expired, answered };
+                    actions.extend(self.when().iter().map(look));
                 }
             }
         }
     }
 }
 
+impl Course {
+    /// No search can tell TTLs apart but by what divides them: a short one is shorter, and a third
+    /// of the other one is a whole second.
+    fn ttl(self) -> u64 {
+        match self {
+            Course::Late => 5,
+            Course::Losing { .. } => 6,
+        }
+    }
+
+    /// A row is certainly there before this age: the TTL less its rounding, by a clock that is
+    /// ahead.
+    fn seen_until(self) -> u64 {
+        self.ttl() - 1 - MAX_CLOCK_SKEW
+    }
+
+    /// A row is certainly gone from this age on, by a clock that is behind.
+    fn gone_from(self) -> u64 {
+        self.ttl() + MAX_CLOCK_SKEW
+    }
+
+    fn terms(self) -> LeaseTerms {
+        LeaseTerms::new(Duration::from_secs(self.ttl()), Duration::from_secs(MAX_CLOCK_SKEW))
+    }
+}
+
 impl Moment {
+    /// How many hold, each by its own clock.
+    fn holders(&self) -> usize {
+        let now = Duration::from_secs(self.now);
+        self.peers.iter().filter(|peer| peer.holds_at(now)).count()
+    }
+
+    /// Whether a peer holds that was let in after this holder, by their own clocks.
+    fn shows_later_holder(&self, holder: &Peer) -> bool {
+        self.peers.iter().any(|peer| peer.held_since() >= holder.held_since())
+    }
+
+    fn set_clocks(&mut self, course: Course) {
+        for (i, peer) in self.peers.iter_mut().enumerate() {
+            let peer = Arc::make_mut(peer);
+            peer.set_clock(Duration::from_secs(self.now));
+            if let Course::Losing { ahead } = course {
+                peer.set_wall_clock(self.now + if i == 0 { ahead } else { 0 });
+            }
+        }
+    }
+
     /// Whether the writer of a write waits for its answer.
     fn is_awaited(&self, write: Effects) -> bool {
         let errand = self.peers[write.contender].errand;
         matches!(errand, Some(Errand::Write { write: awaited, .. }) if awaited == write)
     }
 
+    /// Brings moments to one form that no contender can ever tell apart: a write that would change
+    /// nothing never will, what is not there has no age, and a deletion hides nothing once no older
+    /// write is under way.
+    fn tidy(&mut self) {
+        let Moment { rows, under_way, .. } = self;
+        under_way.retain(|write| {
+            let own = &rows[write.contender * KINDS..];
+            let cells = write.cells.iter().zip(own);
+            cells.into_iter().any(|(cell, row)| cell.is_some_and(|cell| cell.beats(row.cell)))
+        });
+        let gone = rows.iter_mut().enumerate().filter(|(_, row)| !row.cell.is_there());
+        for (i, row) in gone {
+            row.written = 0;
+            if under_way.iter().all(|write| write.contender != i / KINDS) {
+                row.cell.vanish();
+            }
+        }
+    }
+
     /// The rows that a read may show or not, because they expire about now. Each is a bit.
-    fn doubtful(&self, read: Read) -> u8 {
+    fn doubtful(&self, read: Read, seen_until: u64) -> u16 {
         let rows = rows_asked(read, self.peers.len());
         let doubtful = rows.filter(|row| {
             let row = &self.rows[*row];
-            row.cell.is_there() && self.now - row.written >= SEEN_UNTIL
+            row.cell.is_there() && self.now - row.written >= seen_until
         });
-        doubtful.fold(0, |set, row| set | 1 << row)
+        doubtful.fold(0_u16, |set, row| set | 1 << row)
     }
 
-    fn look(&self, reader: usize, expired: u8) -> Vec<SeenRow> {
+    fn look(&self, reader: usize, expired: u16) -> Vec<SeenRow> {
         let Some(Errand::Read { read, .. }) = self.peers[reader].errand else {
             unreachable!("only who reads looks")
         };
@@ -218,16 +334,15 @@ impl Moment {
         rows.filter_map(|row| SeenRow::of(row, self.rows[row].cell)).collect()
     }
 
-    fn pass(&mut self) {
+    fn pass(&mut self, course: Course) {
         self.now += 1;
-        for peer in &mut self.peers {
-            Arc::make_mut(peer).set_clock(Duration::from_secs(self.now));
-        }
+        self.loss.pass();
+        self.set_clocks(course);
         for unanswered in self.unanswered.iter_mut().flatten() {
             unanswered.is_ripe = true;
         }
         for row in &mut self.rows {
-            if self.now - row.written >= GONE_FROM {
+            if self.now - row.written >= course.gone_from() {
                 row.cell.expire();
             }
         }
@@ -240,33 +355,35 @@ impl Model for Expiry {
 
     fn init_states(&self) -> Vec<Moment> {
         let contenders = self.scenario.wishes.len();
-        let ttl = Duration::from_secs(TTL);
-        let terms = LeaseTerms::new(ttl, Duration::from_secs(MAX_CLOCK_SKEW));
-        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, 0).on(terms));
-        vec![Moment {
+        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, 0).on(self.course.terms()));
+        let mut moment = Moment {
             now: 0,
             peers: (0..contenders).map(peer).collect(),
             rows: vec![Row::default(); contenders * KINDS],
             under_way: Vec::new(),
             unanswered: vec![None; contenders],
-        }]
+            loss: lost::Aftermath::default(),
+        };
+        moment.set_clocks(self.course);
+        vec![moment]
     }
 
     fn actions(&self, moment: &Moment, actions: &mut Vec<Action>) {
         for i in 0..moment.peers.len() {
-            Self::actions_of(moment, i, actions);
+            self.actions_of(moment, i, actions);
         }
         let late = moment.under_way.iter().filter(|write| !moment.is_awaited(**write));
         actions.extend(late.copied().map(Action::ComeLate));
-        if moment.now < self.seconds {
+        if moment.now < self.seconds && self.may_pass(moment) {
             actions.push(Action::Pass);
         }
+        self.vanishings(moment, actions);
     }
 
     fn next_state(&self, moment: &Moment, action: Action) -> Option<Moment> {
         let mut next = moment.clone();
         match action {
-            Action::Pass => next.pass(),
+            Action::Pass => next.pass(self.course),
             Action::Begin(i) => {
                 let wish = self.scenario.wishes[i];
                 self.with_peer(&mut next, i, |peer| peer.begin(wish));
@@ -286,12 +403,23 @@ impl Model for Expiry {
                 self.done(&mut next, reader, rows, answered);
             }
             Action::Answer(i) => self.answer(&mut next, i),
+            Action::Vanish { contender, rows } => self.vanish(&mut next, contender, rows),
         }
+        self.watch(&mut next);
+        next.tidy();
         Some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("at most one holds", Self::is_exclusive)]
+        let mut properties = vec![Property::always("at most one holds", Self::is_exclusive)];
+        if self.course != Course::Late {
+            properties.push(Property::always("two hold for a while at most", Self::is_short));
+        }
+        // A flaw is caught where two hold, not where a contender waits.
+        if self.course != Course::Late && self.scenario.flaw.is_none() {
+            properties.push(Property::always("nobody waits for ever", Self::is_going_on));
+        }
+        properties
     }
 }
 
@@ -312,6 +440,9 @@ impl Tell for Action {
                 format!("{reader}: its read takes effect (expired rows: {rows}), {answered}")
             }
             Action::Answer(i) => format!("{i}: its request is answered"),
+            Action::Vanish { contender, rows } => {
+                format!("{contender}: rows of its are lost ({})", rows.count_ones())
+            }
         }
     }
 }

@@ -11,8 +11,8 @@
 //! `scenario` says who contends and what may go wrong, and `catalogue` which scenarios there are.
 //! `world` is the model: what can happen, and what must be true. `peer` is a contender and its
 //! caller. `store` is where rows live: on replicas, or in registers, which promise less. `lease` is
-//! a small model of its own, in which time passes. [`search`] runs the scenarios and tells what it
-//! found.
+//! a small model of its own, in which time passes, and `tokens` another one, of the fence.
+//! [`search`] runs the scenarios and tells what it found.
 
 pub mod search;
 
@@ -22,6 +22,7 @@ mod peer;
 mod scenario;
 mod sightings;
 mod store;
+mod tokens;
 mod world;
 
 // The model drives contenders, not guards or fences, and needs less than is there.

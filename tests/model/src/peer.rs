@@ -20,6 +20,9 @@ const STAMPS_OF_A_ROUND: i64 = 100;
 const BETWEEN_STAMPS: i64 = 2;
 /// Above every other stamp of the round, so that rounds look alike however they went.
 const STAMP_OF_A_RELEASE: i64 = STAMPS_OF_A_ROUND - 1;
+/// Of a moment that wall clocks tell from the one before it. The rows say since when a holder holds
+/// in thousands of stamps, so two that are let in at the same moment say the same.
+const STAMPS_OF_A_MOMENT: i64 = 10_000;
 /// Makes every pause nothing: a pause is lengthened by the half of it, from three quarters on.
 const NO_PAUSE: f64 = -1.5;
 
@@ -37,9 +40,13 @@ pub(crate) struct Peer {
     pub(crate) removal: Removal,
     /// Whether it was let in although it was removed before.
     pub(crate) let_in_unseen: bool,
+    rounds_begun: i64,
+    /// The stamp that is the name of its round.
     round: i64,
     last_stamp: i64,
     clock: Duration,
+    /// What its wall clock says, in the units of stamps: none of them is below.
+    wall_clock: i64,
     terms: LeaseTerms,
     lease: Option<Lease>,
     ticket: Option<i64>,
@@ -82,9 +89,11 @@ impl Peer {
             renewals_left: renewals,
             removal: Removal::None,
             let_in_unseen: false,
+            rounds_begun: 0,
             round: 0,
             last_stamp: 0,
             clock: Duration::ZERO,
+            wall_clock: 0,
             // Longer than any search.
             terms: LeaseTerms::new(Duration::from_secs(1_000_000_000), Duration::from_secs(1)),
             lease: None,
@@ -130,22 +139,37 @@ impl Peer {
         self.ticket
     }
 
+    /// Whether it asks whether those ahead are still there.
+    pub(crate) fn asks_others(&self) -> bool {
+        match self.errand {
+            Some(Errand::Read { read: Read::Contender(whose) | Read::Entering(whose), .. }) => {
+                whose != id_of(self.index)
+            }
+            Some(Errand::Read { read: Read::Object, .. } | Errand::Write { .. }) | None => false,
+        }
+    }
+
+    /// Whether it reads its own rows, before it writes them again.
+    pub(crate) fn reads_own_rows(&self) -> bool {
+        let own = Read::Contender(id_of(self.index));
+        matches!(self.errand, Some(Errand::Read { read, .. }) if read == own)
+    }
+
     /// The stamp that is the name of its round.
     pub(crate) fn round(&self) -> i64 {
-        self.round * STAMPS_OF_A_ROUND + BETWEEN_STAMPS
+        self.round
     }
 
     /// Above every stamp of the rows of this round, and below that of its release.
     pub(crate) fn stamp_of_revocation(&self) -> i64 {
-        self.round * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE - 1
+        self.rounds_begun * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE - 1
     }
 
     /// Its caller wants the lock.
     pub(crate) fn begin(&mut self, wish: Wish) -> Reaction {
         self.rounds_left -= 1;
-        self.round += 1;
-        self.last_stamp = self.round * STAMPS_OF_A_ROUND;
-        self.removal = Removal::None;
+        self.rounds_begun += 1;
+        self.last_stamp = self.last_stamp.max(self.rounds_begun * STAMPS_OF_A_ROUND);
         self.tell(Input::Acquire(Acquire {
             mode: wish.mode,
             terms: self.terms,
@@ -157,10 +181,16 @@ impl Peer {
 
     /// Its caller gives the lock back, or gives up.
     pub(crate) fn leave(&mut self) -> Reaction {
-        self.errand = None;
-        self.last_stamp = self.round * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE - BETWEEN_STAMPS;
+        let errand = self.errand.take();
+        let release = self.rounds_begun * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE;
+        self.last_stamp = self.last_stamp.max(release - BETWEEN_STAMPS);
         self.leaving = true;
-        self.tell(Input::Release)
+        let reaction = self.tell(Input::Release);
+        if reaction.write.is_none() {
+            // A contender that begins anew deletes its rows already, and goes on with that.
+            self.errand = errand;
+        }
+        reaction
     }
 
     /// Another state machine takes its place, and knows nothing of it.
@@ -178,6 +208,17 @@ impl Peer {
     /// Its clock says something else.
     pub(crate) fn set_clock(&mut self, now: Duration) {
         self.clock = now;
+    }
+
+    /// Its wall clock shows that another lock was granted, or how many seconds have passed.
+    pub(crate) fn set_wall_clock(&mut self, moment: u64) {
+        let moment = i64::try_from(moment).expect("a history is short");
+        self.wall_clock = moment * STAMPS_OF_A_MOMENT;
+    }
+
+    /// Since when it holds, as its rows say from its next renewal on.
+    pub(crate) fn held_since(&self) -> Option<i64> {
+        self.contender.as_ref()?.held_claim()?.held_since
     }
 
     /// Whether it holds by its own clock.
@@ -242,8 +283,7 @@ impl Peer {
     }
 
     fn tell(&mut self, input: Input) -> Reaction {
-        let now =
-            Now { elapsed: self.clock, stamp: self.last_stamp + BETWEEN_STAMPS, jitter: NO_PAUSE };
+        let now = Now { elapsed: self.clock, stamp: self.next_stamp(), jitter: NO_PAUSE };
         let contender = self.contender.as_mut().expect("the dead are told nothing");
         contender.handle(now, input);
         let mut reaction = Reaction::default();
@@ -253,11 +293,20 @@ impl Peer {
         reaction
     }
 
+    fn next_stamp(&self) -> i64 {
+        (self.last_stamp + BETWEEN_STAMPS).max(self.wall_clock)
+    }
+
     fn take(&mut self, output: Output, reaction: &mut Reaction) {
         match output {
             Output::Write { op, write } => {
                 if let Change::Put { claim, .. } = &write.change {
                     self.ticket = claim.ticket;
+                    if self.round != claim.round {
+                        // Perhaps it found its rows missing, and begins anew by itself.
+                        self.round = claim.round;
+                        self.removal = Removal::None;
+                    }
                 }
                 self.last_stamp = self.last_stamp.max(write.stamp);
                 let write = Effects::of(&write);
@@ -320,16 +369,19 @@ impl Hash for Peer {
             renewals_left,
             removal,
             let_in_unseen,
+            rounds_begun,
             round,
             last_stamp,
             clock,
+            // Where it matters it is the same for all, or follows from the time.
+            wall_clock: _,
             terms: _,
             // It says no more than the contender itself.
             lease: _,
             ticket: _,
             leaving: _,
         } = self;
-        (rounds_left, renewals_left, removal, let_in_unseen, round).hash(hasher);
+        (rounds_left, renewals_left, removal, let_in_unseen, rounds_begun).hash(hasher);
         match errand {
             Some(Errand::Write { op: _, write }) => write.hash(hasher),
             Some(Errand::Read { op: _, read: _, after_removal }) => after_removal.hash(hasher),
@@ -339,7 +391,7 @@ impl Hash for Peer {
             // A round begins with stamps of its own, so between rounds the last one is forgotten.
             (contender.is_idle() || *last_stamp == 0, contender.is_idle()).hash(hasher);
             if !contender.is_idle() {
-                last_stamp.hash(hasher);
+                (round, last_stamp).hash(hasher);
             }
             contender.feed(*clock, hasher);
         }

@@ -102,6 +102,12 @@ impl Scenario {
         if self.flaw == Some(Flaw::QuorumOfOne) { 1 } else { 2 }
     }
 
+    /// How often each may renew what it holds: once where a contender is asked to leave, because
+    /// that is found at a renewal.
+    pub(crate) fn renewals(&self) -> u8 {
+        u8::from(self.troubles.revocation != Revoking::Never)
+    }
+
     /// How the protocol itself is spoilt.
     pub(crate) fn mutation(&self) -> Option<Mutation> {
         match self.flaw {

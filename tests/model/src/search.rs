@@ -15,6 +15,7 @@ use crate::scenario::Scenario;
 use crate::sightings::{Sight, Sightings};
 use crate::store::registers::Registers;
 use crate::store::replicas::Replicas;
+use crate::tokens::Tokens;
 use crate::world::Contention;
 
 pub use crate::catalogue::{Expected, Length};
@@ -124,9 +125,14 @@ impl Search {
                 let model = Contention::<Registers>::new(scenario.clone(), Arc::clone(&sightings));
                 search(model, threads, &sightings, scenario.must_see)
             }
-            Subject::Expiry(scenario, seconds) => {
-                let model = Expiry::new(scenario.clone(), *seconds, Arc::clone(&sightings));
+            Subject::Expiry(scenario, course, seconds) => {
+                let seen = Arc::clone(&sightings);
+                let model = Expiry::new(scenario.clone(), *course, *seconds, seen);
                 search(model, threads, &sightings, scenario.must_see)
+            }
+            Subject::Tokens(plan) => {
+                let model = Tokens::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
             }
         }
     }

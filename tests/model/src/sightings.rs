@@ -36,9 +36,27 @@ pub(crate) enum Sight {
     Renewed,
     /// A holder loses the lock because its lease is over.
     Expired,
+    /// The rows of a contender vanish while it writes them again.
+    VanishedBeforeWrite,
+    /// Two hold at once, because rows were lost.
+    TwoHold,
+    /// A holder finds its rows missing before it writes them again.
+    MissingBeforeRenewal,
+    /// Of two holders one gives way to the other, which was let in later.
+    EarlierGivesWay,
+    /// A waiter finds its rows missing, and begins anew.
+    BegunAnew,
+    /// A holder is given a token while its rows are being removed.
+    TokenBesideRemoval,
+    /// A holder that was removed is given no token.
+    TokenRefused,
+    /// Its successor is given a token.
+    TokenOfSuccessor,
+    /// The fence bears a value that a holder wrote and gave up.
+    TokenGivenUp,
 }
 
-const SIGHTS: [Sight; 15] = [
+const SIGHTS: [Sight; 24] = [
     Sight::ShortWay,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -54,6 +72,15 @@ const SIGHTS: [Sight; 15] = [
     Sight::NextRoundInHaste,
     Sight::Renewed,
     Sight::Expired,
+    Sight::VanishedBeforeWrite,
+    Sight::TwoHold,
+    Sight::MissingBeforeRenewal,
+    Sight::EarlierGivesWay,
+    Sight::BegunAnew,
+    Sight::TokenBesideRemoval,
+    Sight::TokenRefused,
+    Sight::TokenOfSuccessor,
+    Sight::TokenGivenUp,
 ];
 
 /// How often which was come across.

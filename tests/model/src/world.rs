@@ -37,6 +37,8 @@ pub(crate) struct World<S> {
     peers: Vec<Arc<Peer>>,
     store: S,
     revoker: Revoker,
+    /// How often the lock was granted, where a holder may renew, and tell since when it holds.
+    grants: u64,
 }
 
 /// Who asks a contender to leave.
@@ -163,7 +165,17 @@ impl<S: Store> Contention<S> {
         act: impl FnOnce(&mut Peer) -> Reaction,
     ) -> Outcome {
         let peer = Arc::make_mut(&mut world.peers[i]);
+        let held = peer.holds();
         let reaction = act(peer);
+        if peer.holds() && !held && self.scenario.renewals() > 0 {
+            world.grants += 1;
+            // A later grant bears a later time, as where clocks differ by less than is between two.
+            world
+                .peers
+                .iter_mut()
+                .for_each(|peer| Arc::make_mut(peer).set_wall_clock(world.grants));
+        }
+        let peer = &world.peers[i];
         match (reaction.read, peer.errand) {
             (Some(read), _) => world.store.begin_read(i, self.read(read)),
             (None, Some(Errand::Read { .. })) => {}
@@ -453,9 +465,15 @@ impl<S: Store> Contention<S> {
                 Event::Lost(Loss::RowMissing) | Event::Failed(Failure::RowMissing) => {
                     note(Sight::RowMissing);
                 }
+                Event::Lost(Loss::Conflict { .. }) => {
+                    let removed = before.peers.iter().any(|peer| peer.removal != Removal::None);
+                    assert!(removed, "a holder gave way, though no rows were removed");
+                    // A torn read may show it its successor before the wish that it leaves.
+                    note(Sight::EarlierGivesWay);
+                }
                 Event::Lost(Loss::Expired)
                 | Event::Failed(Failure::Rejected | Failure::NoTicketLeft) => {
-                    unreachable!("leases do not end, and nothing is refused")
+                    unreachable!("leases do not end, no row is lost, and nothing is refused")
                 }
                 Event::Held { .. } | Event::Renewed { .. } | Event::Confirmed | Event::Released => {
                 }
@@ -489,13 +507,11 @@ impl<S: Store> Model for Contention<S> {
 
     fn init_states(&self) -> Vec<World<S>> {
         let contenders = self.scenario.wishes.len();
-        let revoked = self.scenario.troubles.revocation != Revoking::Never;
-        let peers = (0..contenders).map(|i| {
-            let renewals_left = u8::from(revoked);
-            Arc::new(Peer::new(i, self.scenario.rounds, renewals_left))
-        });
+        let renewals = self.scenario.renewals();
+        let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, renewals));
+        let peers = (0..contenders).map(peer).collect();
         let store = S::new(&self.scenario);
-        vec![World { peers: peers.collect(), store, revoker: Revoker::Idle }]
+        vec![World { peers, store, revoker: Revoker::Idle, grants: 0 }]
     }
 
     fn actions(&self, world: &World<S>, actions: &mut Vec<Action<S::Way>>) {

@@ -1,11 +1,15 @@
 //! `check`.
 
+use std::sync::Arc;
+
 use bakery_lock::hosts::{HostRegistry, RegistryError, this_host};
-use bakery_lock::schema::{self, Finding, Severity};
+use bakery_lock::schema::{self, SchemaError, Severity};
 use clap::Args;
 use scylla::client::session::Session;
 use serde_json::{Value, json};
 
+use super::denied::Denied;
+use super::line::Line;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::output;
@@ -36,10 +40,13 @@ pub(super) async fn check(
 ) -> Result<(), Failure> {
     let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
     let host = options.host.clone().unwrap_or_else(this_host);
-    let session = connection.connect().await?;
-    let report = schema::check(&session, keyspace, lock_table, consistency).await?;
-    let mut lines: Vec<_> = report.findings.into_iter().map(Line::from).collect();
-    lines.push(registration(session, keyspace, &host).await?);
+    let session = Arc::new(connection.connect().await?);
+    let (report, registration) = tokio::join!(
+        Box::pin(schema::check(&session, keyspace, lock_table, consistency)),
+        Box::pin(registration(&session, connection, &host)),
+    );
+    let mut lines: Vec<_> = report?.findings.into_iter().map(Line::from).collect();
+    lines.push(registration);
     if options.json {
         output::print_json(&as_json(&lines))?;
     } else {
@@ -55,75 +62,36 @@ pub(super) async fn check(
     }
 }
 
-/// One line of the report.
-struct Line {
-    severity: Severity,
-    subject: String,
-    found: String,
-    advice: Option<String>,
-}
-
-impl From<Finding> for Line {
-    fn from(finding: Finding) -> Self {
-        let Finding { severity, subject, found, advice, .. } = finding;
-        Line { severity, subject, found, advice }
-    }
-}
-
-impl Line {
-    fn text(&self) -> String {
-        let Line { subject, found, .. } = self;
-        let advice = self.advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
-        format!("{:<7}  {subject}: {found}{advice}\n", self.severity())
-    }
-
-    fn json(&self) -> Value {
-        let Line { subject, found, advice, .. } = self;
-        json!({
-            "severity": self.severity(),
-            "subject": subject,
-            "found": found,
-            "advice": advice,
-        })
-    }
-
-    fn severity(&self) -> &'static str {
-        match self.severity {
-            Severity::Ok => "ok",
-            Severity::Warning => "warning",
-            // What is added to the enum later can't be shown as fine.
-            Severity::Error | _ => "error",
-        }
-    }
-}
-
 /// Looks the host up.
-async fn registration(session: Session, keyspace: &str, host: &str) -> Result<Line, Failure> {
-    let hosts = async {
-        let registry = HostRegistry::new(session, keyspace).await?;
-        let hosts = registry.list().await;
+async fn registration(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Line {
+    let keyspace = &connection.keyspace;
+    let registered = async {
+        let registry = HostRegistry::new(Arc::clone(session), keyspace).await?;
+        let registered = registry.get(host).await;
         registry.close().await;
-        hosts
-    };
-    let subject = format!("host {host}");
-    let line = |severity, found: String, advice: Option<String>| {
-        Ok(Line { severity, subject, found, advice })
+        registered
     };
     let add = format!("run `lock-hosts --keyspace {keyspace} add {host}`");
-    match hosts.await {
-        Ok(hosts) => match hosts.iter().find(|registered| registered.name() == host) {
-            Some(known) if known.removed_at().is_none() => {
-                line(Severity::Ok, format!("registered with number {}", known.number()), None)
-            }
-            Some(_) => line(Severity::Error, "it was removed".to_owned(), Some(add)),
-            None => line(Severity::Error, "not registered".to_owned(), Some(add)),
-        },
-        Err(RegistryError::Schema(error)) => {
-            let found = format!("its registration can't be looked up: {error}");
-            line(Severity::Error, found, Some("mend the tables first".to_owned()))
+    let error = |found: String, advice: String| (Severity::Error, found, Some(advice));
+    let unread = "its registration can't be looked up";
+    let (severity, found, advice) = match registered.await {
+        Ok(Some(known)) if known.removed_at().is_none() => {
+            (Severity::Ok, format!("registered with number {}", known.number()), None)
         }
-        Err(error) => Err(error.into()),
-    }
+        Ok(Some(_)) => error("it was removed".to_owned(), add),
+        Ok(None) => error("not registered".to_owned(), add),
+        Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
+            error(format!("{unread}: {cause}"), "first make the tables as they have to be".into())
+        }
+        Err(cause) => match Denied::cause_of(&cause, connection) {
+            Some(denied) => error(format!("{unread}: {}", denied.found()), denied.advice()),
+            None => {
+                let advice = "see what is said of nodes and quorum, and check again";
+                error(format!("{unread}: {}", output::chain(&cause)), advice.to_owned())
+            }
+        },
+    };
+    Line { severity, subject: format!("host {host}"), found, advice }
 }
 
 fn as_json(lines: &[Line]) -> Value {

@@ -1,15 +1,22 @@
 //! `add`, `remove` and `list`.
 
 use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bakery_lock::hosts::{Host, HostRegistry, check_name, this_host};
 use clap::Args;
 use serde_json::json;
 
 use super::Signals;
+use super::outage::explained;
+use super::unseen::remove_unseen;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
-use crate::output;
+use crate::{options, output};
+
+/// How long the release of the registry's lock is waited for when the database does not answer.
+const HOPELESS_CLOSE: Duration = Duration::from_millis(500);
 
 /// Register hosts, each with a number of its own
 ///
@@ -26,13 +33,37 @@ pub(super) struct AddOptions {
 /// Remove hosts from the registry
 ///
 /// A removed host gets no new locks, one minute later at the latest; locks that it holds stay held.
-/// Its number is never given to another host.
+/// Its clients can't be built any more, not even where they register missing hosts by themselves,
+/// until it is added again. Its number is never given to another host.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Example:\n  lock-hosts remove web1 web2")]
+#[command(after_help = "Examples:\n  lock-hosts remove web1 web2\n  \
+                        lock-hosts remove --unseen-for 30d --dry-run\n  \
+                        lock-hosts remove --unseen-for 30d --yes --json")]
 pub(super) struct RemoveOptions {
     /// Hosts to remove
-    #[arg(value_name = "NAME", value_parser = host_name, required = true)]
+    #[arg(value_name = "NAME", value_parser = host_name, required_unless_present = "unseen_for")]
     names: Vec<String>,
+
+    /// Remove all hosts that no client was seen of for so long: 30d, 48h, 4w; two days at least,
+    /// because a client is seen once a day. A host that was never seen counts from when it was
+    /// added. Clients of versions that leave no trace in `seen_at`, and clients that may not write
+    /// the registry, are not seen
+    #[arg(long, value_name = "TIME", value_parser = options::unseen_for, conflicts_with = "names")]
+    pub(super) unseen_for: Option<Duration>,
+
+    /// Show which hosts would be removed, and remove none
+    #[arg(long, requires = "unseen_for", conflicts_with = "names")]
+    pub(super) dry_run: bool,
+
+    /// Remove hosts that were not seen without asking; without a terminal to ask at, nothing is
+    /// removed unless this is given
+    #[arg(long, requires = "unseen_for", conflicts_with = "names")]
+    pub(super) yes: bool,
+
+    /// Print JSON: an array of the hosts that were removed, or would be, as `list --json` shows
+    /// them
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// List the registered hosts in the order of their names
@@ -43,7 +74,8 @@ pub(super) struct ListOptions {
     #[arg(long)]
     all: bool,
 
-    /// Print JSON: an array of objects with `name`, `number`, `added_at` and `removed_at`
+    /// Print JSON: an array of objects with `name`, `number`, `added_at`, `removed_at` and
+    /// `seen_at`: when a client of it was seen, to a day
     #[arg(long)]
     json: bool,
 }
@@ -74,29 +106,38 @@ pub(super) async fn remove(
     options: &RemoveOptions,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    with_registry(connection, signals, async |registry| {
-        let mut unknown = Vec::new();
-        for name in &options.names {
-            match registry.remove(name).await? {
-                Some(host) => {
-                    let number = host.number();
-                    output::print(&format!(
-                        "host {name} is removed, its number {number} is kept\n"
-                    ))?;
-                }
-                None => unknown.push(name.as_str()),
-            }
-        }
-        match unknown.as_slice() {
-            [] => Ok(()),
-            names => {
-                let names = names.join(", ");
-                let answer = format!("never registered: {names}; `lock-hosts list` tells who is");
-                Err(Failure::No(answer.into()))
-            }
-        }
+    with_registry(connection, signals, async |registry| match options.unseen_for {
+        Some(time) => remove_unseen(registry, options, time).await,
+        None => remove_named(registry, options).await,
     })
     .await
+}
+
+async fn remove_named(registry: &HostRegistry, options: &RemoveOptions) -> Result<(), Failure> {
+    let (mut removed, mut unknown) = (Vec::new(), Vec::new());
+    for name in &options.names {
+        match registry.remove(name).await? {
+            Some(host) if options.json => removed.push(as_json(&host)),
+            Some(host) => output::print(&removed_line(&host))?,
+            None => unknown.push(name.as_str()),
+        }
+    }
+    if options.json {
+        output::print_json(&json!(removed))?;
+    }
+    match unknown.as_slice() {
+        [] => Ok(()),
+        names => {
+            let names = names.join(", ");
+            let answer = format!("never registered: {names}; `lock-hosts list` tells who is");
+            Err(Failure::No(answer.into()))
+        }
+    }
+}
+
+/// Says that a host is removed.
+pub(super) fn removed_line(host: &Host) -> String {
+    format!("host {} is removed, its number {} is kept\n", host.name(), host.number())
 }
 
 /// Lists hosts.
@@ -128,13 +169,20 @@ async fn with_registry<T>(
     signals: &mut Signals,
     work: impl AsyncFnOnce(&HostRegistry) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let open = async {
-        let session = connection.connect().await?;
-        Ok(HostRegistry::new(session, &connection.keyspace).await?.timeout(connection.timeout))
-    };
-    let registry = signals.or(open).await?;
-    let result = signals.or(work(&registry)).await;
-    registry.close().await;
+    let session = Arc::new(signals.or(connection.connect()).await?);
+    let open = Box::pin(async {
+        let registry = HostRegistry::new(Arc::clone(&session), &connection.keyspace).await?;
+        Ok(registry.timeout(connection.timeout))
+    });
+    let registry = signals.or(explained(&session, connection, open)).await?;
+    let result = signals.or(explained(&session, connection, Box::pin(work(&registry)))).await;
+    let close = registry.close();
+    if matches!(result, Err(Failure::Unreachable(_))) {
+        // It is hardly acknowledged either, and expires soon.
+        let _ = tokio::time::timeout(HOPELESS_CLOSE, close).await;
+    } else {
+        close.await;
+    }
     result
 }
 
@@ -156,11 +204,13 @@ fn as_text(hosts: &[Host]) -> String {
     text
 }
 
-fn as_json(host: &Host) -> serde_json::Value {
+/// A host as programs read it.
+pub(super) fn as_json(host: &Host) -> serde_json::Value {
     json!({
         "name": host.name(),
         "number": host.number(),
         "added_at": output::time(host.added_at()),
         "removed_at": host.removed_at().map(output::time),
+        "seen_at": host.seen_at().map(output::time),
     })
 }

@@ -7,6 +7,7 @@ use bakery_lock::Consistency;
 use bakery_lock::schema::{self, CreateOptions, Created, Replication};
 use clap::Args;
 
+use super::outage::explained;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options;
@@ -34,8 +35,8 @@ pub(super) struct InitOptions {
     max_ttl: Duration,
 
     /// How far clocks may differ, those of the nodes among each other and those of clients from
-    /// them: whole milliseconds, 1ms to 1499ms. It shortens each lease, and clients are refused
-    /// where clocks differ by more
+    /// them: whole milliseconds, up to 1499ms. It shortens each lease, and clients are refused
+    /// where clocks differ by more. It can't be smaller than what can be measured here
     #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "1s")]
     max_clock_skew: Duration,
 }
@@ -55,7 +56,8 @@ pub(super) async fn init(
         create = create.replication(replication.clone());
     }
     let session = connection.connect().await?;
-    let created = schema::create(&session, keyspace, &create).await?;
+    let create = Box::pin(async { Ok(schema::create(&session, keyspace, &create).await?) });
+    let created = explained(&session, connection, create).await?;
     let mut text = made(keyspace, &created);
     if created.settings {
         let skew = options.max_clock_skew;
@@ -72,6 +74,9 @@ fn made(keyspace: &str, created: &Created) -> String {
     }
     for table in &created.tables {
         text.push_str(&format!("made table {keyspace}.{table}\n"));
+    }
+    for column in &created.columns {
+        text.push_str(&format!("added column {keyspace}.{column}; now build clients anew\n"));
     }
     text
 }

@@ -1,8 +1,12 @@
 //! The commands of `lock-hosts`.
 
 mod check;
+mod denied;
 mod hosts;
 mod init;
+mod line;
+mod outage;
+mod unseen;
 
 use std::future::Future;
 
@@ -46,6 +50,9 @@ Examples:
   See who is registered, and whether this machine can take locks:
     lock-hosts --nodes db1,db2 list
     lock-hosts --nodes db1,db2 check
+  Remove the hosts that no program used for a month, after a look at them:
+    lock-hosts --nodes db1,db2 remove --unseen-for 30d --dry-run
+    lock-hosts --nodes db1,db2 remove --unseen-for 30d --yes
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lock-hosts --nodes db1 --user admin --tls-ca ca.pem list
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
+use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
 
 use super::command::{Answer, lock_hosts};
 
@@ -22,6 +22,7 @@ fn options(keystore: &Path) -> ClusterOptions {
     ClusterOptions {
         name: "login".to_owned(),
         first_host: 31,
+        compiler: Compiler::Quick,
         authentication: Authentication::Password,
         settings: BTreeMap::from([("client_encryption_options".to_owned(), tls)]),
         ..ClusterOptions::default()

@@ -5,8 +5,10 @@ mod support;
 
 mod command;
 mod login;
+mod outages;
 mod race;
 mod registry;
 mod schema;
 mod signals;
+mod unseen;
 mod usage;

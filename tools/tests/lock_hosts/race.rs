@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::command::{Answer, Tool, finish};
+use super::support;
 
 const ROUNDS: usize = 50;
 
@@ -41,7 +42,9 @@ impl History {
 }
 
 #[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
 async fn no_number_is_given_to_a_second_name() {
+    let _alone = support::alone().await;
     let tool = Tool::initialized("race").await;
     let began = Instant::now();
     tool.done(&["add", "first"]).await;

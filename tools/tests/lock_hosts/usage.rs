@@ -43,6 +43,12 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         (&["add", &long], "has 256 bytes"),
         (&["add", "fine", "a\tb"], "contains '\\t'"),
         (&["remove"], "required arguments were not provided"),
+        (&["remove", "--unseen-for", "30"], "use a number with a unit: 30d, 48h, 4w"),
+        (&["remove", "--unseen-for", "1d"], "seen once a day"),
+        (&["remove", "--unseen-for", "30d", "web1"], "cannot be used with"),
+        (&["remove", "--dry-run"], "required arguments were not provided"),
+        (&["remove", "--dry-run", "web1"], "cannot be used with"),
+        (&["remove", "--yes", "web1"], "cannot be used with"),
         (&["list", "extra"], "unexpected argument"),
         (&[], "Usage: lock-hosts"),
     ];

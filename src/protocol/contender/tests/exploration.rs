@@ -337,7 +337,7 @@ impl World {
                 peer.acts_at = again.then(|| self.now + self.chance.up_to(ms(20)));
             }
             Event::Failed(Failure::RowMissing | Failure::Rejected | Failure::NoTicketLeft)
-            | Event::Lost(Loss::RowMissing) => {
+            | Event::Lost(Loss::RowMissing | Loss::Conflict { .. }) => {
                 panic!("{event:?} although the store loses nothing");
             }
         }

@@ -9,8 +9,7 @@ const GONE: Duration = s(76);
 /// Every state that has rows, with its operation outstanding, and what a release must delete.
 fn states() -> Vec<(Script, Rows)> {
     let mut renewing = Script::held_with_ticket(exclusive());
-    renewing.sleeps(s(20));
-    renewing.puts();
+    renewing.begins_to_renew();
     let mut verifying = Script::held(exclusive());
     verifying.renews();
     vec![
@@ -89,8 +88,7 @@ fn a_delete_is_repeated_with_its_stamp_until_it_is_acknowledged() {
 #[test]
 fn a_delete_is_repeated_until_the_rows_are_gone_by_themselves() {
     let mut script = Script::held(exclusive());
-    script.sleeps(s(20));
-    script.puts();
+    script.begins_to_renew();
     let last_sent = script.now;
     script.pass(s(1));
     script.release();

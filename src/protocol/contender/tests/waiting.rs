@@ -89,7 +89,9 @@ fn the_confirming_read_must_show_its_own_rows() {
         script.sees_only(&[]);
         script.reads(Read::Object);
         script.sees_only(&[own]);
-        script.fails(Failure::RowMissing, Rows::Both);
+        script.deletes(Rows::Both);
+        script.applied();
+        script.announces();
     }
 }
 
@@ -109,12 +111,38 @@ fn what_cannot_be_read_blocks_until_a_whole_read_does_not_show_it() {
 }
 
 #[test]
+fn what_cannot_be_read_is_polled_like_any_holder() {
+    // Polls of 2 ms each until a renewal is due.
+    let polls = |holder: &dyn Fn() -> Vec<StoredRow>, ticket| {
+        let mut script = Script::settling(exclusive(), &[holder()], ticket);
+        script.sees(&[holder()]);
+        let until = script.now + RENEWAL_DUE - s(2);
+        let mut polls = 0;
+        while script.now < until {
+            let read = script.said.pop_front();
+            assert!(matches!(read, Some(Output::Read { .. })), "{read:?}");
+            script.pass(ms(2));
+            script.sees(&[holder()]);
+            if script.said.is_empty() {
+                script.wakes();
+            }
+            polls += 1;
+        }
+        polls
+    };
+    let [queued, unreadable] = [polls(&|| queued(1, 7), 8), polls(&|| unreadable(1), 1)];
+    assert!((50..300).contains(&queued), "{queued} polls of a holder");
+    assert!(unreadable <= queued + 5, "{unreadable} polls instead of {queued}");
+}
+
+#[test]
 fn what_cannot_be_read_does_not_keep_a_limited_one_from_asking_others() {
     let mode = Mode::Limited(2);
     let limited = rows_of(&Claim { mode, ..claim(2, 1, Some(7)) });
     let others = [unreadable(1), limited.clone()];
     let mut script = Script::settling(Acquire { mode, ..exclusive() }, &others, 8);
     script.sees(&others);
+    script.wakes();
     script.reads(Read::Object);
     for _ in 0..2 {
         script.sees(&others);

@@ -5,21 +5,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::super::MemoryStore;
 use super::lock;
 use super::network::Network;
 use super::node::{Ask, Seen, SeenRow, merge};
 use crate::clock::{Clock, Lead};
-use crate::entropy::Entropy;
-use crate::error::DatabaseError;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, HostRow, Registry, RowStamp, Store, Testimonies};
+use crate::store::{Answer, DatabaseError, HostRow, RowStamp, Store, Testimonies};
 
 /// The wall clock at the beginning of each simulation.
 const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
@@ -126,8 +121,23 @@ impl Store for Link {
 
     // The registry is always there: nobody asks it in a hurry, and no simulation changes it.
 
-    fn read_registry(&self) -> Answer<'_, Registry> {
-        Box::pin(async move { Ok(lock(&self.network).registry.clone()) })
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async move {
+            let network = lock(&self.network);
+            Ok(network.hosts.iter().find(|host| host.name == name).cloned())
+        })
+    }
+
+    fn read_host_nearby<'a>(&'a self, _: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn read_hosts<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<HostRow>> {
+        Box::pin(async { Err(DatabaseError::permanent(HOSTS_ARE_GIVEN)) })
+    }
+
+    fn read_next(&self) -> Answer<'_, i32> {
+        Box::pin(async { Err(DatabaseError::permanent(HOSTS_ARE_GIVEN)) })
     }
 
     fn raise_next(&self, _: i32) -> Answer<'_, ()> {
@@ -136,6 +146,14 @@ impl Store for Link {
 
     fn write_host<'a>(&'a self, _: &'a HostRow) -> Answer<'a, ()> {
         Box::pin(async { Err(DatabaseError::permanent(HOSTS_ARE_GIVEN)) })
+    }
+
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+        Box::pin(async { Ok(Some(0)) })
+    }
+
+    fn write_sighting<'a>(&'a self, _: &'a str, _: i64) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     /// No node answers: what a look could find is kept to here, or broken on purpose.
@@ -177,35 +195,19 @@ impl SimulatedClock {
 /// Elapsed time as the system's clock reckons it.
 impl Clock for SimulatedClock {
     fn elapsed(&self) -> Duration {
-        let boot = self.origin.elapsed();
+        let boot = self.since_boot();
         let stepped = self.wall_error.load(Ordering::Relaxed) - self.first_wall_error;
         let ahead = Duration::from_micros(u64::try_from(stepped).unwrap_or(0));
         self.lead.elapsed(boot, boot + ahead)
+    }
+
+    fn since_boot(&self) -> Duration {
+        self.origin.elapsed()
     }
 
     fn unix_micros(&self) -> i64 {
         let elapsed = i64::try_from(self.true_time().as_micros());
         let elapsed = elapsed.expect("a simulation does not run for a thousand years");
         UNIX_ORIGIN_MICROS + elapsed + self.wall_error.load(Ordering::Relaxed)
-    }
-}
-
-/// Randomness from a seed.
-#[derive(Debug)]
-pub(super) struct SeededEntropy(Mutex<StdRng>);
-
-impl SeededEntropy {
-    pub(super) fn new(seed: u64) -> Self {
-        SeededEntropy(Mutex::new(StdRng::seed_from_u64(seed)))
-    }
-}
-
-impl Entropy for SeededEntropy {
-    fn client(&self) -> Uuid {
-        Uuid::from_u128(lock(&self.0).random())
-    }
-
-    fn jitter(&self) -> f64 {
-        lock(&self.0).random()
     }
 }

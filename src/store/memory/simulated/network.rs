@@ -10,12 +10,11 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
 use super::super::REPLICAS;
-use super::node::{Ask, Node, Order, Seen, SeenRow, merge};
-use super::record::WriteRecord;
-use super::{Conditions, Cut, Replicas};
-use crate::error::{DatabaseError, Outcome};
-use crate::protocol::{Change, Read};
-use crate::store::{HostRow, Registry};
+use super::node::{Ask, Lost, Node, Order, Seen, SeenRow, merge};
+use super::record::{LossRecord, WriteKind, WriteRecord};
+use super::{Conditions, Cut, LostRows, Replicas};
+use crate::protocol::{Change, Read, row_name};
+use crate::store::{DatabaseError, HostRow, Outcome};
 
 /// A client gives a request up after this time, as the real one does.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -34,8 +33,10 @@ pub(super) struct Network {
     pub(super) conditions: Conditions,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
-    pub(super) registry: Registry,
+    pub(super) hosts: Vec<HostRow>,
     pub(super) records: Vec<WriteRecord>,
+    pub(super) losses: Vec<LossRecord>,
+    pub(super) ambushes: Vec<Ambush>,
     pub(super) harm: BTreeMap<&'static str, u64>,
     /// Which client a contender in the rows is.
     numbers: BTreeMap<u128, usize>,
@@ -49,6 +50,15 @@ pub(super) struct Network {
 pub(super) struct Client {
     cuts: [Cut; REPLICAS],
     pub(super) wall_error: Arc<AtomicI64>,
+}
+
+/// Rows that are lost when a client renews them.
+pub(super) struct Ambush {
+    object: String,
+    client: usize,
+    rows: LostRows,
+    /// How much later the renewal reaches the replicas.
+    held_up: Duration,
 }
 
 /// A request that is not answered yet.
@@ -69,6 +79,8 @@ enum Event {
     Answered { request: u64, seen: Seen },
     /// The client gives the request up, or is told that it failed.
     Fails { request: u64, outcome: Outcome },
+    /// Rows of a client are lost.
+    Loses { object: String, client: usize, rows: LostRows },
 }
 
 impl Network {
@@ -84,8 +96,10 @@ impl Network {
             conditions,
             nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
-            registry: registry(hosts),
+            hosts: registered(hosts),
             records: Vec::new(),
+            losses: Vec::new(),
+            ambushes: Vec::new(),
             harm: BTreeMap::new(),
             numbers: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -123,11 +137,12 @@ impl Network {
             record: self.note(client, now, object, ask),
         };
         self.requests.insert(self.last_request, request);
+        let held_up = self.renewal_held_up(client, now, object);
         if self.happens(self.conditions.refused, "requests refused") {
             let told = now + self.latency();
             self.fail(self.last_request, told, Outcome::NotApplied);
         } else {
-            self.deliver(client, now, object, ask);
+            self.deliver(client, now, held_up, object, ask);
         }
         answers
     }
@@ -146,6 +161,7 @@ impl Network {
                 self.arrive(now, request, replica, &order, answer);
             }
             Event::Answered { request, seen } => self.answered(now, request, seen),
+            Event::Loses { object, client, rows } => self.lose_rows(now, &object, client, rows),
             Event::Fails { request, outcome } => {
                 if let Some(failed) = self.requests.remove(&request) {
                     // Who stopped waiting doesn't mind.
@@ -185,6 +201,85 @@ impl Network {
         rows.map(|(row, _)| (self.numbers[&row.contender.client], row.row_name)).collect()
     }
 
+    // Rows that are lost.
+
+    pub(super) fn lose_rows(&mut self, now: Duration, object: &str, client: usize, rows: LostRows) {
+        let names = match rows {
+            LostRows::Entering => &[row_name::ENTERING][..],
+            LostRows::Ticket => &[row_name::TICKETS],
+            LostRows::Both => &[row_name::ENTERING, row_name::TICKETS],
+        };
+        let shown = self.nodes.iter().flat_map(|node| node.rows(object, Read::Object, now));
+        let keys = shown.map(|seen| seen.key).filter(|(name, contender)| {
+            names.contains(&name.as_str()) && self.number_of(contender.client) == Some(client)
+        });
+        let keys = keys.collect();
+        self.lose(now, object, Lost::Rows(keys), "rows lost");
+    }
+
+    pub(super) fn truncate(&mut self, now: Duration, object: &str) {
+        self.lose(now, object, Lost::Object, "objects truncated");
+    }
+
+    pub(super) fn lose_rows_at_renewal(
+        &mut self,
+        object: &str,
+        client: usize,
+        rows: LostRows,
+        held_up: Duration,
+    ) {
+        self.ambushes.push(Ambush { object: object.to_owned(), client, rows, held_up });
+    }
+
+    fn lose(&mut self, now: Duration, object: &str, lost: Lost, harm: &'static str) {
+        let order = Arc::new(Order::lose(object, lost));
+        let lost = self.nodes.iter_mut().flat_map(|node| node.lose(now, &order));
+        let lost: BTreeSet<_> = lost.collect();
+        if !lost.is_empty() {
+            self.count(harm);
+        }
+        for (row_name, contender) in lost {
+            let (client, object) = (self.numbers[&contender.client], object.to_owned());
+            self.losses.push(LossRecord { client, object, row_name, at: now });
+        }
+    }
+
+    /// How long the request that was just noted is held up, if its client is to lose rows when it
+    /// renews them.
+    fn renewal_held_up(&mut self, client: usize, now: Duration, object: &str) -> Duration {
+        let waits = |ambush: &Ambush| ambush.client == client && ambush.object == object;
+        let Some(place) = self.ambushes.iter().position(waits) else {
+            return ZERO;
+        };
+        if !self.is_renewal() {
+            return ZERO;
+        }
+        let Ambush { object, rows, held_up, .. } = self.ambushes.swap_remove(place);
+        self.count("rows lost at a renewal");
+        // Other clients have not come to this time yet.
+        self.schedule(now, Event::Loses { object, client, rows });
+        held_up
+    }
+
+    /// Whether the request that was just noted is the first try of a renewal: the same rows were
+    /// acknowledged before.
+    fn is_renewal(&mut self) -> bool {
+        let Some(number) = self.open_request().record else {
+            return false;
+        };
+        let (before, now) = (&self.records[..number], &self.records[number]);
+        let WriteKind::Put { round, ticket, .. } = now.kind else {
+            return false;
+        };
+        let own = before.iter().filter(|write| {
+            (write.client, &write.object) == (now.client, &now.object)
+                && matches!(write.kind, WriteKind::Put { round: of, ticket: with, .. }
+                    if (of, with) == (round, ticket))
+        });
+        let is_first_try = own.clone().all(|write| write.stamp != now.stamp);
+        is_first_try && own.into_iter().any(|write| write.acknowledged.is_some())
+    }
+
     // What becomes of a request.
 
     fn note(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) -> Option<usize> {
@@ -198,11 +293,18 @@ impl Network {
         Some(self.records.len() - 1)
     }
 
-    fn deliver(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) {
+    fn deliver(
+        &mut self,
+        client: usize,
+        now: Duration,
+        held_up: Duration,
+        object: &str,
+        ask: Ask<'_>,
+    ) {
         let is_write = matches!(ask, Ask::Write(_) | Ask::WriteFence(_));
         let is_queued = self.happens(self.conditions.queued, "requests queued");
         let coordinated =
-            now + if is_queued { self.up_to(self.conditions.queued_for) } else { ZERO };
+            now + held_up + if is_queued { self.up_to(self.conditions.queued_for) } else { ZERO };
         let coordinator = self.rng.random_range(0..REPLICAS);
         let clock = self.nodes[coordinator].clock(coordinated);
         let order = Arc::new(Order::new(object, ask, clock));
@@ -353,14 +455,15 @@ impl Request {
     }
 }
 
-fn registry(hosts: &[String]) -> Registry {
+/// The hosts of a simulation, numbered as they come.
+fn registered(hosts: &[String]) -> Vec<HostRow> {
     let row = |(name, number): (&String, i32)| HostRow {
         name: name.clone(),
         number,
         added_at_millis: 0,
         removed_at_millis: None,
+        seen_at_millis: None,
         stamp: 1,
     };
-    let hosts: Vec<_> = hosts.iter().zip(1..).map(row).collect();
-    Registry { next: hosts.last().map_or(0, |host| host.number), hosts }
+    hosts.iter().zip(1..).map(row).collect()
 }

@@ -39,10 +39,20 @@ impl Node {
         before - self.journal.len()
     }
 
+    /// Loses rows, and says which of them were live. A crash does not bring them back.
+    pub(super) fn lose(&mut self, now: Duration, order: &Arc<Order>) -> Vec<Key> {
+        let live = self.rows(&order.object, Read::Object, now).into_iter();
+        let live = live.filter(|seen| seen.is_live && order.loses(&seen.key));
+        let lost = live.map(|seen| seen.key).collect();
+        self.journal.push((now, Arc::clone(order)));
+        self.replica.carry_out(order);
+        lost
+    }
+
     /// Does what it is told, and answers.
     pub(super) fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
         match &order.action {
-            Action::Apply(_) | Action::RaiseFence(_) => {
+            Action::Apply(_) | Action::RaiseFence(_) | Action::Lose(_) => {
                 self.journal.push((now, Arc::clone(order)));
                 self.replica.carry_out(order);
                 Seen::default()
@@ -86,11 +96,34 @@ pub(super) struct Order {
 enum Action {
     Apply(Vec<(Key, Cell)>),
     RaiseFence(Fence),
+    Lose(Lost),
     Read(Read),
     ReadFence,
 }
 
+/// What a replica loses of an object.
+pub(super) enum Lost {
+    /// These rows, as if they had expired.
+    Rows(Vec<Key>),
+    /// All rows, and what is remembered of deleted ones. The fence stays.
+    Object,
+}
+
 impl Order {
+    /// The loss of rows, by no client's wish.
+    pub(super) fn lose(object: &str, lost: Lost) -> Self {
+        Order { object: object.to_owned(), action: Action::Lose(lost) }
+    }
+
+    /// Whether it loses a row.
+    fn loses(&self, key: &Key) -> bool {
+        match &self.action {
+            Action::Lose(Lost::Rows(keys)) => keys.contains(key),
+            Action::Lose(Lost::Object) => true,
+            Action::Apply(_) | Action::RaiseFence(_) | Action::Read(_) | Action::ReadFence => false,
+        }
+    }
+
     /// What is asked for, as a coordinator passes it on whose clock says `clock`.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
         let action = match ask {
@@ -108,7 +141,7 @@ impl Order {
     /// Whether it changes anything.
     pub(super) fn writes(&self) -> bool {
         match self.action {
-            Action::Apply(_) | Action::RaiseFence(_) => true,
+            Action::Apply(_) | Action::RaiseFence(_) | Action::Lose(_) => true,
             Action::Read(_) | Action::ReadFence => false,
         }
     }
@@ -124,6 +157,15 @@ impl Replica {
                 }
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
+            Action::Lose(Lost::Rows(keys)) => {
+                let rows = self.objects.get_mut(&order.object).into_iter().flatten();
+                for (_, cell) in rows.filter(|(key, _)| keys.contains(key)) {
+                    cell.row = None;
+                }
+            }
+            Action::Lose(Lost::Object) => {
+                self.objects.remove(&order.object);
+            }
             Action::Read(_) | Action::ReadFence => {}
         }
     }

@@ -48,7 +48,29 @@ pub enum WriteKind {
     },
 }
 
+/// The loss of a row that no client deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossRecord {
+    /// Which client's row it was.
+    pub client: usize,
+    /// Of which object.
+    pub object: String,
+    /// What the row is called.
+    pub row_name: String,
+    /// When it was lost.
+    pub at: Duration,
+}
+
 impl WriteRecord {
+    /// Which other client's rows it deletes, if it does.
+    #[must_use]
+    pub fn removes_by_force(&self) -> Option<usize> {
+        match self.kind {
+            WriteKind::Delete { of } if of != self.client => Some(of),
+            WriteKind::Put { .. } | WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
+        }
+    }
+
     /// A write that is sent; `numbers` says which client a contender is.
     pub(super) fn new(
         client: usize,

@@ -74,6 +74,7 @@ const REVOKED: usize = 2;
 pub(crate) struct Content {
     round: i64,
     ticket: i64,
+    held_since: Option<i64>,
 }
 
 /// A row with the stamp of its last write, or the deletion that took it away. A row that was never
@@ -95,6 +96,11 @@ impl Cell {
     /// Whether a read shows it.
     pub(crate) fn is_there(self) -> bool {
         self.content.is_some()
+    }
+
+    /// It is forgotten, and hides nothing any more.
+    pub(crate) fn vanish(&mut self) {
+        *self = Cell::default();
     }
 
     /// It is over, and hides what is older as it did before.
@@ -121,8 +127,9 @@ impl Effects {
         let deleted = Cell { stamp, content: None };
         match &write.change {
             Change::Put { claim, .. } => {
+                let Claim { round, held_since, .. } = *claim;
                 let put =
-                    |ticket| Cell { stamp, content: Some(Content { round: claim.round, ticket }) };
+                    |ticket| Cell { stamp, content: Some(Content { round, ticket, held_since }) };
                 let ticket = claim.ticket.map(put);
                 Effects {
                     contender: index_of(claim.contender),
@@ -139,7 +146,7 @@ impl Effects {
 
     /// What asks a contender to give up a round.
     pub(crate) fn revocation(contender: usize, round: i64, stamp: i64) -> Self {
-        let content = Some(Content { round, ticket: 0 });
+        let content = Some(Content { round, ticket: 0, held_since: None });
         Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
     }
 
@@ -194,7 +201,7 @@ impl SeenRow {
 
     /// The row as the protocol takes it; the contender wants to hold in `mode`.
     pub(crate) fn stored(self, mode: impl Fn(usize) -> Mode) -> StoredRow {
-        let Content { round, ticket } = self.content;
+        let Content { round, ticket, held_since } = self.content;
         let contender = id_of(self.contender);
         let claim = Claim {
             contender,
@@ -202,6 +209,7 @@ impl SeenRow {
             mode: mode(self.contender),
             ticket: Some(ticket),
             owner: String::new(),
+            held_since,
         };
         match self.kind {
             ENTERING => StoredRow::entering(&claim),

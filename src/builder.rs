@@ -1,0 +1,167 @@
+//! The builder of a client.
+
+mod backend;
+mod error;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+
+use self::backend::{Backend, Opened};
+pub use self::error::BuildError;
+use crate::client::{ClientSetup, LockClient, Registered};
+use crate::clock::Moment;
+use crate::engine::host::{self, Lookup};
+use crate::hosts::{self, RegistryError};
+use crate::options::{
+    ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
+};
+use crate::schema;
+use crate::store::{Counted, MemoryStore};
+
+impl LockClient {
+    /// Builds a client on a session; its tables are in `keyspace`.
+    pub fn builder(
+        session: impl Into<Arc<Session>>,
+        keyspace: impl Into<String>,
+    ) -> LockClientBuilder {
+        LockClientBuilder::new(Backend::Cassandra {
+            session: session.into(),
+            keyspace: keyspace.into(),
+        })
+    }
+
+    /// Builds a client on a store in memory, for examples and tests. The clients of one
+    /// store exclude each other, and no other clients.
+    pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
+        LockClientBuilder::new(Backend::Memory(store.clone()))
+    }
+}
+
+/// Builds a [`LockClient`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct LockClientBuilder {
+    backend: Backend,
+    host: Option<String>,
+    register_host: bool,
+    acquire_timeout: Duration,
+    ttl: Duration,
+    consistency: Consistency,
+    lock_table: String,
+}
+
+impl LockClientBuilder {
+    fn new(backend: Backend) -> Self {
+        LockClientBuilder {
+            backend,
+            host: None,
+            register_host: false,
+            acquire_timeout: ACQUIRE_TIMEOUT_DEFAULT,
+            ttl: TTL_DEFAULT,
+            consistency: Consistency::default(),
+            lock_table: schema::LOCK_TABLE_DEFAULT.to_owned(),
+        }
+    }
+
+    /// The name under which this host is registered; the machine's own name by default. It may be a
+    /// label that many machines share: clients tell themselves apart without it.
+    ///
+    /// The client notes in the registry that the host is in use, when it is built and then once a
+    /// day, in the background. One that may not write the registry works, but `lock-hosts remove
+    /// --unseen-for` takes its host for unused.
+    pub fn host(mut self, name: impl Into<String>) -> Self {
+        self.host = Some(name.into());
+        self
+    }
+
+    /// Whether to register the host when it is missing, for machines that come and go; `false` by
+    /// default. A host that was removed is not missing: it stays removed, and
+    /// [`build`](Self::build) fails, until an operator adds it again (`lock-hosts add`).
+    pub fn register_host(mut self, register: bool) -> Self {
+        self.register_host = register;
+        self
+    }
+
+    /// How long an acquisition waits unless its request says otherwise; also how long
+    /// [`LockGuard::unlock`](crate::LockGuard::unlock) and [`LockClient::shutdown`] wait for
+    /// acknowledgements. 5 s by default.
+    pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.acquire_timeout = timeout;
+        self
+    }
+
+    /// How long rows live without renewal unless a request says otherwise: whole seconds, from 5 to
+    /// what the lock table was made for; 60 by default. They are renewed at a third of it. A
+    /// crashed holder blocks the lock for at most this long, and the clock skew.
+    ///
+    /// A renewal is a read and a write. With 5 s it is due halfway through a lease of 3 s, and has
+    /// the other half for both; take 10 s or more where the database may stall for a moment.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Which replicas have to answer; [`Consistency::Quorum`] by default. All clients of a lock
+    /// table have to say the same: what was recorded when the table was made. Another one is
+    /// refused.
+    pub fn consistency(mut self, consistency: Consistency) -> Self {
+        self.consistency = consistency;
+        self
+    }
+
+    /// The lock table; `lock_table` by default.
+    pub fn lock_table(mut self, name: impl Into<String>) -> Self {
+        self.lock_table = name.into();
+        self
+    }
+
+    /// Checks the options and the tables, looks the host up, prepares statements and starts the
+    /// client's task on the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// See [`BuildError`]: each says what to do. Nothing was written, but the host's registration
+    /// where it was asked for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind but perhaps the host's registration.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    pub async fn build(self) -> Result<LockClient, BuildError> {
+        check_timeout(self.acquire_timeout)?;
+        let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
+        hosts::check_name(&host_name).map_err(RegistryError::from)?;
+        let opened = self.backend.open(&self.lock_table, &self.consistency).await?;
+        let Opened { store, clock, entropy, max_ttl, max_clock_skew, lock_table } = opened;
+        lease_terms(self.ttl, max_ttl, max_clock_skew)?;
+        let store = Arc::new(Counted::new(store));
+        let read = Moment::now(&*clock);
+        let found = host::lookup(&*store, &host_name).await.map_err(RegistryError::unread)?;
+        let host = match found {
+            Lookup::Registered(host) => Some(host),
+            Lookup::Removed => None,
+            Lookup::Missing if self.register_host => self.backend.register(&host_name).await?,
+            Lookup::Missing => return Err(self.backend.unknown_host(host_name)),
+        };
+        let Some(host) = host else {
+            return Err(self.backend.removed_host(host_name));
+        };
+        Ok(LockClient::start(ClientSetup {
+            store,
+            clock,
+            entropy,
+            registered: Some(Registered { host, read }),
+            host_name,
+            acquire_timeout: self.acquire_timeout,
+            ttl: self.ttl,
+            max_ttl,
+            max_clock_skew,
+            lock_table: Some(lock_table),
+        }))
+    }
+}

@@ -1,0 +1,107 @@
+//! What a client is built on: a cluster or memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use uuid::Uuid;
+
+use super::error::BuildError;
+use crate::clock::{Clock, SystemClock};
+use crate::engine::host::RegisteredHost;
+use crate::entropy::{Entropy, SystemEntropy};
+use crate::hosts::{Host, HostRegistry};
+use crate::options::{Consistency, MAX_CLOCK_SKEW};
+use crate::schema;
+use crate::store::{CassandraStore, MemoryStore, Store};
+
+/// Where the rows live.
+#[derive(Clone, Debug)]
+pub(super) enum Backend {
+    Cassandra { session: Arc<Session>, keyspace: String },
+    Memory(MemoryStore),
+}
+
+/// What a client takes from its backend.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) entropy: Arc<dyn Entropy>,
+    pub(super) max_ttl: Duration,
+    pub(super) max_clock_skew: Duration,
+    pub(super) lock_table: Uuid,
+}
+
+impl Backend {
+    /// Opens the store and its surroundings, once the tables were found to be as they must be.
+    pub(super) async fn open(
+        &self,
+        lock_table: &str,
+        consistency: &Consistency,
+    ) -> Result<Opened, BuildError> {
+        match self {
+            Backend::Cassandra { session, keyspace } => {
+                let facts = schema::inspect(session, keyspace, lock_table, consistency).await?;
+                let store = CassandraStore::prepare(
+                    Arc::clone(session),
+                    &facts.keyspace,
+                    &facts.lock_table,
+                    consistency,
+                    facts.hosts_are_seen,
+                );
+                let store = store.await?;
+                facts.confirm(&store).await?;
+                Ok(Opened {
+                    store: Arc::new(store),
+                    clock: Arc::new(SystemClock::new()),
+                    entropy: Arc::new(SystemEntropy),
+                    max_ttl: facts.max_ttl,
+                    max_clock_skew: facts.max_clock_skew,
+                    lock_table: facts.id,
+                })
+            }
+            Backend::Memory(store) => Ok(Opened {
+                store: store.rows(),
+                clock: store.clock(),
+                entropy: store.entropy(),
+                max_ttl: MemoryStore::max_ttl(),
+                max_clock_skew: MAX_CLOCK_SKEW,
+                lock_table: store.lock_table_id(),
+            }),
+        }
+    }
+
+    /// Adds a host to the registry; `None` when it was removed there.
+    pub(super) async fn register(
+        &self,
+        host_name: &str,
+    ) -> Result<Option<RegisteredHost>, BuildError> {
+        let registry = match self {
+            Backend::Cassandra { session, keyspace } => {
+                HostRegistry::new(Arc::clone(session), keyspace).await?
+            }
+            Backend::Memory(store) => HostRegistry::in_memory(store),
+        };
+        let host = registry.register(host_name).await;
+        registry.close().await;
+        Ok(host?.as_ref().map(Host::registered))
+    }
+
+    /// What a client is told whose host is not registered.
+    pub(super) fn unknown_host(&self, host: String) -> BuildError {
+        BuildError::UnknownHost { host, keyspace: self.keyspace() }
+    }
+
+    /// What a client is told whose host was removed.
+    pub(super) fn removed_host(&self, host: String) -> BuildError {
+        BuildError::HostRemoved { host, keyspace: self.keyspace() }
+    }
+
+    /// The keyspace, for people.
+    fn keyspace(&self) -> String {
+        match self {
+            Backend::Cassandra { keyspace, .. } => keyspace.clone(),
+            Backend::Memory(_) => "(in memory)".to_owned(),
+        }
+    }
+}

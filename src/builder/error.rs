@@ -1,0 +1,50 @@
+//! Why a client is not built.
+
+use thiserror::Error;
+
+use crate::hosts::RegistryError;
+use crate::options::OptionError;
+use crate::schema::SchemaError;
+use crate::store::DatabaseError;
+
+/// Why a client was not built. Nothing was written, but a host's registration where
+/// `register_host(true)` asks for it.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option can't be used.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+    /// The tables are missing, or not as they must be.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The host has no number.
+    #[error(
+        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
+         build the client with `register_host(true)`"
+    )]
+    UnknownHost {
+        /// The host's name.
+        host: String,
+        /// The keyspace of the registry.
+        keyspace: String,
+    },
+    /// The host was removed from the registry. Only an operator adds it again:
+    /// `register_host(true)` does not undo a removal.
+    #[error(
+        "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
+         {host}` if it shall take locks again, or build the client with another host name"
+    )]
+    HostRemoved {
+        /// The host's name.
+        host: String,
+        /// The keyspace of the registry.
+        keyspace: String,
+    },
+    /// The registry of hosts could not be read, or the host not added.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The database did not answer.
+    #[error("the client could not be prepared")]
+    Database(#[from] DatabaseError),
+}

@@ -1,0 +1,41 @@
+//! Who holds a lock or waits for it.
+
+use super::{Interruption, LockClient};
+use crate::contender::Contender;
+use crate::engine::retry::until_answered;
+use crate::error::ContendersError;
+use crate::options::check_name;
+use crate::protocol::{Read, Survey};
+
+impl LockClient {
+    /// Who holds the lock of `name` or waits for it now, in the order of the queue.
+    ///
+    /// The holder is the first one, if the lock is held. Contenders without a ticket come before
+    /// the others: each of them may hold the lock, or be about to draw a ticket. It costs one read
+    /// of the whole object, the most expensive operation there is, so don't poll it.
+    ///
+    /// # Errors
+    ///
+    /// See [`ContendersError`]. Nothing is changed in any case.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn contenders(&self, name: &str) -> Result<Vec<Contender>, ContendersError> {
+        check_name(name)?;
+        let store = &self.shared().store;
+        let mut setback = None;
+        let rows = until_answered(|| store.read(name, Read::Object), &mut setback);
+        let rows = self.unless_interrupted(rows).await;
+        let name = || name.to_owned();
+        let rows = rows.map_err(|interruption| match interruption {
+            Interruption::TimedOut { waited } => {
+                ContendersError::TimedOut { name: name(), waited, cause: setback }
+            }
+            Interruption::Closed => ContendersError::Closed,
+            Interruption::Forked => ContendersError::Forked,
+        })?;
+        let rows = rows.map_err(|cause| ContendersError::Refused { name: name(), cause })?;
+        Ok(Survey::of(&rows).contenders().into_iter().map(Contender::from).collect())
+    }
+}

@@ -1,0 +1,197 @@
+//! Taking a lock from its holder, or a waiting one out of the queue (design section 5).
+
+use tracing::debug;
+
+use super::{Interruption, LockClient};
+use crate::contender::Contender;
+use crate::engine::retry::until_answered;
+use crate::engine::shared::Shared;
+use crate::error::RevokeError;
+use crate::options::check_name;
+use crate::protocol::{Change, Revocation, Write, row_name, ttl_seconds};
+use crate::store::{DatabaseError, RowStamp};
+
+impl LockClient {
+    /// Asks a contender of the lock of `name`, as [`contenders`](Self::contenders) or
+    /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up what it holds or waits for. It
+    /// is told who asks, and `why`.
+    ///
+    /// It is safe: only the contender itself acts on it, and nobody is let in before it has left. A
+    /// holder finds it at its next renewal, after a third of its TTL at the latest, and loses the
+    /// lock: [`LostReason::Revoked`](crate::LostReason::Revoked). One that waits fails with
+    /// [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not renew, or does not
+    /// live any more, leaves when its lease is over, as it would have anyhow.
+    ///
+    /// # Errors
+    ///
+    /// See [`RevokeError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// After dropping the future the contender may be asked to leave or not. Asking again does no
+    /// harm.
+    pub async fn revoke(
+        &self,
+        name: &str,
+        contender: &Contender,
+        why: &str,
+    ) -> Result<(), RevokeError> {
+        self.carry_out(name, contender, why, Means::Asking).await
+    }
+
+    /// [Revokes](Self::revoke), and takes the contender's rows out of the table without waiting
+    /// until it has left: the next one is let in at once.
+    ///
+    /// It is for holders that certainly do not live any more. One that does is told at its next
+    /// renewal, and removes what it may have written since; until then **two may hold the lock**,
+    /// and only [fencing tokens](crate::LockGuard::fencing_token) protect the data from the one
+    /// that lost it.
+    ///
+    /// A waiter whose read is under way at that moment may find its rows gone before it finds why,
+    /// and begin a new round. [`contenders`](Self::contenders) shows it, to be revoked once more.
+    ///
+    /// # Errors
+    ///
+    /// See [`RevokeError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// After dropping the future the contender may be asked to leave or not, and its rows may be
+    /// there or not. Doing it again does no harm.
+    pub async fn revoke_by_force(
+        &self,
+        name: &str,
+        contender: &Contender,
+        why: &str,
+    ) -> Result<(), RevokeError> {
+        self.carry_out(name, contender, why, Means::Force).await
+    }
+
+    async fn carry_out(
+        &self,
+        name: &str,
+        contender: &Contender,
+        why: &str,
+        means: Means,
+    ) -> Result<(), RevokeError> {
+        check_name(name)?;
+        let (object, owner) = (name.to_owned(), contender.owner.clone());
+        let Some(round) = contender.round else {
+            return Err(RevokeError::Unreadable { name: object, owner });
+        };
+        let revocation = Revocation {
+            contender: contender.id(),
+            round,
+            by: self.owner().to_owned(),
+            why: why.to_owned(),
+        };
+        let revoking = Revoking { shared: self.shared(), object: name, revocation };
+        // Long enough for the next renewal, whatever the TTL of the contender.
+        let ttl_seconds = ttl_seconds(self.max_ttl());
+        let mut setback = None;
+        let carried_out = self.unless_interrupted(async {
+            revoking.ask(ttl_seconds, &mut setback).await?;
+            match means {
+                Means::Asking => Ok(()),
+                Means::Force => revoking.delete_rows(&mut setback).await,
+            }
+        });
+        let carried_out = carried_out.await.map_err(|interruption| match interruption {
+            Interruption::TimedOut { waited } => {
+                RevokeError::TimedOut { name: object.clone(), waited, cause: setback }
+            }
+            Interruption::Closed => RevokeError::Closed,
+            Interruption::Forked => RevokeError::Forked,
+        })?;
+        carried_out.map_err(|obstacle| match obstacle {
+            Obstacle::Gone => RevokeError::Gone { name: object, owner },
+            Obstacle::Refused(cause) => RevokeError::Refused { name: object, cause },
+        })
+    }
+}
+
+/// How a contender is made to leave.
+enum Means {
+    /// It leaves by itself.
+    Asking,
+    /// Its rows are deleted for it.
+    Force,
+}
+
+/// One revocation on its way.
+struct Revoking<'a> {
+    shared: &'a Shared,
+    object: &'a str,
+    revocation: Revocation,
+}
+
+/// Why a revocation is not carried out.
+enum Obstacle {
+    /// The contender is not there, or in another round.
+    Gone,
+    /// The database refuses a statement.
+    Refused(DatabaseError),
+}
+
+impl Revoking<'_> {
+    /// Writes the `revoked::` row.
+    async fn ask(
+        &self,
+        ttl_seconds: i32,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<(), Obstacle> {
+        let Revocation { contender, round, ref why, .. } = self.revocation;
+        let stamps = self.stamps(setback).await?;
+        self.stamp_of_round(&stamps).ok_or(Obstacle::Gone)?;
+        // Just above what it has to beat: an earlier `revoked::` row, and the delete of one, which
+        // is older than the round. So the contender's own delete beats it, whatever the clocks say.
+        let earlier = stamps.iter().filter(|row| row.row_name == row_name::REVOKED);
+        let newest = earlier.map(|row| row.stamp).max();
+        let stamp = newest.map_or(round, |newest| round.max(newest.saturating_add(1)));
+        let revocation = self.revocation.clone();
+        self.write(Write { stamp, change: Change::Revoke { revocation, ttl_seconds } }, setback)
+            .await?;
+        debug!(object = self.object, %contender, round, why, "revoked");
+        Ok(())
+    }
+
+    /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a holder that lives
+    /// reads that row after each renewal, so it does not leave again what it has recreated.
+    async fn delete_rows(&self, setback: &mut Option<DatabaseError>) -> Result<(), Obstacle> {
+        let Revocation { contender, .. } = self.revocation;
+        let stamps = self.stamps(setback).await?;
+        let Some(newest) = self.stamp_of_round(&stamps) else {
+            // It has left by itself.
+            return Ok(());
+        };
+        // Just above the rows of this round, and so below those of the next one, whose first stamp
+        // is above that of this one's release.
+        let stamp = newest + 1;
+        let change = Change::Delete { contender, ticket: true, revoked: false };
+        self.write(Write { stamp, change }, setback).await?;
+        debug!(object = self.object, %contender, "rows deleted by force");
+        Ok(())
+    }
+
+    /// The newest stamp of the rows of the round that is revoked; `None` when it is over.
+    fn stamp_of_round(&self, stamps: &[RowStamp]) -> Option<i64> {
+        let of_round = stamps.iter().filter(|row| row.round == self.revocation.round);
+        let entering = of_round.clone().any(|row| row.row_name == row_name::ENTERING);
+        let own = of_round.filter(|row| row.row_name != row_name::REVOKED);
+        own.map(|row| row.stamp).max().filter(|_| entering)
+    }
+
+    async fn stamps(&self, setback: &mut Option<DatabaseError>) -> Result<Vec<RowStamp>, Obstacle> {
+        let read = || self.shared.store.read_stamps(self.object, self.revocation.contender);
+        until_answered(read, setback).await.map_err(Obstacle::Refused)
+    }
+
+    async fn write(
+        &self,
+        write: Write,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<(), Obstacle> {
+        let write = || self.shared.store.write(self.object, &write);
+        until_answered(write, setback).await.map_err(Obstacle::Refused)
+    }
+}

@@ -1,0 +1,84 @@
+//! Work under a lock that stops when the lock does.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use super::{LockClient, LockRequest};
+use crate::engine::grant::GuardState;
+use crate::engine::guard::LockGuard;
+use crate::error::{LostReason, UnlockError, WithLockError};
+
+impl LockClient {
+    /// Acquires the lock of `name`, does the work of `body` under it, and gives it back: what a
+    /// program that holds a lock for more than a moment should use.
+    ///
+    /// Before each poll of the body the clock is looked at, and once the lock is lost the body is
+    /// not polled again but dropped. So it is stopped at the `await` where it stands. A poll that
+    /// has begun may finish: work that blocks, or is paused with the whole process, goes on to its
+    /// next `await` after the lease. Where that must do no harm either, let the data refuse what
+    /// comes late.
+    ///
+    /// The output of the body is returned whatever became of the release, which goes on in the
+    /// background if it must.
+    ///
+    /// # Errors
+    ///
+    /// [`WithLockError::Lock`]: the lock was not obtained, or lost before the body could begin, and
+    /// nothing was done.
+    /// [`WithLockError::Lost`]: it was lost before the body was done; the body was dropped, or its
+    /// output was.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body where it stands and gives the lock back.
+    pub async fn with_lock<T>(
+        &self,
+        name: &str,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, WithLockError> {
+        self.request(name).with_lock(body).await
+    }
+}
+
+impl LockRequest {
+    /// Does work under the lock: [`LockClient::with_lock`] with this request's options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::with_lock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockClient::with_lock`].
+    pub async fn with_lock<T>(
+        self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, WithLockError> {
+        let guard = self.acquire().await?;
+        let output = while_held(&guard, body(&guard)).await.map_err(WithLockError::Lost)?;
+        match guard.unlock().await {
+            Err(UnlockError::Lost(reason)) => Err(WithLockError::Lost(reason)),
+            Ok(()) | Err(UnlockError::Unacknowledged { .. } | UnlockError::Closed) => Ok(output),
+        }
+    }
+}
+
+/// Polls `work` as long as the lock is held.
+async fn while_held<T>(guard: &LockGuard, work: impl Future<Output = T>) -> Result<T, LostReason> {
+    let mut work = pin!(work);
+    let mut lost = pin!(guard.lost());
+    poll_fn(|cx| {
+        // This wakes the task when the lock is lost, by a timer of its own if need be; what counts
+        // is the clock.
+        let _ = lost.as_mut().poll(cx);
+        match guard.state() {
+            GuardState::Lost(reason) => Poll::Ready(Err(reason)),
+            GuardState::Held { .. }
+            | GuardState::AtRisk { .. }
+            | GuardState::Expiring { .. }
+            | GuardState::Released => work.as_mut().poll(cx).map(Ok),
+        }
+    })
+    .await
+}

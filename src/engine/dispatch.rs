@@ -1,0 +1,269 @@
+//! The client's task: one runner per object, spawned on demand, retired when idle.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio_util::sync::DropGuard;
+use tracing::error;
+
+use crate::engine::assumptions::{Breach, Occasion, Watch};
+use crate::engine::local::Caller;
+use crate::engine::registration::{Asking, Event, Registration};
+use crate::engine::runner::{Command, Idle, Report, Runner};
+use crate::engine::shared::Shared;
+use crate::error::LockError;
+use crate::store::{Node, Testimony};
+
+/// What a client asks of its task.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Acquire an object for a caller.
+    Acquire(Arc<str>, Caller),
+    /// A caller of an object has stopped waiting.
+    Leave {
+        /// The object.
+        object: Arc<str>,
+        /// The caller's number.
+        caller: u64,
+    },
+    /// Refuse new calls, send waiting callers away and give everything back.
+    Shutdown,
+}
+
+/// The client's task. It ends when it was shut down, or when all clients, guards and releases are
+/// gone.
+pub(crate) struct Dispatcher {
+    shared: Arc<Shared>,
+    calls: mpsc::UnboundedReceiver<Call>,
+    registration: Option<Registration>,
+    watch: Option<Watch>,
+    /// In order, so that a simulation closes them in the same order each time.
+    runners: BTreeMap<Arc<str>, Entry>,
+    tasks: JoinSet<()>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    report_sender: mpsc::UnboundedSender<Report>,
+    closing: bool,
+    /// Tells the clients when the task has ended, also when its runtime ends it.
+    _ended: DropGuard,
+}
+
+#[derive(Debug)]
+struct Entry {
+    commands: mpsc::UnboundedSender<Command>,
+    task: Id,
+    callers_sent: u64,
+}
+
+enum Wake {
+    Call(Option<Call>),
+    Report(Report),
+    RunnerEnded(Result<(), JoinError>),
+    Registration(Event),
+    Looked(Vec<(Node, Option<Testimony>)>),
+}
+
+impl Dispatcher {
+    /// A dispatcher; a client without `registration` and `watch` is the registry's own.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        calls: mpsc::UnboundedReceiver<Call>,
+        registration: Option<Registration>,
+        watch: Option<Watch>,
+        ended: DropGuard,
+    ) -> Self {
+        let (report_sender, reports) = mpsc::unbounded_channel();
+        Dispatcher {
+            shared,
+            calls,
+            registration,
+            watch,
+            runners: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reports,
+            report_sender,
+            closing: false,
+            _ended: ended,
+        }
+    }
+
+    /// Runs until nobody can call any more and every runner has ended.
+    pub(crate) async fn run(mut self) {
+        let mut calls_open = true;
+        while calls_open || !self.tasks.is_empty() {
+            match self.wake(calls_open).await {
+                Wake::Call(Some(Call::Acquire(object, caller))) => self.acquire((object, caller)),
+                Wake::Call(Some(Call::Leave { object, caller })) => self.leave(&object, caller),
+                Wake::Call(Some(Call::Shutdown)) => {
+                    // What was called before is answered; what comes later finds the door closed.
+                    self.calls.close();
+                    self.close();
+                }
+                Wake::Call(None) => calls_open = false,
+                Wake::Report(Report::Idle(idle)) => self.retire(&idle),
+                Wake::Report(Report::Look(occasion)) => self.look(occasion),
+                Wake::RunnerEnded(Ok(())) => {}
+                Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
+                Wake::Registration(event) => self.registration(event),
+                Wake::Looked(seen) => self.looked(&seen),
+            }
+        }
+    }
+
+    async fn wake(&mut self, calls_open: bool) -> Wake {
+        let registration = async {
+            match &mut self.registration {
+                Some(registration) => registration.event(&self.shared).await,
+                None => std::future::pending().await,
+            }
+        };
+        let look = async {
+            match &mut self.watch {
+                Some(watch) => watch.seen().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            event = registration => Wake::Registration(event),
+            Some(report) = self.reports.recv() => Wake::Report(report),
+            seen = look => Wake::Looked(seen),
+            Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                Wake::RunnerEnded(ended)
+            }
+            // Last: they may come faster than they are passed on, and holders must not wait for
+            // what was seen meanwhile. All else comes of calls, and less often.
+            call = self.calls.recv(), if calls_open => Wake::Call(call),
+        }
+    }
+
+    fn acquire(&mut self, asking: Asking) {
+        self.look(Occasion::Acquisition);
+        // A caller who is refused in any case need not wait for the registration.
+        let Some(asking) = self.refuse(asking) else {
+            return;
+        };
+        let admitted = match &mut self.registration {
+            Some(registration) => registration.admit(asking, &self.shared),
+            None => Some(asking),
+        };
+        if let Some(asking) = admitted {
+            self.serve(asking);
+        }
+    }
+
+    fn registration(&mut self, event: Event) {
+        let Some(registration) = &mut self.registration else {
+            return;
+        };
+        for asking in registration.handle(event, &self.shared) {
+            self.serve(asking);
+        }
+    }
+
+    /// Returns a caller that is not to be sent away. Any other one is answered.
+    fn refuse(&self, (object, caller): Asking) -> Option<Asking> {
+        let refusal = match self.breach() {
+            _ if self.closing => LockError::Closed,
+            Some(breach) => breach.refusal(&object),
+            None => return Some((object, caller)),
+        };
+        caller.answer(Err(refusal));
+        None
+    }
+
+    /// Serves a caller of a registered host.
+    fn serve(&mut self, asking: Asking) {
+        let Some((object, caller)) = self.refuse(asking) else {
+            return;
+        };
+        self.pass_on(object, caller);
+    }
+
+    /// Passes a caller on to the runner of its object, and starts one where there is none.
+    fn pass_on(&mut self, object: Arc<str>, caller: Caller) {
+        let mut unsent = Command::Acquire(caller);
+        if let Some(entry) = self.runners.get_mut(&object) {
+            entry.callers_sent += 1;
+            match entry.commands.send(unsent) {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(command)) => unsent = command,
+            }
+        }
+        // Where there was one, a bug has ended it. Its guard is lost: that comes before its channel
+        // closes. Its rows may stand, and a request of it may be on its way, but they are of an
+        // earlier round and have smaller stamps than all that the new runner writes and deletes:
+        // to the others they are a contender that is gone, as soon as the new round is announced
+        // or their TTL is over. A ticket that is left counts in no other round.
+        let (shared, reports) = (Arc::clone(&self.shared), self.report_sender.clone());
+        let (runner, commands) = Runner::new(Arc::clone(&object), shared, reports);
+        // The runner lives as long as its channel is open, and it has not run yet.
+        let _ = commands.send(unsent);
+        let task = self.tasks.spawn(runner.run()).id();
+        self.runners.insert(object, Entry { commands, task, callers_sent: 1 });
+    }
+
+    /// A caller has stopped waiting. Where its runner has ended, so has its wait.
+    fn leave(&self, object: &str, caller: u64) {
+        if let Some(entry) = self.runners.get(object) {
+            let _ = entry.commands.send(Command::Leave { caller });
+        }
+    }
+
+    /// Forgets a runner that a bug has ended, so that the next caller of its object gets another.
+    fn runner_failed(&mut self, bug: &JoinError) {
+        if bug.is_panic() {
+            error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
+        }
+        self.runners.retain(|_, entry| entry.task != bug.id());
+    }
+
+    /// Ends a runner that has nothing to do, unless callers are on their way to it.
+    fn retire(&mut self, idle: &Idle) {
+        let Some(entry) = self.runners.get(&idle.object) else {
+            return;
+        };
+        let is_it = entry.commands.same_channel(&idle.commands);
+        if is_it && entry.callers_sent == idle.callers_taken {
+            let _ = entry.commands.send(Command::Retire);
+            self.runners.remove(&idle.object);
+        }
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+        if let Some(registration) = &mut self.registration {
+            registration.close();
+        }
+        for entry in self.runners.values() {
+            let _ = entry.commands.send(Command::Close);
+        }
+    }
+
+    /// Looks in the background at what locks rely on, if that is due.
+    fn look(&mut self, occasion: Occasion) {
+        if let Some(watch) = &mut self.watch {
+            watch.look(occasion, &self.shared.store, self.shared.clock.elapsed());
+        }
+    }
+
+    fn looked(&mut self, seen: &[(Node, Option<Testimony>)]) {
+        let Some(watch) = &mut self.watch else {
+            return;
+        };
+        let changed = watch.judge(seen);
+        if watch.holds() {
+            self.shared.wall_clock_bound.agrees(&*self.shared.clock);
+        }
+        if changed {
+            for entry in self.runners.values() {
+                let _ = entry.commands.send(Command::Heed(watch.breach().cloned()));
+            }
+        }
+    }
+
+    fn breach(&self) -> Option<&Breach> {
+        self.watch.as_ref()?.breach()
+    }
+}

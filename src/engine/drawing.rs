@@ -1,0 +1,152 @@
+//! Drawing a fencing token for a guard: a read, a write, a read of the own rows, and a last look at
+//! the guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tracing::{Instrument, debug};
+
+use crate::engine::grant::{End, Grant};
+use crate::engine::retry::until_answered;
+use crate::engine::shared::Shared;
+use crate::error::LostReason;
+use crate::fence::{FenceError, FencingToken};
+use crate::protocol::{Claim, Loss, Poisoned, Read, Right, Survey};
+use crate::store::{Answer, DatabaseError};
+
+/// The fence of an object, as the holder of one grant sees it.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    object: Arc<str>,
+    shared: Arc<Shared>,
+    grant: Arc<Grant>,
+    /// What the rows of the grant say.
+    claim: Claim,
+    max_clock_skew: Duration,
+    /// The client's runtime: requests go on there when a caller stops waiting.
+    runtime: Handle,
+    /// Held by the one who draws: two who read the same value would write the same one.
+    turn: Mutex<()>,
+}
+
+impl Fence {
+    /// The fence for the grant of a claim. Called on the client's runtime.
+    pub(crate) fn new(
+        object: Arc<str>,
+        shared: Arc<Shared>,
+        grant: Arc<Grant>,
+        claim: Claim,
+        max_clock_skew: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Fence {
+            object,
+            shared,
+            grant,
+            claim,
+            max_clock_skew,
+            runtime: Handle::current(),
+            turn: Mutex::default(),
+        })
+    }
+
+    /// Draws a token; see [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FenceError> {
+        let right = Right::of(self.claim.mode).ok_or(FenceError::Limited)?;
+        self.check()?;
+        let fence = Arc::clone(self);
+        let drawing = async move { fence.draw_while_held(right).await };
+        let drawing = self.runtime.spawn(drawing.in_current_span());
+        // The task does not panic, so that it gives no answer means that its runtime has ended.
+        drawing.await.unwrap_or(Err(FenceError::Closed))
+    }
+
+    /// Draws until the acquire timeout, or the end of the grant.
+    async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FenceError> {
+        let limit = self.shared.acquire_timeout;
+        let mut setback = None;
+        let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
+        let mut ended = self.grant.subscribe();
+        let drawn = tokio::select! {
+            biased;
+            // What the read and the write came to is of no use then.
+            _ = ended.wait_for(Option::is_some) => None,
+            drawn = drawing => Some(drawn),
+        };
+        // Last, and by the clock: nobody else has been let in before the value was acknowledged, so
+        // everybody who is let in later reads it.
+        self.check()?;
+        match drawn {
+            Some(Ok(drawn)) => drawn,
+            Some(Err(_)) => {
+                Err(FenceError::TimedOut { name: self.name(), waited: limit, cause: setback })
+            }
+            None => Err(FenceError::Closed),
+        }
+    }
+
+    async fn draw_in_turn(
+        &self,
+        right: Right,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<FencingToken, FenceError> {
+        let _turn = self.turn.lock().await;
+        let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
+        let seen = self.ask(|| store.read_fence(&self.object), setback).await?;
+        let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
+        let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
+        let value = value.map_err(|Poisoned { ahead }| {
+            debug!(seen, ?ahead, "the fence is poisoned");
+            FenceError::Poisoned { name: self.name(), ahead }
+        })?;
+        // The same value at each try: whichever of them are applied, and when, it is one write.
+        self.ask(|| store.write_fence(&self.object, value), setback).await?;
+        debug!(value, seen, "fence raised");
+        self.rows_stand(setback).await?;
+        Ok(FencingToken::from_value(value))
+    }
+
+    /// Whether the rows of the grant stand, by a read that begins now that the value is
+    /// acknowledged. A holder that was removed by force does not know yet, and a token of it that
+    /// was above its successor's would protect nothing: the wish that it leaves was acknowledged
+    /// before its rows went, so this read shows it (design section 6).
+    async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FenceError> {
+        let store = &self.shared.store;
+        let own_rows = || store.read(&self.object, Read::Contender(self.claim.contender));
+        let rows = self.ask(own_rows, setback).await?;
+        Survey::of(&rows).shows(&self.claim).map_err(|denial| {
+            let reason = LostReason::from(Loss::from(denial));
+            // The runner finds the end at its next look at the clock, and deletes the rows.
+            match self.grant.end(End::Lost(reason.clone())) {
+                Ok(()) => FenceError::Lost(reason),
+                Err(End::Lost(before)) => FenceError::Lost(before),
+                Err(End::Released) => FenceError::Closed,
+            }
+        })
+    }
+
+    /// Asks the database until it answers.
+    async fn ask<'a, T>(
+        &self,
+        request: impl Fn() -> Answer<'a, T>,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<T, FenceError> {
+        let answer = until_answered(request, setback).await;
+        answer.map_err(|cause| FenceError::Refused { name: self.name(), cause })
+    }
+
+    /// Whether the lock is held.
+    fn check(&self) -> Result<(), FenceError> {
+        match self.grant.ended() {
+            None => Ok(()),
+            Some(End::Lost(reason)) => Err(FenceError::Lost(reason)),
+            // Only the guard gives back, and with it goes everybody who could wait for a token.
+            Some(End::Released) => Err(FenceError::Closed),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.object.to_string()
+    }
+}

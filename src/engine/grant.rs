@@ -1,0 +1,284 @@
+//! One grant of a lock: what its guard and its runner both know of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{Span, warn};
+
+use crate::clock::Clock;
+use crate::engine::hold::{HoldLimit, HoldTerms};
+use crate::engine::process::Process;
+use crate::error::{LostReason, UnlockError};
+use crate::options::shown;
+use crate::protocol::Lease;
+
+/// What the runner and the guard of one grant share.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    id: u64,
+    name: Arc<str>,
+    /// The root span of the acquisition.
+    span: Span,
+    clock: Arc<dyn Clock>,
+    process: Process,
+    granted: Duration,
+    hold_limit: Option<HoldLimit>,
+    /// Locked for moments only. It orders renewals and ends, so that what is lost stays lost.
+    standing: Mutex<Standing>,
+    /// Leases may be worth less than they say: clocks differ by too much.
+    clocks_differ: AtomicBool,
+    ended: watch::Sender<Option<End>>,
+    token: CancellationToken,
+    /// Why the runner lost a lock that its guard had given back, before it heard of that.
+    overtaken: OnceLock<LostReason>,
+}
+
+/// What a guard knows of its lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GuardState {
+    /// Held.
+    Held {
+        /// How long the lease still lasts without renewal.
+        remaining: Duration,
+    },
+    /// Held, but prepare to stop: no renewal was acknowledged for two thirds of the lease, or
+    /// clocks were found to differ by more than leases allow for, so that another client may be let
+    /// in before this lease ends.
+    AtRisk {
+        /// How long the lease still lasts without renewal.
+        remaining: Duration,
+    },
+    /// Held for longer than the request's [`max_hold`](crate::LockRequest::max_hold): come to an
+    /// end. When the grace is over too, the lock is lost.
+    Expiring {
+        /// How long the lock is still held: to the end of the grace, or of the lease if that comes
+        /// earlier and is not renewed.
+        remaining: Duration,
+    },
+    /// Lost. Final.
+    Lost(LostReason),
+    /// Given back.
+    Released,
+}
+
+impl GuardState {
+    /// How long the lock is still held; zero when it is not.
+    pub(crate) fn remaining(&self) -> Duration {
+        match *self {
+            GuardState::Held { remaining }
+            | GuardState::AtRisk { remaining }
+            | GuardState::Expiring { remaining } => remaining,
+            GuardState::Lost(_) | GuardState::Released => Duration::ZERO,
+        }
+    }
+}
+
+/// The lease of a grant that has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    lease: Lease,
+    /// When the grant or the last renewal was acknowledged.
+    acknowledged: Duration,
+}
+
+/// How a grant ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The lock was lost.
+    Lost(LostReason),
+    /// It was given back.
+    Released,
+}
+
+impl End {
+    /// What a guard answers that is to be unlocked after this.
+    pub(crate) fn into_unlock_error(self) -> UnlockError {
+        match self {
+            End::Lost(reason) => UnlockError::Lost(reason),
+            // Only a guard gives back, and it is consumed by that.
+            End::Released => UnlockError::Closed,
+        }
+    }
+}
+
+impl Grant {
+    /// A grant of the object `name`, with its first lease and how long it may be held.
+    pub(crate) fn new(
+        id: u64,
+        name: Arc<str>,
+        span: Span,
+        clock: Arc<dyn Clock>,
+        lease: Lease,
+        hold_terms: Option<HoldTerms>,
+    ) -> Self {
+        let granted = clock.elapsed();
+        Grant {
+            id,
+            name,
+            span,
+            clock,
+            process: Process::current(),
+            granted,
+            hold_limit: hold_terms.map(|terms| terms.limit(granted)),
+            standing: Mutex::new(Standing { lease, acknowledged: granted }),
+            clocks_differ: AtomicBool::new(false),
+            ended: watch::Sender::new(None),
+            token: CancellationToken::new(),
+            overtaken: OnceLock::new(),
+        }
+    }
+
+    /// Tells this grant from later ones of the same object.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// When the lock is taken from its holder, if it may not be held for ever.
+    pub(crate) fn hold_ends(&self) -> Option<Duration> {
+        self.hold_limit.map(|limit| limit.ends)
+    }
+
+    /// When the lease is at risk, if it is not renewed before.
+    pub(crate) fn at_risk_from(&self) -> Duration {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).lease.at_risk_from()
+    }
+
+    /// Puts a renewed lease in place; `Err` says how the grant had ended before.
+    pub(crate) fn renew(&self, renewed: Lease) -> Result<(), End> {
+        let acknowledged = self.clock.elapsed();
+        self.unless_ended(None, |standing| *standing = Standing { lease: renewed, acknowledged })
+    }
+
+    /// Notes whether clocks differ by too much for leases.
+    pub(crate) fn set_clocks_differ(&self, differ: bool) {
+        // Nothing else is ordered by it.
+        self.clocks_differ.store(differ, Ordering::Relaxed);
+    }
+
+    /// Ends the grant, once; `Err` says how it had ended before.
+    pub(crate) fn end(&self, end: End) -> Result<(), End> {
+        self.unless_ended(Some(end), |_| ())
+    }
+
+    /// How the grant ended, if it did.
+    pub(crate) fn ended(&self) -> Option<End> {
+        self.unless_ended(None, |_| ()).err()
+    }
+
+    /// Ends the grant as lost. Where the guard had given it back, [`overtaken`](Self::overtaken)
+    /// keeps the reason for its `unlock`.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        if let Err(End::Released) = self.end(End::Lost(reason.clone())) {
+            // The runner loses a grant once.
+            let _ = self.overtaken.set(reason);
+        }
+    }
+
+    /// Why the lock was lost between its release by the guard and the moment at which the runner
+    /// heard of that; `None` when it was not.
+    pub(crate) fn overtaken(&self) -> Option<LostReason> {
+        self.overtaken.get().cloned()
+    }
+
+    /// What is known of the lock by the clock.
+    pub(crate) fn state(&self) -> GuardState {
+        match self.unless_ended(None, |standing| standing.lease) {
+            Err(End::Lost(reason)) => GuardState::Lost(reason),
+            Err(End::Released) => GuardState::Released,
+            Ok(lease) => {
+                let now = self.clock.elapsed();
+                let ends = self.hold_ends().map_or(lease.deadline(), |e| e.min(lease.deadline()));
+                let remaining = ends.saturating_sub(now);
+                let is_expiring = self.hold_limit.is_some_and(|limit| now >= limit.expiring_from);
+                let clocks_differ = self.clocks_differ.load(Ordering::Relaxed);
+                if clocks_differ || now >= lease.at_risk_from() {
+                    GuardState::AtRisk { remaining }
+                } else if is_expiring {
+                    GuardState::Expiring { remaining }
+                } else {
+                    GuardState::Held { remaining }
+                }
+            }
+        }
+    }
+
+    /// Follows the end of the grant.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<End>> {
+        self.ended.subscribe()
+    }
+
+    /// A token that is cancelled when the grant ends.
+    pub(crate) fn token(&self) -> CancellationToken {
+        self.token.child_token()
+    }
+
+    /// Warns that the lock is at risk.
+    pub(crate) fn warn_at_risk(&self, remaining: Duration) {
+        let standing = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (held_for, unrenewed_for) = self.times(standing);
+        let object = shown(&self.name);
+        warn!(parent: &self.span, object, ?remaining, ?held_for, ?unrenewed_for, "lock at risk");
+    }
+
+    fn warn_lost(&self, reason: &LostReason, standing: Standing) {
+        let (held_for, unrenewed_for) = self.times(standing);
+        let object = shown(&self.name);
+        warn!(parent: &self.span, object, %reason, ?held_for, ?unrenewed_for, "lock lost");
+    }
+
+    /// How long it is held, and how long no renewal was acknowledged.
+    fn times(&self, standing: Standing) -> (Duration, Duration) {
+        let now = self.clock.elapsed();
+        (now.saturating_sub(self.granted), now.saturating_sub(standing.acknowledged))
+    }
+
+    /// Does something with the lease, and then ends the grant if there is an `end`; `Err` says how
+    /// it had ended before. An end by time alone that was not noticed yet is noticed here.
+    fn unless_ended<T>(
+        &self,
+        end: Option<End>,
+        act: impl FnOnce(&mut Standing) -> T,
+    ) -> Result<T, End> {
+        let mut locked = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ended) = self.ended.borrow().clone() {
+            return Err(ended);
+        }
+        let over = self.loss(locked.lease).map(End::Lost);
+        let outcome = match &over {
+            Some(over) => Err(over.clone()),
+            None => Ok(act(&mut locked)),
+        };
+        let standing = *locked;
+        let end = over.or(end);
+        if let Some(end) = &end {
+            self.ended.send_replace(Some(end.clone()));
+            self.token.cancel();
+        }
+        // What listens to warnings may look at the guard.
+        drop(locked);
+        match end {
+            // In a fork there is nothing to lose: the parent holds the lock.
+            Some(End::Lost(LostReason::Forked) | End::Released) | None => {}
+            Some(End::Lost(reason)) => self.warn_lost(&reason, standing),
+        }
+        outcome
+    }
+
+    /// Why a grant that nobody ended is over, if it is.
+    fn loss(&self, lease: Lease) -> Option<LostReason> {
+        if !self.process.is_current() {
+            return Some(LostReason::Forked);
+        }
+        // Last, so that little time passes from the look at the clock to what is done by it.
+        let now = self.clock.elapsed();
+        let lease_ended = (!lease.is_valid(now)).then(|| (lease.deadline(), LostReason::Expired));
+        let hold_ended = self.hold_ends().filter(|ends| now >= *ends);
+        let hold_ended = hold_ended.map(|ends| (ends, LostReason::HoldLimit));
+        let first = [lease_ended, hold_ended].into_iter().flatten().min_by_key(|(at, _)| *at);
+        first.map(|(_, reason)| reason)
+    }
+}

@@ -1,0 +1,248 @@
+//! The guard of a held lock, and what it knows of its lease.
+
+mod lost;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+pub use self::lost::Lost;
+use crate::engine::drawing::Fence;
+use crate::engine::grant::{End, Grant, GuardState};
+use crate::engine::runner::{Command, Need};
+use crate::error::{HoldError, UnlockError};
+use crate::fence::{FenceError, FencingToken};
+
+/// A held lock. Dropping it gives the lock back.
+///
+/// The lock is kept by a lease that is renewed in the background. A holder that is stopped for
+/// longer than the lease, or cut off from the database, loses the lock; the guard tells, by
+/// [`state`](Self::state), [`lost`](Self::lost) and
+/// [`cancellation_token`](Self::cancellation_token).
+///
+/// # What decides
+///
+/// [`state`](Self::state) looks at the clock at each call, so it alone decides whether the lock is
+/// held. The other two only wake a task, and a task can't be woken while its runtime does not run:
+/// while it is blocked, or the whole process or machine stands still. The future of
+/// [`lost`](Self::lost) has a timer of its own, so it needs no more than the runtime on which it is
+/// polled; the token needs the runtime on which the client was built, or anything else that looks
+/// at the guard's clock. After such a pause both are late. So look at `state` before each step that
+/// must not be taken twice.
+///
+/// # Dropping
+///
+/// Dropping hands the release to the client's task: it neither blocks nor spawns, and works outside
+/// a runtime, as long as the runtime on which the client was built lives. Nothing waits for it: a
+/// guard that is dropped as `main` ends, or not dropped at all (`std::process::exit`,
+/// `panic=abort`, a killed process), leaves its rows until their TTL is over. End programs with
+/// [`unlock`](Self::unlock) or [`LockClient::shutdown`](crate::LockClient::shutdown).
+#[must_use = "if unused the lock is given back immediately"]
+#[clippy::has_significant_drop]
+pub struct LockGuard {
+    name: Arc<str>,
+    grant: Arc<Grant>,
+    fence: Arc<Fence>,
+    runner: mpsc::UnboundedSender<Command>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(
+        name: Arc<str>,
+        grant: Arc<Grant>,
+        fence: Arc<Fence>,
+        runner: mpsc::UnboundedSender<Command>,
+    ) -> Self {
+        LockGuard { name, grant, fence, runner }
+    }
+
+    /// The name of the locked object.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is known of the lock now, by the clock: no I/O. This alone
+    /// [decides](Self#what-decides) whether the lock is held.
+    #[must_use]
+    pub fn state(&self) -> GuardState {
+        self.grant.state()
+    }
+
+    /// How long the lock is still held without renewal; zero once it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.state().remaining()
+    }
+
+    /// Resolves when the lock is not held any more: with the reason when it was lost, with `None`
+    /// when it was given back. It does not borrow the guard.
+    ///
+    /// It resolves at the end of the lease also while the client's runtime is blocked, as long as
+    /// the runtime on which it is polled runs. Polled outside of tokio it has no timer: then it
+    /// resolves when the client's task, or a look at the guard, notices the end. After a suspend it
+    /// may be late by up to a second. [What decides](Self#what-decides) is `state`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Panics
+    ///
+    /// The future, when it is polled on a tokio runtime without timers.
+    #[must_use = "futures do nothing unless polled"]
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.grant))
+    }
+
+    /// A token that is cancelled when the lock is not held any more, be it lost or given back.
+    /// Cancelling it does nothing to the lock.
+    ///
+    /// It has no timer: the client's task cancels it, or whatever looks at the guard first, such as
+    /// [`state`](Self::state) or a future of [`lost`](Self::lost) that is polled. So it stays
+    /// silent while the client's runtime is blocked. [What decides](Self#what-decides) is `state`.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.grant.token()
+    }
+
+    /// Sees to it that the lock is held for at least `min` from now on, whatever happens to the
+    /// database meanwhile; renews the lease if less is left. Returns how long it is held.
+    ///
+    /// Call it before a step that takes up to `min`. Where enough is left it costs nothing, else a
+    /// renewal: a read and a write, and another read in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError::Lost`]: it is not held any more. [`HoldError::TooLong`]: so long a lease can't
+    /// be had. [`HoldError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
+    /// acquire timeout; the lock is held as long as [`remaining`](Self::remaining) says, and
+    /// renewing goes on. [`HoldError::Closed`]: the client's runtime ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; the renewal may go on in the background.
+    pub async fn ensure(&self, min: Duration) -> Result<Duration, HoldError> {
+        match self.held_for() {
+            Ok(remaining) if remaining >= min => Ok(remaining),
+            Ok(_) => self.ask(Need::Lease(min)).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Confirms by a read of a quorum, begun after this call, that the rows of the lock are still
+    /// there. Returns how long it is held.
+    ///
+    /// The lease alone tells what the clock knows. This tells at once what the next renewal would
+    /// find: that rows are missing, or that another client asked for the lock back.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ensure`](Self::ensure), but for [`HoldError::TooLong`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn check(&self) -> Result<Duration, HoldError> {
+        self.held_for()?;
+        self.ask(Need::Rows).await
+    }
+
+    async fn ask(&self, need: Need) -> Result<Duration, HoldError> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Confirm { grant: self.grant.id(), need, reply };
+        self.runner.send(command).map_err(|_| HoldError::Closed)?;
+        // A lock that ends meanwhile leaves the question without an answer, and the guard knows.
+        let answer = answer.await.unwrap_or(Err(HoldError::Closed));
+        self.held_for().and(answer)
+    }
+
+    /// How long the lock is still held by the clock.
+    fn held_for(&self) -> Result<Duration, HoldError> {
+        match self.state() {
+            GuardState::Lost(reason) => Err(HoldError::Lost(reason)),
+            GuardState::Released => Err(HoldError::Closed),
+            state @ (GuardState::Held { .. }
+            | GuardState::AtRisk { .. }
+            | GuardState::Expiring { .. }) => Ok(state.remaining()),
+        }
+    }
+
+    /// Draws a fencing token: a number above those of all earlier holders, which the protected data
+    /// can tell this holder by from one that lost the lock. [`FencingToken`] says how to use it.
+    ///
+    /// It costs two reads and a write. Each call draws a new token, above the last one, with room
+    /// for as many writes again; calls of one guard at the same time wait for each other. Draw it
+    /// before reading what is to be changed under the lock, and not for each write: more than a
+    /// thousand tokens a second would run ahead of the clock, and be refused in the end.
+    ///
+    /// It is handed out only if the lock is still held, by its lease and by its rows, once a quorum
+    /// has acknowledged the token. So all clients that are let in later draw larger ones, also
+    /// when this lock was [taken away by force](crate::LockClient::revoke_by_force): the call then
+    /// fails, and the guard is lost.
+    ///
+    /// # Errors
+    ///
+    /// See [`FenceError`]. Requests that fail are repeated until the client's acquire timeout. The
+    /// lock is held or lost as it was without the call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does no harm: a value may have been drawn that nobody gets, and the next
+    /// token is above it.
+    pub async fn fencing_token(&self) -> Result<FencingToken, FenceError> {
+        self.fence.draw().await
+    }
+
+    /// Gives the lock back and waits until a quorum has acknowledged it: one operation.
+    ///
+    /// # Errors
+    ///
+    /// [`UnlockError::Lost`]: it had been lost before, perhaps by the end of the client's runtime;
+    /// or it was found to be lost before the release was sent.
+    /// [`UnlockError::Unacknowledged`]: no quorum answered within the client's acquire timeout; the
+    /// release goes on in the background. [`UnlockError::Closed`]: the client's runtime ended
+    /// meanwhile; the rows expire by their TTL.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the release goes on in the background when the future is dropped; dropped
+    /// before, the guard is dropped with it, which gives the lock back as well.
+    pub async fn unlock(self) -> Result<(), UnlockError> {
+        let (reply, answer) = oneshot::channel();
+        if let Err(ended) = self.grant.end(End::Released) {
+            return Err(ended.into_unlock_error());
+        }
+        let command = Command::Release { grant: self.grant.id(), reply: Some(reply) };
+        self.runner.send(command).map_err(|_| UnlockError::Closed)?;
+        // A lock that the client lost before it heard of the release leaves it without an answer.
+        let overtaken = || self.grant.overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
+        answer.await.unwrap_or_else(|_| Err(overtaken()))
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.grant.end(End::Released) == Err(End::Released) {
+            // By `unlock`, which told the runner.
+            return;
+        }
+        // A lock that was lost is given back like one that is held: the runner may not know yet.
+        // The runner is gone when the runtime is; then the rows expire by their TTL.
+        let _ = self.runner.send(Command::Release { grant: self.grant.id(), reply: None });
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

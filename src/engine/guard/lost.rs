@@ -1,0 +1,71 @@
+//! The future that tells how a grant ended.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep};
+
+use crate::clock::SLEEP_MAX;
+use crate::engine::grant::{End, Grant};
+use crate::error::LostReason;
+
+/// The future of [`LockGuard::lost`](crate::LockGuard::lost).
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost {
+    grant: Arc<Grant>,
+    /// Wakes when the client's task, or anything else that looks at the clock, ends the grant.
+    ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// Wakes to look at the clock. The client's task may not get to it: its runtime may be blocked.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Lost {
+    pub(super) fn new(grant: Arc<Grant>) -> Self {
+        let mut ends = grant.subscribe();
+        let ended = Box::pin(async move {
+            // The grant has the sender, and this future has the grant.
+            let _ = ends.wait_for(Option::is_some).await;
+        });
+        Lost { grant, ended, timer: None }
+    }
+
+    /// Sees to it that the task is woken for the next look at the clock.
+    fn arm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Outside of a runtime there are no timers.
+        if Handle::try_current().is_err() {
+            return Poll::Pending;
+        }
+        let pause = self.grant.state().remaining().min(SLEEP_MAX);
+        // A new one at each poll: a timer is the runtime's that it was made on, and that may have
+        // ended since.
+        let timer = self.timer.insert(Box::pin(sleep(pause)));
+        timer.as_mut().poll(cx)
+    }
+}
+
+impl Future for Lost {
+    type Output = Option<LostReason>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            // Before the look, so that no end is missed in between. The look alone decides.
+            let _ = self.ended.as_mut().poll(cx);
+            match self.grant.ended() {
+                Some(End::Lost(reason)) => return Poll::Ready(Some(reason)),
+                Some(End::Released) => return Poll::Ready(None),
+                None if self.arm(cx).is_pending() => return Poll::Pending,
+                None => {}
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").finish_non_exhaustive()
+    }
+}

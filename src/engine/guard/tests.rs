@@ -1,0 +1,121 @@
+//! What a guard tells its runner, and how a grant ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::time::advance;
+use tracing::Span;
+
+use super::LockGuard;
+use crate::engine::drawing::Fence;
+use crate::engine::grant::{End, Grant, GuardState};
+use crate::engine::hold::HoldTerms;
+use crate::engine::runner::Command;
+use crate::engine::shared::Shared;
+use crate::error::{LostReason, UnlockError};
+use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
+use crate::store::MemoryStore;
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The lease of a TTL of 60 s.
+const LEASE: Duration = s(58);
+
+/// A grant from now on, its guard, and what that tells the runner.
+fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver<Command>) {
+    let store = MemoryStore::with_tokio_clock();
+    let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), store.clock());
+    let terms = LeaseTerms::new(s(60), s(1));
+    let shared = Shared::in_memory(&store);
+    let claim = Claim {
+        contender: shared.id,
+        round: 1,
+        mode: Mode::Exclusive,
+        ticket: None,
+        owner: "snap".to_owned(),
+        held_since: None,
+    };
+    let lease = Lease::announced(terms, clock.elapsed());
+    let grant = Grant::new(1, Arc::clone(&name), Span::none(), clock, lease, hold);
+    let grant = Arc::new(grant);
+    let fence = Fence::new(Arc::clone(&name), shared, Arc::clone(&grant), claim, s(1));
+    let (runner, commands) = mpsc::unbounded_channel();
+    let guard = LockGuard::new(name, Arc::clone(&grant), fence, runner);
+    (grant, guard, commands)
+}
+
+/// How often the runner was told to release.
+fn releases(mut commands: UnboundedReceiver<Command>) -> usize {
+    let told = std::iter::from_fn(|| commands.try_recv().ok());
+    told.filter(|command| matches!(command, Command::Release { grant: 1, .. })).count()
+}
+
+#[tokio::test]
+async fn an_unlock_tells_the_runner_once() {
+    let (_, guard, commands) = granted(None);
+    let unlocking = tokio::spawn(guard.unlock());
+    tokio::task::yield_now().await;
+    unlocking.abort();
+    assert!(unlocking.await.is_err_and(|error| error.is_cancelled()));
+    assert_eq!(releases(commands), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drop_tells_the_runner_once_whether_the_lock_is_held_or_lost() {
+    for pause in [s(0), LEASE] {
+        let (_, guard, commands) = granted(None);
+        advance(pause).await;
+        drop(guard);
+        assert_eq!(releases(commands), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_the_client_overtakes_is_told_why() {
+    for reason in [LostReason::RowMissing, LostReason::ClientClosed, LostReason::Expired] {
+        let (grant, guard, mut commands) = granted(None);
+        let unlocking = tokio::spawn(guard.unlock());
+        let command = commands.recv().await.expect("it tells the runner");
+        grant.lose(reason.clone());
+        assert_eq!(grant.ended(), Some(End::Released), "it was held until then");
+        drop(command);
+        let error = unlocking.await.expect("it does not panic").expect_err("the rows were lost");
+        assert!(matches!(&error, UnlockError::Lost(why) if *why == reason), "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_the_runtime_does_not_outlive_is_closed() {
+    let (_, guard, commands) = granted(None);
+    let unlocking = tokio::spawn(guard.unlock());
+    tokio::task::yield_now().await;
+    drop(commands);
+    let error = unlocking.await.expect("it does not panic").expect_err("nothing answers");
+    assert!(matches!(error, UnlockError::Closed), "{error:?}");
+}
+
+/// What came first by the clock is the reason, however late it is noticed and by what.
+#[tokio::test(start_paused = true)]
+async fn the_first_reason_is_the_reason() {
+    use LostReason::{ClientClosed, Expired, HoldLimit};
+    let hold = |seconds| HoldTerms::new(Some(s(seconds)), Some(s(1))).expect("it makes sense");
+    for (max_hold, lost_at, expected) in [
+        (None, LEASE - s(1), ClientClosed),
+        (None, LEASE, Expired),
+        (hold(10), s(10), ClientClosed),
+        (hold(10), s(11), HoldLimit),
+        (hold(10), LEASE * 2, HoldLimit),
+        (hold(57), LEASE * 2, Expired),
+        (hold(58), LEASE * 2, Expired),
+    ] {
+        let (grant, guard, _commands) = granted(max_hold);
+        advance(lost_at).await;
+        grant.lose(ClientClosed);
+        assert_eq!(guard.state(), GuardState::Lost(expected), "{max_hold:?}, {lost_at:?}");
+        let error = guard.unlock().await.expect_err("it was lost");
+        assert!(matches!(error, UnlockError::Lost(_)), "{error:?}");
+    }
+}

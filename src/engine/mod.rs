@@ -1,0 +1,21 @@
+//! What runs behind a client.
+//!
+//! [`dispatch`] is the client's task; it starts a [`runner`] for each object in use, which feeds
+//! the protocol and does its I/O. [`local`] is the queue of an object's callers, [`grant`] what
+//! guard and runner share of one grant, [`guard`] what the caller holds. [`registration`] is what a
+//! client knows of its [`host`], [`assumptions`] what it knows of clocks and table.
+
+pub(crate) mod assumptions;
+pub(crate) mod clock_skew;
+pub(crate) mod dispatch;
+pub(crate) mod drawing;
+pub(crate) mod grant;
+pub(crate) mod guard;
+pub(crate) mod hold;
+pub(crate) mod host;
+pub(crate) mod local;
+pub(crate) mod process;
+pub(crate) mod registration;
+pub(crate) mod retry;
+pub(crate) mod runner;
+pub(crate) mod shared;

@@ -1,0 +1,110 @@
+//! What each command does.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::{Command, Need, Releasing, Runner, Stage};
+use crate::engine::assumptions::Breach;
+use crate::engine::local::Caller;
+use crate::error::{HoldError, LockError, LostReason, UnlockError};
+use crate::protocol::{Input, Patience};
+
+impl Runner {
+    /// Does what the runner is told.
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Acquire(caller) => self.acquire(caller),
+            Command::Leave { caller } => self.leave(caller),
+            Command::Release { grant, reply } => self.release(grant, reply),
+            Command::Confirm { grant, need, reply } => self.confirm(grant, need, reply),
+            Command::Heed(breach) => self.heed(breach.as_ref()),
+            Command::Close => self.close(),
+            Command::Retire => unreachable!("it ends the loop"),
+        }
+    }
+
+    fn acquire(&mut self, caller: Caller) {
+        if self.stage == Stage::Closing {
+            return caller.answer(Err(LockError::Closed));
+        }
+        self.stage = Stage::Serving;
+        self.callers_taken += 1;
+        if caller.acquire.patience == Patience::Try && self.is_taken_here() {
+            caller.answer(Ok(None));
+        } else if caller.is_waiting() {
+            self.callers.push(caller);
+            self.handle(Input::Tick);
+        }
+    }
+
+    fn leave(&mut self, caller: u64) {
+        if self.callers.remove(caller) {
+            self.handle(Input::Tick);
+        }
+    }
+
+    /// Whether a caller of this client holds the object or waits for it.
+    fn is_taken_here(&self) -> bool {
+        self.holder.is_some() || !self.callers.is_empty()
+    }
+
+    fn release(&mut self, grant: u64, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
+        if self.holder.take_if(|holder| holder.grant.id() == grant).is_some() {
+            let asked = self.shared.clock.elapsed();
+            self.releasing.extend(reply.map(|reply| Releasing { asked, reply }));
+            self.handle(Input::Release);
+        }
+        // Else it was lost between the guard's look at the clock and ours, or found to be; the
+        // guard knows the reason.
+    }
+
+    fn confirm(
+        &mut self,
+        grant: u64,
+        need: Need,
+        reply: oneshot::Sender<Result<Duration, HoldError>>,
+    ) {
+        let Some(holder) = self.holder.as_mut().filter(|holder| holder.grant.id() == grant) else {
+            // It ended between the guard's look at the clock and ours.
+            return;
+        };
+        if let Some(input) = holder.confirm(need, self.shared.clock.elapsed(), reply) {
+            self.handle(input);
+        }
+    }
+
+    /// Does what follows from what became of what locks rely on.
+    fn heed(&mut self, breach: Option<&Breach>) {
+        if let Some(holder) = &self.holder {
+            let differ = matches!(breach, Some(Breach::ClocksDiffer { .. }));
+            holder.grant.set_clocks_differ(differ);
+        }
+        let Some(breach) = breach else {
+            return;
+        };
+        while let Some(caller) = self.callers.pop() {
+            caller.answer(Err(breach.refusal(&self.object)));
+        }
+        match breach {
+            // Whoever holds goes on; whoever waited has left.
+            Breach::ClocksDiffer { .. } => self.handle(Input::Tick),
+            Breach::TableGone => {
+                self.drop_holder(LostReason::TableGone);
+                self.handle(Input::Release);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.stage = Stage::Closing;
+        while let Some(caller) = self.callers.pop() {
+            caller.answer(Err(LockError::Closed));
+        }
+        self.drop_holder(LostReason::ClientClosed);
+        self.acquiring = None;
+        if !self.contender.is_idle() {
+            self.handle(Input::Release);
+        }
+    }
+}

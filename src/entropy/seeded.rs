@@ -1,0 +1,37 @@
+//! Randomness that a seed repeats, for tests.
+
+use std::sync::{Mutex, PoisonError};
+
+use rand::distr::{Distribution, StandardUniform};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use uuid::Uuid;
+
+use super::Entropy;
+
+/// Randomness from a seed.
+#[derive(Debug)]
+pub(crate) struct SeededEntropy(Mutex<StdRng>);
+
+impl SeededEntropy {
+    pub(crate) fn new(seed: u64) -> Self {
+        SeededEntropy(Mutex::new(StdRng::seed_from_u64(seed)))
+    }
+
+    fn draw<T>(&self) -> T
+    where
+        StandardUniform: Distribution<T>,
+    {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn client(&self) -> Uuid {
+        Uuid::from_u128(self.draw())
+    }
+
+    fn jitter(&self) -> f64 {
+        self.draw()
+    }
+}

@@ -1,0 +1,82 @@
+//! Where the tests of this program take their chance from: a seed, and their own names.
+//!
+//! The seed is the same in each run unless `BAKERY_LOCK_BEHAVIOUR_SEED` says another one, so a run
+//! says the same on any machine. `scripts/behaviour-seeds` tries many. A test that fails prints its
+//! seed, and how to repeat it.
+
+use std::cell::RefCell;
+use std::env;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::thread;
+
+use bakery_lock::{Fault, MemoryStore};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use super::warnings::record;
+use super::{OBJECT, client, ms};
+
+/// Names the seed.
+const SEED: &str = "BAKERY_LOCK_BEHAVIOUR_SEED";
+
+const SEED_DEFAULT: u64 = 0;
+
+/// A store whose clients take all chance from the seed of this run.
+///
+/// It is the thread that tells which test asks, so a store has to be made on the test's own one.
+pub(crate) fn seeded(store: MemoryStore) -> MemoryStore {
+    thread_local! {
+        static CHANCE: RefCell<StdRng> = RefCell::new(of_this_test());
+    }
+    record();
+    store.seeded(CHANCE.with_borrow_mut(Rng::random))
+}
+
+/// Other stores of the same test get other chance, and so do other tests.
+fn of_this_test() -> StdRng {
+    let seed = match env::var(SEED) {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{SEED} has to be a number")),
+        Err(_) => SEED_DEFAULT,
+    };
+    let thread = thread::current();
+    let test = thread.name().expect("the harness names the thread of each test after it");
+    // What a test prints is shown when it fails.
+    println!("repeat it by: {SEED}={seed} cargo test --test behaviour -- --exact {test}");
+    let mut hasher = DefaultHasher::new();
+    (seed, test).hash(&mut hasher);
+    StdRng::seed_from_u64(hasher.finish())
+}
+
+// Goal: a seed repeats a run, and others bring others.
+// Method: run a client against a database that fails, so that it spreads its tries.
+#[tokio::test(start_paused = true)]
+async fn a_seed_repeats_a_run() {
+    let first = run(1).await;
+    assert_eq!(run(1).await, first);
+    let mut others = Vec::new();
+    for seed in 2..12 {
+        others.push(run(seed).await);
+    }
+    assert!(others.iter().all(|other| other.0 != first.0), "clients have the same id: {others:?}");
+    assert!(others.iter().any(|other| other.1 != first.1), "tries are made at the same moments");
+}
+
+/// What tells a client from others, and how many tries it had made after each pause while none of
+/// them succeeded.
+async fn run(seed: u64) -> (Uuid, Vec<u64>) {
+    record();
+    let store = MemoryStore::with_tokio_clock().seeded(seed);
+    let client = client(&store, "a").await;
+    let guard = client.lock(OBJECT).await.expect("the lock is free");
+    let contenders = client.contenders(OBJECT).await.expect("the store answers");
+    store.fail_next(usize::MAX, Fault::NotApplied);
+    drop(guard);
+    let mut tries = Vec::new();
+    for _ in 0..50 {
+        sleep(ms(100)).await;
+        tries.push(client.statistics().deletes);
+    }
+    (contenders[0].client, tries)
+}

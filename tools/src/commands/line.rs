@@ -1,0 +1,46 @@
+//! One finding, as it is printed.
+
+use bakery_lock::schema::{Finding, Severity};
+use serde_json::{Value, json};
+
+/// One finding, as it is printed.
+pub(super) struct Line {
+    pub(super) severity: Severity,
+    pub(super) subject: String,
+    pub(super) found: String,
+    pub(super) advice: Option<String>,
+}
+
+impl From<Finding> for Line {
+    fn from(finding: Finding) -> Self {
+        let Finding { severity, subject, found, advice, .. } = finding;
+        Line { severity, subject, found, advice }
+    }
+}
+
+impl Line {
+    pub(super) fn text(&self) -> String {
+        let Line { subject, found, .. } = self;
+        let advice = self.advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
+        format!("{:<7}  {subject}: {found}{advice}\n", self.severity())
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Line { subject, found, advice, .. } = self;
+        json!({
+            "severity": self.severity(),
+            "subject": subject,
+            "found": found,
+            "advice": advice,
+        })
+    }
+
+    fn severity(&self) -> &'static str {
+        match self.severity {
+            Severity::Ok => "ok",
+            Severity::Warning => "warning",
+            // What is added to the enum later can't be shown as fine.
+            Severity::Error | _ => "error",
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Why a command has no answer.
+
+use std::future::Future;
+
+use bakery_lock::schema::{self, Finding, Severity};
+use scylla::client::session::Session;
+use tokio::time::timeout;
+
+use super::denied::Denied;
+use super::line::Line;
+use crate::connect::ConnectOptions;
+use crate::failure::Failure;
+use crate::output;
+
+/// What the finding about quorums is about.
+const QUORUM: &str = "quorum";
+
+/// How long a step may take, as a share of the timeout, before the nodes are looked at: a second of
+/// 20.
+const USUAL_SHARES: u32 = 20;
+
+/// Does what needs a quorum. When it fails because the database does not answer, or takes longer
+/// than usual, the nodes are asked why, and what is wrong with them is printed. Without a quorum it
+/// is given up.
+///
+/// # Errors
+///
+/// Those of the work; one that names the permission if the database denied one; and
+/// [`Failure::Unreachable`] when there is no quorum.
+///
+/// # Cancel safety
+///
+/// That of the work.
+pub(super) async fn explained<T>(
+    session: &Session,
+    connection: &ConnectOptions,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut work = Box::pin(work);
+    let soon = timeout(connection.timeout / USUAL_SHARES, &mut work).await;
+    let mut look = Box::pin(troubles(session, connection));
+    let (result, troubles) = match soon {
+        Ok(result) => with_troubles(result, look).await,
+        Err(_) => tokio::select! {
+            result = &mut work => with_troubles(result, look).await,
+            troubles = &mut look => {
+                let no_quorum = troubles.iter().any(is_about_quorum);
+                let result = if no_quorum { Err(given_up()) } else { work.await };
+                (result, troubles)
+            }
+        },
+    };
+    result.map_err(|failure| {
+        if let Some(denied) = Denied::cause_of(&failure, connection) {
+            return Failure::No(Box::new(denied));
+        }
+        if matches!(failure, Failure::Unreachable(_)) {
+            output::tell(&troubles.into_iter().map(|it| Line::from(it).text()).collect::<String>());
+        }
+        failure
+    })
+}
+
+/// A result, and what a look shows if the database did not answer.
+async fn with_troubles<T>(
+    result: Result<T, Failure>,
+    look: impl Future<Output = Vec<Finding>>,
+) -> (Result<T, Failure>, Vec<Finding>) {
+    let troubles =
+        if matches!(result, Err(Failure::Unreachable(_))) { look.await } else { Vec::new() };
+    (result, troubles)
+}
+
+fn given_up() -> Failure {
+    Failure::Unreachable("no quorum of replicas answers; do it again when nodes are back".into())
+}
+
+fn is_about_quorum(finding: &Finding) -> bool {
+    finding.subject == QUORUM && finding.severity == Severity::Error
+}
+
+/// What is wrong with nodes and quorum, as far as that can be told.
+async fn troubles(session: &Session, connection: &ConnectOptions) -> Vec<Finding> {
+    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
+    let report = Box::pin(schema::check(session, keyspace, lock_table, consistency)).await;
+    let mut findings = report.map(|report| report.findings).unwrap_or_default();
+    findings.retain(|finding| is_about_quorum(finding) || finding.subject.starts_with("node "));
+    findings
+}

@@ -1,0 +1,129 @@
+//! `remove --unseen-for`.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use bakery_lock::hosts::{Host, HostRegistry};
+use tokio::sync::oneshot;
+
+use super::hosts::{RemoveOptions, as_json, removed_line};
+use crate::failure::Failure;
+use crate::output;
+
+/// How often it is told how far the work is.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
+
+/// Removes the hosts that were not seen for a time.
+pub(super) async fn remove_unseen(
+    registry: &HostRegistry,
+    options: &RemoveOptions,
+    time: Duration,
+) -> Result<(), Failure> {
+    let unseen = registry.unseen_for(time).await?;
+    if options.dry_run {
+        return tell(options, &unseen, |host| format!("would remove {}\n", described(host)));
+    }
+    if !options.yes && !unseen.is_empty() {
+        confirm(unseen.len()).await?;
+    }
+    let mut removed = Vec::new();
+    let result = remove_each(registry, options, time, &unseen, &mut removed).await;
+    if options.json {
+        // Also when it ended early: these are removed.
+        tell(options, &removed, |_| String::new())?;
+    } else if unseen.is_empty() {
+        output::print("no host to remove: all were seen or added since\n")?;
+    }
+    result
+}
+
+async fn remove_each(
+    registry: &HostRegistry,
+    options: &RemoveOptions,
+    time: Duration,
+    unseen: &[Host],
+    removed: &mut Vec<Host>,
+) -> Result<(), Failure> {
+    let mut told = Instant::now();
+    for (done, host) in unseen.iter().enumerate() {
+        if told.elapsed() >= PROGRESS_PAUSE {
+            told = Instant::now();
+            output::note(&format!("{done} of {} hosts are done", unseen.len()));
+        }
+        match registry.remove_unseen(host.name(), time).await? {
+            Some(host) => {
+                if !options.json {
+                    output::print(&removed_line(&host))?;
+                }
+                removed.push(host);
+            }
+            None => output::warn(&format!(
+                "host {} was seen or removed meanwhile, and stays as it is",
+                host.name()
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// Prints hosts, as JSON or a line for each.
+fn tell(
+    options: &RemoveOptions,
+    hosts: &[Host],
+    line: impl Fn(&Host) -> String,
+) -> Result<(), Failure> {
+    if options.json {
+        let hosts: Vec<_> = hosts.iter().map(as_json).collect();
+        return output::print_json(&hosts.into());
+    }
+    if hosts.is_empty() {
+        return output::print("no host to remove: all were seen or added since\n");
+    }
+    output::print(&hosts.iter().map(line).collect::<String>())
+}
+
+fn described(host: &Host) -> String {
+    let seen = match host.seen_at() {
+        Some(seen_at) => format!("last seen {}", output::time(seen_at)),
+        None => format!("never seen, added {}", output::time(host.added_at())),
+    };
+    format!("host {} with number {}: {seen}", host.name(), host.number())
+}
+
+/// Asks at the terminal; without one nothing is removed unasked.
+async fn confirm(hosts: usize) -> Result<(), Failure> {
+    if !io::stdin().is_terminal() {
+        let refusal = format!(
+            "{hosts} hosts would be removed: add --yes to remove them, or --dry-run to see which"
+        );
+        return Err(Failure::Usage(refusal.into()));
+    }
+    // Standard error, so that the output stays what scripts expect.
+    let _ = write!(io::stderr(), "remove {hosts} hosts that were not seen? [y/N] ");
+    let (sender, answer) = oneshot::channel();
+    // A thread of its own: nothing ends a read of the terminal, and a signal must end the command.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = io::stdin().read_line(&mut line);
+        let _ = sender.send(line);
+    });
+    match answer.await {
+        Ok(line) if is_yes(&line) => Ok(()),
+        Ok(_) | Err(_) => Err(Failure::No("nothing was removed".into())),
+    }
+}
+
+fn is_yes(line: &str) -> bool {
+    matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_removes() {
+        assert!(["y\n", "Yes\n", " YES "].into_iter().all(is_yes));
+        assert!(!["", "\n", "n\n", "yo\n", "no\n"].into_iter().any(is_yes));
+    }
+}

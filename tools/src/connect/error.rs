@@ -1,0 +1,174 @@
+//! Why no session was made.
+
+use std::fmt;
+use std::time::Duration;
+
+use scylla::errors::{
+    BrokenConnectionError, BrokenConnectionErrorKind, ConnectionError, ConnectionPoolError,
+    ConnectionSetupRequestErrorKind, DbError, MetadataError, NewSessionError,
+};
+
+use super::PASSWORD_VARIABLE;
+use crate::output::begun_small;
+
+/// Why one node gave no session.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) node: String,
+    pub(super) cause: Cause,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub(super) enum Cause {
+    /// The driver failed.
+    Failed(NewSessionError),
+    /// The time was over.
+    Silent,
+}
+
+/// Why no session was made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(
+        "no node can be reached; check --nodes, and TLS if the nodes want it: {}",
+        Reasons(refusals, *waited)
+    )]
+    Unreachable { refusals: Vec<Refusal>, waited: Duration },
+    #[error(
+        "the nodes want a login: give --user, and the password in {PASSWORD_VARIABLE} or with \
+         --password-file"
+    )]
+    LoginWanted,
+    #[error("the login of user {user:?} was refused, check user and password: {said}")]
+    LoginRefused { user: String, said: String },
+    #[error(
+        "the nodes could not check the login of user {user:?}: too few replicas of keyspace \
+         system_auth answer; start nodes, or replicate it on more of them: {said}"
+    )]
+    LoginUnchecked { user: String, said: String },
+}
+
+impl ConnectError {
+    /// What to tell of the attempts of a user at some nodes. What a node said of the login says
+    /// more than that another one can't be reached.
+    pub(super) fn of(refusals: Vec<Refusal>, user: Option<&str>, waited: Duration) -> Self {
+        let user = user.unwrap_or_default().to_owned();
+        let logins = || refusals.iter().filter_map(Refusal::login);
+        let refused = logins().find(|login| matches!(login, Login::Refused(_)));
+        match refused.or_else(|| logins().next()) {
+            Some(Login::Wanted) => ConnectError::LoginWanted,
+            Some(Login::Refused(said)) => {
+                ConnectError::LoginRefused { user, said: said.to_owned() }
+            }
+            Some(Login::Unchecked(said)) => {
+                ConnectError::LoginUnchecked { user, said: said.to_owned() }
+            }
+            None => ConnectError::Unreachable { refusals, waited },
+        }
+    }
+}
+
+/// What a node said of a login.
+enum Login<'a> {
+    Wanted,
+    Refused(&'a str),
+    Unchecked(&'a str),
+}
+
+impl Refusal {
+    fn login(&self) -> Option<Login<'_>> {
+        let ConnectionError::ConnectionSetupRequestError(setup) = self.connection_error()? else {
+            return None;
+        };
+        if matches!(setup.error, ConnectionSetupRequestErrorKind::MissingAuthentication) {
+            return Some(Login::Wanted);
+        }
+        let ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, said) =
+            &setup.error
+        else {
+            return None;
+        };
+        Some(if was_unchecked(said) { Login::Unchecked(said) } else { Login::Refused(said) })
+    }
+
+    fn connection_error(&self) -> Option<&ConnectionError> {
+        match &self.cause {
+            Cause::Failed(NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
+                ConnectionPoolError::Broken { last_connection_error, .. },
+            ))) => Some(last_connection_error),
+            Cause::Failed(_) | Cause::Silent => None,
+        }
+    }
+
+    /// Whether the node took the connection and then said nothing.
+    fn is_mute(&self) -> bool {
+        let broken = match self.connection_error() {
+            Some(ConnectionError::BrokenConnection(broken)) => Some(broken),
+            Some(ConnectionError::ConnectionSetupRequestError(setup)) => {
+                if let ConnectionSetupRequestErrorKind::BrokenConnection(broken) = &setup.error {
+                    Some(broken)
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        };
+        let kind = broken.and_then(BrokenConnectionError::downcast_ref);
+        matches!(kind, Some(BrokenConnectionErrorKind::KeepaliveTimeout(_)))
+    }
+}
+
+/// Nodes answer a login that they can't look up with the error of a wrong password.
+fn was_unchecked(said: &str) -> bool {
+    let said = said.to_lowercase();
+    ["unable to perform authentication", "cannot achieve", "timed out", "timeout", "unavailable"]
+        .iter()
+        .any(|part| said.contains(part))
+}
+
+/// Each node and its reason.
+struct Reasons<'a>(&'a [Refusal], Duration);
+
+impl fmt::Display for Reasons<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reasons(refusals, waited) = self;
+        for (index, refusal) in refusals.iter().enumerate() {
+            write!(f, "{}{}: ", if index == 0 { "" } else { "; " }, refusal.node)?;
+            match (&refusal.cause, refusal.connection_error()) {
+                (Cause::Silent, _) => write!(f, "no answer within {waited:?}")?,
+                (Cause::Failed(_), _) if refusal.is_mute() => {
+                    f.write_str("it takes connections, but does not answer")?;
+                }
+                (Cause::Failed(NewSessionError::FailedToResolveAnyHostname(_)), _) => {
+                    f.write_str("its address can't be found")?;
+                }
+                (Cause::Failed(_), Some(error)) => f.write_str(&begun_small(&error.to_string()))?,
+                (Cause::Failed(error), None) => f.write_str(&begun_small(&error.to_string()))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_that_was_not_checked_is_not_wrong() {
+        for said in [
+            "Unable to perform authentication: Cannot achieve consistency level LOCAL_QUORUM",
+            "Error during authentication of user app : Operation timed out - received only 1",
+        ] {
+            assert!(was_unchecked(said), "{said}");
+        }
+        for said in [
+            "Provided username app and/or password are incorrect",
+            "Username and/or password are incorrect",
+            "app is not permitted to log in",
+        ] {
+            assert!(!was_unchecked(said), "{said}");
+        }
+    }
+}

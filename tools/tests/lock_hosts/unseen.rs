@@ -1,0 +1,121 @@
+//! Hosts that no client was seen of.
+
+use std::time::Duration;
+
+use bakery_lock::LockClient;
+use scylla::statement::Consistency;
+use scylla::statement::unprepared::Statement;
+
+use super::command::{Tool, replicas};
+use super::support;
+
+/// A moment in 2020, in milliseconds.
+const LONG_AGO: i64 = 1_577_836_800_000;
+
+// Goal: `remove --unseen-for` removes the hosts that were neither seen nor added since, and says
+// which; it asks before, or wants to be told not to, and can show what it would do.
+// Method: hosts that were added long ago, one of which is in use, and a new one.
+#[tokio::test]
+async fn hosts_that_are_not_in_use_are_removed() {
+    let tool = Tool::initialized("unseen").await;
+    for (number, name) in [(101, "pod-a"), (102, "pod-b"), (103, "used")] {
+        add_long_ago(&tool, name, number).await;
+    }
+    tool.done(&["add", "new"]).await;
+    let _client = client(&tool, "used").await;
+    wait_until_seen(&tool, "used").await;
+
+    let remove = ["remove", "--unseen-for", "30d"];
+    let shown = tool.done(&[&remove[..], &["--dry-run"]].concat()).await;
+    let line = |name, number| {
+        let added = "never seen, added 2020-01-01T00:00:00.000Z";
+        format!("would remove host {name} with number {number}: {added}\n")
+    };
+    assert_eq!(shown, line("pod-a", 101) + &line("pod-b", 102));
+    let answer = tool.run(&remove).await;
+    assert_eq!((answer.code, answer.stdout.as_str()), (Some(2), ""), "{answer:?}");
+    assert!(answer.stderr.contains("2 hosts would be removed: add --yes"), "{}", answer.stderr);
+    assert_eq!(tool.done(&["list"]).await.lines().count(), 5, "something was removed unasked");
+
+    let json = tool.done(&[&remove[..], &["--yes", "--json"]].concat()).await;
+    let removed: Vec<serde_json::Value> = serde_json::from_str(&json).expect("it is JSON");
+    let names: Vec<_> = removed.iter().map(|host| host["name"].as_str()).collect();
+    assert_eq!(names, [Some("pod-a"), Some("pod-b")]);
+    assert!(removed.iter().all(|host| host["removed_at"].is_string()), "{json}");
+    let list = tool.done(&["list"]).await;
+    assert_eq!(list, "     ID  Host\n    104  new\n    103  used\n");
+    let none = tool.done(&[&remove[..], &["--yes"]].concat()).await;
+    assert_eq!(none, "no host to remove: all were seen or added since\n");
+}
+
+// Goal: a registry that an earlier version made works as it did; `check` and `remove --unseen-for`
+// say what it lacks, and `init` adds that. From then on hosts are seen, and none counts as unseen
+// for the time before.
+// Method: drop the column, and use the registry before and after `init`.
+#[tokio::test]
+async fn a_registry_of_an_earlier_version_is_completed() {
+    let tool = Tool::initialized("earlier").await;
+    execute(&format!("ALTER TABLE \"{}\".lock_hosts DROP seen_at", tool.keyspace)).await;
+    add_long_ago(&tool, "old", 101).await;
+    assert_eq!(tool.done(&["add", "web1"]).await, "host web1 has number 102\n");
+    let client = client(&tool, "old").await;
+    let guard = client.lock("object").await.expect("the lock is free");
+    guard.unlock().await.expect("the lock was held");
+    let check = tool.done(&["check", "--host", "old"]).await;
+    let warning = "warning  lock_hosts: column seen_at is missing, as an earlier version made the \
+                   table; run `lock-hosts init`";
+    assert!(check.contains(warning), "{check}");
+    let remove = ["remove", "--unseen-for", "30d", "--yes"];
+    let answer = tool.run(&remove).await;
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.stderr.contains("run `lock-hosts init`"), "{}", answer.stderr);
+
+    let added = format!("added column {}.lock_hosts.seen_at; now build", tool.keyspace);
+    let made = tool.done(&["init", "--replication", &replicas().await]).await;
+    assert!(made.contains(&added), "{made}");
+    assert!(!tool.done(&["init"]).await.contains("added"), "it was added twice");
+    let check = tool.done(&["check", "--host", "old"]).await;
+    assert!(check.contains("ok       lock_hosts: as it has to be\n"), "{check}");
+    assert_eq!(tool.done(&remove).await, "no host to remove: all were seen or added since\n");
+    let _client = self::client(&tool, "web1").await;
+    wait_until_seen(&tool, "web1").await;
+}
+
+async fn client(tool: &Tool, host: &str) -> LockClient {
+    let builder = LockClient::builder(support::session().await, tool.keyspace.clone());
+    builder.host(host).build().await.expect("the host is registered")
+}
+
+/// A client leaves word in the background that its host is in use.
+async fn wait_until_seen(tool: &Tool, host: &str) {
+    for _ in 0..100 {
+        let json = tool.done(&["list", "--json"]).await;
+        let hosts: Vec<serde_json::Value> = serde_json::from_str(&json).expect("it is JSON");
+        let found = hosts.iter().find(|found| found["name"] == host).expect("it is registered");
+        if found["seen_at"].is_string() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("host {host} is not seen");
+}
+
+/// Adds a host as it would have been years ago.
+async fn add_long_ago(tool: &Tool, name: &str, number: i32) {
+    let table = format!("\"{}\".lock_hosts", tool.keyspace);
+    let columns = "registry, host_name, number, added_at";
+    let values = format!("'hosts', '{name}', {number}, {LONG_AGO}");
+    let stamp = LONG_AGO * 1_000;
+    let insert = format!("INSERT INTO {table} ({columns}) VALUES ({values})");
+    execute(&format!("{insert} USING TIMESTAMP {stamp}")).await;
+    execute(&format!(
+        "UPDATE {table} USING TIMESTAMP {number} SET next = {number} WHERE registry = 'hosts'"
+    ))
+    .await;
+}
+
+async fn execute(statement: &str) {
+    let mut statement = Statement::new(statement);
+    statement.set_consistency(Consistency::All);
+    support::session().await.query_unpaged(statement, ()).await.expect("the cluster answers");
+}
