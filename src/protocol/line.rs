@@ -45,6 +45,8 @@ pub(crate) struct Line {
     futile: usize,
     /// Who was found present by the last question, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
+    /// For how long a choosing contender is expected to choose, from when one was last seen to move.
+    choosing: Duration,
     choosing_until: Duration,
     hand_over: HandOver,
 }
@@ -68,6 +70,7 @@ impl Line {
             presumed_gone: None,
             futile: 0,
             stays: None,
+            choosing,
             choosing_until: now + choosing,
             hand_over,
         }
@@ -90,7 +93,9 @@ impl Line {
         !self.blockers.queue_admits(self.mode)
     }
 
-    /// Until when a choosing contender may be expected to be just that, and not a holder.
+    /// Until when a choosing contender may be expected to be just that, and not a holder. While
+    /// contenders move, those that have not moved yet are slow rather than holders: where many
+    /// begin at the same moment, the first one through the doorway has by far the shortest one.
     pub(crate) fn choosing_until(&self) -> Duration {
         self.choosing_until
     }
@@ -126,6 +131,7 @@ impl Line {
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
         self.futile += usize::from(!gone);
+        self.note_move(gone, now);
         self.note_stay(contender, gone, now);
         self.time_hand_overs(contender, gone, now);
         gone
@@ -141,11 +147,18 @@ impl Line {
             self.presumed_gone = None;
         }
         self.futile += usize::from(!somebody_gone);
+        self.note_move(somebody_gone, now);
         // Only a contender that can't be read is asked for by a whole read.
         if let Some(asked) = asked {
             self.note_stay(asked, self.blockers.standing(asked).is_none(), now);
         }
         somebody_gone
+    }
+
+    fn note_move(&mut self, gone: bool, now: Duration) {
+        if gone {
+            self.choosing_until = now + self.choosing;
+        }
     }
 
     /// Notes how long the contender has stayed that was asked for.
@@ -268,5 +281,21 @@ mod tests {
         assert_eq!(line.question(), Question::Choosing(id(2)));
         assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))])), Duration::ZERO));
         assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
+    }
+
+    #[test]
+    fn choosing_ones_have_more_time_while_others_move() {
+        let ms = Duration::from_millis;
+        let mut line = line(&[(1, None), (2, None), (3, None)]);
+        assert_eq!(line.choosing_until(), ms(40));
+        let choosing = Survey::of(&rows(&[(1, None), (2, None), (3, None)]));
+        assert!(!line.answered(id(1), &choosing, ms(20)));
+        assert_eq!(line.choosing_until(), ms(40), "none moved");
+        assert!(line.answered(id(1), &Survey::default(), ms(30)));
+        assert_eq!(line.choosing_until(), ms(70), "one left");
+        line.confirmed(&Survey::of(&rows(&[(2, None), (3, None)])), ms(50));
+        assert_eq!(line.choosing_until(), ms(70), "none more has left");
+        line.confirmed(&Survey::of(&rows(&[(2, Some(10_001)), (3, None)])), ms(60));
+        assert_eq!(line.choosing_until(), ms(100), "one drew a ticket behind ours");
     }
 }

@@ -15,10 +15,11 @@ impl Essence for Line {
             presumed_gone,
             futile,
             stays: _,
+            choosing,
             choosing_until,
             hand_over: _,
         } = self;
-        (mine, presumed_gone, until(*choosing_until, now)).hash(hasher);
+        (mine, presumed_gone, choosing, until(*choosing_until, now)).hash(hasher);
         for blocker in blockers.iter() {
             blocker.hash(hasher);
         }
