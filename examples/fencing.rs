@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::schema::{self, CreateOptions, Replication};
-use bakery_lock::{FenceGate, FencingToken, LockClient, MemoryStore, Stale};
+use bakery_lock::{FenceGate, FencingToken, LockClient, MemoryStore, StaleToken};
 use clap::Parser;
 use rustix::process::{Pid, Signal, kill_process};
 use scylla::client::session::Session;
@@ -83,7 +83,11 @@ impl Display {
 
     /// Asking the gate and showing is one step here, because nobody else has the display meanwhile.
     /// One that is switched off would keep `gate.high_water()` with what it shows.
-    fn show_fenced(&mut self, token: FencingToken, text: &str) -> std::result::Result<(), Stale> {
+    fn show_fenced(
+        &mut self,
+        token: FencingToken,
+        text: &str,
+    ) -> std::result::Result<(), StaleToken> {
         self.gate.admit(token)?;
         self.show(text);
         Ok(())

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::contender::Contender;
 use crate::finding::{Finding, Joined};
-use crate::options::{OptionError, shown};
+use crate::options::{InvalidOption, shown};
 use crate::store::DatabaseError;
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
@@ -17,7 +17,7 @@ use crate::store::DatabaseError;
 pub enum LockError {
     /// The name or an option can't be used. Nothing was written.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(#[from] InvalidOption),
     /// The timeout passed before the lock was free, or while the database did not answer: for the
     /// lock, or for the host's registration once that was a minute old.
     #[error("lock {:?} was not obtained within {waited:?}{}", shown(name), Waiting(ahead))]
@@ -207,7 +207,7 @@ pub enum LostReason {
 /// [checked](crate::LockGuard::check).
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
-pub enum HoldError {
+pub enum EnsureError {
     /// The lock is not held any more.
     #[error("the lock is lost: {0}")]
     Lost(LostReason),
@@ -255,7 +255,7 @@ pub enum WithLockError {
 pub enum ContendersError {
     /// The name can't be used.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(#[from] InvalidOption),
     /// The database did not answer within the client's acquire timeout.
     #[error("the contenders of lock {:?} could not be read within {waited:?}", shown(name))]
     TimedOut {
@@ -291,7 +291,7 @@ pub enum ContendersError {
 pub enum RevokeError {
     /// The name can't be used. Nothing was written.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(#[from] InvalidOption),
     /// The contender is not there any more, or in another round: what it held or waited for when it
     /// was seen is over. Nothing was written.
     #[error("lock {:?}: {owner} neither holds it nor waits for it any more", shown(name))]

@@ -135,11 +135,11 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// [`Stale`]: its holder lost the lock, and a later one was here. The gate stays as it is.
-    pub fn admit(&self, token: FencingToken) -> Result<(), Stale> {
+    /// [`StaleToken`]: its holder lost the lock, and a later one was here. The gate stays as it is.
+    pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
         let mut mark = self.high_water.lock().unwrap_or_else(PoisonError::into_inner);
         match *mark {
-            Some(high_water) if high_water > token => Err(Stale { token, high_water }),
+            Some(high_water) if high_water > token => Err(StaleToken { token, high_water }),
             Some(_) | None => {
                 *mark = Some(token);
                 Ok(())
@@ -158,7 +158,7 @@ impl FenceGate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("fencing token {token} is stale: {high_water} was here, so its holder has lost the lock")]
 #[non_exhaustive]
-pub struct Stale {
+pub struct StaleToken {
     /// The token that was refused.
     pub token: FencingToken,
     /// The largest one that was admitted.
@@ -169,7 +169,7 @@ pub struct Stale {
 /// held. The fence may have been raised, which makes the next token larger and does nothing else.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
-pub enum FenceError {
+pub enum FencingError {
     /// The lock was lost before a token was certain. Somebody else may have been let in since.
     #[error("no fencing token: the lock is lost: {0}")]
     Lost(LostReason),
@@ -248,10 +248,10 @@ mod tests {
             let before = gate.high_water();
             assert_eq!(gate.admit(token).is_ok(), admitted, "{token} after {before:?}");
         }
-        assert_eq!(gate.admit(one), Err(Stale { token: one, high_water: three }));
+        assert_eq!(gate.admit(one), Err(StaleToken { token: one, high_water: three }));
         // After a restart it goes on where it was.
         let gate = FenceGate::new(gate.high_water());
-        assert_eq!(gate.admit(two), Err(Stale { token: two, high_water: three }));
+        assert_eq!(gate.admit(two), Err(StaleToken { token: two, high_water: three }));
         assert_eq!(gate.admit(three), Ok(()));
     }
 

@@ -123,7 +123,7 @@ mod properties;
 mod protocol;
 pub mod schema;
 #[cfg(model)]
-mod spoilt;
+mod seeded_bugs;
 mod store;
 
 /// What tests of this package need from inside.
@@ -132,7 +132,7 @@ mod store;
 pub mod test_util {
     pub use crate::clock::set_wall_clock_error;
     #[cfg(model)]
-    pub use crate::spoilt::{plant, ways};
+    pub use crate::seeded_bugs::{bugs, plant};
     pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
     pub use crate::store::{
         Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster,
@@ -144,13 +144,13 @@ pub use builder::{BuildError, LockClientBuilder};
 pub use client::{LockClient, LockRequest};
 pub use contender::Contender;
 pub use engine::grant::GuardState;
-pub use engine::guard::{LockGuard, Lost};
+pub use engine::guard::{LockGuard, LostFuture};
 pub use error::{
-    ContendersError, HoldError, LockError, LostReason, RevokeError, ShutdownError, UnlockError,
+    ContendersError, EnsureError, LockError, LostReason, RevokeError, ShutdownError, UnlockError,
     WithLockError,
 };
-pub use fence::{FenceError, FenceGate, FencingToken, Stale};
-pub use options::{Consistency, OptionError};
+pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
+pub use options::{Consistency, InvalidOption};
 #[cfg(feature = "test-util")]
 pub use store::Fault;
 pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

@@ -93,7 +93,7 @@ impl fmt::Display for Settings {
 /// An option or a name that can't be used. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum OptionError {
+pub enum InvalidOption {
     /// An object name is empty.
     #[error("an object name must not be empty")]
     EmptyName,
@@ -138,17 +138,17 @@ pub enum OptionError {
 }
 
 /// Checks an object name.
-pub(crate) fn check_name(name: &str) -> Result<(), OptionError> {
+pub(crate) fn check_name(name: &str) -> Result<(), InvalidOption> {
     match name.len() {
-        0 => Err(OptionError::EmptyName),
-        bytes if bytes > NAME_BYTES_MAX => Err(OptionError::NameTooLong { bytes }),
+        0 => Err(InvalidOption::EmptyName),
+        bytes if bytes > NAME_BYTES_MAX => Err(InvalidOption::NameTooLong { bytes }),
         _ => Ok(()),
     }
 }
 
 /// Checks an acquire timeout.
-pub(crate) fn check_timeout(timeout: Duration) -> Result<(), OptionError> {
-    if timeout.is_zero() { Err(OptionError::ZeroTimeout) } else { Ok(()) }
+pub(crate) fn check_timeout(timeout: Duration) -> Result<(), InvalidOption> {
+    if timeout.is_zero() { Err(InvalidOption::ZeroTimeout) } else { Ok(()) }
 }
 
 /// Checks a TTL against the table's longest one. The skew is that of the table's settings.
@@ -156,15 +156,15 @@ pub(crate) fn lease_terms(
     ttl: Duration,
     max_ttl: Duration,
     max_clock_skew: Duration,
-) -> Result<LeaseTerms, OptionError> {
+) -> Result<LeaseTerms, InvalidOption> {
     if ttl.subsec_nanos() != 0 {
-        return Err(OptionError::TtlNotWholeSeconds { ttl });
+        return Err(InvalidOption::TtlNotWholeSeconds { ttl });
     }
     if ttl < TTL_MIN {
-        return Err(OptionError::TtlTooShort { ttl });
+        return Err(InvalidOption::TtlTooShort { ttl });
     }
     if ttl > max_ttl {
-        return Err(OptionError::TtlTooLong { ttl, max_ttl });
+        return Err(InvalidOption::TtlTooLong { ttl, max_ttl });
     }
     Ok(LeaseTerms::new(ttl, max_clock_skew))
 }
@@ -184,12 +184,12 @@ mod tests {
 
     #[test]
     fn names_fit_a_partition_key() {
-        assert_eq!(check_name(""), Err(OptionError::EmptyName));
+        assert_eq!(check_name(""), Err(InvalidOption::EmptyName));
         assert_eq!(check_name("a"), Ok(()));
         assert_eq!(check_name(&"é".repeat(32_767)), Ok(()));
         assert_eq!(check_name(&"a".repeat(65_535)), Ok(()));
         let bytes = 65_536;
-        assert_eq!(check_name(&"a".repeat(bytes)), Err(OptionError::NameTooLong { bytes }));
+        assert_eq!(check_name(&"a".repeat(bytes)), Err(InvalidOption::NameTooLong { bytes }));
     }
 
     #[test]
@@ -197,12 +197,12 @@ mod tests {
         let s = Duration::from_secs;
         let terms = |ttl| lease_terms(ttl, s(120), MAX_CLOCK_SKEW);
         let refused = |ttl| terms(ttl).expect_err("this ttl is refused");
-        assert_eq!(refused(s(4)), OptionError::TtlTooShort { ttl: s(4) });
-        assert_eq!(refused(s(121)), OptionError::TtlTooLong { ttl: s(121), max_ttl: s(120) });
+        assert_eq!(refused(s(4)), InvalidOption::TtlTooShort { ttl: s(4) });
+        assert_eq!(refused(s(121)), InvalidOption::TtlTooLong { ttl: s(121), max_ttl: s(120) });
         let ttl = Duration::from_millis(5_500);
-        assert_eq!(refused(ttl), OptionError::TtlNotWholeSeconds { ttl });
+        assert_eq!(refused(ttl), InvalidOption::TtlNotWholeSeconds { ttl });
         assert!(terms(s(5)).is_ok() && terms(s(120)).is_ok());
-        assert_eq!(check_timeout(Duration::ZERO), Err(OptionError::ZeroTimeout));
+        assert_eq!(check_timeout(Duration::ZERO), Err(InvalidOption::ZeroTimeout));
     }
 
     #[test]

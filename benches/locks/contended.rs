@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     /// How often each contender got the lock.
     pub(crate) grants: Vec<u64>,
     /// How often the lock went from one contender to another.
-    pub(crate) hand_overs: u64,
+    pub(crate) handoffs: u64,
     /// How long they waited, in nanoseconds. Who still waited when the slot ended counts with its
     /// wait until then.
     pub(crate) waits: Histogram<u64>,
@@ -42,8 +42,8 @@ impl Slot {
         self.total() as f64 / self.length.as_secs_f64()
     }
 
-    pub(crate) fn hand_overs_per_second(&self) -> f64 {
-        self.hand_overs as f64 / self.length.as_secs_f64()
+    pub(crate) fn handoffs_per_second(&self) -> f64 {
+        self.handoffs as f64 / self.length.as_secs_f64()
     }
 
     /// The grants of the worst-served contender, of the mean; 0 where nobody got any.
@@ -79,7 +79,7 @@ pub(crate) async fn slot<S: Side>(
     let mut slot = Slot {
         length,
         grants: Vec::new(),
-        hand_overs: 0,
+        handoffs: 0,
         waits: nanoseconds(),
         errors: Vec::new(),
         operations: Operations::default(),
@@ -87,7 +87,7 @@ pub(crate) async fn slot<S: Side>(
     while let Some(served) = tasks.join_next().await {
         let served = served??;
         slot.grants.push(served.grants);
-        slot.hand_overs += served.hand_overs;
+        slot.handoffs += served.handoffs;
         slot.waits.add(&served.waits)?;
         slot.errors.extend(served.errors);
     }
@@ -120,7 +120,7 @@ const NOBODY: usize = usize::MAX;
 /// What one contender got.
 struct Served {
     grants: u64,
-    hand_overs: u64,
+    handoffs: u64,
     waits: Histogram<u64>,
     errors: Vec<String>,
 }
@@ -128,7 +128,7 @@ struct Served {
 impl<S: Side> Contention<S> {
     async fn run(self) -> Result<Served> {
         let (waits, errors) = (nanoseconds(), Vec::new());
-        let mut served = Served { grants: 0, hand_overs: 0, waits, errors };
+        let mut served = Served { grants: 0, handoffs: 0, waits, errors };
         while Instant::now() < self.end {
             let asked = Instant::now();
             let answer = timeout_at(self.end, self.side.lock(&self.name)).await;
@@ -139,7 +139,7 @@ impl<S: Side> Contention<S> {
                     let alone = !self.stage.occupied.swap(true, Ordering::SeqCst);
                     ensure!(alone, "two contenders held {} at once", self.name);
                     let last = self.stage.last.swap(self.number, Ordering::SeqCst);
-                    served.hand_overs += u64::from(last != self.number && last != NOBODY);
+                    served.handoffs += u64::from(last != self.number && last != NOBODY);
                     self.stage.occupied.store(false, Ordering::SeqCst);
                     served.note(self.side.unlock(held).await);
                 }

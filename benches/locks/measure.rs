@@ -185,7 +185,7 @@ impl Bench {
                 continue;
             }
             let mut tried = self.candidates(paxos, contenders).await?;
-            let best = tried.iter_mut().max_by_key(|trial| trial.slot.hand_overs);
+            let best = tried.iter_mut().max_by_key(|trial| trial.slot.handoffs);
             best.expect("there are candidates").chosen = true;
             trials.extend(tried);
         }

@@ -10,10 +10,7 @@ use crate::summary::{Bound, Quantiles, Summary};
 
 /// Prints all tables, as Markdown.
 pub(crate) fn print(summary: &Summary) {
-    println!(
-        "\nChoice of parameters for LWT: the most hand-overs per second\n\n{}",
-        tuning(summary)
-    );
+    println!("\nChoice of parameters for LWT: the most handoffs per second\n\n{}", tuning(summary));
     println!("\nUncontended, milliseconds: median (99th percentile)\n\n{}", uncontended(summary));
     println!(
         "\nContended, waits in milliseconds: median (99th percentile)\n\n{}",
@@ -33,16 +30,8 @@ pub(crate) fn write_json(summary: &Summary, file: &Path) -> io::Result<()> {
 }
 
 fn tuning(summary: &Summary) -> Table {
-    let header = [
-        "side",
-        "contenders",
-        "parameters",
-        "grants/s",
-        "hand-overs/s",
-        "errors",
-        "worst share",
-        "",
-    ];
+    let header =
+        ["side", "contenders", "parameters", "grants/s", "handoffs/s", "errors", "worst share", ""];
     let mut table = table(&header, 3);
     for line in &summary.tuning {
         table.add_row([
@@ -50,7 +39,7 @@ fn tuning(summary: &Summary) -> Table {
             line.contenders.to_string(),
             line.parameters.clone(),
             format!("{:.1}", line.grants_per_second),
-            format!("{:.1}", line.hand_overs_per_second),
+            format!("{:.1}", line.handoffs_per_second),
             line.errors.to_string(),
             format!("{:.2}", line.worst_share),
             if line.chosen { "chosen".to_owned() } else { String::new() },
@@ -78,7 +67,7 @@ fn contended(summary: &Summary) -> Table {
         "side",
         "contenders",
         "grants/s",
-        "hand-overs/s",
+        "handoffs/s",
         "errors",
         "worst share (worst slot)",
         "wait",
@@ -92,7 +81,7 @@ fn contended(summary: &Summary) -> Table {
             line.side.clone(),
             line.contenders.to_string(),
             format!("{:.1}", line.grants_per_second),
-            format!("{:.1}", line.hand_overs_per_second),
+            format!("{:.1}", line.handoffs_per_second),
             line.errors.to_string(),
             format!("{:.2} ({:.2})", line.worst_share, line.worst_share_min),
             milliseconds(line.wait),

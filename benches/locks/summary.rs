@@ -45,7 +45,7 @@ pub(crate) struct Contended {
     /// The median of the slots.
     pub(crate) grants_per_second: f64,
     /// How often the lock went from one contender to another: the median of the slots.
-    pub(crate) hand_overs_per_second: f64,
+    pub(crate) handoffs_per_second: f64,
     /// Acquisitions and releases that failed, in all slots.
     pub(crate) errors: usize,
     /// What the first of them said.
@@ -91,7 +91,7 @@ pub(crate) struct Tuning {
     pub(crate) contenders: usize,
     pub(crate) parameters: String,
     pub(crate) grants_per_second: f64,
-    pub(crate) hand_overs_per_second: f64,
+    pub(crate) handoffs_per_second: f64,
     pub(crate) errors: usize,
     pub(crate) worst_share: f64,
     pub(crate) chosen: bool,
@@ -198,7 +198,7 @@ impl Contended {
             contenders,
             side: side.to_owned(),
             grants_per_second: median(slots.iter().map(|slot| slot.grants_per_second())),
-            hand_overs_per_second: median(slots.iter().map(|slot| slot.hand_overs_per_second())),
+            handoffs_per_second: median(slots.iter().map(|slot| slot.handoffs_per_second())),
             errors: errors.clone().count(),
             first_error: errors.next().cloned(),
             worst_share: median(shares.iter().copied()),
@@ -236,9 +236,9 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
             // Nobody hands a lock over that nobody else wants.
             if contenders > 1 {
                 ratios.push(Ratio::of(
-                    hand_overs(contenders, paxos),
+                    handoffs(contenders, paxos),
                     contests().map(|Contest { bakery, lwt, .. }| {
-                        bakery.hand_overs_per_second() / lwt.hand_overs_per_second()
+                        bakery.handoffs_per_second() / lwt.handoffs_per_second()
                     }),
                 ));
             }
@@ -255,8 +255,8 @@ fn grants(contenders: usize, paxos: Paxos) -> String {
     format!("grants per second / {}, {contenders} contenders", paxos.label())
 }
 
-fn hand_overs(contenders: usize, paxos: Paxos) -> String {
-    format!("hand-overs per second / {}, {contenders} contenders", paxos.label())
+fn handoffs(contenders: usize, paxos: Paxos) -> String {
+    format!("handoffs per second / {}, {contenders} contenders", paxos.label())
 }
 
 fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Vec<Target> {
@@ -277,7 +277,7 @@ fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Ve
         targets.push(Target::of(&what, ratio(&what), bound));
     }
     for &paxos in measured.variants {
-        for what in [grants(MOST, paxos), hand_overs(MOST, paxos)] {
+        for what in [grants(MOST, paxos), handoffs(MOST, paxos)] {
             targets.push(Target::of(&what, ratio(&what), Bound::AtLeast(2.0)));
         }
     }
@@ -318,7 +318,7 @@ impl Tuning {
             contenders: trial.contenders,
             parameters: trial.parameters.to_string(),
             grants_per_second: trial.slot.grants_per_second(),
-            hand_overs_per_second: trial.slot.hand_overs_per_second(),
+            handoffs_per_second: trial.slot.handoffs_per_second(),
             errors: trial.slot.errors.len(),
             worst_share: trial.slot.worst_share(),
             chosen: trial.chosen,

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::hosts::RegistryError;
-use crate::options::OptionError;
+use crate::options::InvalidOption;
 use crate::schema::SchemaError;
 use crate::store::DatabaseError;
 
@@ -14,7 +14,7 @@ use crate::store::DatabaseError;
 pub enum BuildError {
     /// An option can't be used.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Option(#[from] InvalidOption),
     /// The tables are missing, or not as they must be.
     #[error(transparent)]
     Schema(#[from] SchemaError),

@@ -5,7 +5,7 @@ use crate::contender::Contender;
 use crate::engine::retry::until_answered;
 use crate::error::ContendersError;
 use crate::options::check_name;
-use crate::protocol::{Read, Survey};
+use crate::protocol::{Read, Snapshot};
 
 impl LockClient {
     /// Who holds the lock of `name` or waits for it now, in the order of the queue.
@@ -36,6 +36,6 @@ impl LockClient {
             Interruption::Forked => ContendersError::Forked,
         })?;
         let rows = rows.map_err(|cause| ContendersError::Refused { name: name(), cause })?;
-        Ok(Survey::of(&rows).contenders().into_iter().map(Contender::from).collect())
+        Ok(Snapshot::of(&rows).contenders().into_iter().map(Contender::from).collect())
     }
 }

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::{Inner, LockClient};
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
-use crate::engine::assumptions::{Assumptions, Watch};
 use crate::engine::dispatch::Dispatcher;
+use crate::engine::health::{Baseline, HealthMonitor};
 use crate::engine::host::{REGISTRAR, RegisteredHost};
 use crate::engine::process::Process;
 use crate::engine::registration::Registration;
@@ -83,7 +83,7 @@ impl LockClient {
         let registration =
             registered.map(|it| Registration::new(host_name.clone(), it.host, it.read, &shared));
         let watch = lock_table.map(|lock_table| {
-            Watch::new(Assumptions { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
+            HealthMonitor::new(Baseline { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
         });
         let drop_guard = ended.clone().drop_guard();
         let dispatcher =

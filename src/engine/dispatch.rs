@@ -8,13 +8,13 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::DropGuard;
 use tracing::error;
 
-use crate::engine::assumptions::{Breach, Occasion, Watch};
-use crate::engine::local::Caller;
+use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::registration::{Asking, Event, Registration};
 use crate::engine::runner::{Command, Idle, Report, Runner};
 use crate::engine::shared::Shared;
+use crate::engine::waiters::Caller;
 use crate::error::LockError;
-use crate::store::{Node, Testimony};
+use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Call>,
     registration: Option<Registration>,
-    watch: Option<Watch>,
+    watch: Option<HealthMonitor>,
     /// In order, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Arc<str>, Entry>,
     tasks: JoinSet<()>,
@@ -61,7 +61,7 @@ enum Wake {
     Report(Report),
     RunnerEnded(Result<(), JoinError>),
     Registration(Event),
-    Looked(Vec<(Node, Option<Testimony>)>),
+    Looked(Vec<(Node, Option<NodeReport>)>),
 }
 
 impl Dispatcher {
@@ -70,7 +70,7 @@ impl Dispatcher {
         shared: Arc<Shared>,
         calls: mpsc::UnboundedReceiver<Call>,
         registration: Option<Registration>,
-        watch: Option<Watch>,
+        watch: Option<HealthMonitor>,
         ended: DropGuard,
     ) -> Self {
         let (report_sender, reports) = mpsc::unbounded_channel();
@@ -139,7 +139,7 @@ impl Dispatcher {
     }
 
     fn acquire(&mut self, asking: Asking) {
-        self.look(Occasion::Acquisition);
+        self.look(CheckReason::Acquisition);
         // A caller who is refused in any case need not wait for the registration.
         let Some(asking) = self.refuse(asking) else {
             return;
@@ -242,13 +242,13 @@ impl Dispatcher {
     }
 
     /// Looks in the background at what locks rely on, if that is due.
-    fn look(&mut self, occasion: Occasion) {
+    fn look(&mut self, occasion: CheckReason) {
         if let Some(watch) = &mut self.watch {
             watch.look(occasion, &self.shared.store, self.shared.clock.elapsed());
         }
     }
 
-    fn looked(&mut self, seen: &[(Node, Option<Testimony>)]) {
+    fn looked(&mut self, seen: &[(Node, Option<NodeReport>)]) {
         let Some(watch) = &mut self.watch else {
             return;
         };
@@ -263,7 +263,7 @@ impl Dispatcher {
         }
     }
 
-    fn breach(&self) -> Option<&Breach> {
+    fn breach(&self) -> Option<&HealthProblem> {
         self.watch.as_ref()?.breach()
     }
 }

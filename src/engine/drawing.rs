@@ -12,8 +12,8 @@ use crate::engine::grant::{End, Grant};
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::LostReason;
-use crate::fence::{FenceError, FencingToken};
-use crate::protocol::{Claim, Loss, Poisoned, Read, Right, Survey};
+use crate::fence::{FencingError, FencingToken};
+use crate::protocol::{Claim, Loss, Poisoned, Read, Right, Snapshot};
 use crate::store::{Answer, DatabaseError};
 
 /// The fence of an object, as the holder of one grant sees it.
@@ -52,18 +52,18 @@ impl Fence {
     }
 
     /// Draws a token; see [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
-    pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FenceError> {
-        let right = Right::of(self.claim.mode).ok_or(FenceError::Limited)?;
+    pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FencingError> {
+        let right = Right::of(self.claim.mode).ok_or(FencingError::Limited)?;
         self.check()?;
         let fence = Arc::clone(self);
         let drawing = async move { fence.draw_while_held(right).await };
         let drawing = self.runtime.spawn(drawing.in_current_span());
         // The task does not panic, so that it gives no answer means that its runtime has ended.
-        drawing.await.unwrap_or(Err(FenceError::Closed))
+        drawing.await.unwrap_or(Err(FencingError::Closed))
     }
 
     /// Draws until the acquire timeout, or the end of the grant.
-    async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FenceError> {
+    async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FencingError> {
         let limit = self.shared.acquire_timeout;
         let mut setback = None;
         let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
@@ -80,9 +80,9 @@ impl Fence {
         match drawn {
             Some(Ok(drawn)) => drawn,
             Some(Err(_)) => {
-                Err(FenceError::TimedOut { name: self.name(), waited: limit, cause: setback })
+                Err(FencingError::TimedOut { name: self.name(), waited: limit, cause: setback })
             }
-            None => Err(FenceError::Closed),
+            None => Err(FencingError::Closed),
         }
     }
 
@@ -90,7 +90,7 @@ impl Fence {
         &self,
         right: Right,
         setback: &mut Option<DatabaseError>,
-    ) -> Result<FencingToken, FenceError> {
+    ) -> Result<FencingToken, FencingError> {
         let _turn = self.turn.lock().await;
         let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
         let seen = self.ask(|| store.read_fence(&self.object), setback).await?;
@@ -98,7 +98,7 @@ impl Fence {
         let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
         let value = value.map_err(|Poisoned { ahead }| {
             debug!(seen, ?ahead, "the fence is poisoned");
-            FenceError::Poisoned { name: self.name(), ahead }
+            FencingError::Poisoned { name: self.name(), ahead }
         })?;
         // The same value at each try: whichever of them are applied, and when, it is one write.
         self.ask(|| store.write_fence(&self.object, value), setback).await?;
@@ -111,17 +111,17 @@ impl Fence {
     /// acknowledged. A holder that was removed by force does not know yet, and a token of it that
     /// was above its successor's would protect nothing: the wish that it leaves was acknowledged
     /// before its rows went, so this read shows it (design section 6).
-    async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FenceError> {
+    async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FencingError> {
         let store = &self.shared.store;
         let own_rows = || store.read(&self.object, Read::Contender(self.claim.contender));
         let rows = self.ask(own_rows, setback).await?;
-        Survey::of(&rows).shows(&self.claim).map_err(|denial| {
+        Snapshot::of(&rows).shows(&self.claim).map_err(|denial| {
             let reason = LostReason::from(Loss::from(denial));
             // The runner finds the end at its next look at the clock, and deletes the rows.
             match self.grant.end(End::Lost(reason.clone())) {
-                Ok(()) => FenceError::Lost(reason),
-                Err(End::Lost(before)) => FenceError::Lost(before),
-                Err(End::Released) => FenceError::Closed,
+                Ok(()) => FencingError::Lost(reason),
+                Err(End::Lost(before)) => FencingError::Lost(before),
+                Err(End::Released) => FencingError::Closed,
             }
         })
     }
@@ -131,18 +131,18 @@ impl Fence {
         &self,
         request: impl Fn() -> Answer<'a, T>,
         setback: &mut Option<DatabaseError>,
-    ) -> Result<T, FenceError> {
+    ) -> Result<T, FencingError> {
         let answer = until_answered(request, setback).await;
-        answer.map_err(|cause| FenceError::Refused { name: self.name(), cause })
+        answer.map_err(|cause| FencingError::Refused { name: self.name(), cause })
     }
 
     /// Whether the lock is held.
-    fn check(&self) -> Result<(), FenceError> {
+    fn check(&self) -> Result<(), FencingError> {
         match self.grant.ended() {
             None => Ok(()),
-            Some(End::Lost(reason)) => Err(FenceError::Lost(reason)),
+            Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
             // Only the guard gives back, and with it goes everybody who could wait for a token.
-            Some(End::Released) => Err(FenceError::Closed),
+            Some(End::Released) => Err(FencingError::Closed),
         }
     }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
 
 use crate::clock::Clock;
-use crate::engine::hold::{HoldLimit, HoldTerms};
+use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
 use crate::error::{LostReason, UnlockError};
 use crate::options::shown;

@@ -11,12 +11,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub use self::lost::Lost;
+pub use self::lost::LostFuture;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardState};
 use crate::engine::runner::{Command, Need};
-use crate::error::{HoldError, UnlockError};
-use crate::fence::{FenceError, FencingToken};
+use crate::error::{EnsureError, UnlockError};
+use crate::fence::{FencingError, FencingToken};
 
 /// A held lock. Dropping it gives the lock back.
 ///
@@ -96,8 +96,8 @@ impl LockGuard {
     ///
     /// The future, when it is polled on a tokio runtime without timers.
     #[must_use = "futures do nothing unless polled"]
-    pub fn lost(&self) -> Lost {
-        Lost::new(Arc::clone(&self.grant))
+    pub fn lost(&self) -> LostFuture {
+        LostFuture::new(Arc::clone(&self.grant))
     }
 
     /// A token that is cancelled when the lock is not held any more, be it lost or given back.
@@ -119,15 +119,17 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`HoldError::Lost`]: it is not held any more. [`HoldError::TooLong`]: so long a lease can't
-    /// be had. [`HoldError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
-    /// acquire timeout; the lock is held as long as [`remaining`](Self::remaining) says, and
-    /// renewing goes on. [`HoldError::Closed`]: the client's runtime ended.
+    /// - [`EnsureError::Lost`]: the lock is no longer held.
+    /// - [`EnsureError::TooLong`]: no lease of this TTL lasts as long as `min`.
+    /// - [`EnsureError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
+    ///   acquire timeout. The lock is held for as long as [`remaining`](Self::remaining) says, and
+    ///   renewing goes on.
+    /// - [`EnsureError::Closed`]: the client's runtime ended.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing; the renewal may go on in the background.
-    pub async fn ensure(&self, min: Duration) -> Result<Duration, HoldError> {
+    pub async fn ensure(&self, min: Duration) -> Result<Duration, EnsureError> {
         match self.held_for() {
             Ok(remaining) if remaining >= min => Ok(remaining),
             Ok(_) => self.ask(Need::Lease(min)).await,
@@ -143,30 +145,30 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// As for [`ensure`](Self::ensure), but for [`HoldError::TooLong`].
+    /// As for [`ensure`](Self::ensure), but for [`EnsureError::TooLong`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
-    pub async fn check(&self) -> Result<Duration, HoldError> {
+    pub async fn check(&self) -> Result<Duration, EnsureError> {
         self.held_for()?;
         self.ask(Need::Rows).await
     }
 
-    async fn ask(&self, need: Need) -> Result<Duration, HoldError> {
+    async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
         let command = Command::Confirm { grant: self.grant.id(), need, reply };
-        self.runner.send(command).map_err(|_| HoldError::Closed)?;
+        self.runner.send(command).map_err(|_| EnsureError::Closed)?;
         // A lock that ends meanwhile leaves the question without an answer, and the guard knows.
-        let answer = answer.await.unwrap_or(Err(HoldError::Closed));
+        let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
         self.held_for().and(answer)
     }
 
     /// How long the lock is still held by the clock.
-    fn held_for(&self) -> Result<Duration, HoldError> {
+    fn held_for(&self) -> Result<Duration, EnsureError> {
         match self.state() {
-            GuardState::Lost(reason) => Err(HoldError::Lost(reason)),
-            GuardState::Released => Err(HoldError::Closed),
+            GuardState::Lost(reason) => Err(EnsureError::Lost(reason)),
+            GuardState::Released => Err(EnsureError::Closed),
             state @ (GuardState::Held { .. }
             | GuardState::AtRisk { .. }
             | GuardState::Expiring { .. }) => Ok(state.remaining()),
@@ -188,14 +190,14 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// See [`FenceError`]. Requests that fail are repeated until the client's acquire timeout. The
-    /// lock is held or lost as it was without the call.
+    /// See [`FencingError`]. Failed requests are repeated until the client's acquire timeout. The
+    /// call changes nothing about whether the lock is held.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future does no harm: a value may have been drawn that nobody gets, and the next
     /// token is above it.
-    pub async fn fencing_token(&self) -> Result<FencingToken, FenceError> {
+    pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
         self.fence.draw().await
     }
 

@@ -5,17 +5,17 @@
 //! guard and runner share of one grant, [`guard`] what the caller holds. [`registration`] is what a
 //! client knows of its [`host`], [`assumptions`] what it knows of clocks and table.
 
-pub(crate) mod assumptions;
 pub(crate) mod clock_skew;
 pub(crate) mod dispatch;
 pub(crate) mod drawing;
 pub(crate) mod grant;
 pub(crate) mod guard;
-pub(crate) mod hold;
+pub(crate) mod health;
+pub(crate) mod hold_limit;
 pub(crate) mod host;
-pub(crate) mod local;
 pub(crate) mod process;
 pub(crate) mod registration;
 pub(crate) mod retry;
 pub(crate) mod runner;
 pub(crate) mod shared;
+pub(crate) mod waiters;

@@ -19,9 +19,9 @@ use tracing::{debug, warn};
 
 use crate::clock::{Moment, SLEEP_MAX};
 use crate::engine::host::{self, Lookup, RegisteredHost, SIGHTING_PAUSE};
-use crate::engine::local::Caller;
 use crate::engine::retry::RETRY_PAUSE;
 use crate::engine::shared::Shared;
+use crate::engine::waiters::Caller;
 use crate::error::LockError;
 use crate::store::DatabaseError;
 

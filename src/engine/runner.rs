@@ -27,14 +27,14 @@ use self::holder::Holder;
 pub(crate) use self::messages::{Command, Idle, Need, Report};
 use self::requests::Flight;
 use self::wake::Wake;
-use crate::contender;
-use crate::engine::assumptions::Occasion;
+use crate::contender::Contender;
 use crate::engine::grant::End;
-use crate::engine::local::CallerQueue;
+use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
+use crate::engine::waiters::CallerQueue;
 use crate::error::{LockError, LostReason, UnlockError};
 use crate::options::shown;
-use crate::protocol::{Acquire, Contender, Input, Output, SeenContender};
+use crate::protocol::{Acquire, Input, Output, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
 /// Runs one contender until it is retired or closed.
@@ -45,7 +45,7 @@ pub(crate) struct Runner {
     /// Goes along with each guard.
     own_commands: mpsc::UnboundedSender<Command>,
     reports: mpsc::UnboundedSender<Report>,
-    contender: Contender,
+    contender: StateMachine,
     callers: CallerQueue,
     callers_taken: u64,
     acquiring: Option<Acquire>,
@@ -84,7 +84,7 @@ impl Runner {
         let (own_commands, commands) = mpsc::unbounded_channel();
         let runner = Runner {
             object,
-            contender: Contender::new(shared.id),
+            contender: StateMachine::new(shared.id),
             shared,
             commands,
             own_commands: own_commands.clone(),
@@ -115,7 +115,7 @@ impl Runner {
                 Wake::Answer(input, error) => {
                     self.flight = None;
                     if error.as_ref().is_some_and(DatabaseError::is_permanent) {
-                        self.report(Report::Look(Occasion::Refusal));
+                        self.report(Report::Look(CheckReason::Refusal));
                     }
                     self.last_error = error;
                     self.handle(input);
@@ -239,12 +239,10 @@ impl Runner {
     }
 
     /// Who holds the object or will before the first caller.
-    fn ahead(&self) -> Vec<contender::Contender> {
+    fn ahead(&self) -> Vec<Contender> {
         match self.contender.held_claim() {
             Some(claim) => vec![SeenContender::from(claim).into()],
-            None => {
-                self.contender.ahead().iter().cloned().map(contender::Contender::from).collect()
-            }
+            None => self.contender.ahead().iter().cloned().map(Contender::from).collect(),
         }
     }
 

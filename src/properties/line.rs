@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::protocol::{Line, Place, Question, Survey};
+use crate::protocol::{Line, Place, Question, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once nobody
 // is in the way, everybody is looked at; and no pause is longer than 1.25 s or next to none.
@@ -19,19 +19,19 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
     let cases = (table(), mode(), number(), time(), looks);
     for_all(&cases, |(rows, mode, ticket, doorway, looks)| {
         let mine = Place { ticket, contender: ME };
-        let blockers = Survey::of(&rows).blockers_of(mine, mode);
+        let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         let mut now = Duration::from_secs(1_000);
         let mut line = Line::new(mine, mode, blockers, now, doorway);
         for (round_trip, jitter, rows) in looks {
-            let survey = Survey::of(&rows);
+            let snapshot = Snapshot::of(&rows);
             now += round_trip;
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&survey, now),
+                Question::Everybody => _ = line.confirmed(&snapshot, now),
                 Question::Present(who) | Question::Choosing(who) => {
                     prop_assert!(!line.admits(), "a look at {who} lets nobody in");
                     let standing = line.blockers().standing(who);
                     prop_assert!(standing.is_some_and(|standing| standing.round().is_some()));
-                    line.answered(who, &survey, now);
+                    line.answered(who, &snapshot, now);
                 }
             }
             let longest = Duration::from_millis(1_250);
@@ -50,15 +50,15 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 fn a_line_that_everybody_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let mine = Place { ticket, contender: ME };
-        let blockers = Survey::of(&rows).blockers_of(mine, mode);
+        let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         let most = blockers.iter().count() + 1;
         let mut line = Line::new(mine, mode, blockers, Duration::ZERO, Duration::ZERO);
         let mut questions = 0;
         while !line.admits() {
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&Survey::default(), Duration::ZERO),
+                Question::Everybody => _ = line.confirmed(&Snapshot::default(), Duration::ZERO),
                 Question::Present(who) | Question::Choosing(who) => {
-                    prop_assert!(line.answered(who, &Survey::default(), Duration::ZERO));
+                    prop_assert!(line.answered(who, &Snapshot::default(), Duration::ZERO));
                 }
             }
             questions += 1;

@@ -2,14 +2,14 @@
 //! (design section 5).
 
 #[cfg(model)]
-mod essence;
+mod fingerprint;
 
 use std::time::Duration;
 
+use super::admission::Place;
 use super::lease::{Lease, LeaseTerms};
+use super::messages::{Acquire, Change, Now, Write};
 use super::row::{Claim, MICROS_PER_MILLI};
-use super::traffic::{Acquire, Change, Now, Write};
-use super::verdict::Place;
 
 /// A round whose `entering::` row is acknowledged.
 #[derive(Clone, Debug)]

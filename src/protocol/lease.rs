@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::mutation::Mutation;
+use super::seeded_bug::SeededBug;
 
 /// The shortest TTL: below it the rounding of TTLs and the renewals leave no time to work.
 pub(crate) const TTL_MIN: Duration = Duration::from_secs(5);
@@ -117,12 +117,12 @@ impl Lease {
         now: Duration,
     ) -> Option<Self> {
         assert!(with_ticket || self.ticket.is_none(), "a drawn ticket is always written along");
-        let late = Mutation::LeaseFromAcknowledgement.is_planted();
+        let late = SeededBug::LeaseFromAcknowledgement.is_planted();
         let first_try = if late { now } else { first_try };
         let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
         let renewed = Lease { entering, ticket: with_ticket.then_some(entering) };
         let in_time = self.is_valid(now) && renewed.is_valid(now);
-        (in_time || Mutation::LateRenewalCounts.is_planted()).then_some(renewed)
+        (in_time || SeededBug::LateRenewalCounts.is_planted()).then_some(renewed)
     }
 
     /// Until when the rows count.

@@ -4,16 +4,16 @@
 //! drawing and the confirming one a contender asks single blockers whether they are still there.
 //! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
 
+mod backoff;
 #[cfg(model)]
-mod essence;
-mod pauses;
+mod fingerprint;
 
 use std::time::Duration;
 
-use self::pauses::HandOver;
-use super::mutation::Mutation;
+use self::backoff::Handoff;
+use super::admission::{Blockers, Place, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
-use super::verdict::{Blockers, Place, Standing, Survey};
+use super::seeded_bug::SeededBug;
 
 /// For how many of one's own doorway times a choosing contender is expected to choose.
 const CHOOSING_DOORWAYS: u32 = 4;
@@ -45,10 +45,10 @@ pub(crate) struct Line {
     futile: usize,
     /// Who was found present by the last question, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
-    /// For how long a choosing contender is expected to choose, from when one was last seen to move.
+    /// How long a choosing contender is expected to choose, from when one was last seen to move.
     choosing: Duration,
     choosing_until: Duration,
-    hand_over: HandOver,
+    handoff: Handoff,
 }
 
 impl Line {
@@ -62,7 +62,7 @@ impl Line {
         doorway: Duration,
     ) -> Self {
         let choosing = (doorway * CHOOSING_DOORWAYS).clamp(CHOOSING_MIN, CHOOSING_MAX);
-        let hand_over = HandOver::expected(now, blockers.iter().count(), doorway);
+        let handoff = Handoff::expected(now, blockers.iter().count(), doorway);
         Line {
             mine,
             mode,
@@ -72,7 +72,7 @@ impl Line {
             stays: None,
             choosing,
             choosing_until: now + choosing,
-            hand_over,
+            handoff,
         }
     }
 
@@ -83,7 +83,7 @@ impl Line {
 
     /// Whether those who are left let us in.
     pub(crate) fn admits(&self) -> bool {
-        let stands_for_all = Mutation::MiddleStandsForAll.is_planted() && self.rest().is_empty();
+        let stands_for_all = SeededBug::MiddleStandsForAll.is_planted() && self.rest().is_empty();
         self.blockers.admit(self.mode) || stands_for_all
     }
 
@@ -121,11 +121,11 @@ impl Line {
     pub(crate) fn answered(
         &mut self,
         contender: ContenderId,
-        survey: &Survey,
+        snapshot: &Snapshot,
         now: Duration,
     ) -> bool {
         let place = self.place(contender);
-        let gone = self.blockers.look(contender, survey, self.mine);
+        let gone = self.blockers.look(contender, snapshot, self.mine);
         if gone && self.leave_in_order() {
             // Places say nothing of who is choosing, so one that left tells nothing of the others.
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
@@ -133,17 +133,17 @@ impl Line {
         self.futile += usize::from(!gone);
         self.note_move(gone, now);
         self.note_stay(contender, gone, now);
-        self.time_hand_overs(contender, gone, now);
+        self.time_handoffs(contender, gone, now);
         gone
     }
 
     /// Takes a read of the whole object; true when somebody was out of the way. Nobody is presumed
     /// gone any more.
-    pub(crate) fn confirmed(&mut self, survey: &Survey, now: Duration) -> bool {
+    pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let rest = self.rest();
         let asked = rest.get(self.asked(&rest)).map(|place| place.contender);
-        let somebody_gone = self.blockers.confirm(survey, self.mine);
-        if !Mutation::MiddleStandsForAll.is_planted() {
+        let somebody_gone = self.blockers.confirm(snapshot, self.mine);
+        if !SeededBug::MiddleStandsForAll.is_planted() {
             self.presumed_gone = None;
         }
         self.futile += usize::from(!somebody_gone);
@@ -168,7 +168,7 @@ impl Line {
     }
 
     /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
-    /// that stays may be a holder by the short way.
+    /// that stays may be a holder on the fast path.
     fn rest(&self) -> Vec<Place> {
         let places = self.blockers.iter().map(|(contender, _)| contender);
         let mut rest: Vec<_> = places
@@ -245,7 +245,7 @@ mod tests {
     }
 
     pub(super) fn line_after(doorway: Duration, claims: &[(i32, Option<i64>)]) -> Line {
-        let blockers = Survey::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
+        let blockers = Snapshot::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
         Line::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
     }
 
@@ -258,11 +258,11 @@ mod tests {
         let mut line = line(&queue(8));
         for host in [5, 7, 8] {
             assert_eq!(line.question(), Question::Present(id(host)));
-            assert!(line.answered(id(host), &Survey::default(), Duration::ZERO));
+            assert!(line.answered(id(host), &Snapshot::default(), Duration::ZERO));
         }
         assert_eq!(line.question(), Question::Everybody);
         assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
-        line.confirmed(&Survey::of(&rows(&[(2, Some(2))])), Duration::ZERO);
+        line.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(line.question(), Question::Present(id(2)));
         assert_eq!(line.blockers().iter().count(), 1);
     }
@@ -272,14 +272,14 @@ mod tests {
         let mut line = line(&[(1, None), (2, None), (3, Some(3))]);
         assert_eq!(line.question(), Question::Present(id(3)));
         assert!(line.is_taken());
-        assert!(line.answered(id(3), &Survey::default(), Duration::ZERO));
+        assert!(line.answered(id(3), &Snapshot::default(), Duration::ZERO));
         assert_eq!(line.question(), Question::Everybody);
-        line.confirmed(&Survey::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
+        line.confirmed(&Snapshot::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
         assert!(!line.is_taken());
         assert_eq!(line.question(), Question::Choosing(id(1)));
-        assert!(line.answered(id(1), &Survey::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
+        assert!(line.answered(id(1), &Snapshot::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
         assert_eq!(line.question(), Question::Choosing(id(2)));
-        assert!(!line.answered(id(2), &Survey::of(&rows(&[(2, Some(5))])), Duration::ZERO));
+        assert!(!line.answered(id(2), &Snapshot::of(&rows(&[(2, Some(5))])), Duration::ZERO));
         assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
     }
 
@@ -288,14 +288,14 @@ mod tests {
         let ms = Duration::from_millis;
         let mut line = line(&[(1, None), (2, None), (3, None)]);
         assert_eq!(line.choosing_until(), ms(40));
-        let choosing = Survey::of(&rows(&[(1, None), (2, None), (3, None)]));
+        let choosing = Snapshot::of(&rows(&[(1, None), (2, None), (3, None)]));
         assert!(!line.answered(id(1), &choosing, ms(20)));
         assert_eq!(line.choosing_until(), ms(40), "none moved");
-        assert!(line.answered(id(1), &Survey::default(), ms(30)));
+        assert!(line.answered(id(1), &Snapshot::default(), ms(30)));
         assert_eq!(line.choosing_until(), ms(70), "one left");
-        line.confirmed(&Survey::of(&rows(&[(2, None), (3, None)])), ms(50));
+        line.confirmed(&Snapshot::of(&rows(&[(2, None), (3, None)])), ms(50));
         assert_eq!(line.choosing_until(), ms(70), "none more has left");
-        line.confirmed(&Survey::of(&rows(&[(2, Some(10_001)), (3, None)])), ms(60));
+        line.confirmed(&Snapshot::of(&rows(&[(2, Some(10_001)), (3, None)])), ms(60));
         assert_eq!(line.choosing_until(), ms(100), "one drew a ticket behind ours");
     }
 }

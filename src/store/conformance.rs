@@ -13,7 +13,7 @@ use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
 use super::{
-    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, RowStamp, Store, Testimony,
+    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp, Store,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
@@ -526,7 +526,7 @@ async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
         }
         assert!(clock.elapsed() < BUSY_MAX, "a node is silent: {seen:?}");
     };
-    for Testimony { clock, lock_table } in &told {
+    for NodeReport { clock, lock_table } in &told {
         assert!(clock.earliest() <= 1_000_000 && clock.latest() >= -1_000_000, "{clock:?}");
         assert!(lock_table.is_some() && *lock_table == told[0].lock_table, "{told:?}");
     }

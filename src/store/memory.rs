@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
-    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, RowStamp, Store, Testimonies, Testimony,
+    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, NodeReport, RowStamp, Store, Testimonies,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -243,7 +243,7 @@ impl Store for MemoryStore {
     /// There are two nodes, so that clocks can differ where a test asks for it.
     fn observe(&self) -> Testimonies<'_> {
         let testimony =
-            Testimony { clock: ClockReading::OURS, lock_table: Some(self.lock_table_id()) };
+            NodeReport { clock: ClockReading::OURS, lock_table: Some(self.lock_table_id()) };
         let seen = [1, 2].map(|number| (node(number), Some(testimony))).to_vec();
         Box::pin(async move {
             #[cfg(any(test, feature = "test-util"))]

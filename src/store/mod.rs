@@ -20,8 +20,8 @@ use tracing::debug;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node, Nodes,
-    SettingsRecord, TableFacts, Testimony, at_the_same_time, forget_settings_cql,
+    CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node,
+    NodeReport, Nodes, SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
@@ -66,7 +66,7 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseEr
 
 /// What each node says, later; `None` of one that did not answer soon.
 pub(crate) type Testimonies<'a> =
-    Pin<Box<dyn Future<Output = Vec<(Node, Option<Testimony>)>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Vec<(Node, Option<NodeReport>)>> + Send + 'a>>;
 
 /// The rows of one lock table, and the registry of hosts beside it.
 ///

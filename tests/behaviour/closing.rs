@@ -20,7 +20,7 @@ fn guards_and_futures_can_be_sent() {
     fn can_be_shared<T: Send + Sync + 'static>() {}
     can_be_shared::<LockGuard>();
     can_be_shared::<LockClient>();
-    can_be_shared::<bakery_lock::Lost>();
+    can_be_shared::<bakery_lock::LostFuture>();
     can_be_shared::<LockError>();
     can_be_sent(|client, _| client.lock(OBJECT));
     can_be_sent(|client, _| client.try_lock(OBJECT));

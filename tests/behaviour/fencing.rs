@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::{
-    Fault, FenceError, FenceGate, FencingToken, GuardState, LockGuard, LostReason, MemoryStore,
+    Fault, FenceGate, FencingError, FencingToken, GuardState, LockGuard, LostReason, MemoryStore,
     Outcome,
 };
 use tokio::runtime::Builder;
@@ -67,13 +67,13 @@ async fn a_lost_guard_gets_no_token() {
     assert_eq!(guard.lost().await, Some(LostReason::Expired));
     let asked = Instant::now();
     let error = guard.fencing_token().await.expect_err("it is lost");
-    assert!(matches!(error, FenceError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, FencingError::Lost(LostReason::Expired)), "{error:?}");
     assert_eq!(asked.elapsed(), Duration::ZERO);
 
     let guard = client.lock(OBJECT).await.expect("the lock is free");
     client.shutdown().await.expect("the store answers");
     let error = guard.fencing_token().await.expect_err("it is lost");
-    assert!(matches!(error, FenceError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
     assert_eq!(client.statistics().fence_reads, 0);
 }
 
@@ -97,7 +97,7 @@ async fn a_token_that_comes_after_the_lease_is_not_handed_out() {
                 assert!(before_the_end > 1_200, "it takes 1.2 s");
                 tokens.push(token);
             }
-            Err(FenceError::Lost(LostReason::Expired)) => {
+            Err(FencingError::Lost(LostReason::Expired)) => {
                 let late = Instant::now() - lease_ends;
                 assert!(late < SOON, "noticed {late:?} after the end");
                 refused += 1;
@@ -138,7 +138,7 @@ async fn a_living_holder_that_was_removed_gets_no_token_above_its_successors() {
         let before = token(&next).await;
         let first = first.await.expect("no panic");
         let second = guard.fencing_token().await.expect_err("it was removed");
-        assert!(matches!(second, FenceError::Lost(LostReason::Revoked { .. })), "{second:?}");
+        assert!(matches!(second, FencingError::Lost(LostReason::Revoked { .. })), "{second:?}");
         assert!(matches!(guard.state(), GuardState::Lost(LostReason::Revoked { .. })));
         let after = token(&next).await;
         match first {
@@ -146,7 +146,7 @@ async fn a_living_holder_that_was_removed_gets_no_token_above_its_successors() {
                 expect_growing(&[first, before, after]);
                 drawn += 1;
             }
-            Err(FenceError::Lost(LostReason::Revoked { .. })) => refused += 1,
+            Err(FencingError::Lost(LostReason::Revoked { .. })) => refused += 1,
             Err(other) => panic!("another error came: {other:?}"),
         }
     }
@@ -165,7 +165,7 @@ async fn a_poisoned_fence_is_refused() {
     let error = guard.fencing_token().await.expect_err("the fence is poisoned");
     let message = error.to_string();
     assert!(message.contains("ahead of this machine's clock"), "{message}");
-    let FenceError::Poisoned { name, ahead } = error else {
+    let FencingError::Poisoned { name, ahead } = error else {
         panic!("another error came: {error:?}");
     };
     assert_eq!(name, OBJECT);
@@ -173,7 +173,7 @@ async fn a_poisoned_fence_is_refused() {
     assert_eq!(client.statistics().fence_writes, 0);
     sleep(s(3_597)).await;
     let error = guard.fencing_token().await.expect_err("it is still too far ahead");
-    assert!(matches!(error, FenceError::Poisoned { .. }), "{error:?}");
+    assert!(matches!(error, FencingError::Poisoned { .. }), "{error:?}");
     sleep(s(1)).await;
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     expect_growing(&[token(&guard).await, token(&guard).await]);
@@ -275,7 +275,7 @@ async fn without_a_database_there_is_no_token() {
         let asked = Instant::now();
         let error = guard.fencing_token().await.expect_err("nothing is acknowledged");
         assert!((s(5)..s(5) + SOON).contains(&asked.elapsed()), "{:?}", asked.elapsed());
-        let FenceError::TimedOut { name, waited, cause: Some(cause) } = error else {
+        let FencingError::TimedOut { name, waited, cause: Some(cause) } = error else {
             panic!("another error came: {error:?}");
         };
         assert_eq!((name.as_str(), waited, cause.outcome()), (OBJECT, s(5), outcome));
@@ -286,7 +286,7 @@ async fn without_a_database_there_is_no_token() {
     let asked = Instant::now();
     let error = guard.fencing_token().await.expect_err("the statement is refused");
     assert!(asked.elapsed() < SOON);
-    assert!(matches!(error, FenceError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, FencingError::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("run `lock-hosts check`"), "{error}");
     tokens.push(token(&guard).await);
     expect_growing(&tokens);
@@ -354,7 +354,7 @@ fn without_its_runtime_a_guard_gets_no_token() {
     drop(first);
     let call = second.block_on(async { timeout(s(5), guard.fencing_token()).await });
     let error = call.expect("it does not hang").expect_err("nobody renews it any more");
-    assert!(matches!(error, FenceError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
 }
 
 // Goal: at a gate the next holder's token shuts out the one before.

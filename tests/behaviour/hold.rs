@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::{
-    Fault, GuardState, HoldError, LockError, LockGuard, LostReason, MemoryStore, OptionError,
+    EnsureError, Fault, GuardState, InvalidOption, LockError, LockGuard, LostReason, MemoryStore,
     UnlockError,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -47,7 +47,7 @@ async fn a_lease_that_can_not_be_had_is_refused() {
     let guard = hold(&store).await;
     let error = timeout(SOON, guard.ensure(TTL)).await.expect("it answers at once");
     let error = error.expect_err("no lease lasts as long as its ttl");
-    assert!(matches!(error, HoldError::TooLong { min: TTL, .. }), "{error:?}");
+    assert!(matches!(error, EnsureError::TooLong { min: TTL, .. }), "{error:?}");
     assert!(error.to_string().contains("use a longer ttl"), "{error}");
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     guard.unlock().await.expect("the lock was held");
@@ -58,7 +58,7 @@ async fn a_lease_that_can_not_be_had_is_refused() {
     sleep(s(3)).await;
     assert!(guard.ensure(s(6)).await.is_ok());
     let error = guard.ensure(s(9)).await.expect_err("it is not renewed");
-    assert!(matches!(error, HoldError::TooLong { .. }), "{error:?}");
+    assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
     guard.check().await.expect("the rows are there");
     guard.unlock().await.expect("the lock was held");
 }
@@ -74,7 +74,7 @@ async fn an_unanswered_question_ends_in_time() {
     let asked = Instant::now();
     let (ensured, checked) = tokio::join!(guard.ensure(LEASE), guard.check());
     for error in [ensured.expect_err("nothing answers"), checked.expect_err("nothing answers")] {
-        let HoldError::Unconfirmed { waited, cause: Some(_) } = error else {
+        let EnsureError::Unconfirmed { waited, cause: Some(_) } = error else {
             panic!("another error came: {error:?}");
         };
         assert!((s(5)..s(5) + SOON).contains(&waited), "{waited:?}");
@@ -82,12 +82,12 @@ async fn an_unanswered_question_ends_in_time() {
     assert!(asked.elapsed() < s(5) + SOON, "{:?}", asked.elapsed());
     sleep(s(2)).await;
     let error = guard.ensure(LEASE).await.expect_err("the lease ends before");
-    assert!(matches!(error, HoldError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, EnsureError::Lost(LostReason::Expired)), "{error:?}");
     // The lease counts from the first write, which was a moment before the question.
     let lost = asked.elapsed();
     assert!((LEASE - ms(10)..LEASE + SOON).contains(&lost), "{lost:?}");
     let error = guard.check().await.expect_err("it is lost");
-    assert!(matches!(error, HoldError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, EnsureError::Lost(LostReason::Expired)), "{error:?}");
 }
 
 // Goal: dropping the question changes nothing; neither does giving the lock back meanwhile.
@@ -127,7 +127,7 @@ async fn a_hold_limit_ends_the_lock() {
     sleep(s(13)).await;
     assert!(guard.remaining() <= s(2), "{:?}", guard.remaining());
     let error = guard.ensure(s(5)).await.expect_err("the grace ends before");
-    assert!(matches!(error, HoldError::TooLong { .. }), "{error:?}");
+    assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
     assert_eq!(guard.lost().await, Some(LostReason::HoldLimit));
     let lost = began.elapsed();
     assert!((s(35)..s(35) + SOON).contains(&lost), "lost after {lost:?}");
@@ -168,8 +168,8 @@ async fn limits_that_make_no_sense_are_refused() {
     let before = client.statistics();
     let request = client.request(OBJECT);
     for (request, expected) in [
-        (request.clone().max_hold(Duration::ZERO), OptionError::ZeroMaxHold),
-        (request.grace(ms(1)), OptionError::GraceWithoutMaxHold),
+        (request.clone().max_hold(Duration::ZERO), InvalidOption::ZeroMaxHold),
+        (request.grace(ms(1)), InvalidOption::GraceWithoutMaxHold),
     ] {
         match request.acquire().await {
             Err(LockError::Option(error)) => assert_eq!(error, expected),

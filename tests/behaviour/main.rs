@@ -4,12 +4,12 @@
 #[path = "../support/polls.rs"]
 mod polls;
 
-mod assumptions;
 mod chance;
 mod closing;
 mod dropped;
 mod fencing;
 mod flood;
+mod health;
 mod hold;
 mod lease;
 mod options;

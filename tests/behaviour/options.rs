@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::{BuildError, LockClient, LockError, OptionError, Statistics};
+use bakery_lock::{BuildError, InvalidOption, LockClient, LockError, Statistics};
 
 use super::{OBJECT, client, ms, s, store};
 
@@ -66,9 +66,9 @@ async fn a_timeout_of_zero_is_refused() {
     let client = client(&store, "a").await;
     let request = client.request(OBJECT).timeout(Duration::ZERO);
     let error = request.acquire().await.expect_err("it is refused");
-    assert!(matches!(error, LockError::Option(OptionError::ZeroTimeout)), "{error:?}");
+    assert!(matches!(error, LockError::Option(InvalidOption::ZeroTimeout)), "{error:?}");
     assert!(error.to_string().contains("use `try_lock` to not wait"), "{error}");
     let builder = LockClient::builder_in_memory(&store).host("a").acquire_timeout(Duration::ZERO);
     let error = builder.build().await.expect_err("it is refused");
-    assert!(matches!(error, BuildError::Option(OptionError::ZeroTimeout)), "{error:?}");
+    assert!(matches!(error, BuildError::Option(InvalidOption::ZeroTimeout)), "{error:?}");
 }

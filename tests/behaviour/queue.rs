@@ -81,7 +81,7 @@ async fn callers_of_one_client_share_a_contender() {
     let held = holder.lock(OBJECT).await.expect("the lock is free");
     let visits = Vec::from(["1", "2", "3", "4", "5"].map(|who| visit(&client, who, &order)));
     sleep(s(1)).await;
-    // The holder went in the short way: it has no ticket.
+    // The holder went in the fast path: it has no ticket.
     assert_eq!(store.live_rows(OBJECT), 1 + 2);
     assert_eq!(client.statistics().writes, 2, "one announcement, one ticket");
     held.unlock().await.expect("the store answers");

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use bakery_lock::{
-    Contender, ContendersError, Fault, GuardState, LockClient, LockError, LockGuard, LostReason,
-    OptionError, RevokeError,
+    Contender, ContendersError, Fault, GuardState, InvalidOption, LockClient, LockError, LockGuard,
+    LostReason, RevokeError,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -33,7 +33,7 @@ fn by_other() -> LostReason {
 
 // Goal: everybody who holds or waits is shown in the order of the queue, with what tells one from
 // another, and nothing is changed by looking.
-// Method: a holder by the short way and two that wait; then one of them holds with its ticket.
+// Method: a holder on the fast path and two that wait; then one of them holds with its ticket.
 #[tokio::test(start_paused = true)]
 async fn contenders_are_shown_in_the_order_of_the_queue() {
     let (began, store) = (SystemTime::now(), store());
@@ -274,9 +274,9 @@ async fn what_can_not_be_revoked_is_refused() {
     let guard = client(&store, "holder").await.lock(OBJECT).await.expect("the lock is free");
     let holder = contenders(&other).await.remove(0);
     let error = other.revoke("", &holder, WHY).await.expect_err("there is no such name");
-    assert!(matches!(error, RevokeError::Option(OptionError::EmptyName)), "{error:?}");
+    assert!(matches!(error, RevokeError::Option(InvalidOption::EmptyName)), "{error:?}");
     let error = other.contenders("").await.expect_err("there is no such name");
-    assert!(matches!(error, ContendersError::Option(OptionError::EmptyName)), "{error:?}");
+    assert!(matches!(error, ContendersError::Option(InvalidOption::EmptyName)), "{error:?}");
     let mut odd = holder.clone();
     odd.round = None;
     let error = other.revoke(OBJECT, &odd, WHY).await.expect_err("what to revoke is not known");

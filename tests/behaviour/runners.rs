@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bakery_lock::{
-    Fault, GuardState, HoldError, LockClient, LockError, LostReason, MemoryStore, UnlockError,
+    EnsureError, Fault, GuardState, LockClient, LockError, LostReason, MemoryStore, UnlockError,
 };
 use tokio::time::{sleep, timeout};
 
@@ -33,7 +33,7 @@ async fn the_longest_timeout_is_one() {
         guard.ensure(LEASE - ms(10)).await.expect("a renewal gives as much");
         guard.fencing_token().await.expect("it is held");
         let error = guard.ensure(Duration::MAX).await.expect_err("no lease lasts as long");
-        assert!(matches!(error, HoldError::TooLong { .. }), "{error:?}");
+        assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
         store.fail_next(usize::MAX, Fault::UnknownNotApplied);
         assert!(timeout(s(1), guard.check()).await.is_err(), "nothing answers");
         let mut unlocking = std::pin::pin!(guard.unlock());

@@ -43,7 +43,7 @@ const MEASUREMENTS_MAX: usize = 10;
 // Goal: an acquisition among 32 contenders costs 20 operations on average at most, its release
 // included; three of them read the whole partition: on looking, after drawing, and to confirm.
 // Method: 32 clients lock one name in turn for a while; their statistics are summed up. Who waits
-// looks more often where hand-overs come irregularly, as on a cluster whose nodes still compile
+// looks more often where handoffs come irregularly, as on a cluster whose nodes still compile
 // their code, or that is busy with other tests: so it is measured again until it has settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_lock_is_twenty_operations_at_most() {

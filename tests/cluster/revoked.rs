@@ -19,7 +19,7 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(3);
 const WHY: &str = "a test asks for it";
 
 // Goal: a holder that is asked to leave knows it within a third of its TTL and a second, and nobody
-// is let in before it has left; both for a holder by the short way and for one with a ticket.
+// is let in before it has left; both for a holder on the fast path and for one with a ticket.
 // Method: revoke at different distances from the last renewal, while another client waits; the
 // holder notes when it is told.
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
     });
     for (revocation, (with_ticket, after_ms)) in revocations.into_iter().zip(cases) {
         let (known, entered) = revocation.await.expect("nobody panics");
-        let way = if with_ticket { "with a ticket" } else { "by the short way" };
+        let way = if with_ticket { "with a ticket" } else { "on the fast path" };
         println!(
             "revoked {after_ms} ms after its grant, a holder {way} knew it {known:?} later, and \
              the next one was let in {entered:?} after that"

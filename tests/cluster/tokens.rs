@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::test_util::set_wall_clock_error;
 use bakery_lock::{
-    FenceError, FencingToken, GuardState, LockClient, LockError, LockGuard, LostReason, Outcome,
+    FencingError, FencingToken, GuardState, LockClient, LockError, LockGuard, LostReason, Outcome,
 };
 use rustix::process::Signal;
 use scylla::client::session::Session;
@@ -139,7 +139,7 @@ async fn draw(client: &LockClient, name: &str, numbers: impl Iterator<Item = usi
         let asked = now();
         let token = match guard.fencing_token().await {
             Ok(token) => Some(token),
-            Err(FenceError::Lost(_)) => None,
+            Err(FencingError::Lost(_)) => None,
             Err(other) => panic!("another error came: {other:?}"),
         };
         all.push(Drawn { name: number, asked, token });
@@ -230,7 +230,7 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
             }
             (
                 Loss::Acknowledgements | Loss::Requests,
-                Err(FenceError::TimedOut { cause: Some(cause), .. }),
+                Err(FencingError::TimedOut { cause: Some(cause), .. }),
             ) => assert_eq!(cause.outcome(), Outcome::Unknown),
             (loss, other) => panic!("with {loss:?} came {other:?}"),
         }

@@ -12,7 +12,7 @@ use super::support;
 const AT_ONCE: Duration = Duration::from_millis(200);
 
 // Goal: a try of a held lock answers within 200 ms and never takes it, whether the lock is held by
-// the short way or with a ticket.
+// the fast path or with a ticket.
 // Method: 50 tries of another client and of the holder's own, for both ways of holding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_of_a_held_lock_answers_at_once() {
@@ -24,8 +24,8 @@ async fn a_try_of_a_held_lock_answers_at_once() {
 
     let short = holder.lock(&name).await.expect("the lock is free");
     assert_eq!(scene.rows(&name).await, ["entering::"]);
-    expect_taken("held by the short way", &other, &name).await;
-    expect_taken("held by the short way, same client", &holder, &name).await;
+    expect_taken("held on the fast path", &other, &name).await;
+    expect_taken("held on the fast path, same client", &holder, &name).await;
 
     let with_ticket = behind(short, &other, &scene, &name).await;
     assert_eq!(scene.rows(&name).await, ["entering::", "tickets::"]);

@@ -12,11 +12,11 @@
 
 mod crew;
 mod ledger;
+mod nemesis;
 mod progress;
 mod report;
 mod routes;
 mod said;
-mod weather;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -31,9 +31,9 @@ use super::hurt::Hurt;
 use super::scene::Scene;
 use super::support;
 use crew::Crew;
+use nemesis::{KINDS, NODE_WITH_CLOCK, Nemesis};
 use progress::Progress;
 use report::Report;
-use weather::{KINDS, NODE_WITH_CLOCK, Weather};
 use worker::TASKS;
 
 /// Says how many locks are to be granted, at least half of them contended.
@@ -74,10 +74,10 @@ async fn locks_hold_in_a_storm() {
     let mut crew = Crew::start(CLIENTS, &cluster.nodes()).await;
     // Most locks are granted between faults.
     let gaps = if asked.is_some() { 3.0..15.0 } else { 1.0..3.0 };
-    let mut weather = Weather::begin(seed, &cluster, crew.clients(), &gaps);
-    weather_passes(&crew, &weather, asked).await;
-    weather.end().await;
-    let faults = weather.record().faults;
+    let mut nemesis = Nemesis::begin(seed, &cluster, crew.clients(), &gaps);
+    weather_passes(&crew, &nemesis, asked).await;
+    nemesis.end().await;
+    let faults = nemesis.record().faults;
     let stormed = began.elapsed();
     crew.end().await;
     let healed = began.elapsed() - stormed;
@@ -95,7 +95,7 @@ async fn locks_hold_in_a_storm() {
 }
 
 /// Waits until enough has happened.
-async fn weather_passes(crew: &Crew, weather: &Weather, asked: Option<u64>) {
+async fn weather_passes(crew: &Crew, nemesis: &Nemesis, asked: Option<u64>) {
     let enough = asked.unwrap_or(1);
     let mut progress = asked.map(Progress::begin);
     loop {
@@ -104,7 +104,7 @@ async fn weather_passes(crew: &Crew, weather: &Weather, asked: Option<u64>) {
             let ledger = crew.ledger();
             (ledger.grants, ledger.contended)
         };
-        let record = weather.record();
+        let record = nemesis.record();
         if let Some(progress) = &mut progress {
             progress.show(grants, &record);
         }

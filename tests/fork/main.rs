@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use bakery_lock::{
-    GuardState, HoldError, LockClient, LockError, LockGuard, LostReason, MemoryStore, UnlockError,
+    EnsureError, GuardState, LockClient, LockError, LockGuard, LostReason, MemoryStore, UnlockError,
 };
 use fork::Fork;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
@@ -79,7 +79,7 @@ async fn expect_nothing_held(
     let before = client.statistics();
     check(|| assert_eq!(guard.state(), GuardState::Lost(LostReason::Forked)))?;
     let checked = guard.check().await;
-    check(|| assert!(matches!(checked, Err(HoldError::Lost(LostReason::Forked)))))?;
+    check(|| assert!(matches!(checked, Err(EnsureError::Lost(LostReason::Forked)))))?;
     for name in [OBJECT, "users::snoop"] {
         let locked = client.lock(name).await;
         check(|| assert!(matches!(locked, Err(LockError::Forked))))?;

@@ -226,8 +226,8 @@ mod tests {
         let overtaker = round(5, Some(6), End::Granted(15));
         let expected = rounds(&[first, overtaker]);
         assert_eq!(overtaking(&[together, first, overtaker]).map(Vec::from), Some(expected));
-        let short_way = round(5, None, End::Granted(15));
-        assert!(overtaking(&[first, short_way]).is_some());
+        let fast_path = round(5, None, End::Granted(15));
+        assert!(overtaking(&[first, fast_path]).is_some());
         let gave_up = round(1, Some(3), End::GaveUp(14));
         assert_eq!(overtaking(&[gave_up, overtaker]), None);
         let gave_up_later = round(1, Some(3), End::GaveUp(16));

@@ -15,7 +15,7 @@ use crate::error::LostReason;
 
 /// The future of [`LockGuard::lost`](crate::LockGuard::lost).
 #[must_use = "futures do nothing unless polled"]
-pub struct Lost {
+pub struct LostFuture {
     grant: Arc<Grant>,
     /// Wakes when the client's task, or anything else that looks at the clock, ends the grant.
     ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
@@ -23,14 +23,14 @@ pub struct Lost {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Lost {
+impl LostFuture {
     pub(super) fn new(grant: Arc<Grant>) -> Self {
         let mut ends = grant.subscribe();
         let ended = Box::pin(async move {
             // The grant has the sender, and this future has the grant.
             let _ = ends.wait_for(Option::is_some).await;
         });
-        Lost { grant, ended, timer: None }
+        LostFuture { grant, ended, timer: None }
     }
 
     /// Sees to it that the task is woken for the next look at the clock.
@@ -47,7 +47,7 @@ impl Lost {
     }
 }
 
-impl Future for Lost {
+impl Future for LostFuture {
     type Output = Option<LostReason>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -64,8 +64,8 @@ impl Future for Lost {
     }
 }
 
-impl fmt::Debug for Lost {
+impl fmt::Debug for LostFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost").finish_non_exhaustive()
+        f.debug_struct("LostFuture").finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use tracing::Span;
 use super::LockGuard;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardState};
-use crate::engine::hold::HoldTerms;
+use crate::engine::hold_limit::HoldTerms;
 use crate::engine::runner::Command;
 use crate::engine::shared::Shared;
 use crate::error::{LostReason, UnlockError};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Command, Need, Releasing, Runner, Stage};
-use crate::engine::assumptions::Breach;
-use crate::engine::local::Caller;
-use crate::error::{HoldError, LockError, LostReason, UnlockError};
+use crate::engine::health::HealthProblem;
+use crate::engine::waiters::Caller;
+use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::protocol::{Input, Patience};
 
 impl Runner {
@@ -63,7 +63,7 @@ impl Runner {
         &mut self,
         grant: u64,
         need: Need,
-        reply: oneshot::Sender<Result<Duration, HoldError>>,
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
     ) {
         let Some(holder) = self.holder.as_mut().filter(|holder| holder.grant.id() == grant) else {
             // It ended between the guard's look at the clock and ours.
@@ -75,9 +75,9 @@ impl Runner {
     }
 
     /// Does what follows from what became of what locks rely on.
-    fn heed(&mut self, breach: Option<&Breach>) {
+    fn heed(&mut self, breach: Option<&HealthProblem>) {
         if let Some(holder) = &self.holder {
-            let differ = matches!(breach, Some(Breach::ClocksDiffer { .. }));
+            let differ = matches!(breach, Some(HealthProblem::ClocksDiffer { .. }));
             holder.grant.set_clocks_differ(differ);
         }
         let Some(breach) = breach else {
@@ -88,8 +88,8 @@ impl Runner {
         }
         match breach {
             // Whoever holds goes on; whoever waited has left.
-            Breach::ClocksDiffer { .. } => self.handle(Input::Tick),
-            Breach::TableGone => {
+            HealthProblem::ClocksDiffer { .. } => self.handle(Input::Tick),
+            HealthProblem::TableGone => {
                 self.drop_holder(LostReason::TableGone);
                 self.handle(Input::Release);
             }

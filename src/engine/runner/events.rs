@@ -6,11 +6,11 @@ use tracing::{debug, warn};
 
 use super::holder::Holder;
 use super::{Report, Runner};
-use crate::engine::assumptions::Occasion;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant};
 use crate::engine::guard::LockGuard;
-use crate::engine::local::{Caller, Reply};
+use crate::engine::health::CheckReason;
+use crate::engine::waiters::{Caller, Reply};
 use crate::error::{LockError, LostReason};
 use crate::protocol::{Event, Failure, Input, Lease, Loss, Revocation};
 
@@ -29,7 +29,7 @@ impl Runner {
                 }
                 self.answer_first(Err(error));
                 if *failure == Failure::RowMissing {
-                    self.report(Report::Look(Occasion::RowMissing));
+                    self.report(Report::Look(CheckReason::RowMissing));
                 }
             }
             Event::Confirmed => {
@@ -40,7 +40,7 @@ impl Runner {
             Event::Lost(loss) => {
                 self.drop_holder(loss.clone().into());
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
-                    self.report(Report::Look(Occasion::RowMissing));
+                    self.report(Report::Look(CheckReason::RowMissing));
                 }
             }
             Event::Released => {
@@ -91,7 +91,7 @@ impl Runner {
         let renewed = self.holder.as_ref()?.grant.renew(lease);
         match renewed {
             Ok(()) => {
-                self.report(Report::Look(Occasion::Renewal));
+                self.report(Report::Look(CheckReason::Renewal));
                 self.holder.as_mut()?.renewed()
             }
             // Given back: the command to release is on its way.

@@ -8,7 +8,7 @@ use tracing::Span;
 
 use super::{Need, is_over};
 use crate::engine::grant::{Grant, GuardState};
-use crate::error::{HoldError, LostReason};
+use crate::error::{EnsureError, LostReason};
 use crate::protocol::Input;
 use crate::store::DatabaseError;
 
@@ -30,7 +30,7 @@ struct Confirming {
     need: Need,
     /// How many acknowledged renewals were too short; the first one may have been under way.
     too_short: u32,
-    reply: oneshot::Sender<Result<Duration, HoldError>>,
+    reply: oneshot::Sender<Result<Duration, EnsureError>>,
 }
 
 impl Holder {
@@ -44,7 +44,7 @@ impl Holder {
         &mut self,
         need: Need,
         asked: Duration,
-        reply: oneshot::Sender<Result<Duration, HoldError>>,
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
     ) -> Option<Input> {
         let input = match need {
             Need::Rows => Input::Confirm,
@@ -52,7 +52,7 @@ impl Holder {
             Need::Lease(min) => {
                 let remaining = self.grant.state().remaining();
                 // Who stopped waiting doesn't mind, here and below.
-                let _ = reply.send(Err(HoldError::TooLong { min, remaining }));
+                let _ = reply.send(Err(EnsureError::TooLong { min, remaining }));
                 return None;
             }
         };
@@ -71,7 +71,7 @@ impl Holder {
             let answer = match confirming.need {
                 Need::Lease(min) if min <= remaining => Ok(remaining),
                 Need::Lease(min) if confirming.too_short + 1 >= RENEWALS_MAX => {
-                    Err(HoldError::TooLong { min, remaining })
+                    Err(EnsureError::TooLong { min, remaining })
                 }
                 Need::Lease(_) | Need::Rows => {
                     let too_short = matches!(confirming.need, Need::Lease(_));
@@ -126,7 +126,7 @@ impl Holder {
         let expired = self.confirming.partition_point(|c| is_over(c.asked, limit, now));
         for confirming in self.confirming.drain(..expired) {
             let waited = now.saturating_sub(confirming.asked);
-            let unconfirmed = HoldError::Unconfirmed { waited, cause: cause.cloned() };
+            let unconfirmed = EnsureError::Unconfirmed { waited, cause: cause.cloned() };
             let _ = confirming.reply.send(Err(unconfirmed));
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::engine::assumptions::{Breach, Occasion};
-use crate::engine::local::Caller;
-use crate::error::{HoldError, UnlockError};
+use crate::engine::health::{CheckReason, HealthProblem};
+use crate::engine::waiters::Caller;
+use crate::error::{EnsureError, UnlockError};
 
 /// What a runner is told.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ pub(crate) enum Command {
         /// What has to be sure.
         need: Need,
         /// Who waits; dropped without an answer when the grant ends.
-        reply: oneshot::Sender<Result<Duration, HoldError>>,
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
     },
     /// Follow what became of what locks rely on.
-    Heed(Option<Breach>),
+    Heed(Option<HealthProblem>),
     /// Send everybody away, give back what is held, and end.
     Close,
     /// End: nobody will ask again.
@@ -59,7 +59,7 @@ pub(crate) enum Report {
     /// It has nothing to do.
     Idle(Idle),
     /// There is a reason to look at what locks rely on.
-    Look(Occasion),
+    Look(CheckReason),
 }
 
 /// A runner that has nothing to do.

@@ -11,9 +11,9 @@ use tracing::Span;
 
 use super::{Command, Runner};
 use crate::clock::{Stamps, WallClockBound};
-use crate::engine::local::{Caller, Reply};
 use crate::engine::process::Process;
 use crate::engine::shared::Shared;
+use crate::engine::waiters::{Caller, Reply};
 use crate::protocol::{Acquire, ContenderId, LeaseTerms, Mode, Patience};
 use crate::store::MemoryStore;
 

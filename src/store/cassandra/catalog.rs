@@ -15,7 +15,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::classify::classify;
-use super::values::decode;
+use super::codec::decode;
 use crate::store::{DatabaseError, Identifier};
 
 /// How long a statement may take that reads or changes the schema.

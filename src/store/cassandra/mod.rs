@@ -2,11 +2,11 @@
 
 mod catalog;
 mod classify;
+mod codec;
+mod execution_profile;
 mod nodes;
-mod profile;
 mod settings;
 mod statements;
-mod values;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use uuid::Uuid;
 
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
 use self::classify::classify;
-pub(crate) use self::nodes::{ClockReading, Coverage, Node, Nodes, Testimony, at_the_same_time};
-pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
-use self::statements::{RegistryStatements, RowStatements};
-use self::values::{
+use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
     revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows,
 };
+pub(crate) use self::nodes::{ClockReading, Coverage, Node, NodeReport, Nodes, at_the_same_time};
+pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
+use self::statements::{RegistryStatements, RowStatements};
 use super::{Answer, HostRow, Identifier, RowStamp, Store, Testimonies};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::catalog::Dialect;
 use super::classify::classify;
-use super::values::decode;
+use super::codec::decode;
 use crate::clock::{Clock, SystemClock};
 use crate::store::{DatabaseError, Identifier, Outcome};
 
@@ -68,7 +68,7 @@ impl ClockReading {
 
 /// What a node says of what locks rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Testimony {
+pub(crate) struct NodeReport {
     /// Its clock.
     pub(crate) clock: ClockReading,
     /// The id that the lock table has for it; `None` when there is no such table.
@@ -138,11 +138,11 @@ impl<'a> Nodes<'a> {
         keyspace: &Identifier,
         table: &Identifier,
         datacenter: Option<&str>,
-    ) -> Vec<(Node, Option<Testimony>)> {
+    ) -> Vec<(Node, Option<NodeReport>)> {
         let testimonies = self.glance(datacenter, |node| async move {
             let (clock, lock_table) =
                 tokio::join!(self.clock_soon(&node), self.table_id(&node, keyspace, table));
-            Ok(Testimony { clock: clock?, lock_table: lock_table? })
+            Ok(NodeReport { clock: clock?, lock_table: lock_table? })
         });
         testimonies.await
     }

@@ -7,8 +7,8 @@ use scylla::statement::unprepared::Statement;
 use scylla::value::CqlTimestamp;
 
 use super::classify::classify;
-use super::profile::Terms;
-use super::values::decode;
+use super::codec::decode;
+use super::execution_profile::Terms;
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::store::{DatabaseError, Identifier, or_nearby};
 

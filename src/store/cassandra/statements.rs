@@ -5,7 +5,7 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use super::classify::classify_preparation;
-use super::profile::{TRY_TIMEOUT, Terms};
+use super::execution_profile::{TRY_TIMEOUT, Terms};
 use super::settings::{LOCK_TABLES, SIGHTINGS};
 use crate::options::Consistency;
 use crate::protocol::row_name;

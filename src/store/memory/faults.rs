@@ -12,7 +12,7 @@ use super::{MemoryStore, Shared};
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{SeededEntropy, SystemEntropy};
 use crate::protocol::Read;
-use crate::store::{DatabaseError, Node, Outcome, Testimony};
+use crate::store::{DatabaseError, Node, NodeReport, Outcome};
 
 /// How a call of a [`MemoryStore`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -225,8 +225,8 @@ impl Faults {
     /// What is seen instead of what there is.
     pub(super) async fn disturb(
         &self,
-        mut seen: Vec<(Node, Option<Testimony>)>,
-    ) -> Vec<(Node, Option<Testimony>)> {
+        mut seen: Vec<(Node, Option<NodeReport>)>,
+    ) -> Vec<(Node, Option<NodeReport>)> {
         let plan = self.set(|plan| {
             plan.looks += 1;
             *plan

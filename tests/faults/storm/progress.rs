@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::weather::Record;
+use super::nemesis::Record;
 
 /// How often a line tells how far it is, where a bar can't be drawn.
 const LINE_PAUSE: Duration = Duration::from_secs(60);

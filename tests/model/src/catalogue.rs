@@ -1,7 +1,7 @@
 //! All searches: what holds, and what each flaw breaks.
 
 use crate::lease::Course;
-use crate::protocol::{Mode, Mutation, Patience};
+use crate::protocol::{Mode, Patience, SeededBug};
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, Revoking, Scenario, Troubles, Wish};
 use crate::sightings::Sight;
 use crate::tokens;
@@ -30,7 +30,7 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// How the protocol is spoilt.
-    pub(crate) fn mutation(&self) -> Option<Mutation> {
+    pub(crate) fn mutation(&self) -> Option<SeededBug> {
         match self {
             Subject::Replicas(scenario)
             | Subject::Registers(scenario)
@@ -94,9 +94,9 @@ const ASKING: Troubles = Troubles { revocation: Revoking::Asking, giving_up: tru
 const FORCE: Troubles = Troubles { revocation: Revoking::Force, giving_up: true, ..CALM };
 const ALL: Troubles = Troubles { failures: true, giving_up: true, deaths: 1, ..CALM };
 
-const ORDINARY: &[Sight] = &[Sight::ShortWay, Sight::ThroughTheQueue, Sight::Tie];
+const ORDINARY: &[Sight] = &[Sight::FastPath, Sight::ThroughTheQueue, Sight::Tie];
 const TROUBLED: &[Sight] = &[
-    Sight::ShortWay,
+    Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
     Sight::GivenUpInTheDoorway,
@@ -205,36 +205,36 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: read before the acknowledgement", Replicas(two(Flaw::ReadBeforeAcknowledgement))),
         ("flaw: quorum of one", Replicas(two(Flaw::QuorumOfOne))),
         (
-            "flaw: short way ignores choosing ones",
-            Replicas(spoilt(&TWO, Mutation::ShortWayIgnoresChoosing)),
+            "flaw: fast path ignores choosing ones",
+            Replicas(spoilt(&TWO, SeededBug::FastPathIgnoresChoosing)),
         ),
-        ("flaw: no choosing phase", Replicas(spoilt(&TWO, Mutation::NoChoosingPhase))),
-        ("flaw: no tie-break", Replicas(spoilt(&TWO, Mutation::NoTieBreak))),
-        ("flaw: ticket stands alone", Replicas(spoilt(&TWO, Mutation::TicketStandsAlone))),
+        ("flaw: no choosing phase", Replicas(spoilt(&TWO, SeededBug::NoChoosingPhase))),
+        ("flaw: no tie-break", Replicas(spoilt(&TWO, SeededBug::NoTieBreak))),
+        ("flaw: ticket stands alone", Replicas(spoilt(&TWO, SeededBug::TicketStandsAlone))),
         (
             "flaw: middle stands for all",
-            Registers(spoilt(&THREE, Mutation::MiddleStandsForAll).troubles(GIVING_UP)),
+            Registers(spoilt(&THREE, SeededBug::MiddleStandsForAll).troubles(GIVING_UP)),
         ),
         (
             "flaw: limited counts exclusive",
-            Replicas(spoilt(&[LIMITED, EXCLUSIVE], Mutation::LimitedCountsExclusive)),
+            Replicas(spoilt(&[LIMITED, EXCLUSIVE], SeededBug::LimitedCountsExclusive)),
         ),
         (
             "flaw: lease from the acknowledgement",
-            late(spoilt(&TWO, Mutation::LeaseFromAcknowledgement)),
+            late(spoilt(&TWO, SeededBug::LeaseFromAcknowledgement)),
         ),
         ("flaw: age of the entering row ignored", late(two(Flaw::EnteringIsNotRewritten))),
-        ("flaw: late renewal counts", late(spoilt(&TWO, Mutation::LateRenewalCounts))),
+        ("flaw: late renewal counts", late(spoilt(&TWO, SeededBug::LateRenewalCounts))),
         ("flaw: own rows unread before a token", tokens(tokens::Flaw::OwnRowsUnread)),
         ("flaw: own rows read too early", tokens(tokens::Flaw::OwnRowsReadEarly)),
         ("flaw: rows deleted too early", tokens(tokens::Flaw::RowsDeletedEarly)),
         ("flaw: fence read too early", tokens(tokens::Flaw::FenceReadEarly)),
-        ("flaw: renewal unread", losing(Mutation::RenewalUnread)),
-        ("flaw: holders do not compare", losing(Mutation::HoldersDoNotCompare)),
-        ("flaw: no tie-break of holders", losing(Mutation::NoTieBreakOfHolders)),
+        ("flaw: renewal unread", losing(SeededBug::RenewalUnread)),
+        ("flaw: holders do not compare", losing(SeededBug::HoldersDoNotCompare)),
+        ("flaw: no tie-break of holders", losing(SeededBug::NoTieBreakOfHolders)),
         (
             "flaw: no confirming read",
-            Replicas(spoilt(&TWO, Mutation::NoConfirmingRead).troubles(FORCE)),
+            Replicas(spoilt(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),
         ),
     ]
 }

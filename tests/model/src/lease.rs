@@ -20,7 +20,7 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use crate::peer::{Errand, Peer, Reaction};
-use crate::protocol::{Event, Input, LeaseTerms, Loss, Mutation, Read};
+use crate::protocol::{Event, Input, LeaseTerms, Loss, Read, SeededBug};
 use crate::scenario::{Flaw, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
@@ -123,7 +123,7 @@ impl Expiry {
     }
 
     fn with_peer(&self, moment: &mut Moment, i: usize, act: impl FnOnce(&mut Peer) -> Reaction) {
-        Mutation::plant(self.scenario.mutation());
+        SeededBug::plant(self.scenario.mutation());
         let before = Arc::clone(&moment.peers[i]);
         let reaction = act(Arc::make_mut(&mut moment.peers[i]));
         self.note(moment, i, &before, &reaction);

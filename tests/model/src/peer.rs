@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::protocol::{
-    Acquire, Change, Contender, Essence, Event, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
-    WriteOutcome,
+    Acquire, Change, Event, Fingerprint, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
+    StateMachine, WriteOutcome,
 };
 use crate::scenario::Wish;
 use crate::store::{Effects, id_of};
@@ -30,7 +30,7 @@ const NO_PAUSE: f64 = -1.5;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// `None` once it is dead.
-    contender: Option<Contender>,
+    contender: Option<StateMachine>,
     index: usize,
     /// What it has asked for, and what is not answered yet.
     pub(crate) errand: Option<Errand>,
@@ -82,7 +82,7 @@ pub(crate) struct Reaction {
 impl Peer {
     pub(crate) fn new(index: usize, rounds: u8, renewals: u8) -> Self {
         Peer {
-            contender: Some(Contender::new(id_of(index))),
+            contender: Some(StateMachine::new(id_of(index))),
             index,
             errand: None,
             rounds_left: rounds,
@@ -112,7 +112,7 @@ impl Peer {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.contender.as_ref().is_some_and(Contender::is_idle)
+        self.contender.as_ref().is_some_and(StateMachine::is_idle)
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -195,7 +195,7 @@ impl Peer {
 
     /// Another state machine takes its place, and knows nothing of it.
     pub(crate) fn forget(&mut self) {
-        self.contender = Some(Contender::new(id_of(self.index)));
+        self.contender = Some(StateMachine::new(id_of(self.index)));
         self.errand = None;
         self.ticket = None;
         self.leaving = false;
@@ -228,7 +228,7 @@ impl Peer {
 
     /// Whether something is due.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
-        let deadline = self.contender.as_ref().and_then(Contender::deadline);
+        let deadline = self.contender.as_ref().and_then(StateMachine::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
@@ -247,7 +247,7 @@ impl Peer {
 
     /// Whether the end of its patience is near, as that of its lease never is.
     pub(crate) fn may_lose_patience(&self) -> bool {
-        let deadline = self.contender.as_ref().and_then(Contender::deadline);
+        let deadline = self.contender.as_ref().and_then(StateMachine::deadline);
         deadline.is_some_and(|deadline| deadline < self.clock + Duration::from_secs(1))
     }
 
@@ -287,7 +287,7 @@ impl Peer {
         let contender = self.contender.as_mut().expect("the dead are told nothing");
         contender.handle(now, input);
         let mut reaction = Reaction::default();
-        while let Some(output) = self.contender.as_mut().and_then(Contender::poll) {
+        while let Some(output) = self.contender.as_mut().and_then(StateMachine::poll) {
             self.take(output, &mut reaction);
         }
         reaction

@@ -1,6 +1,6 @@
 //! Who contends, what may go wrong, and how the protocol is spoilt.
 
-use crate::protocol::{Mode, Mutation, Patience};
+use crate::protocol::{Mode, Patience, SeededBug};
 use crate::sightings::Sight;
 
 /// What a search goes through.
@@ -54,7 +54,7 @@ pub(crate) enum Revoking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// The protocol itself.
-    Protocol(Mutation),
+    Protocol(SeededBug),
     /// A write counts as acknowledged when it is sent, so the read after it begins before that.
     ReadBeforeAcknowledgement,
     /// One replica is a quorum.
@@ -109,7 +109,7 @@ impl Scenario {
     }
 
     /// How the protocol itself is spoilt.
-    pub(crate) fn mutation(&self) -> Option<Mutation> {
+    pub(crate) fn mutation(&self) -> Option<SeededBug> {
         match self.flaw {
             Some(Flaw::Protocol(mutation)) => Some(mutation),
             Some(

@@ -10,7 +10,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::catalogue::{self, Subject};
 use crate::lease::Expiry;
-use crate::protocol::Mutation;
+use crate::protocol::SeededBug;
 use crate::scenario::Scenario;
 use crate::sightings::{Sight, Sightings};
 use crate::store::registers::Registers;
@@ -78,10 +78,10 @@ pub fn all() -> Vec<Search> {
 #[must_use]
 pub fn without_a_search() -> Vec<String> {
     let entries = catalogue::entries();
-    let planted = |mutation: &Mutation| {
+    let planted = |mutation: &SeededBug| {
         entries.iter().any(|entry| entry.subject.mutation() == Some(*mutation))
     };
-    let forgotten = Mutation::ALL.iter().filter(|mutation| !planted(mutation));
+    let forgotten = SeededBug::ALL.iter().filter(|mutation| !planted(mutation));
     forgotten.map(|mutation| format!("{mutation:?}")).collect()
 }
 
@@ -191,7 +191,7 @@ where
     let took = began.elapsed();
     let discovery = checker.discoveries().into_iter().next();
     // The ways are walked once more on this thread, and left as they should be.
-    Mutation::plant(None);
+    SeededBug::plant(None);
     let unseen = must_see.iter().filter(|sight| sightings.count(**sight) == 0);
     Finding {
         states: checker.unique_state_count(),

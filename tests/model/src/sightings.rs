@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Something that a search has to come across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// Somebody is let in by the short way.
-    ShortWay,
+    /// Somebody is let in on the fast path.
+    FastPath,
     /// Somebody is let in with a ticket.
     ThroughTheQueue,
     /// Somebody draws the ticket of another one.
@@ -57,7 +57,7 @@ pub(crate) enum Sight {
 }
 
 const SIGHTS: [Sight; 24] = [
-    Sight::ShortWay,
+    Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
     Sight::GivenUpInTheDoorway,

@@ -4,7 +4,7 @@
 //! The holder knows nothing of its removal until it reads its rows, however long that takes. The
 //! fence and its rows are on three replicas; writes are late, or never acknowledged, and each
 //! client may take any of two clocks for each token. What a value is, and what rows show, is
-//! computed by the shipped [`Right::next`] and [`Survey`]. The order of the requests is that of
+//! computed by the shipped [`Right::next`] and [`Snapshot`]. The order of the requests is that of
 //! `src/fence/drawing.rs`, told once more.
 
 mod replicas;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use self::replicas::{Answer, Asked, Data, Replicas, Write};
-use crate::protocol::{Claim, Mode, Revocation, Right, SPACING, StoredRow, Survey};
+use crate::protocol::{Claim, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 use crate::store::id_of;
@@ -397,15 +397,15 @@ fn is_above(token: i64, other: i64) -> bool {
     token >= other + i64::from(SPACING)
 }
 
-/// Whether a read of the whole object lets the successor in by the short way.
+/// Whether a read of the whole object lets the successor in on the fast path.
 fn is_let_in(seen: Data) -> bool {
-    let blockers = Survey::of(&rows(seen)).blockers_before_drawing(id_of(1), Mode::Exclusive);
+    let blockers = Snapshot::of(&rows(seen)).blockers_before_drawing(id_of(1), Mode::Exclusive);
     blockers.admit(Mode::Exclusive)
 }
 
 /// Whether a read of its own rows shows the holder that they stand.
 fn stands(seen: Data) -> bool {
-    Survey::of(&rows(seen)).shows(&claim()).is_ok()
+    Snapshot::of(&rows(seen)).shows(&claim()).is_ok()
 }
 
 /// What of the holder's rows is seen.
@@ -417,7 +417,7 @@ fn rows(seen: Data) -> Vec<StoredRow> {
     entering.into_iter().chain(revoked).collect()
 }
 
-/// What the holder's rows say; it was let in by the short way.
+/// What the holder's rows say; it was let in on the fast path.
 fn claim() -> Claim {
     Claim {
         contender: id_of(0),

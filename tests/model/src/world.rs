@@ -10,7 +10,7 @@ use stateright::{Model, Property};
 
 use crate::peer::{Errand, Peer, Reaction, Removal, fingerprint};
 use crate::protocol::WriteOutcome;
-use crate::protocol::{Event, Failure, Input, Loss, Mode, Mutation, Patience, Read, ReadFailure};
+use crate::protocol::{Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug};
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
@@ -124,7 +124,7 @@ impl<S: Store> Contention<S> {
     // What a step does.
 
     fn take(&self, world: &mut World<S>, action: &Action<S::Way>) -> Outcome {
-        Mutation::plant(self.scenario.mutation());
+        SeededBug::plant(self.scenario.mutation());
         let outcome = match *action {
             Action::Begin(i) => {
                 let wish = self.scenario.wishes[i];
@@ -191,7 +191,7 @@ impl<S: Store> Contention<S> {
     fn read(&self, read: Read) -> Read {
         match read {
             Read::Entering(contender)
-                if self.scenario.mutation() == Some(Mutation::TicketStandsAlone) =>
+                if self.scenario.mutation() == Some(SeededBug::TicketStandsAlone) =>
             {
                 Read::Contender(contender)
             }
@@ -204,7 +204,7 @@ impl<S: Store> Contention<S> {
             Errand::Write { write, .. } => {
                 world.store.acknowledge(write, way);
                 let outcome = self.with_peer(world, i, Peer::acknowledged);
-                let alone = self.scenario.mutation() == Some(Mutation::TicketStandsAlone);
+                let alone = self.scenario.mutation() == Some(SeededBug::TicketStandsAlone);
                 if let Some(drop) = write.dropping_entering().filter(|_| alone) {
                     world.store.send(drop);
                 }
@@ -485,7 +485,7 @@ impl<S: Store> Contention<S> {
         let (was, is) = (&before.peers[i], &after.peers[i]);
         if is.holds() && !was.holds() {
             let short = is.ticket().is_none();
-            self.sightings.note(if short { Sight::ShortWay } else { Sight::ThroughTheQueue });
+            self.sightings.note(if short { Sight::FastPath } else { Sight::ThroughTheQueue });
         }
         let others = after.peers.iter().enumerate().filter(|(other, _)| *other != i);
         let tickets = others.filter_map(|(_, other)| other.ticket());

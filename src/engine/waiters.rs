@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tracing::{Span, debug};
 
 use crate::engine::guard::LockGuard;
-use crate::engine::hold::HoldTerms;
+use crate::engine::hold_limit::HoldTerms;
 use crate::error::LockError;
 use crate::protocol::Acquire;
 

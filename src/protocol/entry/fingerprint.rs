@@ -4,10 +4,10 @@ use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 use std::time::Duration;
 
-use super::super::essence::{Essence, until};
+use super::super::fingerprint::{Fingerprint, until};
 use super::{Attempt, Entry, Pace, Renewal, Stage};
 
-impl Essence for Entry {
+impl Fingerprint for Entry {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         // What was asked for never changes in a model. When it was announced, tells how long to
         // pause.
@@ -26,7 +26,7 @@ impl Essence for Entry {
     }
 }
 
-impl Essence for Attempt {
+impl Fingerprint for Attempt {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         let Attempt { write, first_try } = self;
         // The age of the try ends the lease that it begins.
@@ -34,7 +34,7 @@ impl Essence for Attempt {
     }
 }
 
-impl Essence for Pace {
+impl Fingerprint for Pace {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         // Failures lengthen pauses, and matter where a statement is refused, as the model does not.
         let Pace { not_before, failures: _ } = self;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::options::OptionError;
+use crate::options::InvalidOption;
 
 /// A holder that does not come to its end has at least this long to notice, as in snaplock.
 const GRACE_MIN: Duration = Duration::from_secs(60);
@@ -19,11 +19,11 @@ impl HoldTerms {
     pub(crate) fn new(
         max_hold: Option<Duration>,
         grace: Option<Duration>,
-    ) -> Result<Option<Self>, OptionError> {
+    ) -> Result<Option<Self>, InvalidOption> {
         match (max_hold, grace) {
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(OptionError::GraceWithoutMaxHold),
-            (Some(max_hold), _) if max_hold.is_zero() => Err(OptionError::ZeroMaxHold),
+            (None, Some(_)) => Err(InvalidOption::GraceWithoutMaxHold),
+            (Some(max_hold), _) if max_hold.is_zero() => Err(InvalidOption::ZeroMaxHold),
             (Some(max_hold), grace) => {
                 let grace = grace.unwrap_or(max_hold.max(GRACE_MIN));
                 Ok(Some(HoldTerms { max_hold, grace }))
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         assert_eq!(HoldTerms::new(None, None), Ok(None));
-        assert_eq!(HoldTerms::new(None, Some(s(1))), Err(OptionError::GraceWithoutMaxHold));
-        assert_eq!(HoldTerms::new(Some(s(0)), None), Err(OptionError::ZeroMaxHold));
+        assert_eq!(HoldTerms::new(None, Some(s(1))), Err(InvalidOption::GraceWithoutMaxHold));
+        assert_eq!(HoldTerms::new(Some(s(0)), None), Err(InvalidOption::ZeroMaxHold));
     }
 }

@@ -4,12 +4,12 @@ use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 use std::time::Duration;
 
-use super::super::essence::Essence;
-use super::{Contender, Outstanding, State};
+use super::super::fingerprint::Fingerprint;
+use super::{Outstanding, State, StateMachine};
 
-impl Essence for Contender {
+impl Fingerprint for StateMachine {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
-        let Contender {
+        let StateMachine {
             id,
             state,
             outstanding,
@@ -32,7 +32,7 @@ impl Essence for Contender {
     }
 }
 
-impl Essence for State {
+impl Fingerprint for State {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         discriminant(self).hash(hasher);
         match self {

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::super::admission::admits;
 use super::super::super::row::row_name::{ENTERING, REVOKED, TICKETS};
-use super::super::super::verdict::admits;
 use super::*;
 
 #[test]
@@ -93,7 +93,7 @@ struct World {
 
 /// A contender, and what its caller wants.
 struct Peer {
-    contender: Contender,
+    contender: StateMachine,
     id: ContenderId,
     mode: Mode,
     /// How far its wall clock is off, in µs.
@@ -165,7 +165,7 @@ impl World {
             _ => [Mode::Exclusive; 3],
         };
         let peers = (1..).zip(modes).map(|(host, mode)| Peer {
-            contender: Contender::new(id(host)),
+            contender: StateMachine::new(id(host)),
             id: id(host),
             mode,
             clock_offset: i64::try_from(chance.below(10_000_000)).expect("ten seconds fit"),

@@ -1,8 +1,8 @@
 //! What locks rely on, as far as it can be seen to fail while they are held.
 //!
 //! Leases rely on the clocks of the nodes, stamps and tokens on ours, and all of it on one lock
-//! table. A client looks at both when it is built, and again while it is used: [`Watch`] says when,
-//! [`Assumptions`] what follows.
+//! table. A client checks both when it is built, and again while it is used: [`HealthMonitor`] says
+//! when, [`Baseline`] what follows.
 //!
 //! No other read would tell. TTLs are whole seconds, so what is left of one can't show clocks that
 //! are a second apart. A table that was dropped and made again shows by rows that are missing, but
@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::engine::clock_skew::{ClockDifference, Clocks};
 use crate::error::LockError;
 use crate::finding::Finding;
-use crate::store::{Node, Store, Testimony};
+use crate::store::{Node, NodeReport, Store};
 
 /// The pause between two looks for the sake of those who hold locks, however many they are.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ const LOOKS_WITHOUT_DIFFERENCE: u32 = 3;
 
 /// What has to stay as it was when the client was built.
 #[derive(Debug)]
-pub(crate) struct Assumptions {
+pub(crate) struct Baseline {
     /// How far clocks may differ.
     pub(crate) max_clock_skew: Duration,
     /// The id of the lock table.
@@ -54,7 +54,7 @@ pub(crate) struct Assumptions {
 
 /// What does not hold any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Breach {
+pub(crate) enum HealthProblem {
     /// Clocks certainly differ by more than they may. That can pass.
     ClocksDiffer {
         /// Which ones, by how much, and what to do.
@@ -64,49 +64,49 @@ pub(crate) enum Breach {
     TableGone,
 }
 
-impl Breach {
+impl HealthProblem {
     /// What those are told who want a lock meanwhile.
     pub(crate) fn refusal(&self, object: &str) -> LockError {
         let name = object.to_owned();
         match self {
-            Breach::ClocksDiffer { problems } => {
+            HealthProblem::ClocksDiffer { problems } => {
                 LockError::ClocksDiffer { name, problems: problems.clone() }
             }
-            Breach::TableGone => LockError::TableGone { name },
+            HealthProblem::TableGone => LockError::TableGone { name },
         }
     }
 }
 
 /// What a look has shown.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum Observation {
     Holds,
     Unclear,
     ClocksDiffer(ClockDifference),
     TableGone,
 }
 
-impl Assumptions {
+impl Baseline {
     /// Only what is certain counts, either way: nodes that are silent could say the contrary.
-    fn judge(&self, seen: &[(Node, Option<Testimony>)]) -> Verdict {
+    fn judge(&self, seen: &[(Node, Option<NodeReport>)]) -> Observation {
         let told = || seen.iter().filter_map(|(node, said)| Some((node, (*said)?)));
         // A node that was down while tables were made may not know them yet, so one is not enough.
         let gone = told().filter(|(_, said)| said.lock_table != Some(self.lock_table)).count();
         if 2 * gone > seen.len() {
-            return Verdict::TableGone;
+            return Observation::TableGone;
         }
         let clocks: Vec<_> = told().map(|(node, said)| (node.clone(), said.clock)).collect();
         match Clocks::judge(&clocks, self.max_clock_skew) {
-            Clocks::Differ(difference) => Verdict::ClocksDiffer(difference),
-            Clocks::Agree if clocks.len() == seen.len() => Verdict::Holds,
-            Clocks::Agree | Clocks::Unclear => Verdict::Unclear,
+            Clocks::Differ(difference) => Observation::ClocksDiffer(difference),
+            Clocks::Agree if clocks.len() == seen.len() => Observation::Holds,
+            Clocks::Agree | Clocks::Unclear => Observation::Unclear,
         }
     }
 }
 
 /// Why to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Occasion {
+pub(crate) enum CheckReason {
     /// Somebody wants a lock.
     Acquisition,
     /// A holder's lease was renewed.
@@ -119,14 +119,14 @@ pub(crate) enum Occasion {
 
 /// Looks now and then, one look at a time, and remembers what it has seen.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    assumptions: Assumptions,
+pub(crate) struct HealthMonitor {
+    assumptions: Baseline,
     pause: Duration,
     /// When the last look began.
     looked: Duration,
-    look: JoinSet<Vec<(Node, Option<Testimony>)>>,
+    look: JoinSet<Vec<(Node, Option<NodeReport>)>>,
     holds: bool,
-    breach: Option<Breach>,
+    breach: Option<HealthProblem>,
     doubt: Doubt,
 }
 
@@ -146,8 +146,8 @@ impl Doubt {
 
     /// Takes a look that shows no certain difference; whether these were enough of them. A node
     /// that the driver has no connection to was not asked, and takes part in no lock.
-    fn grows(&mut self, seen: &[(Node, Option<Testimony>)]) -> bool {
-        let is_silent = |(node, said): &(Node, Option<Testimony>)| {
+    fn grows(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
+        let is_silent = |(node, said): &(Node, Option<NodeReport>)| {
             said.is_none() && self.suspects.contains(&node.host_id)
         };
         let tells = seen.iter().any(|(_, said)| said.is_some()) && !seen.iter().any(is_silent);
@@ -156,11 +156,11 @@ impl Doubt {
     }
 }
 
-impl Watch {
+impl HealthMonitor {
     /// A watch over what was looked at by `now`, for a client that locks with this TTL.
-    pub(crate) fn new(assumptions: Assumptions, ttl: Duration, now: Duration) -> Self {
+    pub(crate) fn new(assumptions: Baseline, ttl: Duration, now: Duration) -> Self {
         let pause = PAUSE_MAX.min(ttl / PAUSES_PER_TTL);
-        Watch {
+        HealthMonitor {
             assumptions,
             pause,
             looked: now,
@@ -173,12 +173,12 @@ impl Watch {
     }
 
     /// What does not hold any more, as last seen.
-    pub(crate) fn breach(&self) -> Option<&Breach> {
+    pub(crate) fn breach(&self) -> Option<&HealthProblem> {
         self.breach.as_ref()
     }
 
     /// Begins a look in the background, if one is due. [`seen`](Self::seen) brings what it shows.
-    pub(crate) fn look(&mut self, occasion: Occasion, store: &Arc<dyn Store>, now: Duration) {
+    pub(crate) fn look(&mut self, occasion: CheckReason, store: &Arc<dyn Store>, now: Duration) {
         let is_due = self.pause_before(occasion).is_some_and(|pause| now >= self.looked + pause);
         if is_due && self.look.is_empty() {
             self.looked = now;
@@ -188,15 +188,16 @@ impl Watch {
     }
 
     /// How long after the last look there is a next one; `None` when there is none any more.
-    fn pause_before(&self, occasion: Occasion) -> Option<Duration> {
+    fn pause_before(&self, occasion: CheckReason) -> Option<Duration> {
         match (&self.breach, occasion) {
-            (Some(Breach::TableGone), _) => None,
-            (_, Occasion::Refusal | Occasion::RowMissing) => Some(PAUSE_AFTER_REFUSAL),
+            (Some(HealthProblem::TableGone), _) => None,
+            (_, CheckReason::Refusal | CheckReason::RowMissing) => Some(PAUSE_AFTER_REFUSAL),
             // Who is sent away should not be for long.
-            (_, Occasion::Renewal) | (Some(Breach::ClocksDiffer { .. }), Occasion::Acquisition) => {
+            (_, CheckReason::Renewal)
+            | (Some(HealthProblem::ClocksDiffer { .. }), CheckReason::Acquisition) => {
                 Some(self.pause)
             }
-            (None, Occasion::Acquisition) => Some(ACQUISITION_PAUSE),
+            (None, CheckReason::Acquisition) => Some(ACQUISITION_PAUSE),
         }
     }
 
@@ -205,7 +206,7 @@ impl Watch {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn seen(&mut self) -> Vec<(Node, Option<Testimony>)> {
+    pub(crate) async fn seen(&mut self) -> Vec<(Node, Option<NodeReport>)> {
         match self.look.join_next().await {
             Some(Ok(seen)) => seen,
             // Nobody ends it but the runtime.
@@ -219,18 +220,18 @@ impl Watch {
     }
 
     /// Draws conclusions; whether they are others than before. Another figure is none.
-    pub(crate) fn judge(&mut self, seen: &[(Node, Option<Testimony>)]) -> bool {
+    pub(crate) fn judge(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
         let verdict = self.assumptions.judge(seen);
-        self.holds = verdict == Verdict::Holds;
+        self.holds = verdict == Observation::Holds;
         let breach = match verdict {
-            Verdict::Holds => None,
-            Verdict::Unclear if self.doubt.grows(seen) => None,
-            Verdict::Unclear => return false,
-            Verdict::ClocksDiffer(ClockDifference { problems, nodes }) => {
+            Observation::Holds => None,
+            Observation::Unclear if self.doubt.grows(seen) => None,
+            Observation::Unclear => return false,
+            Observation::ClocksDiffer(ClockDifference { problems, nodes }) => {
                 self.doubt = Doubt::of(nodes);
-                Some(Breach::ClocksDiffer { problems })
+                Some(HealthProblem::ClocksDiffer { problems })
             }
-            Verdict::TableGone => Some(Breach::TableGone),
+            Observation::TableGone => Some(HealthProblem::TableGone),
         };
         let changed = breach.as_ref().map(discriminant) != self.breach.as_ref().map(discriminant);
         if changed {
@@ -257,7 +258,7 @@ mod tests {
     }
 
     /// What nodes said: how far their clocks are ahead, in ms, and the table's id.
-    fn seen(said: &[Option<(i64, Option<Uuid>)>]) -> Vec<(Node, Option<Testimony>)> {
+    fn seen(said: &[Option<(i64, Option<Uuid>)>]) -> Vec<(Node, Option<NodeReport>)> {
         let testimonies = (1..).zip(said).map(|(number, said)| {
             let node = Node {
                 host_id: Uuid::from_u128(number),
@@ -267,23 +268,23 @@ mod tests {
             };
             let testimony = said.map(|(millis, lock_table)| {
                 let clock = ClockReading { offset_micros: millis * 1_000, error_micros: 1_000 };
-                Testimony { clock, lock_table }
+                NodeReport { clock, lock_table }
             });
             (node, testimony)
         });
         testimonies.collect()
     }
 
-    fn judge(said: &[Option<(i64, Option<Uuid>)>]) -> Verdict {
-        Assumptions { max_clock_skew: s(1), lock_table: TABLE }.judge(&seen(said))
+    fn judge(said: &[Option<(i64, Option<Uuid>)>]) -> Observation {
+        Baseline { max_clock_skew: s(1), lock_table: TABLE }.judge(&seen(said))
     }
 
-    fn watch() -> Watch {
+    fn watch() -> HealthMonitor {
         watch_with(s(1))
     }
 
-    fn watch_with(max_clock_skew: Duration) -> Watch {
-        Watch::new(Assumptions { max_clock_skew, lock_table: TABLE }, s(60), s(0))
+    fn watch_with(max_clock_skew: Duration) -> HealthMonitor {
+        HealthMonitor::new(Baseline { max_clock_skew, lock_table: TABLE }, s(60), s(0))
     }
 
     const fn at(millis: i64) -> Option<(i64, Option<Uuid>)> {
@@ -292,12 +293,12 @@ mod tests {
 
     #[test]
     fn clocks_are_judged_by_what_is_certain() {
-        assert_eq!(judge(&[at(0), at(300), at(-300)]), Verdict::Holds);
-        assert_eq!(judge(&[at(0), at(999)]), Verdict::Unclear);
-        assert_eq!(judge(&[at(0), at(300), None]), Verdict::Unclear);
-        assert_eq!(judge(&[None, None]), Verdict::Unclear);
-        assert_eq!(judge(&[]), Verdict::Unclear);
-        let Verdict::ClocksDiffer(difference) = judge(&[at(0), None, at(3_000)]) else {
+        assert_eq!(judge(&[at(0), at(300), at(-300)]), Observation::Holds);
+        assert_eq!(judge(&[at(0), at(999)]), Observation::Unclear);
+        assert_eq!(judge(&[at(0), at(300), None]), Observation::Unclear);
+        assert_eq!(judge(&[None, None]), Observation::Unclear);
+        assert_eq!(judge(&[]), Observation::Unclear);
+        let Observation::ClocksDiffer(difference) = judge(&[at(0), None, at(3_000)]) else {
             panic!("two clocks are 3 s apart");
         };
         assert_eq!(difference.nodes, [1, 3].map(Uuid::from_u128).into());
@@ -312,13 +313,13 @@ mod tests {
     fn the_table_is_gone_when_most_nodes_say_so() {
         const GONE: Option<(i64, Option<Uuid>)> = Some((0, None));
         const REPLACED: Option<(i64, Option<Uuid>)> = Some((0, Some(OTHER)));
-        let gone = Verdict::TableGone;
+        let gone = Observation::TableGone;
         assert_eq!(judge(&[GONE]), gone);
         assert_eq!(judge(&[GONE, REPLACED, at(0)]), gone);
         assert_eq!(judge(&[GONE, GONE, None]), gone);
         assert_eq!(judge(&[REPLACED, REPLACED, at(3_000)]), gone);
-        assert_eq!(judge(&[REPLACED, at(0)]), Verdict::Holds);
-        assert_eq!(judge(&[GONE, None, None]), Verdict::Unclear);
+        assert_eq!(judge(&[REPLACED, at(0)]), Observation::Holds);
+        assert_eq!(judge(&[GONE, None, None]), Observation::Unclear);
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         assert!(watch.judge(&seen(&[at(0), at(3_000)])));
         for unclear in [&[at(0), None], &[at(0), at(999)]] {
             assert!(!watch.judge(&seen(unclear)));
-            assert!(matches!(watch.breach(), Some(Breach::ClocksDiffer { .. })));
+            assert!(matches!(watch.breach(), Some(HealthProblem::ClocksDiffer { .. })));
             assert!(!watch.holds(), "it is not certain");
         }
         assert!(watch.judge(&seen(&[at(0), at(100)])));
@@ -344,7 +345,7 @@ mod tests {
         assert!(watch.judge(&seen(&[at(0), at(0), at(4)])));
         for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
             assert!(!watch.judge(&seen(&[at(0), at(0), at(0)])));
-            assert!(matches!(watch.breach(), Some(Breach::ClocksDiffer { .. })));
+            assert!(matches!(watch.breach(), Some(HealthProblem::ClocksDiffer { .. })));
         }
         assert!(watch.judge(&seen(&[at(0), at(0), at(1)])));
         assert_eq!(watch.breach(), None);
@@ -386,9 +387,13 @@ mod tests {
     #[test]
     fn how_long_to_wait_for_the_next_look() {
         let mut watch = watch();
-        let pauses = |watch: &Watch| {
-            let occasions =
-                [Occasion::Acquisition, Occasion::Renewal, Occasion::Refusal, Occasion::RowMissing];
+        let pauses = |watch: &HealthMonitor| {
+            let occasions = [
+                CheckReason::Acquisition,
+                CheckReason::Renewal,
+                CheckReason::Refusal,
+                CheckReason::RowMissing,
+            ];
             occasions.map(|occasion| watch.pause_before(occasion))
         };
         assert_eq!(pauses(&watch), [Some(s(60)), Some(s(5)), Some(s(1)), Some(s(1))]);
@@ -401,8 +406,8 @@ mod tests {
     #[test]
     fn a_short_ttl_makes_for_looks_at_each_renewal() {
         for ttl in [5, 6, 15, 18, 19, 20, 21, 60, 600].map(s) {
-            let assumptions = Assumptions { max_clock_skew: s(1), lock_table: TABLE };
-            let pause = Watch::new(assumptions, ttl, s(0)).pause;
+            let assumptions = Baseline { max_clock_skew: s(1), lock_table: TABLE };
+            let pause = HealthMonitor::new(assumptions, ttl, s(0)).pause;
             assert!(pause < ttl / 3 && pause <= s(5), "{pause:?} for {ttl:?}");
         }
     }

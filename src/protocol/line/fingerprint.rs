@@ -3,10 +3,10 @@
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use super::super::essence::{Essence, until};
+use super::super::fingerprint::{Fingerprint, until};
 use super::Line;
 
-impl Essence for Line {
+impl Fingerprint for Line {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         let Line {
             mine,
@@ -17,7 +17,7 @@ impl Essence for Line {
             stays: _,
             choosing,
             choosing_until,
-            hand_over: _,
+            handoff: _,
         } = self;
         (mine, presumed_gone, choosing, until(*choosing_until, now)).hash(hasher);
         for blocker in blockers.iter() {

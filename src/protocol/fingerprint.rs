@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 /// Has an essence.
-pub(crate) trait Essence {
+pub(crate) trait Fingerprint {
     /// Feeds what matters at `now` to a hasher.
     fn feed(&self, now: Duration, hasher: &mut impl Hasher);
 }

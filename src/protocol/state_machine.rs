@@ -5,26 +5,26 @@
 
 mod answers;
 #[cfg(model)]
-mod essence;
+mod fingerprint;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::admission::SeenContender;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
 use super::lease::TIME_IN_FLIGHT;
 use super::line::{Line, Question};
-use super::mutation::Mutation;
-use super::row::{Claim, ContenderId};
-use super::traffic::{
+use super::messages::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
 };
-use super::verdict::SeenContender;
+use super::row::{Claim, ContenderId};
+use super::seeded_bug::SeededBug;
 
 /// One contender: see the [module](super) for how to drive it.
 #[derive(Clone, Debug)]
-pub(crate) struct Contender {
+pub(crate) struct StateMachine {
     id: ContenderId,
     state: State,
     outstanding: Option<Outstanding>,
@@ -82,10 +82,10 @@ enum Task {
     Verify,
 }
 
-impl Contender {
+impl StateMachine {
     /// An idle contender.
     pub(crate) fn new(id: ContenderId) -> Self {
-        Contender {
+        StateMachine {
             id,
             state: State::Idle,
             outstanding: None,
@@ -260,7 +260,7 @@ impl Contender {
         if self.limit().is_none_or(|limit| now.elapsed < limit) {
             return;
         }
-        if Mutation::LateRenewalCounts.is_planted() && self.is_renewing() {
+        if SeededBug::LateRenewalCounts.is_planted() && self.is_renewing() {
             return;
         }
         match &mut self.state {

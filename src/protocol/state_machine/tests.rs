@@ -19,12 +19,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
-use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
-use super::super::traffic::{
+use super::super::messages::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
     Write, WriteOutcome,
 };
-use super::Contender;
+use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
+use super::StateMachine;
 
 /// The contender of every script. Hosts below it win ties, hosts above it lose them.
 const ME: ContenderId = id(5);
@@ -104,7 +104,7 @@ enum Rows {
 
 /// A contender and the course of its story so far.
 struct Script {
-    contender: Contender,
+    contender: StateMachine,
     now: Duration,
     jitter: f64,
     stamp: i64,
@@ -126,7 +126,7 @@ struct Script {
 impl Script {
     fn new() -> Self {
         Script {
-            contender: Contender::new(ME),
+            contender: StateMachine::new(ME),
             now: s(1_000),
             jitter: 0.5,
             stamp: 1_700_000_000_000_000,
@@ -186,7 +186,7 @@ impl Script {
         script
     }
 
-    /// Held by the short way.
+    /// Held on the fast path.
     fn held(acquire: Acquire) -> Self {
         let mut script = Script::looking(acquire);
         script.sees(&[]);

@@ -1,15 +1,15 @@
-//! From rows to a verdict: who is in the queue, who blocks whom, and who is let in.
+//! Admission: from rows to who is in the queue, who blocks whom, and who is let in.
 //!
-//! The rule of who is let in stands here and nowhere else (design section 4). [`survey`] is what a
-//! read shows, and whom it shows to be in the way; [`blockers`] are those, until they have left.
+//! The rule of who is let in stands here and nowhere else (design section 4). [`snapshot`] is what
+//! a read shows, and whom it shows to be in the way; [`blockers`] are those, until they have left.
 
 mod blockers;
-mod survey;
+mod snapshot;
 
 pub(crate) use self::blockers::Blockers;
-pub(crate) use self::survey::{Denial, SeenContender, Survey};
-use super::mutation::Mutation;
+pub(crate) use self::snapshot::{Denial, SeenContender, Snapshot};
 use super::row::{ContenderId, Mode};
+use super::seeded_bug::SeededBug;
 
 /// Whether a contender of `mode` is let in while contenders of these modes still block it.
 ///
@@ -21,7 +21,7 @@ pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>
         match (mode, blocker) {
             (Mode::Limited(_), Some(Mode::Limited(_))) => limited += 1,
             (Mode::Limited(_), Some(Mode::Exclusive))
-                if Mutation::LimitedCountsExclusive.is_planted() =>
+                if SeededBug::LimitedCountsExclusive.is_planted() =>
             {
                 limited += 1;
             }
@@ -53,7 +53,7 @@ pub(crate) struct Place {
 /// absent and has no standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Standing {
-    /// It announced itself and has no ticket of that round: it chooses, or holds by the short way.
+    /// It announced itself and has no ticket of that round: it chooses, or holds on the fast path.
     Choosing {
         /// Its round.
         round: i64,
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn shared_ones_do_not_block_each_other() {
-        let survey = Survey::of(&rows(&[
+        let snapshot = Snapshot::of(&rows(&[
             claim(2, 5, None, Mode::Shared),
             claim(3, 5, None, Mode::Exclusive),
         ]));
-        assert_eq!(hosts(&survey.blockers_before_drawing(ME, Mode::Shared)), [3]);
-        assert_eq!(hosts(&survey.blockers_before_drawing(ME, Mode::Exclusive)), [2, 3]);
+        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, Mode::Shared)), [3]);
+        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, Mode::Exclusive)), [2, 3]);
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
         let queued = claim(2, 5, Some(3), Mode::Exclusive);
         let both = rows(std::slice::from_ref(&queued));
         let mode = Mode::Exclusive;
-        let standing = |rows: &[StoredRow]| Survey::of(rows).standing(id(2));
+        let standing = |rows: &[StoredRow]| Snapshot::of(rows).standing(id(2));
         assert_eq!(standing(&both), Some(Standing::Queued { round: 5, mode, ticket: 3 }));
         assert_eq!(standing(&both[..1]), Some(Standing::Choosing { round: 5, mode }));
         assert_eq!(standing(&both[1..]), None, "a ticket alone is nobody");
@@ -175,7 +175,7 @@ mod tests {
         );
         let odd = StoredRow { ticket: None, ..both[1].clone() };
         assert_eq!(standing(&[odd, both[0].clone()]), Some(Standing::Unreadable));
-        assert_eq!(Survey::of(&both[1..]).largest_ticket(), 3, "it counts for the next number");
+        assert_eq!(Snapshot::of(&both[1..]).largest_ticket(), 3, "it counts for the next number");
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         let mode = Mode::Exclusive;
         let claims =
             [claim(2, 9, Some(3), mode), claim(3, 9, Some(2), mode), claim(4, 9, None, mode)];
-        let told = Survey::of(&rows(&claims)).contenders();
+        let told = Snapshot::of(&rows(&claims)).contenders();
         let [second, first, choosing] = claims.each_ref().map(SeenContender::from);
         assert_eq!(told, [choosing, first, second]);
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn blockers_are_those_choosing_or_before_me() {
         let mode = Mode::Exclusive;
-        let survey = Survey::of(&rows(&[
+        let snapshot = Snapshot::of(&rows(&[
             claim(1, 9, Some(5), mode),
             claim(0, 9, Some(5), mode),
             claim(2, 9, Some(5), mode),
@@ -200,8 +200,8 @@ mod tests {
             claim(5, 9, None, mode),
         ]));
         let mine = Place { ticket: 5, contender: ME };
-        assert_eq!(hosts(&survey.blockers_of(mine, mode)), [0, 3, 5]);
-        assert_eq!(hosts(&survey.blockers_before_drawing(ME, mode)), [0, 2, 3, 4, 5]);
+        assert_eq!(hosts(&snapshot.blockers_of(mine, mode)), [0, 3, 5]);
+        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, mode)), [0, 2, 3, 4, 5]);
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
         let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode)];
         let left = |rows: &[StoredRow]| {
-            let mut blockers = Survey::of(&tests::rows(&before)).blockers_of(mine, mode);
-            blockers.look(id(3), &Survey::of(rows), mine);
+            let mut blockers = Snapshot::of(&tests::rows(&before)).blockers_of(mine, mode);
+            blockers.look(id(3), &Snapshot::of(rows), mine);
             hosts(&blockers)
         };
         assert_eq!(left(&[]), [2], "absent");
@@ -228,14 +228,14 @@ mod tests {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];
-        let mut blockers = Survey::of(&rows(&before)).blockers_of(mine, mode);
+        let mut blockers = Snapshot::of(&rows(&before)).blockers_of(mine, mode);
         let now = [claim(3, 9, None, mode), claim(4, 11, None, mode), claim(6, 1, Some(1), mode)];
-        let now = Survey::of(&rows(&now));
+        let now = Snapshot::of(&rows(&now));
         assert!(blockers.confirm(&now, mine), "two left");
         assert_eq!(hosts(&blockers), [3]);
         assert!(!blockers.admit(mode));
         assert!(!blockers.confirm(&now, mine), "nobody left since");
-        assert!(blockers.confirm(&Survey::default(), mine));
+        assert!(blockers.confirm(&Snapshot::default(), mine));
         assert!(blockers.admit(mode));
     }
 
@@ -244,8 +244,8 @@ mod tests {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let queued = rows(&[claim(2, 9, Some(3), mode)]);
-        let mut blockers = Survey::of(&queued).blockers_of(mine, mode);
-        assert!(!blockers.look(id(2), &Survey::of(&queued[..1]), mine));
+        let mut blockers = Snapshot::of(&queued).blockers_of(mine, mode);
+        assert!(!blockers.look(id(2), &Snapshot::of(&queued[..1]), mine));
         assert_eq!(blockers.iter().next().and_then(|(_, standing)| standing.ticket()), Some(3));
         assert_eq!(blockers.contenders()[0].owner, "h2");
     }

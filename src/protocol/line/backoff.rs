@@ -6,21 +6,21 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::super::admission::{Place, Standing};
 use super::super::row::ContenderId;
-use super::super::verdict::{Place, Standing};
 use super::Line;
 
-/// A hand-over takes about half as long as the doorway, until the line is seen to move.
-const HAND_OVERS_PER_DOORWAY: u32 = 2;
+/// A handoff takes about half as long as the doorway, until the line is seen to move.
+const HANDOFFS_PER_DOORWAY: u32 = 2;
 /// However fast the line was seen to move.
-const HAND_OVER_MIN: Duration = Duration::from_millis(1);
-/// What took longer than a doorway was no hand-over, but somebody who held for long; those after
+const HANDOFF_MIN: Duration = Duration::from_millis(1);
+/// What took longer than a doorway was no handoff, but somebody who held for long; those after
 /// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
-const HAND_OVER_MAX: RangeInclusive<Duration> =
+const HANDOFF_MAX: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(100);
 /// Of the time until those between have had their turns, the part to pause. It must stay well below
-/// the whole: who looks late makes hand-overs slow, and by what is slow others pace themselves.
-const PAUSE_PER_HAND_OVER: f64 = 0.7;
+/// the whole: who looks late makes handoffs slow, and by what is slow others pace themselves.
+const PAUSE_PER_HANDOFF: f64 = 0.7;
 /// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
 /// most this part of it.
 const PAUSE_PER_STAY: u32 = 16;
@@ -57,7 +57,7 @@ impl Line {
     fn between(&self, rest: &[Place]) -> Duration {
         let first = if self.leave_in_order() { self.asked(rest) } else { 0 };
         let between = rest.len().saturating_sub(first + 1);
-        (self.hand_over.takes * count(between)).mul_f64(PAUSE_PER_HAND_OVER)
+        (self.handoff.takes * count(between)).mul_f64(PAUSE_PER_HANDOFF)
     }
 
     /// Whether the one to ask may just be choosing, which is over soon.
@@ -67,24 +67,24 @@ impl Line {
         matches!(standing, Some(Standing::Choosing { .. })) && now < self.choosing_until
     }
 
-    /// Reckons how long a hand-over takes. One that is gone tells that at least so many have left
+    /// Reckons how long a handoff takes. One that is gone tells that at least so many have left
     /// since the beginning, one that is present that at most so many have.
-    pub(super) fn time_hand_overs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
+    pub(super) fn time_handoffs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
         let rest = self.rest();
-        let left = self.hand_over.length.saturating_sub(rest.len());
+        let left = self.handoff.length.saturating_sub(rest.len());
         if gone {
-            self.hand_over.left_at_least(left, now);
+            self.handoff.left_at_least(left, now);
         } else {
             let before = rest.iter().position(|place| place.contender == asked);
             let before = before.filter(|_| self.leave_in_order()).unwrap_or(0);
-            self.hand_over.left_at_most(left + before, now);
+            self.handoff.left_at_most(left + before, now);
         }
     }
 }
 
-/// How long a hand-over takes, by what was seen of the line.
+/// How long a handoff takes, by what was seen of the line.
 #[derive(Clone, Debug)]
-pub(super) struct HandOver {
+pub(super) struct Handoff {
     since: Duration,
     /// How many were ahead then.
     length: usize,
@@ -92,12 +92,12 @@ pub(super) struct HandOver {
     takes_at_most: Duration,
 }
 
-impl HandOver {
+impl Handoff {
     /// What is expected before anybody was seen to leave.
     pub(super) fn expected(now: Duration, length: usize, doorway: Duration) -> Self {
-        let takes_at_most = doorway.clamp(*HAND_OVER_MAX.start(), *HAND_OVER_MAX.end());
-        let takes = (doorway / HAND_OVERS_PER_DOORWAY).clamp(HAND_OVER_MIN, takes_at_most);
-        HandOver { since: now, length, takes, takes_at_most }
+        let takes_at_most = doorway.clamp(*HANDOFF_MAX.start(), *HANDOFF_MAX.end());
+        let takes = (doorway / HANDOFFS_PER_DOORWAY).clamp(HANDOFF_MIN, takes_at_most);
+        Handoff { since: now, length, takes, takes_at_most }
     }
 
     /// At least so many have left.
@@ -111,7 +111,7 @@ impl HandOver {
     }
 
     fn take(&mut self, takes: Duration) {
-        self.takes = takes.clamp(HAND_OVER_MIN, self.takes_at_most);
+        self.takes = takes.clamp(HANDOFF_MIN, self.takes_at_most);
     }
 }
 
@@ -127,8 +127,8 @@ fn count(contenders: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::admission::Snapshot;
     use super::super::super::row::Mode;
-    use super::super::super::verdict::Survey;
     use super::super::tests::{ME, id, line, line_after, queue, rows};
     use super::*;
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(first(&[(1, None), (2, None)], ms(39)), ms(0));
         let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
         assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
-        assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 hand-overs");
+        assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 handoffs");
         let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
         assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(210)), "within bounds");
         assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
@@ -151,35 +151,35 @@ mod tests {
     }
 
     #[test]
-    fn pauses_follow_the_hand_overs_that_were_seen() {
+    fn pauses_follow_the_handoffs_that_were_seen() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        let survey = Survey::of(&rows(&queue(8)));
+        let snapshot = Snapshot::of(&rows(&queue(8)));
         let mut line = line_after(ms(20), &queue(8));
         let pause = |line: &Line, now| line.pause(now, ms(1), 0.5);
-        assert!(line.answered(id(5), &Survey::default(), ms(40)));
-        assert!(!line.answered(id(7), &survey, ms(41)));
+        assert!(line.answered(id(5), &Snapshot::default(), ms(40)));
+        assert!(!line.answered(id(7), &snapshot, ms(41)));
         assert_eq!(pause(&line, ms(41)), us(5_600), "five left within 40 ms");
-        assert!(!line.answered(id(7), &survey, ms(84)));
+        assert!(!line.answered(id(7), &snapshot, ms(84)));
         assert_eq!(pause(&line, ms(84)), us(8_400), "six at most left within 84 ms");
-        assert!(!line.answered(id(7), &survey, ms(300)));
+        assert!(!line.answered(id(7), &snapshot, ms(300)));
         assert_eq!(pause(&line, ms(300)), us(16_187) + Duration::from_nanos(500), "it stays");
 
         let mut stalled = line_after(ms(20), &queue(8));
-        assert!(!stalled.answered(id(5), &survey, ms(9_000)));
-        assert_eq!(pause(&stalled, ms(9_000)), ms(42), "no hand-over takes longer than a doorway");
+        assert!(!stalled.answered(id(5), &snapshot, ms(9_000)));
+        assert_eq!(pause(&stalled, ms(9_000)), ms(42), "no handoff takes longer than a doorway");
         let mut quick = line_after(ms(20), &queue(8));
-        assert!(quick.answered(id(5), &Survey::default(), ms(1)));
+        assert!(quick.answered(id(5), &Snapshot::default(), ms(1)));
         assert_eq!(pause(&quick, ms(1)), ms(1));
     }
 
     #[test]
-    fn hand_overs_are_timed_from_when_the_line_began() {
+    fn handoffs_are_timed_from_when_the_line_began() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         for began in [ms(0), ms(86_400_000)] {
-            let blockers = Survey::of(&rows(&queue(8))).blockers_of(ME, Mode::Exclusive);
+            let blockers = Snapshot::of(&rows(&queue(8))).blockers_of(ME, Mode::Exclusive);
             let mut line = Line::new(ME, Mode::Exclusive, blockers, began, ms(20));
             let now = began + ms(40);
-            assert!(line.answered(id(5), &Survey::default(), now));
+            assert!(line.answered(id(5), &Snapshot::default(), now));
             assert_eq!(line.pause(now, ms(1), 0.5), us(5_600), "five left within 40 ms");
         }
     }
@@ -187,18 +187,18 @@ mod tests {
     #[test]
     fn pauses_grow_with_the_time_that_somebody_stays() {
         let s = Duration::from_secs;
-        let survey = Survey::of(&rows(&queue(2)));
+        let snapshot = Snapshot::of(&rows(&queue(2)));
         let mut line = line(&queue(2));
         let pause = |line: &Line, now| line.pause(now, Duration::from_millis(2), 0.5);
-        assert!(!line.answered(id(2), &survey, s(10)));
+        assert!(!line.answered(id(2), &snapshot, s(10)));
         assert_eq!(pause(&line, s(10)), Duration::from_millis(2));
-        assert!(!line.answered(id(2), &survey, s(14)));
+        assert!(!line.answered(id(2), &snapshot, s(14)));
         assert_eq!(pause(&line, s(14)), Duration::from_millis(250));
-        assert!(!line.answered(id(2), &survey, s(74)));
+        assert!(!line.answered(id(2), &snapshot, s(74)));
         assert_eq!(pause(&line, s(74)), s(1));
-        assert!(!line.answered(id(1), &survey, s(74)));
+        assert!(!line.answered(id(1), &snapshot, s(74)));
         assert_eq!(pause(&line, s(74)), Duration::from_millis(2), "another one");
-        assert!(line.answered(id(1), &Survey::default(), s(74)));
+        assert!(line.answered(id(1), &Snapshot::default(), s(74)));
         assert_eq!(pause(&line, s(90)), Duration::from_millis(2), "it is gone");
     }
 }

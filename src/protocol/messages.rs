@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::admission::Denial;
 use super::lease::{Lease, LeaseTerms};
 use super::row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
-use super::verdict::Denial;
 
 /// The moment at which something is handled.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::design;
 use super::for_all;
 use super::rows::{ME, claim, contender, mode, number, other_than, rows_of, table};
-use crate::protocol::{Blockers, Claim, ContenderId, Mode, Place, Standing, Survey, row_name};
+use crate::protocol::{Blockers, Claim, ContenderId, Mode, Place, Snapshot, Standing, row_name};
 
 // Goal: rows say of each contender what the design's table says; what can't be understood is
 // unreadable.
@@ -16,9 +16,9 @@ use crate::protocol::{Blockers, Claim, ContenderId, Mode, Place, Standing, Surve
 #[test]
 fn rows_say_what_the_design_says_of_them() {
     for_all(&table(), |rows| {
-        let survey = Survey::of(&rows);
+        let snapshot = Snapshot::of(&rows);
         for who in design::contenders(&rows) {
-            prop_assert_eq!(survey.standing(who), design::standing(&rows, who), "{}", who);
+            prop_assert_eq!(snapshot.standing(who), design::standing(&rows, who), "{}", who);
         }
         Ok(())
     });
@@ -32,7 +32,7 @@ fn the_largest_ticket_is_above_all_that_can_be_read() {
         let understood = rows.iter().filter(|row| design::is_understood(row));
         let tickets = understood.filter(|row| row.row_name == row_name::TICKETS);
         let largest = tickets.filter_map(|row| row.ticket).max().unwrap_or(0);
-        prop_assert_eq!(Survey::of(&rows).largest_ticket(), largest.max(0));
+        prop_assert_eq!(Snapshot::of(&rows).largest_ticket(), largest.max(0));
         Ok(())
     });
 }
@@ -42,8 +42,8 @@ fn the_largest_ticket_is_above_all_that_can_be_read() {
 #[test]
 fn the_order_of_rows_does_not_matter() {
     for_all(&table(), |rows| {
-        let forward = Survey::of(&rows);
-        let backward = Survey::of(&rows.iter().rev().cloned().collect::<Vec<_>>());
+        let forward = Snapshot::of(&rows);
+        let backward = Snapshot::of(&rows.iter().rev().cloned().collect::<Vec<_>>());
         prop_assert_eq!(forward.largest_ticket(), backward.largest_ticket());
         for who in design::contenders(&rows) {
             prop_assert_eq!(forward.standing(who), backward.standing(who));
@@ -58,10 +58,10 @@ fn the_order_of_rows_does_not_matter() {
 #[test]
 fn who_is_not_certainly_harmless_blocks() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
-        let survey = Survey::of(&rows);
+        let snapshot = Snapshot::of(&rows);
         let mine = Place { ticket, contender: ME };
-        let before_drawing = survey.blockers_before_drawing(ME, mode);
-        let queued = survey.blockers_of(mine, mode);
+        let before_drawing = snapshot.blockers_before_drawing(ME, mode);
+        let queued = snapshot.blockers_of(mine, mode);
         let mut in_the_way = [Vec::new(), Vec::new()];
         for who in design::contenders(&rows).into_iter().filter(|who| *who != ME) {
             let Some(standing) = design::standing(&rows, who) else {
@@ -90,9 +90,9 @@ fn of_two_in_the_queue_exactly_one_is_before_the_other() {
     let queued = || (claim(), number()).prop_map(|(claim, ticket)| with_ticket(claim, ticket));
     for_all(&(queued(), queued()), |(one, other)| {
         let other = Claim { contender: other_than(one.contender, other.contender), ..other };
-        let survey = Survey::of(&[rows_of(&one), rows_of(&other)].concat());
+        let snapshot = Snapshot::of(&[rows_of(&one), rows_of(&other)].concat());
         let blocks = |blocker: &Claim, blocked: &Claim| {
-            let blockers = survey.blockers_of(place(blocked), blocked.mode);
+            let blockers = snapshot.blockers_of(place(blocked), blocked.mode);
             blockers.standing(blocker.contender).is_some()
         };
         let conflict = (one.mode, other.mode) != (Mode::Shared, Mode::Shared);
@@ -101,7 +101,7 @@ fn of_two_in_the_queue_exactly_one_is_before_the_other() {
     });
 }
 
-// Goal: all whom one table lets in may hold at once, be they in the queue or on the short way; and
+// Goal: all whom one table lets in may hold at once, be they in the queue or on the fast path; and
 // where all have drawn, the first of them is let in.
 // Method: contenders with or without tickets; limited ones agree on how many. Then any rows of
 // others as well, which may only keep them out.
@@ -112,7 +112,7 @@ fn whom_one_table_lets_in_may_hold_at_once() {
         let claims: Vec<_> =
             claims.into_iter().map(|(who, claim)| agreed(claim, who, most)).collect();
         let rows: Vec<_> = claims.iter().flat_map(rows_of).collect();
-        let inside = let_in(&claims, &Survey::of(&rows));
+        let inside = let_in(&claims, &Snapshot::of(&rows));
         prop_assert!(may_hold_at_once(&inside), "{inside:?} are all let in");
         if claims.iter().all(|claim| claim.ticket.is_some()) {
             let first = claims.iter().min_by_key(|claim| place(claim)).expect("there is one");
@@ -121,7 +121,7 @@ fn whom_one_table_lets_in_may_hold_at_once() {
         let known: Vec<_> = claims.iter().map(|claim| claim.contender).collect();
         let others = others.into_iter().filter(|row| !known.contains(&row.contender));
         let beside_others =
-            let_in(&claims, &Survey::of(&rows.into_iter().chain(others).collect::<Vec<_>>()));
+            let_in(&claims, &Snapshot::of(&rows.into_iter().chain(others).collect::<Vec<_>>()));
         prop_assert!(beside_others.iter().all(|claim| inside.contains(claim)));
         Ok(())
     });
@@ -135,13 +135,13 @@ fn blockers_leave_only_when_they_are_seen_gone() {
     let looks = vec((proptest::option::of(contender()), table()), 1..5);
     for_all(&(table(), mode(), number(), looks), |(rows, mode, ticket, looks)| {
         let mine = Place { ticket, contender: ME };
-        let mut blockers = Survey::of(&rows).blockers_of(mine, mode);
+        let mut blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         for (asked, rows) in looks {
             let before = standings(&blockers);
-            let survey = Survey::of(&rows);
+            let snapshot = Snapshot::of(&rows);
             match asked {
-                Some(who) => _ = blockers.look(who, &survey, mine),
-                None => _ = blockers.confirm(&survey, mine),
+                Some(who) => _ = blockers.look(who, &snapshot, mine),
+                None => _ = blockers.confirm(&snapshot, mine),
             }
             let after = standings(&blockers);
             prop_assert!(after.keys().all(|who| before.contains_key(who)), "one was added");
@@ -169,11 +169,11 @@ fn standings(blockers: &Blockers) -> BTreeMap<ContenderId, Standing> {
 }
 
 /// Of these, whom the table lets in.
-fn let_in<'a>(claims: &'a [Claim], survey: &Survey) -> Vec<&'a Claim> {
+fn let_in<'a>(claims: &'a [Claim], snapshot: &Snapshot) -> Vec<&'a Claim> {
     let is_let_in = |claim: &&Claim| {
         let blockers = match claim.ticket {
-            Some(_) => survey.blockers_of(place(claim), claim.mode),
-            None => survey.blockers_before_drawing(claim.contender, claim.mode),
+            Some(_) => snapshot.blockers_of(place(claim), claim.mode),
+            None => snapshot.blockers_before_drawing(claim.contender, claim.mode),
         };
         blockers.admit(claim.mode)
     };

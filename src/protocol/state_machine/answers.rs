@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use super::super::admission::{Denial, Snapshot};
 use super::super::entry::Entry;
 use super::super::line::{Line, Question};
-use super::super::mutation::Mutation;
-use super::super::row::StoredRow;
-use super::super::traffic::{
+use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
-use super::super::verdict::{Denial, Survey};
-use super::{Attempt, Contender, Outstanding, State, Task};
+use super::super::row::StoredRow;
+use super::super::seeded_bug::SeededBug;
+use super::{Attempt, Outstanding, State, StateMachine, Task};
 
-impl Contender {
+impl StateMachine {
     /// A write was answered.
     pub(super) fn written(&mut self, now: Now, task: Task, outcome: WriteOutcome) {
         match outcome {
@@ -30,7 +30,7 @@ impl Contender {
         rows: Result<Vec<StoredRow>, ReadFailure>,
     ) {
         match rows {
-            Ok(rows) => self.seen(now, answered, &Survey::of(&rows)),
+            Ok(rows) => self.seen(now, answered, &Snapshot::of(&rows)),
             Err(ReadFailure::Failed) => self.back_off(now, answered.task),
             Err(ReadFailure::Rejected) => self.rejected(now, answered.task),
         }
@@ -50,35 +50,35 @@ impl Contender {
         }
     }
 
-    fn seen(&mut self, now: Now, answered: &Outstanding, survey: &Survey) {
-        self.revoked_row_seen |= survey.has_revoked_row(self.id);
+    fn seen(&mut self, now: Now, answered: &Outstanding, snapshot: &Snapshot) {
+        self.revoked_row_seen |= snapshot.has_revoked_row(self.id);
         match answered.task {
-            Task::Check => return self.checked(now, survey),
-            Task::Verify => return self.verified(now, survey),
+            Task::Check => return self.checked(now, snapshot),
+            Task::Verify => return self.verified(now, snapshot),
             Task::Announce | Task::Draw | Task::Delete | Task::Renew => {
                 unreachable!("these are written")
             }
             Task::Look | Task::Settle | Task::Ask(_) => {}
         }
         match (answered.task, std::mem::replace(&mut self.state, State::Idle)) {
-            (Task::Look, State::Looking(entry)) => self.looked(now, entry, survey),
+            (Task::Look, State::Looking(entry)) => self.looked(now, entry, snapshot),
             (Task::Settle, State::Settling(entry, doorway)) => {
-                self.settled(now, entry, doorway, survey);
+                self.settled(now, entry, doorway, snapshot);
             }
             (Task::Ask(question), State::Waiting(entry, line)) => {
                 let round_trip = now.elapsed - answered.sent;
-                self.asked(now, entry, line, question, survey, round_trip);
+                self.asked(now, entry, line, question, snapshot, round_trip);
             }
             (task, state) => unreachable!("{task:?} is not read in {state:?}"),
         }
     }
 
-    fn looked(&mut self, now: Now, mut entry: Entry, survey: &Survey) {
-        if let Err(denial) = survey.shows(&entry.claim) {
+    fn looked(&mut self, now: Now, mut entry: Entry, snapshot: &Snapshot) {
+        if let Err(denial) = snapshot.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
         let mode = entry.acquire.mode;
-        let blockers = survey.blockers_before_drawing(self.id, mode);
+        let blockers = snapshot.blockers_before_drawing(self.id, mode);
         self.ahead = blockers.contenders();
         if blockers.admit(mode) {
             return self.hold(now, entry);
@@ -86,7 +86,7 @@ impl Contender {
         if entry.acquire.patience == Patience::Try && !blockers.queue_admits(mode) {
             return self.taken(now);
         }
-        let Some(ticket) = survey.largest_ticket().checked_add(1) else {
+        let Some(ticket) = snapshot.largest_ticket().checked_add(1) else {
             return self.fail(now, Failure::NoTicketLeft);
         };
         entry.claim.ticket = Some(ticket);
@@ -100,12 +100,12 @@ impl Contender {
         self.enter(State::Settling(entry, doorway));
     }
 
-    fn settled(&mut self, now: Now, entry: Entry, doorway: Duration, survey: &Survey) {
-        if let Err(denial) = survey.shows(&entry.claim) {
+    fn settled(&mut self, now: Now, entry: Entry, doorway: Duration, snapshot: &Snapshot) {
+        if let Err(denial) = snapshot.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
-        let line = Line::new(place, mode, survey.blockers_of(place, mode), now.elapsed, doorway);
+        let line = Line::new(place, mode, snapshot.blockers_of(place, mode), now.elapsed, doorway);
         self.ahead = line.blockers().contenders();
         if line.admits() {
             self.hold(now, entry);
@@ -121,22 +121,22 @@ impl Contender {
         entry: Entry,
         mut line: Line,
         question: Question,
-        survey: &Survey,
+        snapshot: &Snapshot,
         round_trip: Duration,
     ) {
         let somebody_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
-                let gone = line.answered(contender, survey, now.elapsed);
-                if Mutation::NoConfirmingRead.is_planted() && line.admits() {
+                let gone = line.answered(contender, snapshot, now.elapsed);
+                if SeededBug::NoConfirmingRead.is_planted() && line.admits() {
                     return self.hold(now, entry);
                 }
                 gone
             }
             Question::Everybody => {
-                if let Err(denial) = survey.shows(&entry.claim) {
+                if let Err(denial) = snapshot.shows(&entry.claim) {
                     return self.leave_line(now, entry.acquire, denial);
                 }
-                let somebody_left = line.confirmed(survey, now.elapsed);
+                let somebody_left = line.confirmed(snapshot, now.elapsed);
                 self.ahead = line.blockers().contenders();
                 // Only a read of the whole object lets in: a look at one row confirms no other.
                 if line.admits() {
@@ -174,8 +174,8 @@ impl Contender {
     }
 
     /// The own rows were read, before a renewal or because the holder asked for it.
-    fn checked(&mut self, now: Now, survey: &Survey) {
-        if Mutation::RenewalUnread.is_planted() || self.stands(now, survey) {
+    fn checked(&mut self, now: Now, snapshot: &Snapshot) {
+        if SeededBug::RenewalUnread.is_planted() || self.stands(now, snapshot) {
             let held = matches!(self.state, State::Held(_));
             let entry = self.renewing_entry();
             // While waiting the rows are always renewed.
@@ -186,11 +186,11 @@ impl Contender {
     }
 
     /// A renewal was read back.
-    fn verified(&mut self, now: Now, survey: &Survey) {
-        if !self.stands(now, survey) {
+    fn verified(&mut self, now: Now, snapshot: &Snapshot) {
+        if !self.stands(now, snapshot) {
             return;
         }
-        let later_holder = self.held_claim().and_then(|mine| survey.later_holder(mine));
+        let later_holder = self.held_claim().and_then(|mine| snapshot.later_holder(mine));
         if let Some(holder) = later_holder {
             return self.lose(now, Loss::Conflict { holder });
         }
@@ -199,10 +199,10 @@ impl Contender {
     }
 
     /// Whether the own rows stand. If not, it is over.
-    fn stands(&mut self, now: Now, survey: &Survey) -> bool {
+    fn stands(&mut self, now: Now, snapshot: &Snapshot) -> bool {
         let held = matches!(self.state, State::Held(_));
         let entry = self.renewing_entry();
-        let Err(denial) = survey.shows(&entry.claim) else {
+        let Err(denial) = snapshot.shows(&entry.claim) else {
             return true;
         };
         if held {

@@ -71,7 +71,7 @@ static CLIENT_FAULTS: [ClientFault; 11] = [
 pub(crate) const KINDS: usize = NODE_FAULTS.len() + CLIENT_FAULTS.len();
 
 /// Faults that come and go until they are told to end.
-pub(crate) struct Weather {
+pub(crate) struct Nemesis {
     calm: CancellationToken,
     lanes: JoinSet<()>,
     record: Arc<Mutex<Record>>,
@@ -86,7 +86,7 @@ pub(crate) struct Record {
     pub(crate) present: BTreeMap<&'static str, String>,
 }
 
-impl Weather {
+impl Nemesis {
     /// Lets faults come, of nodes and of clients at the same time, with so many seconds between two
     /// of a kind.
     pub(crate) fn begin(seed: u64, cluster: &Hurt, clients: &[Client], gaps: &Range<f64>) -> Self {
@@ -97,14 +97,14 @@ impl Weather {
             clients: clients.to_vec(),
             turns: Turns::new(&NODE_FAULTS, seed, gaps, &calm),
         };
-        lanes.spawn(nodes.weather(Arc::clone(&record)));
+        lanes.spawn(nodes.nemesis(Arc::clone(&record)));
         let clients = Clients {
             clients: clients.to_vec(),
             // Other faults at other times than those of the nodes.
             turns: Turns::new(&CLIENT_FAULTS, seed.wrapping_add(1), gaps, &calm),
         };
-        lanes.spawn(clients.weather(Arc::clone(&record)));
-        Weather { calm, lanes, record }
+        lanes.spawn(clients.nemesis(Arc::clone(&record)));
+        Nemesis { calm, lanes, record }
     }
 
     pub(crate) fn record(&self) -> Record {
@@ -179,7 +179,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    async fn weather(mut self, record: Arc<Mutex<Record>>) {
+    async fn nemesis(mut self, record: Arc<Mutex<Record>>) {
         while let Some(fault) = self.turns.next().await {
             self.happen(fault, &record).await;
             self.cluster.heal().await;
@@ -266,7 +266,7 @@ struct Clients {
 }
 
 impl Clients {
-    async fn weather(mut self, record: Arc<Mutex<Record>>) {
+    async fn nemesis(mut self, record: Arc<Mutex<Record>>) {
         while let Some(fault) = self.turns.next().await {
             self.happen(fault, &record).await;
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::super::row::{ContenderId, Mode};
-use super::survey::in_line;
-use super::{Place, SeenContender, Standing, Survey, admits};
+use super::snapshot::in_line;
+use super::{Place, SeenContender, Snapshot, Standing, admits};
 
 /// Those who are still in the way: pairs of a contender and its round. They only ever become fewer.
 #[derive(Clone, Debug, Default)]
@@ -50,10 +50,10 @@ impl Blockers {
     }
 
     /// Holds every blocker against a read of the whole object; true when one was removed.
-    pub(crate) fn confirm(&mut self, survey: &Survey, mine: Place) -> bool {
+    pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: Place) -> bool {
         let before = self.standings.len();
         self.standings.retain(|&contender, blocker| {
-            *blocker = match still_blocks(*blocker, contender, survey, mine) {
+            *blocker = match still_blocks(*blocker, contender, snapshot, mine) {
                 Some(standing) => standing,
                 None => return false,
             };
@@ -63,11 +63,16 @@ impl Blockers {
     }
 
     /// Holds one blocker against a look at its rows; true when it was removed.
-    pub(crate) fn look(&mut self, contender: ContenderId, survey: &Survey, mine: Place) -> bool {
+    pub(crate) fn look(
+        &mut self,
+        contender: ContenderId,
+        snapshot: &Snapshot,
+        mine: Place,
+    ) -> bool {
         let Some(blocker) = self.standings.get(&contender).copied() else {
             return true;
         };
-        match still_blocks(blocker, contender, survey, mine) {
+        match still_blocks(blocker, contender, snapshot, mine) {
             Some(standing) => {
                 self.standings.insert(contender, standing);
                 false
@@ -82,10 +87,10 @@ impl Blockers {
 fn still_blocks(
     blocker: Standing,
     contender: ContenderId,
-    survey: &Survey,
+    snapshot: &Snapshot,
     mine: Place,
 ) -> Option<Standing> {
-    let seen = survey.standing(contender)?;
+    let seen = snapshot.standing(contender)?;
     let other_round = match (blocker.round(), seen.round()) {
         (Some(before), Some(now)) => before != now,
         // What couldn't be read, then or now, can't be told to be another round.

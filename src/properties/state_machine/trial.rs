@@ -8,9 +8,9 @@ use proptest::test_runner::TestCaseResult;
 use super::super::design;
 use super::super::rows::{ME, one_of_each_key, rows_of};
 use crate::protocol::{
-    Acquire, Change, Claim, Contender, ContenderId, Event, Failure, Input, Lease, Loss, Mode, Now,
-    Output, Patience, Place, Read, ReadFailure, Revocation, Standing, StoredRow, WriteOutcome,
-    row_name,
+    Acquire, Change, Claim, ContenderId, Event, Failure, Input, Lease, Loss, Mode, Now, Output,
+    Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, StoredRow,
+    WriteOutcome, row_name,
 };
 
 pub(super) const TTL: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ impl Turn {
 
 /// A contender, and what is known of it from outside.
 pub(super) struct Trial {
-    contender: Contender,
+    contender: StateMachine,
     acquire: Acquire,
     now: Duration,
     stamp: i64,
@@ -144,7 +144,7 @@ impl Trial {
     /// A contender that has begun to acquire.
     pub(super) fn new(acquire: Acquire) -> Result<Self, TestCaseError> {
         let mut trial = Trial {
-            contender: Contender::new(ME),
+            contender: StateMachine::new(ME),
             acquire,
             now: Duration::from_secs(1_000),
             stamp: 1_700_000_000_000_000,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::super::mutation::Mutation;
 use super::super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
+use super::super::seeded_bug::SeededBug;
 use super::{Blockers, Place, Standing, admits, conflicts};
 
 /// What one read of an object, or of some contenders of it, shows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Survey {
+pub(crate) struct Snapshot {
     standings: BTreeMap<ContenderId, Standing>,
     owners: BTreeMap<ContenderId, String>,
     revocations: BTreeMap<ContenderId, Option<Revocation>>,
@@ -16,22 +16,22 @@ pub(crate) struct Survey {
     largest_ticket: i64,
 }
 
-impl Survey {
+impl Snapshot {
     /// Puts the rows of each contender together.
     pub(crate) fn of(rows: &[StoredRow]) -> Self {
         let mut entering = BTreeMap::new();
         let mut tickets = BTreeMap::new();
-        let mut survey = Survey::default();
+        let mut snapshot = Snapshot::default();
         for row in rows {
             match row.parse() {
                 Row::Entering { round, mode, held_since } => {
                     entering.insert(row.contender, (round, mode));
-                    survey.held_since.extend(held_since.map(|since| (row.contender, since)));
-                    survey.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
+                    snapshot.held_since.extend(held_since.map(|since| (row.contender, since)));
+                    snapshot.owners.insert(row.contender, row.owner.clone().unwrap_or_default());
                 }
                 Row::Ticket { round, ticket } => {
                     tickets.insert(row.contender, (round, ticket));
-                    survey.largest_ticket = survey.largest_ticket.max(ticket);
+                    snapshot.largest_ticket = snapshot.largest_ticket.max(ticket);
                 }
                 Row::Revoked { round } => {
                     let revocation = round.map(|round| Revocation {
@@ -40,10 +40,10 @@ impl Survey {
                         by: row.owner.clone().unwrap_or_default(),
                         why: row.why.clone().unwrap_or_default(),
                     });
-                    survey.revocations.insert(row.contender, revocation);
+                    snapshot.revocations.insert(row.contender, revocation);
                 }
                 Row::Unreadable => {
-                    survey.standings.insert(row.contender, Standing::Unreadable);
+                    snapshot.standings.insert(row.contender, Standing::Unreadable);
                 }
             }
         }
@@ -55,15 +55,15 @@ impl Survey {
                 Some(_) | None => Standing::Choosing { round, mode },
             };
             // An unreadable row of the same contender outweighs what else is known of it.
-            survey.standings.entry(contender).or_insert(standing);
+            snapshot.standings.entry(contender).or_insert(standing);
         }
-        if Mutation::TicketStandsAlone.is_planted() {
+        if SeededBug::TicketStandsAlone.is_planted() {
             for (contender, (round, ticket)) in tickets {
                 let standing = Standing::Queued { round, mode: Mode::Exclusive, ticket };
-                survey.standings.entry(contender).or_insert(standing);
+                snapshot.standings.entry(contender).or_insert(standing);
             }
         }
-        survey
+        snapshot
     }
 
     /// How a contender stands; `None` when it is absent.
@@ -98,8 +98,8 @@ impl Survey {
     /// What a holder calls itself that was granted the object after `mine` and leaves no room for
     /// it. Of two holders only one finds a later one, so only one gives way (design section 5).
     pub(crate) fn later_holder(&self, mine: &Claim) -> Option<String> {
-        let since = mine.held_since.filter(|_| !Mutation::HoldersDoNotCompare.is_planted())?;
-        let ties_count = !Mutation::NoTieBreakOfHolders.is_planted();
+        let since = mine.held_since.filter(|_| !SeededBug::HoldersDoNotCompare.is_planted())?;
+        let ties_count = !SeededBug::NoTieBreakOfHolders.is_planted();
         let later = self.held_since.iter().filter(|&(&contender, &theirs)| {
             theirs > since || (theirs == since && contender > mine.contender && ties_count)
         });
@@ -126,7 +126,7 @@ impl Survey {
     /// Who blocks `me` while I have no ticket yet: every conflicting contender that is not absent.
     pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
         self.blockers(me, mode, |theirs| {
-            theirs.is_some() || !Mutation::ShortWayIgnoresChoosing.is_planted()
+            theirs.is_some() || !SeededBug::FastPathIgnoresChoosing.is_planted()
         })
     }
 
@@ -134,8 +134,8 @@ impl Survey {
     /// be read, or that is in the queue before that place.
     pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
         self.blockers(place.contender, mode, |theirs| match theirs {
-            None => !Mutation::NoChoosingPhase.is_planted(),
-            Some(theirs) if Mutation::NoTieBreak.is_planted() => theirs.ticket < place.ticket,
+            None => !SeededBug::NoChoosingPhase.is_planted(),
+            Some(theirs) if SeededBug::NoTieBreak.is_planted() => theirs.ticket < place.ticket,
             Some(theirs) => theirs < place,
         })
     }
@@ -184,7 +184,7 @@ impl From<&Claim> for SeenContender {
     }
 }
 
-/// Contenders in the order of the queue. Who has no ticket may hold by the short way, so it comes
+/// Contenders in the order of the queue. Who has no ticket may hold on the fast path, so it comes
 /// first.
 pub(super) fn in_line(
     standings: &BTreeMap<ContenderId, Standing>,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_short_way_is_one_write_and_one_read() {
+fn the_fast_path_is_one_write_and_one_read() {
     let mut script = Script::announcing(exclusive());
     script.pass(ms(2));
     script.applied();

@@ -1,0 +1,79 @@
+//! Seeded bugs. The model in `tests/model` and the simulation in `tests/seeded_bugs` plant them one
+//! by one and must find what breaks; a search that finds none of them proves nothing.
+//!
+//! Each is asked for at the lines that it changes. In all other builds no bug is ever planted, and
+//! the compiler removes the question.
+
+#[cfg(model)]
+use std::cell::Cell;
+
+/// A bug of the protocol that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeededBug {
+    /// A contender without a ticket does not keep others from the fast path.
+    FastPathIgnoresChoosing,
+    /// A contender without a ticket blocks no waiter.
+    NoChoosingPhase,
+    /// Of two equal tickets neither is before the other.
+    NoTieBreak,
+    /// A contender with a ticket needs no `entering::` row, and so drops it.
+    TicketStandsAlone,
+    /// When one in the queue is gone, all before it count as gone.
+    MiddleStandsForAll,
+    /// An exclusive holder is one of those that a limited one may have beside it.
+    LimitedCountsExclusive,
+    /// The lease begins when a write is acknowledged instead of when it is tried.
+    LeaseFromAcknowledgement,
+    /// A renewal counts even if it is acknowledged when the lease is over.
+    LateRenewalCounts,
+    /// A look at the last blocker lets in, without a read that shows the own rows.
+    NoConfirmingRead,
+    /// A renewal writes the rows whatever the read before it shows, and finds out afterwards only.
+    RenewalUnread,
+    /// Of two holders neither gives way to the other.
+    HoldersDoNotCompare,
+    /// Of two holders that were let in at the same moment neither gives way to the other.
+    NoTieBreakOfHolders,
+}
+
+impl SeededBug {
+    /// Whether this bug is planted.
+    #[cfg(not(model))]
+    pub(super) const fn is_planted(self) -> bool {
+        false
+    }
+
+    /// All bugs.
+    #[cfg(model)]
+    pub(crate) const ALL: [SeededBug; 12] = [
+        SeededBug::FastPathIgnoresChoosing,
+        SeededBug::NoChoosingPhase,
+        SeededBug::NoTieBreak,
+        SeededBug::TicketStandsAlone,
+        SeededBug::MiddleStandsForAll,
+        SeededBug::LimitedCountsExclusive,
+        SeededBug::LeaseFromAcknowledgement,
+        SeededBug::LateRenewalCounts,
+        SeededBug::NoConfirmingRead,
+        SeededBug::RenewalUnread,
+        SeededBug::HoldersDoNotCompare,
+        SeededBug::NoTieBreakOfHolders,
+    ];
+
+    /// Whether this bug is planted on this thread.
+    #[cfg(model)]
+    pub(super) fn is_planted(self) -> bool {
+        PLANTED.get() == Some(self)
+    }
+
+    /// Plants a bug on this thread from now on, or removes the one that is there.
+    #[cfg(model)]
+    pub(crate) fn plant(mutation: Option<Self>) {
+        PLANTED.set(mutation);
+    }
+}
+
+#[cfg(model)]
+thread_local! {
+    static PLANTED: Cell<Option<SeededBug>> = const { Cell::new(None) };
+}

@@ -1,0 +1,20 @@
+//! The switch that plants a bug in the protocol, for the simulation in `tests/seeded_bugs`. Only
+//! that program is compiled with it.
+
+use crate::protocol::SeededBug;
+
+/// The names of the bugs that can be planted.
+#[must_use]
+pub fn bugs() -> Vec<String> {
+    SeededBug::ALL.iter().map(|bug| format!("{bug:?}")).collect()
+}
+
+/// Plants a bug on this thread from now on.
+///
+/// # Panics
+///
+/// When no bug has this name.
+pub fn plant(name: &str) {
+    let bug = SeededBug::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    SeededBug::plant(Some(bug.expect("the name is one of `bugs`")));
+}
