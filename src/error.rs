@@ -26,7 +26,7 @@ pub enum LockError {
         name: String,
         /// How long the caller waited.
         waited: Duration,
-        /// Who holds the lock or is ahead, as last seen; empty when nobody was seen.
+        /// The contenders that hold the lock or are ahead, as last seen; empty when none was seen.
         ahead: Vec<Contender>,
         /// The last error of the database, if the last thing that it said was one.
         #[source]
@@ -43,7 +43,7 @@ pub enum LockError {
         cause: DatabaseError,
     },
     /// A row that a quorum had acknowledged was not there: the clocks differ by more than the
-    /// bound, or somebody deleted it. `lock-hosts check` compares clocks.
+    /// bound, or it was deleted. `lock-hosts check` compares clocks.
     #[error(
         "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts check`",
         shown(name)
@@ -52,7 +52,7 @@ pub enum LockError {
         /// The object.
         name: String,
     },
-    /// Somebody [revoked](crate::LockClient::revoke) this acquisition while it waited.
+    /// Another client [revoked](crate::LockClient::revoke) this acquisition while it waited.
     #[error("lock {:?}: waiting for it was revoked by {by}: {why}", shown(name))]
     Revoked {
         /// The object.
@@ -72,7 +72,7 @@ pub enum LockError {
         /// Why it is not held any more.
         reason: LostReason,
     },
-    /// Somebody wrote the largest ticket there is; it goes with the TTL of its row.
+    /// The largest ticket there is was written; it goes with the TTL of its row.
     #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
     NoTicketLeft {
         /// The object.
@@ -123,7 +123,7 @@ pub enum LockError {
     Forked,
 }
 
-/// Says who is ahead, for people.
+/// Tells which contenders are ahead, for people.
 struct Waiting<'a>(&'a [Contender]);
 
 impl fmt::Display for Waiting<'_> {
@@ -142,7 +142,7 @@ impl fmt::Display for Waiting<'_> {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum UnlockError {
-    /// The lock had been lost before. Nothing is held; somebody else may have been let in since.
+    /// The lock had been lost before. Nothing is held; another client may hold it by now.
     #[error("the lock was lost before it was given back: {0}")]
     Lost(LostReason),
     /// No quorum acknowledged the release in time. It goes on in the background; at the latest the
@@ -170,7 +170,7 @@ pub enum LostReason {
     /// A row of ours was not there any more.
     #[error("the row of the lock is missing")]
     RowMissing,
-    /// Somebody [revoked](crate::LockClient::revoke) it.
+    /// Another client [revoked](crate::LockClient::revoke) it.
     #[error("it was revoked by {by}: {why}")]
     Revoked {
         /// Who: host name and process id.
@@ -179,7 +179,7 @@ pub enum LostReason {
         why: String,
     },
     /// Another client holds the lock too, and was granted it later: rows of this holder were lost
-    /// for a while, because the database or its clocks did not behave as the README assumes. Of two
+    /// for a while, because an assumption about the database or its clocks failed. Of two
     /// such holders the earlier one is lost, within two thirds of a TTL.
     #[error("{holder} holds it too, and was granted it later: rows of the lock had been lost")]
     Conflict {
@@ -244,7 +244,7 @@ pub enum WithLockError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The lock was lost before the body was done. The body was dropped where it stood, or its
-    /// output is; somebody else may have been let in since.
+    /// output is; another client may hold it by now.
     #[error("the lock was lost before the work under it was done: {0}")]
     Lost(LostReason),
 }

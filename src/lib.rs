@@ -1,38 +1,68 @@
-//! A lock for services that already run on Apache Cassandra or ScyllaDB.
+//! A distributed lock for services that already run on Apache Cassandra or ScyllaDB.
 //!
 //! It is Lamport's bakery algorithm on plain QUORUM reads and writes: no other server, no
-//! lightweight transactions. Whoever wants a lock announces itself, draws a ticket and waits for
-//! the smaller tickets to go. Rows carry TTLs, so a crashed holder blocks nobody for long; a guard
-//! renews them while the lock is held, and deletes them when it is dropped.
+//! lightweight transactions. A client announces itself, draws a ticket, and waits for the smaller
+//! tickets to leave. Rows carry TTLs, so a crashed holder blocks others only until its lease ends;
+//! a guard renews them while the lock is held, and deletes them when it is dropped.
 //!
-//! ```
+//! ```no_run
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use bakery_lock::{LockClient, MemoryStore};
+//! use std::time::Duration;
 //!
-//! // On a cluster: LockClient::builder(session, "bakery_lock").build().await?
-//! let store = MemoryStore::new();
-//! let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-//! let guard = client.lock("users::snap").await?;
-//! // Nobody else is in here: read, decide, write.
-//! guard.unlock().await?;
+//! use bakery_lock::{LockClient, LockError};
+//! use scylla::client::session_builder::SessionBuilder;
+//!
+//! let session = SessionBuilder::new()
+//!     .known_nodes(["db1", "db2", "db3"])
+//!     .user("app", "secret")
+//!     .keepalive_interval(Duration::from_secs(2))
+//!     .build()
+//!     .await?;
+//! let client = LockClient::builder(session, "bakery_lock").build().await?;
+//! match client.lock("users::snap").await {
+//!     Ok(guard) => {
+//!         // No other client holds "users::snap" here: read, decide, write.
+//!         guard.unlock().await?;
+//!     }
+//!     Err(LockError::TimedOut { ahead, .. }) => println!("busy; ahead of us: {ahead:?}"),
+//!     Err(error) => return Err(error.into()),
+//! }
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! [`MemoryStore`] is the same lock within one process, for examples and tests.
 //!
 //! Tables and host numbers come first: the tool `lock-hosts`, or [`schema::create`] and
 //! [`hosts::HostRegistry`].
 //!
 //! # What is guaranteed
 //!
-//! As long as quorums meet, acknowledged writes are not lost and the clocks of the nodes agree
-//! within a second (the README lists what is assumed, and what happens otherwise):
+//! While the assumptions below hold:
 //!
 //! - At most one guard of a name is held at any moment.
-//! - First come, first served: whoever has drawn a ticket is let in before everybody who comes
-//!   later, or gives up.
-//! - A holder that crashes blocks others for its TTL and one second at most.
+//! - First come, first served: a client that has drawn a ticket goes before all that come later, or
+//!   gives up.
+//! - A holder that crashes blocks others for its TTL and the clock skew at most.
 //! - Unlocking, dropping a guard and dropping a future leave no row behind.
+//!
+//! # What is assumed
+//!
+//! - A process looks at its guard before each step that must not be taken twice. One that was
+//!   stopped for longer than its lease goes on beside the next holder until it looks.
+//! - Quorums meet: all clients of a lock table use QUORUM, or all use `LOCAL_QUORUM` of one data
+//!   centre. Otherwise two clients hold a lock for as long as that lasts.
+//! - Acknowledged writes are not lost, and rows and tables are not deleted, truncated, dropped or
+//!   altered while locks are taken. Otherwise two clients hold a lock, for two thirds of a TTL at
+//!   most: the earlier holder finds out at a renewal, and is lost.
+//! - The clocks of the nodes agree within `max_clock_skew` (a second by default) for as long as a
+//!   lease lasts. Otherwise rows expire too early, with the same result.
+//! - The clock of a client's machine neither stands still nor runs behind those of the nodes while
+//!   it holds a lock, and the machine is not cloned or rolled back meanwhile.
+//!
+//! `docs/operations.md` tells operators what to do for each, `docs/safety.md` why they are needed
+//! and enough.
 //!
 //! # What a guard knows
 //!
@@ -65,10 +95,10 @@
 //!
 //! # Fencing tokens
 //!
-//! However late a process looks at its guard, it can be stopped right after, and write when the
-//! lock is somebody else's. Where that must do no harm, let the data refuse it: each write carries
-//! a [`FencingToken`], which grows from holder to holder. It is a legal write timestamp, so
-//! Cassandra itself lets the stale write lose; what has to be kept to is said at its type.
+//! However late a process looks at its guard, it can be stopped right after, and write when another
+//! client holds the lock. Where that must do no harm, let the data reject it: each write carries a
+//! [`FencingToken`], which grows from holder to holder. It is a legal write timestamp, so Cassandra
+//! itself lets the stale write lose; [`FencingToken`] states the rules.
 //!
 //! ```
 //! # use bakery_lock::{LockClient, MemoryStore};

@@ -3,9 +3,9 @@
 use super::table::Level;
 use super::{Original, Ours, TERMS, Verdict, Violation, World, enter, expect_excluded};
 
-// Goal: two who ask different replicas exclude each other.
-// Method: one holds, the other one is nearer to other replicas. The old lock lets two in at ONE,
-// and not at QUORUM; here no such level can be said, as the source of the type shows.
+// Goal: two clients that ask different replicas exclude each other.
+// Method: one client holds, the other one is nearer to other replicas. The old lock lets two in at
+// ONE, and not at QUORUM; here no such level can be said, as the source of the type shows.
 #[tokio::test(start_paused = true)]
 async fn r10_levels_whose_replicas_do_not_meet() {
     assert_eq!(two_near_to_different_replicas(Ours::new()).await, Ok(()));
@@ -37,16 +37,16 @@ fn levels() -> Vec<&'static str> {
 // Goal: that acknowledged writes are not lost is an assumption, of the old lock as of this one and
 // of any that lives on quorums. Users are told what it takes, and what happens otherwise.
 // Method: a replica of the port's table forgets what it acknowledged. Nothing can make the store in
-// memory forget; the README is read instead.
+// memory forget; the document for operators is read instead.
 #[tokio::test(start_paused = true)]
 async fn r12_a_replica_forgets() {
     assert_eq!(after_a_holder_came(|_| {}).await, Ok(()));
     let forgetful = after_a_holder_came(|world| world.table.empty_replica(1)).await;
     assert_eq!(forgetful, Err(Violation::TwoInside));
 
-    let readme = include_str!("../../README.md");
-    let assumption = readme.lines().find(|line| line.contains("| a write that was acknowledged"));
-    let assumption = assumption.expect("the README says so among what it assumes");
+    let told = include_str!("../../docs/operations.md");
+    let assumption = told.lines().find(|line| line.contains("| a write that was acknowledged"));
+    let assumption = assumption.expect("operators are told so among what the lock assumes");
     for told in ["is not lost", "`commitlog_sync` is", "empty disk", "two can hold one lock"] {
         assert!(assumption.contains(told), "{assumption}");
     }
