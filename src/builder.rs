@@ -21,7 +21,27 @@ use crate::schema;
 use crate::store::{Counted, MemoryStore};
 
 impl LockClient {
-    /// Builds a client on a session; its tables are in `keyspace`.
+    /// Builds a client on a session; its tables are in `keyspace`, as `lock-hosts init` or
+    /// [`schema::create`] made them.
+    ///
+    /// Set the session's `keepalive_interval` and `keepalive_timeout` to a few seconds: by default
+    /// the driver takes up to a minute to notice a frozen node, and no client is built meanwhile.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use bakery_lock::LockClient;
+    /// use scylla::client::session_builder::SessionBuilder;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let session = Arc::new(SessionBuilder::new().known_node("db1:9042").build().await?);
+    /// let client = LockClient::builder(Arc::clone(&session), "bakery_lock").build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn builder(
         session: impl Into<Arc<Session>>,
         keyspace: impl Into<String>,
@@ -40,6 +60,27 @@ impl LockClient {
 }
 
 /// Builds a [`LockClient`].
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bakery_lock::{LockClient, MemoryStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryStore::new();
+/// let client = LockClient::builder_in_memory(&store)
+///     .host("web1")
+///     .register_host(true)
+///     .acquire_timeout(Duration::from_secs(2))
+///     .ttl(Duration::from_secs(30))
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct LockClientBuilder {

@@ -28,8 +28,27 @@ use crate::store::{Counted, Statistics};
 
 /// Takes locks. Cheap to clone; clones are the same client.
 ///
-/// Callers of one client who want the same object wait in a queue in memory; one of them at a time
+/// Callers of one client that want the same name wait in a queue in memory; one of them at a time
 /// stands in the queue in the database.
+///
+/// # Example
+///
+/// ```
+/// use bakery_lock::{LockClient, MemoryStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // On a cluster: LockClient::builder(session, "bakery_lock").build().await?
+/// let store = MemoryStore::new();
+/// let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+///
+/// let guard = client.lock("users::snap").await?;
+/// assert!(client.try_lock("users::snap").await?.is_none(), "the lock is held");
+/// guard.unlock().await?;
+/// client.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LockClient {
     inner: Arc<Inner>,
@@ -65,13 +84,13 @@ pub(crate) enum Interruption {
 impl LockClient {
     /// Acquires the lock of `name`, with the client's timeout and TTL.
     ///
-    /// Those who wait are let in in the order in which they drew their tickets. Uncontended it
-    /// costs two quorum operations. When the host's registration was read more than a minute ago,
-    /// it is read again before, with one more; what can't be read is waited for until the timeout.
+    /// Waiters are let in in the order in which they drew their tickets. An uncontended lock costs
+    /// two quorum operations. When the host's registration was read more than a minute ago, it is
+    /// read again first, by one more operation; the caller waits for that until its timeout.
     ///
-    /// While locks are held, and once a minute when they are asked for, the client looks in the
-    /// background whether clocks still agree and the lock table is still the same. If not, it gives
-    /// out no lock any more: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
+    /// While locks are held, and once a minute when they are asked for, the client checks in the
+    /// background that clocks still agree and that the lock table is still the same. If not, it
+    /// takes no more locks: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
     ///
     /// That the lock is held is checked last, as the future completes: when it was not polled for
     /// longer than the lease lasts, it answers [`LockError::Lost`].
@@ -84,14 +103,36 @@ impl LockClient {
     ///
     /// Dropping the future gives up the place in the queue and leaves nothing held and no row,
     /// at whatever point it is dropped: what was written is deleted in the background.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use bakery_lock::LockError;
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// match client.lock("users::snap").await {
+    ///     Ok(guard) => {
+    ///         // No other client holds "users::snap" here.
+    ///         guard.unlock().await?;
+    ///     }
+    ///     Err(LockError::TimedOut { ahead, .. }) => println!("busy; ahead of us: {ahead:?}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self, name: &str) -> Result<LockGuard, LockError> {
         self.request(name).acquire().await
     }
 
-    /// Acquires the lock of `name` if nobody holds it or waits for it, without waiting for others.
+    /// Acquires the lock of `name` if no client holds it or waits for it, without waiting for
+    /// others.
     ///
-    /// Of tries made at the same moment at most one wins, and it may be that none does: a try takes
-    /// another one that is about to fail for a holder.
+    /// Of tries made at the same moment at most one wins, and possibly none: a try may take another
+    /// one that is about to fail for a holder.
     ///
     /// # Errors
     ///
@@ -100,11 +141,29 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// As for [`lock`](Self::lock).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// if let Some(guard) = client.try_lock("reports::daily").await? {
+    ///     // Write the report.
+    ///     guard.unlock().await?;
+    /// } else {
+    ///     println!("another process writes it");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self, name: &str) -> Result<Option<LockGuard>, LockError> {
         self.request(name).try_acquire().await
     }
 
-    /// A request for the lock of `name` with options of its own.
+    /// A request for the lock of `name` with options of its own; [`LockRequest`] has an example.
     pub fn request(&self, name: impl Into<String>) -> LockRequest {
         LockRequest::new(Arc::clone(&self.inner), name.into())
     }

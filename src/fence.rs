@@ -16,8 +16,8 @@ use crate::store::DatabaseError;
 /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
 ///
 /// A process that was stopped for longer than its lease holds the lock no longer, but goes on with
-/// what it was about to do before it looks at its guard. No lock can hinder that; what it writes to
-/// can, when each write carries a token: whoever has seen a larger one refuses a smaller one.
+/// what it was about to do before it looks at its guard. No lock can prevent this; what it writes
+/// to can, when each write carries a token: after a larger one, smaller ones are rejected.
 ///
 /// Tokens of one lock grow whatever the clocks of the clients say, as long as the lock is fenced at
 /// least once in 30 days; after a longer pause they grow by the clocks. Tokens of different locks
@@ -170,7 +170,7 @@ pub struct StaleToken {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum FencingError {
-    /// The lock was lost before a token was certain. Somebody else may have been let in since.
+    /// The lock was lost before a token was certain. Another client may hold it by now.
     #[error("no fencing token: the lock is lost: {0}")]
     Lost(LostReason),
     /// The lock is held by several at once and keeps others out, so there is no order of holders.

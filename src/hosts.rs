@@ -5,13 +5,13 @@
 //! removed and added again gets its old one, and no number is ever given to a second name, whatever
 //! fails in between.
 //!
-//! Whoever changes the registry holds the registry's own lock: always in the table `lock_table`, at
-//! QUORUM, as host 0, which no host has. A new number is first reserved in a register that only
-//! grows, and used once that was acknowledged while the lock was still held. Somebody who dies in
-//! between spends a number; the next one continues above it, at most one short TTL later. So the
-//! register is never below the number of a host, and nothing but it and the host's own row is read
-//! to add one, however many hosts there are. Only a row that was written by hand can be above it,
-//! until that host is added by this module, which raises the register to it.
+//! A client that changes the registry holds the registry's own lock: always in the table
+//! `lock_table`, at QUORUM, as host 0, which no host has. A new number is first reserved in a
+//! register that only grows, and used once that was acknowledged while the lock was still held. A
+//! client that dies in between spends a number; the next one continues above it, at most one short
+//! TTL later. So the register is never below the number of a host, and nothing but it and the
+//! host's own row is read to add one, however many hosts there are. Only a row that was written by
+//! hand can be above it, until that host is added by this module, which raises the register to it.
 //!
 //! The tool `lock-hosts` does from a shell what this module does from a program.
 
@@ -46,7 +46,7 @@ pub const UNSEEN_MIN: Duration = Duration::from_secs(2 * SIGHTING_PAUSE.as_secs(
 /// The object that is locked while the registry is changed.
 const REGISTRY_LOCK: &str = "bakery-lock::hosts";
 
-/// How long a change of the registry may take unless told otherwise: longer than somebody who was
+/// How long a change of the registry may take unless told otherwise: longer than a client that was
 /// killed while changing it keeps others waiting.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
@@ -133,7 +133,7 @@ impl HostRegistry {
             registered: None,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,
-            // Changes are short, and who dies in the middle of one should not keep others long.
+            // Changes are short, and a client that dies in one should not keep others long.
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
             max_clock_skew,
@@ -143,7 +143,7 @@ impl HostRegistry {
         HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
     }
 
-    /// How long [`add`](Self::add) and [`remove`](Self::remove) try, 20 s by default. Somebody who
+    /// How long [`add`](Self::add) and [`remove`](Self::remove) try, 20 s by default. A client that
     /// was killed while changing the registry keeps others waiting for 6 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -404,6 +404,6 @@ fn system_time(millis: i64) -> SystemTime {
     let distance = Duration::from_millis(millis.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
     let time = if millis < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
-    // Only a row that somebody made up has a time that the system can't hold.
+    // Only a row that was made up has a time that the system can't hold.
     time.unwrap_or(epoch)
 }

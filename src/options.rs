@@ -127,7 +127,7 @@ pub enum InvalidOption {
         ttl: Duration,
     },
     /// An acquisition has no time to succeed.
-    #[error("an acquire timeout of zero lets nobody in: use `try_lock` to not wait")]
+    #[error("an acquire timeout of zero never succeeds: use `try_lock` to not wait")]
     ZeroTimeout,
     /// A lock that may be held for no time at all.
     #[error("a max_hold of zero would take the lock back at once: leave it out for no limit")]

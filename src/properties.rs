@@ -1,6 +1,6 @@
 //! What holds of any rows and any numbers.
 //!
-//! The table is open to whoever may write to the database: to later versions, to tools, to people.
+//! The table is open to every writer of the database: to later versions, to tools, to people.
 //! So rows may hold anything that their types allow. Whatever they hold, nothing panics, and where
 //! it can't be told that a contender is harmless, it blocks.
 //!

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use self::definition::{Definition, keyspace_cql};
 use self::existing::{Names, Schema};
-use self::nodes::Witness;
+use self::nodes::NodeState;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::clock_skew::{self, ClockDifference, Clocks};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
@@ -153,7 +153,7 @@ pub async fn create(
         catalog.define(Definition::lock_hosts(&names.keyspace, schema.dialect).cql).await?;
         created.tables.push(names.lock_hosts.to_string());
     }
-    // Somebody else may have made it at the same time, and otherwise.
+    // Another client may have made it at the same time, and with other options.
     let schema = Schema::read(&catalog, &names).await?;
     let differences = schema.differences(&names, options, &datacenters);
     if !differences.is_empty() {
@@ -213,7 +213,7 @@ pub async fn check(
         let held = schema.holds_settings(&names);
         if held { Some(recorded(session, &names, consistency).await) } else { None }
     };
-    let (recorded, witnesses) = tokio::join!(recorded, interrogate(&nodes, schema.dialect));
+    let (recorded, reports) = tokio::join!(recorded, interrogate(&nodes, schema.dialect));
     let mut max_clock_skew = MAX_CLOCK_SKEW;
     if let Some(recorded) = recorded {
         if let Ok(Some(settings)) = &recorded {
@@ -222,7 +222,7 @@ pub async fn check(
         findings.push(settings::finding(&names, max_ttl, recorded, consistency));
     }
     if let Ok(quorum) = schema.quorum(consistency, &datacenters) {
-        let answering = nodes::answering(&witnesses);
+        let answering = nodes::answering(&reports);
         let coverage = nodes.coverage(
             &names.keyspace,
             &names.lock_table,
@@ -230,11 +230,11 @@ pub async fn check(
             quorum.required,
             &answering,
         );
-        findings.extend(nodes::liveness(&witnesses, quorum, coverage));
+        findings.extend(nodes::liveness(&reports, quorum, coverage));
     }
-    let clocks = nodes::clocks_told(&witnesses, consistency);
+    let clocks = nodes::clocks_told(&reports, consistency);
     findings.extend(clock_skew::clocks(&clocks, max_clock_skew));
-    findings.extend(nodes::commit_logs(&witnesses, max_ttl + max_clock_skew));
+    findings.extend(nodes::commit_logs(&reports, max_ttl + max_clock_skew));
     Ok(Report { findings })
 }
 
@@ -362,14 +362,14 @@ async fn recorded(
 }
 
 /// Asks all nodes for their clocks and their commit logs at the same time.
-async fn interrogate(nodes: &Nodes<'_>, dialect: Dialect) -> Vec<Witness> {
+async fn interrogate(nodes: &Nodes<'_>, dialect: Dialect) -> Vec<NodeState> {
     let interrogations = nodes.all().into_iter().map(|node| async move {
         let clock = if node.connected { nodes.clock(&node).await.ok() } else { None };
         let commitlog_sync = match clock {
             Some(_) => nodes.commitlog_sync(&node, dialect).await,
             None => Ok(None),
         };
-        Witness { node, clock, commitlog_sync }
+        NodeState { node, clock, commitlog_sync }
     });
     at_the_same_time(interrogations).await
 }

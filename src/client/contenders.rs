@@ -1,4 +1,4 @@
-//! Who holds a lock or waits for it.
+//! The contenders that hold a lock or wait for it.
 
 use super::{Interruption, LockClient};
 use crate::contender::Contender;
@@ -8,7 +8,7 @@ use crate::options::check_name;
 use crate::protocol::{Read, Snapshot};
 
 impl LockClient {
-    /// Who holds the lock of `name` or waits for it now, in the order of the queue.
+    /// The contenders that hold the lock of `name` or wait for it now, in the order of the queue.
     ///
     /// The holder is the first one, if the lock is held. Contenders without a ticket come before
     /// the others: each of them may hold the lock, or be about to draw a ticket. It costs one read
@@ -21,6 +21,22 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let _guard = client.lock("users::snap").await?;
+    /// for contender in client.contenders("users::snap").await? {
+    ///     println!("{} with ticket {:?}", contender.owner, contender.ticket);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn contenders(&self, name: &str) -> Result<Vec<Contender>, ContendersError> {
         check_name(name)?;
         let store = &self.shared().store;

@@ -19,6 +19,29 @@ use crate::options::{check_name, check_timeout, lease_terms, shown};
 use crate::protocol::{Acquire, Mode, Patience};
 
 /// A request for a lock, with options of its own.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # use bakery_lock::{LockClient, MemoryStore};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = MemoryStore::new();
+/// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// let guard = client
+///     .request("reports::daily")
+///     .timeout(Duration::from_secs(2))
+///     .ttl(Duration::from_secs(10))
+///     .max_hold(Duration::from_secs(60))
+///     .label("nightly job")
+///     .acquire()
+///     .await?;
+/// guard.unlock().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a request does nothing until `acquire` or `try_acquire`"]
 pub struct LockRequest {
@@ -84,7 +107,7 @@ impl LockRequest {
         self
     }
 
-    /// What others see beside host name and process id when they look who holds the lock.
+    /// What others see of this client beside host name and process id.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -106,7 +129,7 @@ impl LockRequest {
         Ok(guard.expect("only a try comes back without a guard"))
     }
 
-    /// Acquires the lock if nobody holds it or waits for it:
+    /// Acquires the lock if no client holds it or waits for it:
     /// [`LockClient::try_lock`](crate::LockClient::try_lock) with this request's options. The
     /// timeout bounds how long the database is waited for.
     ///

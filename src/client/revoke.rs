@@ -16,11 +16,11 @@ impl LockClient {
     /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up what it holds or waits for. It
     /// is told who asks, and `why`.
     ///
-    /// It is safe: only the contender itself acts on it, and nobody is let in before it has left. A
-    /// holder finds it at its next renewal, after a third of its TTL at the latest, and loses the
-    /// lock: [`LostReason::Revoked`](crate::LostReason::Revoked). One that waits fails with
-    /// [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not renew, or does not
-    /// live any more, leaves when its lease is over, as it would have anyhow.
+    /// It is safe: only the contender itself acts on it, and no client is let in before it has
+    /// left. A holder finds it at its next renewal, after a third of its TTL at the latest, and
+    /// loses the lock: [`LostReason::Revoked`](crate::LostReason::Revoked). One that waits fails
+    /// with [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not renew, or
+    /// does not live any more, leaves when its lease is over, as it would have anyhow.
     ///
     /// # Errors
     ///
@@ -30,6 +30,24 @@ impl LockClient {
     ///
     /// After dropping the future the contender may be asked to leave or not. Asking again does no
     /// harm.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// let contenders = client.contenders("users::snap").await?;
+    /// let holder = contenders.first().ok_or("the lock is held")?;
+    /// client.revoke("users::snap", holder, "it hangs").await?;
+    /// // The holder finds the request at its next renewal, or when it asks.
+    /// assert!(guard.check().await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn revoke(
         &self,
         name: &str,

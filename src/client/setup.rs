@@ -40,7 +40,7 @@ pub(crate) struct ClientSetup {
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ, by the lock table's settings.
     pub(crate) max_clock_skew: Duration,
-    /// The id of the lock table, if somebody shall look whether it and the clocks stay as they are.
+    /// The id of the lock table, if the client checks that it and the clocks stay as they are.
     pub(crate) lock_table: Option<Uuid>,
 }
 
@@ -82,12 +82,12 @@ impl LockClient {
         });
         let registration =
             registered.map(|it| Registration::new(host_name.clone(), it.host, it.read, &shared));
-        let watch = lock_table.map(|lock_table| {
+        let health = lock_table.map(|lock_table| {
             HealthMonitor::new(Baseline { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
         });
         let drop_guard = ended.clone().drop_guard();
         let dispatcher =
-            Dispatcher::new(Arc::clone(&shared), receiver, registration, watch, drop_guard);
+            Dispatcher::new(Arc::clone(&shared), receiver, registration, health, drop_guard);
         tokio::spawn(dispatcher.run());
         let owner = format!("{host_name} pid {}", std::process::id());
         LockClient {

@@ -10,17 +10,17 @@ use crate::engine::guard::LockGuard;
 use crate::error::{LostReason, UnlockError, WithLockError};
 
 impl LockClient {
-    /// Acquires the lock of `name`, does the work of `body` under it, and gives it back: what a
-    /// program that holds a lock for more than a moment should use.
+    /// Acquires the lock of `name`, runs `body` under it, and gives it back. Programs that hold a
+    /// lock for more than a moment should use this.
     ///
-    /// Before each poll of the body the clock is looked at, and once the lock is lost the body is
-    /// not polled again but dropped. So it is stopped at the `await` where it stands. A poll that
+    /// Before each poll of the body it checks the clock. Once the lock is lost it drops the body
+    /// instead of polling it again, so the body stops at the `await` where it stands. A poll that
     /// has begun may finish: work that blocks, or is paused with the whole process, goes on to its
-    /// next `await` after the lease. Where that must do no harm either, let the data refuse what
-    /// comes late.
+    /// next `await` after the lease. Where that must do no harm either, use
+    /// [fencing tokens](LockGuard::fencing_token).
     ///
     /// The output of the body is returned whatever became of the release, which goes on in the
-    /// background if it must.
+    /// background if needed.
     ///
     /// # Errors
     ///
@@ -32,6 +32,26 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Dropping the future drops the body where it stands and gives the lock back.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let total = client
+    ///     .with_lock("accounts::1", async |guard| {
+    ///         // Read and change the account. Before a step that takes long:
+    ///         guard.ensure(std::time::Duration::from_secs(10)).await?;
+    ///         Ok::<_, bakery_lock::EnsureError>(42)
+    ///     })
+    ///     .await??;
+    /// assert_eq!(total, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn with_lock<T>(
         &self,
         name: &str,

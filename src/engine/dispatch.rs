@@ -38,7 +38,7 @@ pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Call>,
     registration: Option<Registration>,
-    watch: Option<HealthMonitor>,
+    health: Option<HealthMonitor>,
     /// In order, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Arc<str>, Entry>,
     tasks: JoinSet<()>,
@@ -65,12 +65,12 @@ enum Wake {
 }
 
 impl Dispatcher {
-    /// A dispatcher; a client without `registration` and `watch` is the registry's own.
+    /// A dispatcher; a client without `registration` and `health` is the registry's own.
     pub(crate) fn new(
         shared: Arc<Shared>,
         calls: mpsc::UnboundedReceiver<Call>,
         registration: Option<Registration>,
-        watch: Option<HealthMonitor>,
+        health: Option<HealthMonitor>,
         ended: DropGuard,
     ) -> Self {
         let (report_sender, reports) = mpsc::unbounded_channel();
@@ -78,7 +78,7 @@ impl Dispatcher {
             shared,
             calls,
             registration,
-            watch,
+            health,
             runners: BTreeMap::new(),
             tasks: JoinSet::new(),
             reports,
@@ -88,7 +88,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs until nobody can call any more and every runner has ended.
+    /// Runs until no caller is left and every runner has ended.
     pub(crate) async fn run(mut self) {
         let mut calls_open = true;
         while calls_open || !self.tasks.is_empty() {
@@ -102,7 +102,7 @@ impl Dispatcher {
                 }
                 Wake::Call(None) => calls_open = false,
                 Wake::Report(Report::Idle(idle)) => self.retire(&idle),
-                Wake::Report(Report::Look(occasion)) => self.look(occasion),
+                Wake::Report(Report::CheckHealth(reason)) => self.look(reason),
                 Wake::RunnerEnded(Ok(())) => {}
                 Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
                 Wake::Registration(event) => self.registration(event),
@@ -119,8 +119,8 @@ impl Dispatcher {
             }
         };
         let look = async {
-            match &mut self.watch {
-                Some(watch) => watch.seen().await,
+            match &mut self.health {
+                Some(health) => health.seen().await,
                 None => std::future::pending().await,
             }
         };
@@ -140,7 +140,7 @@ impl Dispatcher {
 
     fn acquire(&mut self, asking: Asking) {
         self.look(CheckReason::Acquisition);
-        // A caller who is refused in any case need not wait for the registration.
+        // A caller that is refused in any case need not wait for the registration.
         let Some(asking) = self.refuse(asking) else {
             return;
         };
@@ -164,9 +164,9 @@ impl Dispatcher {
 
     /// Returns a caller that is not to be sent away. Any other one is answered.
     fn refuse(&self, (object, caller): Asking) -> Option<Asking> {
-        let refusal = match self.breach() {
+        let refusal = match self.problem() {
             _ if self.closing => LockError::Closed,
-            Some(breach) => breach.refusal(&object),
+            Some(problem) => problem.refusal(&object),
             None => return Some((object, caller)),
         };
         caller.answer(Err(refusal));
@@ -241,29 +241,29 @@ impl Dispatcher {
         }
     }
 
-    /// Looks in the background at what locks rely on, if that is due.
-    fn look(&mut self, occasion: CheckReason) {
-        if let Some(watch) = &mut self.watch {
-            watch.look(occasion, &self.shared.store, self.shared.clock.elapsed());
+    /// Checks health in the background, if that is due.
+    fn look(&mut self, reason: CheckReason) {
+        if let Some(health) = &mut self.health {
+            health.look(reason, &self.shared.store, self.shared.clock.elapsed());
         }
     }
 
     fn looked(&mut self, seen: &[(Node, Option<NodeReport>)]) {
-        let Some(watch) = &mut self.watch else {
+        let Some(health) = &mut self.health else {
             return;
         };
-        let changed = watch.judge(seen);
-        if watch.holds() {
+        let changed = health.judge(seen);
+        if health.holds() {
             self.shared.wall_clock_bound.agrees(&*self.shared.clock);
         }
         if changed {
             for entry in self.runners.values() {
-                let _ = entry.commands.send(Command::Heed(watch.breach().cloned()));
+                let _ = entry.commands.send(Command::HealthChanged(health.problem().cloned()));
             }
         }
     }
 
-    fn breach(&self) -> Option<&HealthProblem> {
-        self.watch.as_ref()?.breach()
+    fn problem(&self) -> Option<&HealthProblem> {
+        self.health.as_ref()?.problem()
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Fence {
     max_clock_skew: Duration,
     /// The client's runtime: requests go on there when a caller stops waiting.
     runtime: Handle,
-    /// Held by the one who draws: two who read the same value would write the same one.
+    /// Held while a token is drawn: two draws that read the same value would write the same one.
     turn: Mutex<()>,
 }
 
@@ -74,8 +74,8 @@ impl Fence {
             _ = ended.wait_for(Option::is_some) => None,
             drawn = drawing => Some(drawn),
         };
-        // Last, and by the clock: nobody else has been let in before the value was acknowledged, so
-        // everybody who is let in later reads it.
+        // Last, and by the clock: no other client has been let in before the value was
+        // acknowledged, so each that is let in later reads it.
         self.check()?;
         match drawn {
             Some(Ok(drawn)) => drawn,
@@ -141,7 +141,7 @@ impl Fence {
         match self.grant.ended() {
             None => Ok(()),
             Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
-            // Only the guard gives back, and with it goes everybody who could wait for a token.
+            // Only the guard gives back, and with it go all callers that could wait for a token.
             Some(End::Released) => Err(FencingError::Closed),
         }
     }

@@ -268,7 +268,7 @@ impl Grant {
         outcome
     }
 
-    /// Why a grant that nobody ended is over, if it is.
+    /// Why a grant is over that was not ended explicitly, if it is.
     fn loss(&self, lease: Lease) -> Option<LostReason> {
         if !self.process.is_current() {
             return Some(LostReason::Forked);

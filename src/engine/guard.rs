@@ -42,6 +42,24 @@ use crate::fence::{FencingError, FencingToken};
 /// guard that is dropped as `main` ends, or not dropped at all (`std::process::exit`,
 /// `panic=abort`, a killed process), leaves its rows until their TTL is over. End programs with
 /// [`unlock`](Self::unlock) or [`LockClient::shutdown`](crate::LockClient::shutdown).
+///
+/// # Example
+///
+/// ```
+/// # use bakery_lock::{LockClient, MemoryStore};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = MemoryStore::new();
+/// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// let guard = client.lock("users::snap").await?;
+/// println!("held for {:?} without a renewal", guard.remaining());
+/// tokio::select! {
+///     reason = guard.lost() => eprintln!("stopped: {reason:?}"),
+///     () = async { /* the work */ } => guard.unlock().await?,
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "if unused the lock is given back immediately"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -111,8 +129,8 @@ impl LockGuard {
         self.grant.token()
     }
 
-    /// Sees to it that the lock is held for at least `min` from now on, whatever happens to the
-    /// database meanwhile; renews the lease if less is left. Returns how long it is held.
+    /// Ensures that at least `min` of the lease remains, renewing it if needed, so that the lock is
+    /// held for so long whatever happens to the database. Returns how much remains.
     ///
     /// Call it before a step that takes up to `min`. Where enough is left it costs nothing, else a
     /// renewal: a read and a write, and another read in the background.
@@ -195,8 +213,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does no harm: a value may have been drawn that nobody gets, and the next
-    /// token is above it.
+    /// Dropping the future does no harm: a value may have been drawn that no caller gets, and the
+    /// next token is above it.
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
         self.fence.draw().await
     }

@@ -107,7 +107,7 @@ impl Baseline {
 /// Why to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckReason {
-    /// Somebody wants a lock.
+    /// A caller wants a lock.
     Acquisition,
     /// A holder's lease was renewed.
     Renewal,
@@ -120,13 +120,13 @@ pub(crate) enum CheckReason {
 /// Looks now and then, one look at a time, and remembers what it has seen.
 #[derive(Debug)]
 pub(crate) struct HealthMonitor {
-    assumptions: Baseline,
+    baseline: Baseline,
     pause: Duration,
     /// When the last look began.
     looked: Duration,
     look: JoinSet<Vec<(Node, Option<NodeReport>)>>,
     holds: bool,
-    breach: Option<HealthProblem>,
+    problem: Option<HealthProblem>,
     doubt: Doubt,
 }
 
@@ -157,29 +157,29 @@ impl Doubt {
 }
 
 impl HealthMonitor {
-    /// A watch over what was looked at by `now`, for a client that locks with this TTL.
-    pub(crate) fn new(assumptions: Baseline, ttl: Duration, now: Duration) -> Self {
+    /// A monitor of what was last checked at `now`, for a client that locks with this TTL.
+    pub(crate) fn new(baseline: Baseline, ttl: Duration, now: Duration) -> Self {
         let pause = PAUSE_MAX.min(ttl / PAUSES_PER_TTL);
         HealthMonitor {
-            assumptions,
+            baseline,
             pause,
             looked: now,
             look: JoinSet::new(),
             // A client is built only if it is so.
             holds: true,
-            breach: None,
+            problem: None,
             doubt: Doubt::default(),
         }
     }
 
     /// What does not hold any more, as last seen.
-    pub(crate) fn breach(&self) -> Option<&HealthProblem> {
-        self.breach.as_ref()
+    pub(crate) fn problem(&self) -> Option<&HealthProblem> {
+        self.problem.as_ref()
     }
 
     /// Begins a look in the background, if one is due. [`seen`](Self::seen) brings what it shows.
-    pub(crate) fn look(&mut self, occasion: CheckReason, store: &Arc<dyn Store>, now: Duration) {
-        let is_due = self.pause_before(occasion).is_some_and(|pause| now >= self.looked + pause);
+    pub(crate) fn look(&mut self, reason: CheckReason, store: &Arc<dyn Store>, now: Duration) {
+        let is_due = self.pause_before(reason).is_some_and(|pause| now >= self.looked + pause);
         if is_due && self.look.is_empty() {
             self.looked = now;
             let store = Arc::clone(store);
@@ -188,11 +188,11 @@ impl HealthMonitor {
     }
 
     /// How long after the last look there is a next one; `None` when there is none any more.
-    fn pause_before(&self, occasion: CheckReason) -> Option<Duration> {
-        match (&self.breach, occasion) {
+    fn pause_before(&self, reason: CheckReason) -> Option<Duration> {
+        match (&self.problem, reason) {
             (Some(HealthProblem::TableGone), _) => None,
             (_, CheckReason::Refusal | CheckReason::RowMissing) => Some(PAUSE_AFTER_REFUSAL),
-            // Who is sent away should not be for long.
+            // A refusal should not last longer than its cause.
             (_, CheckReason::Renewal)
             | (Some(HealthProblem::ClocksDiffer { .. }), CheckReason::Acquisition) => {
                 Some(self.pause)
@@ -209,7 +209,7 @@ impl HealthMonitor {
     pub(crate) async fn seen(&mut self) -> Vec<(Node, Option<NodeReport>)> {
         match self.look.join_next().await {
             Some(Ok(seen)) => seen,
-            // Nobody ends it but the runtime.
+            // Only the runtime ends it.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
@@ -221,9 +221,9 @@ impl HealthMonitor {
 
     /// Draws conclusions; whether they are others than before. Another figure is none.
     pub(crate) fn judge(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
-        let verdict = self.assumptions.judge(seen);
-        self.holds = verdict == Observation::Holds;
-        let breach = match verdict {
+        let observation = self.baseline.judge(seen);
+        self.holds = observation == Observation::Holds;
+        let problem = match observation {
             Observation::Holds => None,
             Observation::Unclear if self.doubt.grows(seen) => None,
             Observation::Unclear => return false,
@@ -233,14 +233,14 @@ impl HealthMonitor {
             }
             Observation::TableGone => Some(HealthProblem::TableGone),
         };
-        let changed = breach.as_ref().map(discriminant) != self.breach.as_ref().map(discriminant);
+        let changed = problem.as_ref().map(discriminant) != self.problem.as_ref().map(discriminant);
         if changed {
-            match &breach {
-                Some(breach) => warn!(?breach, "what locks rely on does not hold any more"),
+            match &problem {
+                Some(problem) => warn!(?problem, "what locks rely on does not hold any more"),
                 None => debug!("what locks rely on holds again, as far as can be seen"),
             }
         }
-        self.breach = breach;
+        self.problem = problem;
         changed
     }
 }
@@ -266,11 +266,11 @@ mod tests {
                 datacenter: "dc1".to_owned(),
                 connected: true,
             };
-            let testimony = said.map(|(millis, lock_table)| {
+            let report = said.map(|(millis, lock_table)| {
                 let clock = ClockReading { offset_micros: millis * 1_000, error_micros: 1_000 };
                 NodeReport { clock, lock_table }
             });
-            (node, testimony)
+            (node, report)
         });
         testimonies.collect()
     }
@@ -279,11 +279,11 @@ mod tests {
         Baseline { max_clock_skew: s(1), lock_table: TABLE }.judge(&seen(said))
     }
 
-    fn watch() -> HealthMonitor {
-        watch_with(s(1))
+    fn health() -> HealthMonitor {
+        monitor_with(s(1))
     }
 
-    fn watch_with(max_clock_skew: Duration) -> HealthMonitor {
+    fn monitor_with(max_clock_skew: Duration) -> HealthMonitor {
         HealthMonitor::new(Baseline { max_clock_skew, lock_table: TABLE }, s(60), s(0))
     }
 
@@ -324,90 +324,90 @@ mod tests {
 
     #[test]
     fn a_look_that_is_unclear_changes_nothing() {
-        let mut watch = watch();
-        assert!(!watch.judge(&seen(&[at(0), at(0)])));
-        assert!(!watch.judge(&seen(&[None, at(0)])));
-        assert!(watch.judge(&seen(&[at(0), at(3_000)])));
+        let mut health = health();
+        assert!(!health.judge(&seen(&[at(0), at(0)])));
+        assert!(!health.judge(&seen(&[None, at(0)])));
+        assert!(health.judge(&seen(&[at(0), at(3_000)])));
         for unclear in [&[at(0), None], &[at(0), at(999)]] {
-            assert!(!watch.judge(&seen(unclear)));
-            assert!(matches!(watch.breach(), Some(HealthProblem::ClocksDiffer { .. })));
-            assert!(!watch.holds(), "it is not certain");
+            assert!(!health.judge(&seen(unclear)));
+            assert!(matches!(health.problem(), Some(HealthProblem::ClocksDiffer { .. })));
+            assert!(!health.holds(), "it is not certain");
         }
-        assert!(watch.judge(&seen(&[at(0), at(100)])));
-        assert_eq!(watch.breach(), None);
-        assert!(watch.holds());
+        assert!(health.judge(&seen(&[at(0), at(100)])));
+        assert_eq!(health.problem(), None);
+        assert!(health.holds());
     }
 
     /// A bound below what is measured never lets clocks be seen to agree.
     #[test]
     fn a_difference_that_is_not_seen_again_is_forgotten() {
-        let mut watch = watch_with(Duration::from_millis(1));
-        assert!(watch.judge(&seen(&[at(0), at(0), at(4)])));
+        let mut health = monitor_with(Duration::from_millis(1));
+        assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
         for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
-            assert!(!watch.judge(&seen(&[at(0), at(0), at(0)])));
-            assert!(matches!(watch.breach(), Some(HealthProblem::ClocksDiffer { .. })));
+            assert!(!health.judge(&seen(&[at(0), at(0), at(0)])));
+            assert!(matches!(health.problem(), Some(HealthProblem::ClocksDiffer { .. })));
         }
-        assert!(watch.judge(&seen(&[at(0), at(0), at(1)])));
-        assert_eq!(watch.breach(), None);
+        assert!(health.judge(&seen(&[at(0), at(0), at(1)])));
+        assert_eq!(health.problem(), None);
     }
 
     #[test]
     fn only_looks_in_a_row_at_the_nodes_that_differed_count() {
-        let mut watch = watch_with(Duration::from_millis(1));
+        let mut health = monitor_with(Duration::from_millis(1));
         let differ = [at(0), at(0), at(4)];
-        assert!(watch.judge(&seen(&differ)));
+        assert!(health.judge(&seen(&differ)));
         for _ in 0..10 {
             for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
-                assert!(!watch.judge(&seen(&[at(0), at(0), at(0)])));
+                assert!(!health.judge(&seen(&[at(0), at(0), at(0)])));
             }
-            assert!(!watch.judge(&seen(&differ)), "it begins anew");
+            assert!(!health.judge(&seen(&differ)), "it begins anew");
         }
         for silent in [&[at(0), at(0), None], &[None, None, at(0)], &[None, None, None]] {
             for _ in 0..2 * LOOKS_WITHOUT_DIFFERENCE {
-                assert!(!watch.judge(&seen(silent)), "one that differed does not answer");
+                assert!(!health.judge(&seen(silent)), "one that differed does not answer");
             }
         }
         let others = [at(0), None, at(0)];
         for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
-            assert!(!watch.judge(&seen(&others)));
+            assert!(!health.judge(&seen(&others)));
         }
-        assert!(watch.judge(&seen(&others)), "the one that is silent did not differ");
+        assert!(health.judge(&seen(&others)), "the one that is silent did not differ");
     }
 
     #[test]
     fn a_node_that_left_does_not_keep_its_difference() {
-        let mut watch = watch_with(Duration::from_millis(1));
-        assert!(watch.judge(&seen(&[at(0), at(0), at(4)])));
+        let mut health = monitor_with(Duration::from_millis(1));
+        assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
         for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
-            assert!(!watch.judge(&seen(&[at(0), at(0)])));
+            assert!(!health.judge(&seen(&[at(0), at(0)])));
         }
-        assert!(watch.judge(&seen(&[at(0), at(0)])));
+        assert!(health.judge(&seen(&[at(0), at(0)])));
     }
 
     #[test]
     fn how_long_to_wait_for_the_next_look() {
-        let mut watch = watch();
-        let pauses = |watch: &HealthMonitor| {
-            let occasions = [
+        let mut health = health();
+        let pauses = |health: &HealthMonitor| {
+            let reasons = [
                 CheckReason::Acquisition,
                 CheckReason::Renewal,
                 CheckReason::Refusal,
                 CheckReason::RowMissing,
             ];
-            occasions.map(|occasion| watch.pause_before(occasion))
+            reasons.map(|reason| health.pause_before(reason))
         };
-        assert_eq!(pauses(&watch), [Some(s(60)), Some(s(5)), Some(s(1)), Some(s(1))]);
-        watch.judge(&seen(&[at(0), at(3_000)]));
-        assert_eq!(pauses(&watch), [Some(s(5)), Some(s(5)), Some(s(1)), Some(s(1))]);
-        watch.judge(&seen(&[Some((0, None))]));
-        assert_eq!(pauses(&watch), [None; 4]);
+        assert_eq!(pauses(&health), [Some(s(60)), Some(s(5)), Some(s(1)), Some(s(1))]);
+        health.judge(&seen(&[at(0), at(3_000)]));
+        assert_eq!(pauses(&health), [Some(s(5)), Some(s(5)), Some(s(1)), Some(s(1))]);
+        health.judge(&seen(&[Some((0, None))]));
+        assert_eq!(pauses(&health), [None; 4]);
     }
 
     #[test]
     fn a_short_ttl_makes_for_looks_at_each_renewal() {
         for ttl in [5, 6, 15, 18, 19, 20, 21, 60, 600].map(s) {
-            let assumptions = Baseline { max_clock_skew: s(1), lock_table: TABLE };
-            let pause = HealthMonitor::new(assumptions, ttl, s(0)).pause;
+            let baseline = Baseline { max_clock_skew: s(1), lock_table: TABLE };
+            let pause = HealthMonitor::new(baseline, ttl, s(0)).pause;
             assert!(pause < ttl / 3 && pause <= s(5), "{pause:?} for {ttl:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! What a client knows of its host's registration.
 //!
-//! It counts for a minute. A caller who comes later waits until it was read again, so that a host
+//! It counts for a minute. A caller that comes later waits until it was read again, so that a host
 //! that was removed gets no lock, however long its client was idle. What can't be read is unknown,
 //! which is not registered: it is read again until the caller's own time is over.
 //!

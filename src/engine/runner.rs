@@ -6,7 +6,7 @@
 //! This file is the loop, and how the contender is fed. [`messages`] says what a runner is told and
 //! what it tells, [`wake`] what else it waits for. [`commands`] says what each command does,
 //! [`events`] where the contender's events lead, [`requests`] how its writes and reads are made.
-//! [`holder`] is who was granted the object.
+//! [`holder`] is the holder of the object.
 
 mod commands;
 mod events;
@@ -58,7 +58,7 @@ pub(crate) struct Runner {
     stage: Stage,
 }
 
-/// Somebody who waits for the acknowledgement of a release.
+/// A caller that waits for the acknowledgement of a release.
 struct Releasing {
     asked: Duration,
     reply: oneshot::Sender<Result<(), UnlockError>>,
@@ -70,7 +70,7 @@ enum Stage {
     Serving,
     /// The client was told that there is nothing to do.
     Idle,
-    /// Everybody is sent away.
+    /// All callers are refused.
     Closing,
 }
 
@@ -102,7 +102,7 @@ impl Runner {
         (runner, own_commands)
     }
 
-    /// Runs until there is nothing to do any more, and nobody to do it for.
+    /// Runs until there is nothing to do any more, and no caller to do it for.
     pub(crate) async fn run(mut self) {
         loop {
             if self.contender.is_idle() && self.stage == Stage::Closing {
@@ -115,7 +115,7 @@ impl Runner {
                 Wake::Answer(input, error) => {
                     self.flight = None;
                     if error.as_ref().is_some_and(DatabaseError::is_permanent) {
-                        self.report(Report::Look(CheckReason::Refusal));
+                        self.report(Report::CheckHealth(CheckReason::Refusal));
                     }
                     self.last_error = error;
                     self.handle(input);
@@ -141,7 +141,7 @@ impl Runner {
     }
 
     fn report(&self, report: Report) {
-        // Nobody listens when the client's task ended; then nobody asks either.
+        // When the client's task ended there is no receiver, and no caller either.
         let _ = self.reports.send(report);
     }
 
@@ -238,7 +238,7 @@ impl Runner {
         }
     }
 
-    /// Who holds the object or will before the first caller.
+    /// The contenders that hold the object or will before the first caller.
     fn ahead(&self) -> Vec<Contender> {
         match self.contender.held_claim() {
             Some(claim) => vec![SeenContender::from(claim).into()],

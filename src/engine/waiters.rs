@@ -14,7 +14,7 @@ use crate::protocol::Acquire;
 /// What a caller gets: a guard, `None` when it only tried and the lock was taken, or an error.
 pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
 
-/// Somebody who waits for a lock.
+/// A caller that waits for a lock.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// Which one of the client's callers it is.

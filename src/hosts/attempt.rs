@@ -74,12 +74,12 @@ impl Attempt<'_> {
         self.write(HostRow { removed_at_millis, ..self.rewritten(row) }).await
     }
 
-    /// A row with a number that nobody ever had.
+    /// A row with a number that no host ever had.
     ///
-    /// The number is ours if its reservation was acknowledged while we held the lock: whoever gets
-    /// the lock later reads it, and continues above. Otherwise it is spent. `next` is what was read
-    /// under this lock: no host has a larger number, because its own was reserved there before its
-    /// row was written.
+    /// The number is ours if its reservation was acknowledged while we held the lock: the client
+    /// that gets the lock later reads it, and continues above. Otherwise it is spent. `next` is
+    /// what was read under this lock: no host has a larger number, because its own was reserved
+    /// there before its row was written.
     async fn new_row(&self, next: i32) -> Result<HostRow, Setback> {
         let number = next.max(REGISTRAR).checked_add(1).ok_or(Setback::NoNumberLeft)?;
         self.registry.store.raise_next(number).await?;
@@ -139,7 +139,7 @@ pub(super) enum Setback {
     Database(DatabaseError),
     /// The registry's lock was lost on the way.
     LockLost,
-    /// Somebody overwrote what we wrote: a late write of one who had lost the lock.
+    /// What we wrote was overwritten: a late write of a client that had lost the lock.
     Overwritten,
     /// All numbers are spent.
     NoNumberLeft,

@@ -19,7 +19,7 @@ pub enum RegistryError {
     /// The tables are missing, or not as they must be. Nothing was changed.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// Somebody else changes the registry, or the database does not answer. Nothing was changed.
+    /// Another client changes the registry, or the database does not answer. Nothing was changed.
     #[error("the registry of hosts could not be locked, so nothing was changed; try again")]
     Locked(#[source] LockError),
     /// The database did not answer. Nothing was changed, but a number may have been spent.
@@ -61,7 +61,7 @@ pub enum RegistryError {
          run `lock-hosts init`, and build all clients anew"
     )]
     NotSeen,
-    /// All 2,147,483,647 numbers are spent, or somebody wrote the largest one. Nothing was changed.
+    /// All 2,147,483,647 numbers are spent, or the largest one was written. Nothing was changed.
     #[error("no host number is left in the registry")]
     NoNumberLeft,
 }

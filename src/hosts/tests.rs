@@ -16,9 +16,9 @@ use crate::store::{Answer, DatabaseError, Outcome, RowStamp, Testimonies};
 enum Fate {
     /// It is answered.
     Answered,
-    /// It is applied, but nobody learns of it.
+    /// It is applied, but the caller does not learn of it.
     AppliedUnknown,
-    /// It is lost, and nobody learns of it.
+    /// It is lost, but the caller does not learn of it.
     LostUnknown,
     /// It is refused for good.
     Refused,
@@ -61,7 +61,7 @@ impl Planned {
 
     async fn meet<T>(&self, call: Answer<'_, T>) -> Result<T, DatabaseError> {
         let fates = self.fates.lock().map(|mut fates| fates.pop_front());
-        let unknown = || DatabaseError::new(Outcome::Unknown, "nobody knows");
+        let unknown = || DatabaseError::new(Outcome::Unknown, "it is unknown");
         match fates.unwrap_or_else(|_| panic!("a test failed before")) {
             None | Some(Fate::Answered) => call.await,
             Some(Fate::AppliedUnknown) => call.await.and(Err(unknown())),
@@ -183,7 +183,7 @@ async fn what_is_done_already_writes_nothing() {
     add(&registry, "a").await;
     assert_eq!(store.writes(), ["next 1", "a 1"]);
     assert_eq!(add(&registry, "a").await, 1);
-    assert!(registry.remove("b").await.expect("nobody is removed").is_none());
+    assert!(registry.remove("b").await.expect("no host is removed").is_none());
     assert_eq!(store.writes(), [""; 0]);
     let first = registry.remove("a").await.expect("the host is removed");
     assert_eq!(store.writes(), ["a 1"]);

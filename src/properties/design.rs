@@ -50,7 +50,7 @@ pub(super) fn let_in(mode: Mode, others: &[Option<Mode>]) -> bool {
     }
 }
 
-/// Everybody who has a row.
+/// All contenders that have a row.
 pub(super) fn contenders(rows: &[StoredRow]) -> BTreeSet<ContenderId> {
     rows.iter().map(|row| row.contender).collect()
 }

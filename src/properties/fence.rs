@@ -44,7 +44,7 @@ fn the_next_token_is_above_the_last_one_or_refused() {
 
 // Goal: tokens grow from exclusive holder to holder by more than the writes of each take, whatever
 // the clocks say within their bounds; shared holders stand between the exclusive ones before and
-// after them; and nobody finds the fence poisoned.
+// after them; and none finds the fence poisoned.
 // Method: holders one after the other, each with a clock of its own. What each draws is written: it
 // is acknowledged and handed out, or comes late, or twice, or never. The fence keeps the largest.
 #[test]

@@ -10,8 +10,8 @@ use super::for_all;
 use super::rows::{ME, mode, number, table};
 use crate::protocol::{Line, Place, Question, Snapshot};
 
-// Goal: a contender that is asked for is one of the blockers and can be asked by key; once nobody
-// is in the way, everybody is looked at; and no pause is longer than 1.25 s or next to none.
+// Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
+// is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.
 // Method: the line ahead in any table, then answers that show any other tables, at any pace.
 #[test]
 fn questions_are_to_the_point_and_pauses_are_bounded() {
@@ -26,9 +26,9 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
             let snapshot = Snapshot::of(&rows);
             now += round_trip;
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&snapshot, now),
+                Question::All => _ = line.confirmed(&snapshot, now),
                 Question::Present(who) | Question::Choosing(who) => {
-                    prop_assert!(!line.admits(), "a look at {who} lets nobody in");
+                    prop_assert!(!line.admits(), "a look at {who} lets no contender in");
                     let standing = line.blockers().standing(who);
                     prop_assert!(standing.is_some_and(|standing| standing.round().is_some()));
                     line.answered(who, &snapshot, now);
@@ -45,7 +45,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 
 // Goal: when all have left, few questions find it out: never more than there were contenders, and
 // one.
-// Method: the line ahead in any table, then answers that show nobody.
+// Method: the line ahead in any table, then answers that show no contender.
 #[test]
 fn a_line_that_everybody_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
@@ -56,7 +56,7 @@ fn a_line_that_everybody_left_is_soon_over() {
         let mut questions = 0;
         while !line.admits() {
             match line.question() {
-                Question::Everybody => _ = line.confirmed(&Snapshot::default(), Duration::ZERO),
+                Question::All => _ = line.confirmed(&Snapshot::default(), Duration::ZERO),
                 Question::Present(who) | Question::Choosing(who) => {
                     prop_assert!(line.answered(who, &Snapshot::default(), Duration::ZERO));
                 }

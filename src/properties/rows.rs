@@ -37,7 +37,7 @@ const ROW_NAMES: [&str; 9] = [
     "",
 ];
 
-/// All rows of an object: some of clients that keep to the protocol, some that nobody writes.
+/// All rows of an object: some of clients that keep to the protocol, some that no client writes.
 pub(super) fn table() -> impl Strategy<Value = Vec<StoredRow>> {
     (vec(claim(), 0..5), vec(any_row(), 0..4)).prop_map(|(claims, odd)| {
         let rows = claims.iter().flat_map(rows_of);

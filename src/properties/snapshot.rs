@@ -1,4 +1,4 @@
-//! From any rows to a verdict: who is there, who blocks whom, and who is let in.
+//! Admission by any rows: who is there, who blocks whom, and who is let in.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn the_order_of_rows_does_not_matter() {
     });
 }
 
-// Goal: everybody blocks of whom it is not certain that it is absent, of a mode that goes together
+// Goal: a contender blocks unless it is certain that it is absent, of a mode that goes together
 // with mine, or behind me in the queue; and who blocks decides who is let in.
 // Method: any rows, any mode, any ticket of mine.
 #[test]
@@ -116,7 +116,7 @@ fn whom_one_table_lets_in_may_hold_at_once() {
         prop_assert!(may_hold_at_once(&inside), "{inside:?} are all let in");
         if claims.iter().all(|claim| claim.ticket.is_some()) {
             let first = claims.iter().min_by_key(|claim| place(claim)).expect("there is one");
-            prop_assert!(inside.contains(&first), "{first:?} waits for nobody");
+            prop_assert!(inside.contains(&first), "{first:?} waits for no contender");
         }
         let known: Vec<_> = claims.iter().map(|claim| claim.contender).collect();
         let others = others.into_iter().filter(|row| !known.contains(&row.contender));
@@ -128,7 +128,7 @@ fn whom_one_table_lets_in_may_hold_at_once() {
 }
 
 // Goal: blockers only leave, each by a look at itself or a whole read that shows that exactly that
-// pair of contender and round is absent, on another round or behind me; nobody is added.
+// pair of contender and round is absent, on another round or behind me; none is added.
 // Method: blockers of any table, then looks and whole reads that show any other tables.
 #[test]
 fn blockers_leave_only_when_they_are_seen_gone() {

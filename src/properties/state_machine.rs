@@ -20,7 +20,7 @@ use crate::protocol::{
 
 // Goal: whatever rows it is shown, in whatever state and however late, a contender does not panic
 // and keeps its contract; and it is let in only by a whole read that shows its own rows of this
-// round, nobody who asks it to leave, and nobody in the way who was not seen to leave it.
+// round, no request to leave, and no blocker that was not seen to leave it.
 // Method: a `Trial` holds each output against what the design says of the rows that were shown.
 #[test]
 fn what_it_is_shown_blocks_rather_than_lets_in() {
@@ -45,8 +45,8 @@ fn stories_take_every_turn() {
     assert!(counts.iter().all(|(_, count)| *count >= 5), "{counts:?}");
 }
 
-// Goal: when somebody has drawn the largest number there is, no number is drawn any more, and the
-// acquisition says so unless nobody is in its way.
+// Goal: when the largest number there is has been drawn, no number is drawn any more, and the
+// acquisition says so unless no contender is in its way.
 // Method: any rows beside that ticket, whoever's it is and be its contender there or not.
 #[test]
 fn after_the_largest_number_there_is_no_ticket_left() {

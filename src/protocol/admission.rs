@@ -166,7 +166,7 @@ mod tests {
         let standing = |rows: &[StoredRow]| Snapshot::of(rows).standing(id(2));
         assert_eq!(standing(&both), Some(Standing::Queued { round: 5, mode, ticket: 3 }));
         assert_eq!(standing(&both[..1]), Some(Standing::Choosing { round: 5, mode }));
-        assert_eq!(standing(&both[1..]), None, "a ticket alone is nobody");
+        assert_eq!(standing(&both[1..]), None, "a ticket alone is no contender");
         let older = StoredRow { round: Some(4), ..both[1].clone() };
         assert_eq!(
             standing(&[both[0].clone(), older]),
@@ -234,7 +234,7 @@ mod tests {
         assert!(blockers.confirm(&now, mine), "two left");
         assert_eq!(hosts(&blockers), [3]);
         assert!(!blockers.admit(mode));
-        assert!(!blockers.confirm(&now, mine), "nobody left since");
+        assert!(!blockers.confirm(&now, mine), "none left since");
         assert!(blockers.confirm(&Snapshot::default(), mine));
         assert!(blockers.admit(mode));
     }

@@ -249,7 +249,8 @@ const DOUBLINGS_MAX: u32 = 6;
 const _: () = assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > BACKOFF_MAX.as_millis());
 
 impl Pace {
-    /// The step failed: longer and longer pauses, since who is overloaded needs fewer requests.
+    /// The step failed: longer and longer pauses, since an overloaded database needs fewer
+    /// requests.
     pub(super) fn back_off(&mut self, now: Now) {
         let wait = BACKOFF_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
         self.not_before = now.elapsed + wait.min(BACKOFF_MAX).mul_f64(0.75 + now.jitter / 2.0);

@@ -204,7 +204,8 @@ mod tests {
         assert_eq!(lease.deadline(), s(158));
     }
 
-    /// The announcement, the draw and two renewals, or three renewals of whoever has no ticket.
+    /// The announcement, the draw and two renewals, or three renewals of a contender without a
+    /// ticket.
     const WRITES: usize = 4;
     const MOMENT: Duration = Duration::from_millis(1);
 

@@ -1,6 +1,6 @@
-//! Whom a waiting contender asks next (design section 7); [`pauses`] says when.
+//! Whom a waiting contender asks next (design section 7); [`backoff`] says when.
 //!
-//! Reads of a whole object are dear and one-row reads cheap, so between the first read after
+//! Reads of a whole object are costly and one-row reads cheap, so between the first read after
 //! drawing and the confirming one a contender asks single blockers whether they are still there.
 //! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
 
@@ -19,7 +19,7 @@ use super::seeded_bug::SeededBug;
 const CHOOSING_DOORWAYS: u32 = 4;
 /// A doorway on an idle cluster is so short that an ordinary hiccup outlasts four of them.
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
-/// Who tries wants to know soon, however slow the database is; giving up early is always safe.
+/// A try should end soon, however slow the database is; giving up early is always safe.
 const CHOOSING_MAX: Duration = Duration::from_millis(100);
 
 /// What to read next.
@@ -29,8 +29,8 @@ pub(crate) enum Question {
     Present(ContenderId),
     /// Has this contender left, or drawn a ticket? Both of its rows tell.
     Choosing(ContenderId),
-    /// Has everybody who was ahead left? Only a read of the whole object tells.
-    Everybody,
+    /// Have all that were ahead left? Only a read of the whole object tells.
+    All,
 }
 
 /// Those ahead of a waiting contender, in the order in which they will be let in.
@@ -41,9 +41,9 @@ pub(crate) struct Line {
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one at it is.
     presumed_gone: Option<Place>,
-    /// How many questions found nobody gone.
+    /// How many questions found no contender gone.
     futile: usize,
-    /// Who was found present by the last question, and when it was first found so.
+    /// The contender that the last question found present, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
     /// How long a choosing contender is expected to choose, from when one was last seen to move.
     choosing: Duration,
@@ -103,17 +103,17 @@ impl Line {
     /// What to read next.
     pub(crate) fn question(&self) -> Question {
         if self.admits() {
-            return Question::Everybody;
+            return Question::All;
         }
         let rest = self.rest();
         let Some(Place { contender, .. }) = rest.get(self.asked(&rest)).copied() else {
-            return Question::Everybody;
+            return Question::All;
         };
         match self.blockers.standing(contender) {
             Some(Standing::Queued { .. }) => Question::Present(contender),
             Some(Standing::Choosing { .. }) => Question::Choosing(contender),
             // It may have rows of names that are unknown here, and so can't be asked for.
-            Some(Standing::Unreadable) | None => Question::Everybody,
+            Some(Standing::Unreadable) | None => Question::All,
         }
     }
 
@@ -127,7 +127,8 @@ impl Line {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, snapshot, self.mine);
         if gone && self.leave_in_order() {
-            // Places say nothing of who is choosing, so one that left tells nothing of the others.
+            // Places say nothing of choosing contenders, so one that left tells nothing of the
+            // others.
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
         self.futile += usize::from(!gone);
@@ -137,22 +138,22 @@ impl Line {
         gone
     }
 
-    /// Takes a read of the whole object; true when somebody was out of the way. Nobody is presumed
+    /// Takes a read of the whole object; true when one was out of the way. None is presumed
     /// gone any more.
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let rest = self.rest();
         let asked = rest.get(self.asked(&rest)).map(|place| place.contender);
-        let somebody_gone = self.blockers.confirm(snapshot, self.mine);
+        let any_gone = self.blockers.confirm(snapshot, self.mine);
         if !SeededBug::MiddleStandsForAll.is_planted() {
             self.presumed_gone = None;
         }
-        self.futile += usize::from(!somebody_gone);
-        self.note_move(somebody_gone, now);
+        self.futile += usize::from(!any_gone);
+        self.note_move(any_gone, now);
         // Only a contender that can't be read is asked for by a whole read.
         if let Some(asked) = asked {
             self.note_stay(asked, self.blockers.standing(asked).is_none(), now);
         }
-        somebody_gone
+        any_gone
     }
 
     fn note_move(&mut self, gone: bool, now: Duration) {
@@ -260,7 +261,7 @@ mod tests {
             assert_eq!(line.question(), Question::Present(id(host)));
             assert!(line.answered(id(host), &Snapshot::default(), Duration::ZERO));
         }
-        assert_eq!(line.question(), Question::Everybody);
+        assert_eq!(line.question(), Question::All);
         assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
         line.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(line.question(), Question::Present(id(2)));
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(line.question(), Question::Present(id(3)));
         assert!(line.is_taken());
         assert!(line.answered(id(3), &Snapshot::default(), Duration::ZERO));
-        assert_eq!(line.question(), Question::Everybody);
+        assert_eq!(line.question(), Question::All);
         line.confirmed(&Snapshot::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
         assert!(!line.is_taken());
         assert_eq!(line.question(), Question::Choosing(id(1)));

@@ -147,7 +147,7 @@ pub(crate) enum Change {
         /// The TTL in seconds.
         ttl_seconds: i32,
     },
-    /// Writes the `revoked::` row of somebody else.
+    /// Writes the `revoked::` row of another contender.
     Revoke {
         /// The content.
         revocation: Revocation,
@@ -221,11 +221,11 @@ pub(crate) enum Event {
 pub(crate) enum Failure {
     /// A row that was acknowledged is not there.
     RowMissing,
-    /// Somebody asked us to leave.
+    /// Another client asked this contender to leave.
     Revoked(Revocation),
     /// The database refuses a statement.
     Rejected,
-    /// Somebody wrote the largest ticket there is.
+    /// The largest ticket there is was written.
     NoTicketLeft,
 }
 
@@ -245,7 +245,7 @@ pub(crate) enum Loss {
     Expired,
     /// A row that was acknowledged is not there.
     RowMissing,
-    /// Somebody asked us to leave.
+    /// Another client asked this contender to leave.
     Revoked(Revocation),
     /// Another contender holds the object too, and was granted it later.
     Conflict {

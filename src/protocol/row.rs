@@ -105,7 +105,7 @@ pub(crate) struct Revocation {
     pub(crate) contender: ContenderId,
     /// Which of its rounds it is to give up. Any other one is not meant.
     pub(crate) round: i64,
-    /// For people: who asks.
+    /// For people: which client asks.
     pub(crate) by: String,
     /// For people: why.
     pub(crate) why: String,
@@ -221,7 +221,7 @@ pub(crate) enum Row {
         /// The number.
         ticket: i64,
     },
-    /// Somebody asks the contender to leave; only the contender itself acts on it.
+    /// A request to leave; only the contender itself acts on it.
     Revoked {
         /// The round that it is to give up; none is meant where it is missing.
         round: Option<i64>,

@@ -151,7 +151,7 @@ impl StateMachine {
         matches!(self.state, State::Idle)
     }
 
-    /// Who holds the object or is ahead, from the last read of the whole object.
+    /// The contenders that hold the object or are ahead, from the last read of the whole object.
     pub(crate) fn ahead(&self) -> &[SeenContender] {
         &self.ahead
     }
@@ -369,7 +369,7 @@ impl StateMachine {
                 let write = self.write(now);
                 return self.outputs.push_back(Output::Write { op, write });
             }
-            Task::Look | Task::Settle | Task::Ask(Question::Everybody) => Read::Object,
+            Task::Look | Task::Settle | Task::Ask(Question::All) => Read::Object,
             Task::Ask(Question::Choosing(contender)) => Read::Contender(contender),
             Task::Ask(Question::Present(contender)) => Read::Entering(contender),
             Task::Check => {

@@ -60,7 +60,7 @@ impl Definition {
         Self::parse(format!("\"{keyspace}\".\"lock_hosts\""), cql)
     }
 
-    /// Where a table differs. More columns than these, and other options, are nobody's business.
+    /// Where a table differs. More columns than these, and other options, do not matter.
     pub(super) fn differences(&self, facts: &TableFacts) -> Vec<Difference> {
         let columns = self.columns.iter().filter_map(|wanted| {
             let found = facts.columns.iter().find(|column| column.name == wanted.name);

@@ -90,7 +90,7 @@ pub enum SchemaError {
         /// What is wrong, and what to do.
         problems: Vec<Finding>,
     },
-    /// Nobody recorded what the clients of the lock table have to agree on. Nothing was changed.
+    /// What the clients of the lock table have to agree on is not recorded. Nothing was changed.
     #[error(
         "the settings of lock table {lock_table:?} are not recorded, so its clients might differ \
          in them: run `lock-hosts init --keyspace {keyspace} --lock-table {lock_table} --max-ttl \

@@ -12,7 +12,7 @@ use crate::store::{ClockReading, Coverage, DatabaseError, Node};
 
 /// A node, and what it said of itself.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(super) struct NodeState {
     pub(super) node: Node,
     /// Its clock; `None` when it does not answer.
     pub(super) clock: Option<ClockReading>,
@@ -21,21 +21,21 @@ pub(super) struct Witness {
 }
 
 /// The nodes that answer.
-pub(super) fn answering(witnesses: &[Witness]) -> BTreeSet<Uuid> {
-    let answering = witnesses.iter().filter(|witness| witness.clock.is_some());
-    answering.map(|witness| witness.node.host_id).collect()
+pub(super) fn answering(reports: &[NodeState]) -> BTreeSet<Uuid> {
+    let answering = reports.iter().filter(|report| report.clock.is_some());
+    answering.map(|report| report.node.host_id).collect()
 }
 
 /// What there is to say about nodes that do not answer, and the quorums without them.
 pub(super) fn liveness(
-    witnesses: &[Witness],
+    reports: &[NodeState],
     quorum: Quorum,
     coverage: Option<Coverage>,
 ) -> Vec<Finding> {
-    let silent = witnesses.iter().filter(|witness| witness.clock.is_none());
+    let silent = reports.iter().filter(|report| report.clock.is_none());
     let mut findings: Vec<_> = silent
-        .map(|witness| {
-            let node = &witness.node;
+        .map(|report| {
+            let node = &report.node;
             let subject = format!("node {}", node.address);
             let found = if node.connected { "does not answer" } else { "can't be reached" };
             Finding::warning(subject, found, "start it, or see what is wrong with it")
@@ -76,25 +76,25 @@ pub(super) fn within_reach(nodes: &[Node], consistency: &Consistency) -> Option<
 
 /// The clocks of the nodes that are asked for locks.
 pub(super) fn clocks_told(
-    witnesses: &[Witness],
+    reports: &[NodeState],
     consistency: &Consistency,
 ) -> Vec<(Node, ClockReading)> {
     let counts = |node: &Node| consistency.datacenter().is_none_or(|name| node.datacenter == name);
-    let told = witnesses.iter().filter(|witness| counts(&witness.node));
-    told.filter_map(|witness| Some((witness.node.clone(), witness.clock?))).collect()
+    let told = reports.iter().filter(|report| counts(&report.node));
+    told.filter_map(|report| Some((report.node.clone(), report.clock?))).collect()
 }
 
 /// What there is to say about commit logs. An acknowledged row that a node forgets lets two in, for
 /// as long as rows live at most.
-pub(super) fn commit_logs(witnesses: &[Witness], rows_live: Duration) -> Vec<Finding> {
-    let answering = witnesses.iter().filter(|witness| witness.clock.is_some());
-    let finding = |witness: &Witness| {
-        let subject = format!("commit log of {}", witness.node.address);
+pub(super) fn commit_logs(reports: &[NodeState], rows_live: Duration) -> Vec<Finding> {
+    let answering = reports.iter().filter(|report| report.clock.is_some());
+    let finding = |report: &NodeState| {
+        let subject = format!("commit log of {}", report.node.address);
         let mut advice = format!(
             "set commitlog_sync to group or batch, or keep a node that lost power, was restored \
              from a snapshot or came back with an empty disk out for {rows_live:?}"
         );
-        let found = match &witness.commitlog_sync {
+        let found = match &report.commitlog_sync {
             Ok(Some(sync)) if sync == "batch" || sync == "group" => {
                 return Finding::ok(subject, format!("commitlog_sync is {sync}"));
             }
@@ -120,7 +120,7 @@ mod tests {
     use crate::engine::clock_skew::clocks;
     use crate::finding::Severity;
 
-    fn witness(last: u8, offset_millis: Option<i64>, sync: &str) -> Witness {
+    fn report(last: u8, offset_millis: Option<i64>, sync: &str) -> NodeState {
         let clock = offset_millis
             .map(|millis| ClockReading { offset_micros: millis * 1000, error_micros: 1_500 });
         let node = Node {
@@ -129,7 +129,7 @@ mod tests {
             datacenter: "dc1".to_owned(),
             connected: clock.is_some(),
         };
-        Witness { node, clock, commitlog_sync: Ok(Some(sync.to_owned())) }
+        NodeState { node, clock, commitlog_sync: Ok(Some(sync.to_owned())) }
     }
 
     fn severities(findings: &[Finding]) -> Vec<Severity> {
@@ -142,8 +142,8 @@ mod tests {
     fn clocks_are_compared_with_each_other_and_with_ours() {
         let read = |offsets: [i64; 2]| {
             let [one, two] = offsets.map(Some);
-            let witnesses = [witness(1, one, ""), witness(2, two, ""), witness(3, None, "")];
-            clocks(&clocks_told(&witnesses, &Consistency::Quorum), SECOND)
+            let reports = [report(1, one, ""), report(2, two, ""), report(3, None, "")];
+            clocks(&clocks_told(&reports, &Consistency::Quorum), SECOND)
         };
         assert_eq!(severities(&read([-3, 40])), [Severity::Ok, Severity::Ok]);
         assert_eq!(severities(&read([0, 998])), [Severity::Warning, Severity::Ok]);
@@ -158,12 +158,12 @@ mod tests {
     #[test]
     fn only_nodes_that_are_asked_count() {
         let local = |name: &str| Consistency::LocalQuorum(name.to_owned());
-        let mut witnesses = [witness(1, Some(0), ""), witness(2, Some(5_000), "")];
-        witnesses[1].node.datacenter = "dc2".to_owned();
-        let counted = |level| clocks_told(&witnesses, &level).len();
+        let mut reports = [report(1, Some(0), ""), report(2, Some(5_000), "")];
+        reports[1].node.datacenter = "dc2".to_owned();
+        let counted = |level| clocks_told(&reports, &level).len();
         assert_eq!([counted(Consistency::Quorum), counted(local("dc1"))], [2, 1]);
 
-        let mut nodes = witnesses.map(|witness| witness.node);
+        let mut nodes = reports.map(|report| report.node);
         nodes[1].connected = false;
         assert_eq!(within_reach(&nodes, &Consistency::Quorum), None);
         assert_eq!(within_reach(&nodes, &local("dc1")), None);
@@ -175,25 +175,25 @@ mod tests {
     #[test]
     fn a_quorum_that_is_not_served_is_an_error() {
         let quorum = Quorum { replicas: 3, placed: 3, required: 2 };
-        let witnesses = [witness(1, Some(0), "group"), witness(2, None, "group")];
+        let reports = [report(1, Some(0), "group"), report(2, None, "group")];
         let short = |short| Some(Coverage { ranges: 3, short });
-        let judged = |coverage| severities(&liveness(&witnesses, quorum, coverage));
+        let judged = |coverage| severities(&liveness(&reports, quorum, coverage));
         assert_eq!(judged(short(0)), [Severity::Warning, Severity::Ok]);
         assert_eq!(judged(short(1)), [Severity::Warning, Severity::Error]);
         assert_eq!(judged(None), [Severity::Warning, Severity::Warning]);
-        assert_eq!(severities(&liveness(&witnesses[..1], quorum, None)), [Severity::Ok]);
-        assert_eq!(answering(&witnesses), BTreeSet::from([Uuid::from_u128(1)]));
+        assert_eq!(severities(&liveness(&reports[..1], quorum, None)), [Severity::Ok]);
+        assert_eq!(answering(&reports), BTreeSet::from([Uuid::from_u128(1)]));
     }
 
     #[test]
     fn a_commit_log_that_forgets_is_warned_of() {
-        let witnesses = [
-            witness(1, Some(0), "group"),
-            witness(2, Some(0), "batch"),
-            witness(3, Some(0), "periodic"),
-            witness(4, None, "periodic"),
+        let reports = [
+            report(1, Some(0), "group"),
+            report(2, Some(0), "batch"),
+            report(3, Some(0), "periodic"),
+            report(4, None, "periodic"),
         ];
-        let findings = commit_logs(&witnesses, Duration::from_secs(121));
+        let findings = commit_logs(&reports, Duration::from_secs(121));
         assert_eq!(severities(&findings), [Severity::Ok, Severity::Ok, Severity::Warning]);
         let advice = findings[2].advice.as_deref().expect("a warning says what to do");
         assert!(advice.ends_with("out for 121s"), "{advice}");

@@ -25,8 +25,8 @@ pub(super) async fn record(
         recorded = record.read().await?;
     }
     let Some(recorded) = recorded else {
-        let hidden = "the settings were written but are not there: whoever deleted older ones has \
-                      a clock that is ahead; do the same again";
+        let hidden = "the settings were written but are not there: the client that deleted older \
+                      ones has a clock that is ahead; do the same again";
         return Err(DatabaseError::new(Outcome::Unknown, hidden).into());
     };
     match difference(names, &recorded, wanted) {

@@ -373,7 +373,7 @@ async fn stamps_are_told(object: &Object<'_>) {
         object.stamps(id).await,
         [&both[..1], std::slice::from_ref(&revoked), &both[1..]].concat()
     );
-    assert_eq!(object.stamps(contender(2)).await, [], "they are somebody else's");
+    assert_eq!(object.stamps(contender(2)).await, [], "they are another contender's");
     object.delete(id, 40, true).await;
     assert_eq!(object.stamps(id).await, [revoked]);
 }
@@ -520,7 +520,7 @@ async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
     let clock = SystemClock::new();
     let told = loop {
         let seen = store.observe().await;
-        let told: Vec<_> = seen.iter().filter_map(|(_, testimony)| *testimony).collect();
+        let told: Vec<_> = seen.iter().filter_map(|(_, report)| *report).collect();
         if !told.is_empty() && told.len() == seen.len() {
             break told;
         }

@@ -16,7 +16,7 @@ pub struct Statistics {
     pub writes: u64,
     /// Deletes of lock rows.
     pub deletes: u64,
-    /// Reads of all rows of an object: the dear ones.
+    /// Reads of all rows of an object: the costly ones.
     pub object_reads: u64,
     /// Reads of the rows of one contender.
     pub contender_reads: u64,

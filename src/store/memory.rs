@@ -242,9 +242,9 @@ impl Store for MemoryStore {
 
     /// There are two nodes, so that clocks can differ where a test asks for it.
     fn observe(&self) -> Testimonies<'_> {
-        let testimony =
+        let report =
             NodeReport { clock: ClockReading::OURS, lock_table: Some(self.lock_table_id()) };
-        let seen = [1, 2].map(|number| (node(number), Some(testimony))).to_vec();
+        let seen = [1, 2].map(|number| (node(number), Some(report))).to_vec();
         Box::pin(async move {
             #[cfg(any(test, feature = "test-util"))]
             let seen = self.shared.faults.disturb(seen).await;
@@ -262,7 +262,7 @@ fn node(number: u8) -> Node {
     }
 }
 
-/// The lock table and the registry. The registry has one copy: nobody asks it in a hurry.
+/// The lock table and the registry. The registry has one copy: no request to it is urgent.
 #[derive(Default)]
 struct Tables {
     /// The id of the lock table.
@@ -270,7 +270,7 @@ struct Tables {
     replicas: [Replica; REPLICAS],
     /// The replica that the next read asks first.
     first: usize,
-    /// When dead rows of objects that nobody uses any more are looked for next.
+    /// When dead rows of objects that are not used any more are looked for next.
     sweep_due: Duration,
     next: i32,
     hosts: BTreeMap<String, HostRow>,

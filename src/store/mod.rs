@@ -1,7 +1,7 @@
 //! Where rows live. One trait, two stores: a Cassandra or ScyllaDB cluster, and memory.
 //!
-//! Private on purpose: public types have no type parameter for the store, and who wants another
-//! database has to write a store that keeps the promises below.
+//! Private on purpose: public types have no type parameter for the store, and a program that needs
+//! another database has to write a store that keeps the promises below.
 
 mod cassandra;
 #[cfg(any(test, feature = "test-util"))]

@@ -18,7 +18,7 @@ impl Runner {
             Command::Leave { caller } => self.leave(caller),
             Command::Release { grant, reply } => self.release(grant, reply),
             Command::Confirm { grant, need, reply } => self.confirm(grant, need, reply),
-            Command::Heed(breach) => self.heed(breach.as_ref()),
+            Command::HealthChanged(problem) => self.health_changed(problem.as_ref()),
             Command::Close => self.close(),
             Command::Retire => unreachable!("it ends the loop"),
         }
@@ -74,20 +74,20 @@ impl Runner {
         }
     }
 
-    /// Does what follows from what became of what locks rely on.
-    fn heed(&mut self, breach: Option<&HealthProblem>) {
+    /// Applies a health change.
+    fn health_changed(&mut self, problem: Option<&HealthProblem>) {
         if let Some(holder) = &self.holder {
-            let differ = matches!(breach, Some(HealthProblem::ClocksDiffer { .. }));
+            let differ = matches!(problem, Some(HealthProblem::ClocksDiffer { .. }));
             holder.grant.set_clocks_differ(differ);
         }
-        let Some(breach) = breach else {
+        let Some(problem) = problem else {
             return;
         };
         while let Some(caller) = self.callers.pop() {
-            caller.answer(Err(breach.refusal(&self.object)));
+            caller.answer(Err(problem.refusal(&self.object)));
         }
-        match breach {
-            // Whoever holds goes on; whoever waited has left.
+        match problem {
+            // A holder goes on; a waiter has left.
             HealthProblem::ClocksDiffer { .. } => self.handle(Input::Tick),
             HealthProblem::TableGone => {
                 self.drop_holder(LostReason::TableGone);

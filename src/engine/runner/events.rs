@@ -29,7 +29,7 @@ impl Runner {
                 }
                 self.answer_first(Err(error));
                 if *failure == Failure::RowMissing {
-                    self.report(Report::Look(CheckReason::RowMissing));
+                    self.report(Report::CheckHealth(CheckReason::RowMissing));
                 }
             }
             Event::Confirmed => {
@@ -40,7 +40,7 @@ impl Runner {
             Event::Lost(loss) => {
                 self.drop_holder(loss.clone().into());
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
-                    self.report(Report::Look(CheckReason::RowMissing));
+                    self.report(Report::CheckHealth(CheckReason::RowMissing));
                 }
             }
             Event::Released => {
@@ -82,7 +82,7 @@ impl Runner {
                 return None;
             }
             // The caller left and its guard is dropped; the release that this sends names a grant
-            // which nobody has, and is ignored.
+            // which no caller has, and is ignored.
         }
         Some(Input::Release)
     }
@@ -91,7 +91,7 @@ impl Runner {
         let renewed = self.holder.as_ref()?.grant.renew(lease);
         match renewed {
             Ok(()) => {
-                self.report(Report::Look(CheckReason::Renewal));
+                self.report(Report::CheckHealth(CheckReason::Renewal));
                 self.holder.as_mut()?.renewed()
             }
             // Given back: the command to release is on its way.

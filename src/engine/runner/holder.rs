@@ -1,4 +1,4 @@
-//! Who was granted the object, and who wants to be sure that it is still held.
+//! The holder of the object, and the callers that want to be sure that it is still held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::error::{EnsureError, LostReason};
 use crate::protocol::Input;
 use crate::store::DatabaseError;
 
-/// Who was granted the object.
+/// The holder of the object.
 pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
     /// The root span of the acquisition.
@@ -24,7 +24,7 @@ pub(super) struct Holder {
     confirming: Vec<Confirming>,
 }
 
-/// Somebody who waits to be sure that the lock is held.
+/// A caller that waits to be sure that the lock is held.
 struct Confirming {
     asked: Duration,
     need: Need,
@@ -38,7 +38,7 @@ impl Holder {
         Holder { grant, span, renews, at_risk: false, confirming: Vec::new() }
     }
 
-    /// Notes who wants to be sure of something, and returns what the contender has to do for it;
+    /// Notes what a caller wants to be sure of, and returns what the contender has to do for it;
     /// nothing when that is known already.
     pub(super) fn confirm(
         &mut self,
@@ -131,7 +131,7 @@ impl Holder {
         }
     }
 
-    /// Ends the grant. Who waits to be sure gets no answer, and asks the guard: it knows by then.
+    /// Ends the grant. Callers that wait to be sure get no answer and ask the guard, which knows.
     pub(super) fn lose(self, reason: LostReason) {
         self.grant.lose(reason);
     }

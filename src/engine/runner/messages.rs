@@ -23,8 +23,8 @@ pub(crate) enum Command {
     Release {
         /// Which grant.
         grant: u64,
-        /// Who waits for the acknowledgement; dropped without an answer when the lock was lost
-        /// before.
+        /// The caller that waits for the acknowledgement; dropped without an answer when the lock
+        /// was lost before.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
     },
     /// Make sure that what was granted is held.
@@ -33,14 +33,14 @@ pub(crate) enum Command {
         grant: u64,
         /// What has to be sure.
         need: Need,
-        /// Who waits; dropped without an answer when the grant ends.
+        /// The caller that waits; dropped without an answer when the grant ends.
         reply: oneshot::Sender<Result<Duration, EnsureError>>,
     },
-    /// Follow what became of what locks rely on.
-    Heed(Option<HealthProblem>),
-    /// Send everybody away, give back what is held, and end.
+    /// Apply a health change.
+    HealthChanged(Option<HealthProblem>),
+    /// Refuse all callers, give back what is held, and end.
     Close,
-    /// End: nobody will ask again.
+    /// End: no caller will ask again.
     Retire,
 }
 
@@ -58,8 +58,8 @@ pub(crate) enum Need {
 pub(crate) enum Report {
     /// It has nothing to do.
     Idle(Idle),
-    /// There is a reason to look at what locks rely on.
-    Look(CheckReason),
+    /// There is a reason to check health.
+    CheckHealth(CheckReason),
 }
 
 /// A runner that has nothing to do.

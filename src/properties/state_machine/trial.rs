@@ -48,7 +48,7 @@ pub(super) enum Own {
     /// Of a round that is so many after this one.
     OfRound(i64),
     WithTicket(i64),
-    /// As written, and somebody asks it to leave the round that is so many after this one.
+    /// As written, and it is asked to leave the round that is so many after this one.
     Revoked(i64),
     /// As written, and one that it never wrote.
     And(StoredRow),
@@ -112,7 +112,7 @@ pub(super) struct Trial {
     counts_from: Duration,
     /// Until when a ticket of its own may be in the table, if it does not delete it.
     ticket_until: Duration,
-    /// Who is in the way, since the first whole read with a ticket.
+    /// The contenders in the way, since the first whole read with a ticket.
     in_the_way: Option<Vec<Blocker>>,
     /// Since when it holds.
     held_since: Option<i64>,
@@ -246,7 +246,7 @@ impl Trial {
                     Change::Delete { ticket, .. } => {
                         prop_assert!(*ticket || self.now >= self.ticket_until, "a ticket is left");
                     }
-                    Change::Revoke { .. } => prop_assert!(false, "a contender revokes nobody"),
+                    Change::Revoke { .. } => prop_assert!(false, "a contender revokes no other"),
                 },
                 Output::Read { .. } => {}
             }
@@ -321,8 +321,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Who has time and nobody in the way is let in. What limited ones say of themselves may change
-    /// in odd tables, and then it may wait longer.
+    /// A contender that has time and no blocker is let in. What limited ones say of themselves may
+    /// change in odd tables, and then it may wait longer.
     fn check_waiting(&self, is_held: bool, sight: Option<&Sight>) -> TestCaseResult {
         let in_time = self.now < self.counts_from + LEASE;
         let certain = match self.acquire.mode {
@@ -330,7 +330,7 @@ impl Trial {
             Mode::Limited(_) => false,
         };
         let lets_in = sight.is_some_and(|sight| sight.lets_in);
-        prop_assert!(is_held || !(lets_in && in_time && certain), "nobody is in its way");
+        prop_assert!(is_held || !(lets_in && in_time && certain), "no contender is in its way");
         Ok(())
     }
 
@@ -402,7 +402,7 @@ impl Trial {
         Sight { read, rows, lets_in, settles: settles && ticket.is_some() }
     }
 
-    /// Whether rows show ours, and nobody who asks us to leave.
+    /// Whether rows show ours, and no request to leave.
     fn stands(&self, rows: &[StoredRow]) -> bool {
         let Some(claim) = &self.claim else {
             return false;

@@ -113,7 +113,7 @@ impl Snapshot {
         Some(owner.cloned().unwrap_or_default())
     }
 
-    /// Everybody, as the queue stands.
+    /// All contenders, in the order of the queue.
     pub(crate) fn contenders(&self) -> Vec<SeenContender> {
         in_line(&self.standings, &self.owners)
     }
@@ -123,15 +123,16 @@ impl Snapshot {
         self.largest_ticket
     }
 
-    /// Who blocks `me` while I have no ticket yet: every conflicting contender that is not absent.
+    /// The blockers of `me` while I have no ticket yet: every conflicting contender that is not
+    /// absent.
     pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
         self.blockers(me, mode, |theirs| {
             theirs.is_some() || !SeededBug::FastPathIgnoresChoosing.is_planted()
         })
     }
 
-    /// Who blocks the holder of `place`: every conflicting contender that is choosing, that can't
-    /// be read, or that is in the queue before that place.
+    /// The blockers of the holder of `place`: every conflicting contender that is choosing, that
+    /// can't be read, or that is in the queue before that place.
     pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
         self.blockers(place.contender, mode, |theirs| match theirs {
             None => !SeededBug::NoChoosingPhase.is_planted(),
@@ -184,8 +185,8 @@ impl From<&Claim> for SeenContender {
     }
 }
 
-/// Contenders in the order of the queue. Who has no ticket may hold on the fast path, so it comes
-/// first.
+/// Contenders in the order of the queue. One without a ticket may hold on the fast path, so it
+/// comes first.
 pub(super) fn in_line(
     standings: &BTreeMap<ContenderId, Standing>,
     owners: &BTreeMap<ContenderId, String>,

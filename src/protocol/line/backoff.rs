@@ -14,15 +14,15 @@ use super::Line;
 const HANDOFFS_PER_DOORWAY: u32 = 2;
 /// However fast the line was seen to move.
 const HANDOFF_MIN: Duration = Duration::from_millis(1);
-/// What took longer than a doorway was no handoff, but somebody who held for long; those after
+/// What took longer than a doorway was no handoff, but a holder that stayed long; those after
 /// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
 const HANDOFF_MAX: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(100);
 /// Of the time until those between have had their turns, the part to pause. It must stay well below
-/// the whole: who looks late makes handoffs slow, and by what is slow others pace themselves.
+/// the whole: waiters that look late make handoffs slow, and others pace themselves by these.
 const PAUSE_PER_HANDOFF: f64 = 0.7;
-/// Who has stayed long will probably stay on, so look less often; what that adds to the wait is at
-/// most this part of it.
+/// A holder that has stayed long will probably stay on, so look less often; what that adds to the
+/// wait is at most this part of it.
 const PAUSE_PER_STAY: u32 = 16;
 /// However many are ahead, and however long they stay, a waiter looks at least this often.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -93,7 +93,7 @@ pub(super) struct Handoff {
 }
 
 impl Handoff {
-    /// What is expected before anybody was seen to leave.
+    /// What is expected before a contender was seen to leave.
     pub(super) fn expected(now: Duration, length: usize, doorway: Duration) -> Self {
         let takes_at_most = doorway.clamp(*HANDOFF_MAX.start(), *HANDOFF_MAX.end());
         let takes = (doorway / HANDOFFS_PER_DOORWAY).clamp(HANDOFF_MIN, takes_at_most);

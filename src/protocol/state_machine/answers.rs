@@ -132,7 +132,7 @@ impl StateMachine {
                 }
                 gone
             }
-            Question::Everybody => {
+            Question::All => {
                 if let Err(denial) = snapshot.shows(&entry.claim) {
                     return self.leave_line(now, entry.acquire, denial);
                 }

@@ -305,7 +305,7 @@ pub(crate) async fn at_the_same_time<T>(
     runs.into_iter().filter_map(|(_, result)| result).collect()
 }
 
-/// A statement that one given node answers, or nobody.
+/// A statement that one given node answers, or none.
 fn pinned(node: &Node, cql: &str) -> Statement {
     let target = NodeIdentifier::HostId(node.host_id);
     let mut statement = Statement::new(cql);

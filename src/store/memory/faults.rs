@@ -234,8 +234,8 @@ impl Faults {
         pass(plan.delay).await;
         let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
         let (ahead, error) = (micros(plan.clocks_apart), micros(plan.clock_error));
-        for ((_, testimony), ahead) in seen.iter_mut().zip([0, ahead]) {
-            *testimony = testimony.filter(|_| !plan.silent).map(|mut told| {
+        for ((_, report), ahead) in seen.iter_mut().zip([0, ahead]) {
+            *report = report.filter(|_| !plan.silent).map(|mut told| {
                 told.clock.offset_micros += ahead;
                 told.clock.error_micros += error;
                 told.lock_table = told.lock_table.filter(|_| !plan.table_dropped);

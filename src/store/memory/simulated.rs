@@ -246,7 +246,7 @@ impl fmt::Debug for SimulatedCluster {
     }
 }
 
-/// A simulation runs on one thread, so what a panic left behind is looked at by nobody else.
+/// A simulation runs on one thread, so no other thread sees what a panic left behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,8 @@
 //!
 //! Each operation takes effect at some moment after it was sent, mostly before it is answered;
 //! fates are unknown, writes come late, contenders give up, fall asleep past their leases, and
-//! clocks differ. Whatever happens: nobody holds beside whom it must not, the queue is kept,
-//! everybody is served in the end, and no row is left. A seed reproduces a history.
+//! clocks differ. Whatever happens: conflicting contenders never hold together, the queue is kept,
+//! every contender is served in the end, and no row is left. A seed reproduces a history.
 
 use std::collections::BTreeMap;
 
@@ -201,7 +201,7 @@ impl World {
             self.now = self.now.max(due);
             self.take(step);
         }
-        panic!("somebody is never served");
+        panic!("a contender is never served");
     }
 
     fn next_step(&self) -> Option<(Duration, Step)> {
@@ -332,7 +332,7 @@ impl World {
                 self.tally.revoked += 1;
             }
             Event::Released => {
-                assert_ne!(peer.ended, None, "somebody was sent away without being served");
+                assert_ne!(peer.ended, None, "a contender was sent away without being served");
                 let again = peer.acquisitions_left > 0;
                 peer.acts_at = again.then(|| self.now + self.chance.up_to(ms(20)));
             }
@@ -357,7 +357,7 @@ impl World {
                 }
             }
             Request::Write(Write { change: Change::Revoke { .. }, .. }) => {
-                unreachable!("a contender revokes nobody")
+                unreachable!("a contender revokes no other")
             }
             Request::Write(Write { change: Change::Delete { .. }, .. }) => {
                 self.tally.restarted += u32::from(round.is_some() && peer.ended.is_none());
@@ -443,11 +443,14 @@ impl World {
         }
     }
 
-    /// Whoever had its ticket acknowledged before `index` was announced is let in before it.
+    /// A contender whose ticket was acknowledged before `index` was announced is let in before it.
     fn check_queue(&self, index: usize) {
         let served = &self.peers[index];
-        let announced =
-            served.round.as_ref().expect("who is let in has announced itself").announced;
+        let announced = served
+            .round
+            .as_ref()
+            .expect("a contender that is let in has announced itself")
+            .announced;
         for other in &self.peers {
             let Some(round) = &other.round else { continue };
             let first = round.ticket_acknowledged.is_some_and(|ticket| ticket < announced);
@@ -468,7 +471,7 @@ impl World {
             assert_eq!(peer.acquisitions_left, 0);
         }
         let mut left = self.store.read(self.now, Read::Object);
-        // Of one that left before it knew, such a row stays for a TTL, and means nobody.
+        // Of one that left before it knew, such a row stays for a TTL, and names no contender.
         left.retain(|row| row.row_name != REVOKED);
         assert_eq!(left, [], "rows are left");
     }

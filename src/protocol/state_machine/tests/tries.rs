@@ -1,4 +1,4 @@
-//! Trying: through the doorway, waiting for nobody but who is choosing (design section 7).
+//! Trying: through the doorway, waiting only for choosing contenders (design section 7).
 
 use super::*;
 

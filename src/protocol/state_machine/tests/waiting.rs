@@ -76,7 +76,7 @@ fn newcomers_are_never_added() {
     let mut script = Script::waiting(exclusive());
     script.sees_only(&[]);
     script.reads(Read::Object);
-    // Whoever announces itself after our ticket was acknowledged will find that ticket.
+    // A contender that announces itself after our ticket was acknowledged will find it.
     script.sees(&[queued(2, 1), choosing(3), unreadable(4)]);
     script.is_let_in();
 }
@@ -100,7 +100,7 @@ fn what_cannot_be_read_blocks_until_a_whole_read_does_not_show_it() {
     let mut script = Script::settling(exclusive(), &[unreadable(1)], 1);
     script.sees(&[unreadable(1)]);
     for _ in 0..3 {
-        // A look by key would miss rows of an unknown name, and find nobody.
+        // A look by key would miss rows of an unknown name, and find no contender.
         script.reads(Read::Object);
         script.sees(&[unreadable(1)]);
         script.sleeps(ms(1));

@@ -94,7 +94,7 @@ fn rows_read_as_they_were_written() {
 }
 
 // Goal: a registry of any content is read without a panic, and no host goes without a number, which
-// could be given to somebody else then.
+// could be given to another host then.
 // Method: any column null or not.
 #[test]
 fn a_host_has_a_number_or_is_refused() {

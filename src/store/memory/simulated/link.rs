@@ -119,7 +119,7 @@ impl Store for Link {
         Box::pin(async move { self.ask(object, Ask::WriteFence(value)).await.map(|_| ()) })
     }
 
-    // The registry is always there: nobody asks it in a hurry, and no simulation changes it.
+    // The registry is always there: no request to it is urgent, and no simulation changes it.
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
