@@ -81,8 +81,8 @@ impl Display {
         text.clone_into(&mut self.shows);
     }
 
-    /// Asking the gate and showing is one step here, because nobody else has the display meanwhile.
-    /// One that is switched off would keep `gate.high_water()` with what it shows.
+    /// Asking the gate and showing is one step here, because no other caller has the display
+    /// meanwhile. A display that is switched off would keep `gate.high_water()` with what it shows.
     fn show_fenced(
         &mut self,
         token: FencingToken,
@@ -145,7 +145,7 @@ async fn in_cassandra(
     let token = if fenced { Some(guard.fencing_token().await?) } else { None };
     let balance = balance(session, account).await? - 50;
     write(session, account, balance, token).await?;
-    println!("{account}: its lease is over; the next one took 50, the balance is {balance}");
+    println!("{account}: its lease is over; the next holder took 50, the balance is {balance}");
     guard.unlock().await?;
 
     signal(&holder, Signal::CONT)?;
@@ -185,7 +185,7 @@ async fn balance(session: &Session, account: &str) -> Result<i32> {
     Ok(rows.into_rows_result()?.single_row::<(i32,)>()?.0)
 }
 
-/// Writes with the token's timestamp. Whoever writes without one writes with the time of day.
+/// Writes with the token's timestamp. A write without a token has the time of day.
 async fn write(
     session: &Session,
     account: &str,
@@ -225,7 +225,7 @@ async fn prepare(session: &Arc<Session>) -> Result<()> {
     let create = format!("CREATE TABLE IF NOT EXISTS {KEYSPACE}.accounts ({columns})");
     session.query_unpaged(create, ()).await?;
     write(session, "plain", 100, None).await?;
-    // All who write the cells of the fenced account use tokens, also who makes it.
+    // All writers of the cells of the fenced account use tokens, also the one that makes it.
     let client = client(session).await?;
     let guard = client.lock("fenced").await?;
     write(session, "fenced", 100, Some(guard.fencing_token().await?)).await?;

@@ -78,8 +78,8 @@ async fn race(client: &LockClient, users: &Users, name: &str) -> Result<()> {
     let mut tasks = JoinSet::new();
     for task in 1..=TASKS {
         let (client, users, name) = (client.clone(), users.clone(), name.to_owned());
-        let who = format!("process {}, task {task}", std::process::id());
-        tasks.spawn(async move { register(&client, &users, &name, &who).await });
+        let caller = format!("process {}, task {task}", std::process::id());
+        tasks.spawn(async move { register(&client, &users, &name, &caller).await });
     }
     for outcome in tasks.join_all().await {
         println!("{}", outcome?);
@@ -89,21 +89,21 @@ async fn race(client: &LockClient, users: &Users, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Creates a user unless it exists: what is between `lock` and `unlock` is done by one at a time.
-async fn register(client: &LockClient, users: &Users, name: &str, who: &str) -> Result<String> {
+/// Creates a user unless it exists: one caller at a time does what is between `lock` and `unlock`.
+async fn register(client: &LockClient, users: &Users, name: &str, caller: &str) -> Result<String> {
     let guard = client.lock(&format!("users::{name}")).await?;
     let outcome = match users.creator(name).await? {
         None => {
-            users.create(name, who).await?;
-            format!("{who}: created user {name:?}")
+            users.create(name, caller).await?;
+            format!("{caller}: created user {name:?}")
         }
-        Some(creator) => format!("{who}: user {name:?} exists, by {creator}"),
+        Some(creator) => format!("{caller}: user {name:?} exists, by {creator}"),
     };
     guard.unlock().await?;
     Ok(outcome)
 }
 
-/// The users, by name, with who created them.
+/// The users and their creators, by name.
 #[derive(Clone)]
 enum Users {
     Memory(Arc<Mutex<HashMap<String, String>>>),
@@ -116,7 +116,7 @@ impl Users {
             Users::Memory(users) => {
                 // Give others the chance to come in between: they can't, because of the lock.
                 tokio::task::yield_now().await;
-                Ok(users.lock().expect("nobody panics with it").get(name).cloned())
+                Ok(users.lock().expect("the mutex is not poisoned").get(name).cloned())
             }
             Users::Cluster(session) => {
                 let select = format!("SELECT creator FROM {KEYSPACE}.users WHERE name = ?");
@@ -130,7 +130,7 @@ impl Users {
     async fn create(&self, name: &str, creator: &str) -> Result<()> {
         match self {
             Users::Memory(users) => {
-                let mut users = users.lock().expect("nobody panics with it");
+                let mut users = users.lock().expect("the mutex is not poisoned");
                 users.insert(name.to_owned(), creator.to_owned());
             }
             Users::Cluster(session) => {

@@ -1,5 +1,5 @@
-//! A job that one machine should do and no other: whoever comes first does it, the others go on
-//! with something else instead of waiting.
+//! A job that one machine should do and no other: the first machine does it, the others go on with
+//! something else instead of waiting.
 //!
 //!     cargo run --example try_lock
 //!     cargo run --example try_lock -- --nodes 127.0.0.1,127.0.0.2 --keyspace my_keyspace
@@ -51,15 +51,15 @@ async fn nightly_report(
     let client = builder.register_host(true).build().await?;
     match try_to_report(machine, &client).await? {
         Some(()) => println!("{machine}: the report is done"),
-        // Of tries at the very same moment it may be that none wins, so who must be sure that
-        // the job is done looks again later.
+        // Of tries at the very same moment it may be that none wins, so a machine that must be sure
+        // that the job is done looks again later.
         None => println!("{machine}: another machine reports, I do something else"),
     }
     client.shutdown().await?;
     Ok(())
 }
 
-/// `None` when the lock is taken: a try does not wait for those who hold it.
+/// `None` when the lock is taken: a try does not wait for the holder.
 async fn try_to_report(machine: &str, client: &LockClient) -> Result<Option<()>, LockError> {
     let Some(guard) = client.try_lock("jobs::nightly-report").await? else {
         return Ok(None);

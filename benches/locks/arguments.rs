@@ -45,7 +45,7 @@ pub(crate) struct Plan {
     /// How many pairs one side measures before it is the next one's turn.
     pub(crate) pairs_per_block: u32,
     /// How long contenders run against each other before it is the next side's turn: longer than
-    /// they wait before they give up, or nobody ever would.
+    /// they wait before they give up, or none ever would.
     pub(crate) slot: Duration,
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct Slot {
     pub(crate) grants: Vec<u64>,
     /// How often the lock went from one contender to another.
     pub(crate) handoffs: u64,
-    /// How long they waited, in nanoseconds. Who still waited when the slot ended counts with its
-    /// wait until then.
+    /// How long they waited, in nanoseconds. A contender that still waited when the slot ended
+    /// counts with its wait until then.
     pub(crate) waits: Histogram<u64>,
     /// Acquisitions and releases that ended with an error, and what they said.
     pub(crate) errors: Vec<String>,
@@ -46,7 +46,7 @@ impl Slot {
         self.handoffs as f64 / self.length.as_secs_f64()
     }
 
-    /// The grants of the worst-served contender, of the mean; 0 where nobody got any.
+    /// The grants of the worst-served contender, of the mean; 0 where no contender got any.
     pub(crate) fn worst_share(&self) -> f64 {
         let worst = self.grants.iter().copied().min().unwrap_or(0);
         let mean = self.total() as f64 / self.grants.len() as f64;
@@ -63,7 +63,7 @@ pub(crate) async fn slot<S: Side>(
 ) -> Result<Slot> {
     let before: Operations = contenders.iter().map(|contender| contender.operations()).sum();
     let stage =
-        Arc::new(Stage { occupied: AtomicBool::new(false), last: AtomicUsize::new(NOBODY) });
+        Arc::new(Stage { occupied: AtomicBool::new(false), last: AtomicUsize::new(NO_CONTENDER) });
     let end = Instant::now() + length;
     let mut tasks = JoinSet::new();
     for (number, contender) in contenders.iter().enumerate() {
@@ -108,14 +108,14 @@ struct Contention<S> {
 
 /// What the lock protects.
 struct Stage {
-    /// Whether somebody is inside.
+    /// Whether a contender is inside.
     occupied: AtomicBool,
-    /// Who was inside last.
+    /// The contender that was inside last.
     last: AtomicUsize,
 }
 
-/// The number of no contender.
-const NOBODY: usize = usize::MAX;
+/// Stands for no contender.
+const NO_CONTENDER: usize = usize::MAX;
 
 /// What one contender got.
 struct Served {
@@ -139,7 +139,7 @@ impl<S: Side> Contention<S> {
                     let alone = !self.stage.occupied.swap(true, Ordering::SeqCst);
                     ensure!(alone, "two contenders held {} at once", self.name);
                     let last = self.stage.last.swap(self.number, Ordering::SeqCst);
-                    served.handoffs += u64::from(last != self.number && last != NOBODY);
+                    served.handoffs += u64::from(last != self.number && last != NO_CONTENDER);
                     self.stage.occupied.store(false, Ordering::SeqCst);
                     served.note(self.side.unlock(held).await);
                 }

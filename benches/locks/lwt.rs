@@ -1,10 +1,10 @@
 //! A lock on lightweight transactions, given its best.
 //!
 //! `INSERT IF NOT EXISTS` with a TTL takes it and `DELETE IF owner` gives it back, as the best
-//! known ones do. Who finds it taken only reads until it is free, because reads don't disturb the
-//! holder's transaction as another transaction does, and pauses in between: longer each time, and
-//! jittered. An unknown outcome is settled by a read at SERIAL, which finishes what was begun,
-//! instead of leaving the name locked until its TTL is over.
+//! known ones do. A contender that finds it taken only reads until it is free, because reads don't
+//! disturb the holder's transaction as another transaction does, and pauses in between: longer each
+//! time, and jittered. An unknown outcome is settled by a read at SERIAL, which finishes what was
+//! begun, instead of leaving the name locked until its TTL is over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,14 +47,14 @@ pub(crate) struct Parameters {
 /// What a contender does before its first transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Opening {
-    /// Nothing: best where nobody else is expected.
+    /// Nothing: best where no other contender is expected.
     Try,
     /// Looks whether the lock is free.
     Look,
 }
 
-/// How a contender looks whether the lock is free. Only the transaction decides who gets it, so
-/// even a read of one replica is safe.
+/// How a contender looks whether the lock is free. Only the transaction decides which contender
+/// gets it, so even a read of one replica is safe.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) enum Look {
     One,
@@ -72,7 +72,7 @@ pub(crate) enum Coordinator {
 }
 
 impl Parameters {
-    /// The best where nobody else is expected.
+    /// The best where no other contender is expected.
     pub(crate) const ALONE: Parameters = Parameters {
         opening: Opening::Try,
         look: Look::Quorum,
@@ -281,7 +281,7 @@ impl Statements {
 enum Applied {
     Yes,
     No {
-        /// Who owns the lock instead.
+        /// The owner of the lock instead.
         owner: Option<Uuid>,
     },
 }

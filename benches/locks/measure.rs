@@ -180,7 +180,7 @@ impl Bench {
     async fn tune(&mut self, paxos: Paxos) -> Result<Vec<Trial>> {
         let mut trials = Vec::new();
         for contenders in CONTENDERS {
-            // Who is alone has nothing to choose: see `Parameters::ALONE`.
+            // A lone contender has nothing to choose: see `Parameters::ALONE`.
             if contenders == 1 {
                 continue;
             }
@@ -223,7 +223,8 @@ impl Bench {
         Ok(Half { round, paxos, bare, bakery, lwt, contests })
     }
 
-    /// Lets the uncontended sides take turns, a block each; who begins changes with each turn.
+    /// Lets the uncontended sides take turns, a block each; the side that begins changes with each
+    /// turn.
     async fn alone(&mut self, blocks: u32, round: u32) -> Result<[Timings; 3]> {
         let pairs = self.plan.pairs_per_block;
         let (mut bare, mut bakery, mut lwt) = (Timings::new(), Timings::new(), Timings::new());
@@ -239,7 +240,7 @@ impl Bench {
                     }
                     Alone::Lwt => uncontended::block(&self.lwt, first, pairs, &mut lwt).await,
                 }
-                .context("a lock that nobody else wants failed")?;
+                .context("an uncontended lock failed")?;
             }
             self.pairs += pairs;
         }

@@ -26,7 +26,7 @@ pub(crate) trait Side: Send + Sync + 'static {
 pub(crate) struct Operations {
     /// Statements sent, reads and writes.
     pub(crate) sent: u64,
-    /// Those among them that read all rows of all contenders: the dear ones. Only our lock has
+    /// Those among them that read all rows of all contenders: the costly ones. Only our lock has
     /// them.
     pub(crate) whole_reads: u64,
     /// Those among them that failed: errors, and outcomes that stayed unknown.

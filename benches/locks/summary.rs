@@ -27,7 +27,7 @@ pub(crate) struct Summary {
     pub(crate) halves: Vec<HalfFigures>,
 }
 
-/// One side when nobody else wants the lock, over all rounds.
+/// One side when no other client wants the lock, over all rounds.
 #[derive(Debug, Serialize)]
 pub(crate) struct Uncontended {
     pub(crate) side: String,
@@ -97,7 +97,7 @@ pub(crate) struct Tuning {
     pub(crate) chosen: bool,
 }
 
-/// The medians of one half round, for those who want to see how they drift.
+/// The medians of one half round, to show how they drift.
 #[derive(Debug, Serialize)]
 pub(crate) struct HalfFigures {
     pub(crate) round: u32,
@@ -233,7 +233,7 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
                     bakery.grants_per_second() / lwt.grants_per_second()
                 }),
             ));
-            // Nobody hands a lock over that nobody else wants.
+            // A lock that no other client wants is never handed over.
             if contenders > 1 {
                 ratios.push(Ratio::of(
                     handoffs(contenders, paxos),
@@ -270,7 +270,7 @@ fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Ve
     for &paxos in measured.variants {
         let bound = match paxos {
             Paxos::V1 => Bound::AtMost(0.6),
-            // Nobody knows what a given cluster runs: v2 is the harder one to beat.
+            // It is not known what a given cluster runs: v2 is the harder one to beat.
             Paxos::V2 | Paxos::AsGiven => Bound::AtMost(0.7),
         };
         let what = lock_and_unlock(paxos);

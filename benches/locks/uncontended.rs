@@ -1,4 +1,4 @@
-//! What one client pays when nobody else wants the lock.
+//! What one client pays when no other client wants the lock.
 
 use std::time::{Duration, Instant};
 

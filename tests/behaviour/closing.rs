@@ -59,7 +59,7 @@ async fn dropping_gives_the_lock_back() {
     assert!(!waiting.is_finished(), "the lock is held");
     drop(guard);
     let next = timeout(SOON, waiting).await.expect("the lock is free");
-    drop(next.expect("nobody panics").expect("the lock is free"));
+    drop(next.expect("the task does not panic").expect("the lock is free"));
     expect_rows(&store, 0).await;
 }
 
@@ -90,8 +90,8 @@ async fn a_guard_outlives_its_client() {
     assert_eq!(tasks.num_alive_tasks(), 0, "the client's task has ended");
 }
 
-// Goal: a shutdown gives back what is held, sends away who waits and refuses who comes later; when
-// it returns no row is left.
+// Goal: a shutdown gives back held locks, sends waiters away and refuses later callers; when it
+// returns, no row is left.
 // Method: a client that holds one object and waits for another one.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_leaves_nothing() {
@@ -106,7 +106,8 @@ async fn a_shutdown_leaves_nothing() {
     closing.shutdown().await.expect("the store answers");
     assert_eq!(store.live_rows("held"), 0);
     assert_eq!(store.live_rows(OBJECT), 1, "only the other client's");
-    let waited = timeout(SOON, waiting).await.expect("it was sent away").expect("nobody panics");
+    let waited =
+        timeout(SOON, waiting).await.expect("it was sent away").expect("the task does not panic");
     assert!(matches!(waited, Err(LockError::Closed)), "{waited:?}");
     assert_eq!(lost.await, Some(LostReason::ClientClosed));
     assert!(token.is_cancelled());
@@ -189,7 +190,7 @@ fn a_client_whose_runtime_ended_is_closed() {
         assert_eq!(reason, Some(LostReason::ClientClosed));
         assert_eq!(held.state(), GuardState::Lost(LostReason::ClientClosed));
         let error = timeout(s(5), unlocked.unlock()).await.expect("it does not hang");
-        let error = error.expect_err("nobody renews it any more");
+        let error = error.expect_err("no task renews it any more");
         assert!(matches!(error, UnlockError::Lost(LostReason::ClientClosed)), "{error:?}");
         timeout(s(5), client.shutdown()).await.expect("it does not hang").expect("nothing runs");
         drop(held);

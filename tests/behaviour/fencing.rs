@@ -56,7 +56,8 @@ async fn tokens_grow_although_the_clock_is_behind() {
     assert!(next.value() - tokens[1].value() > 500_000, "it follows the clock again");
 }
 
-// Goal: who lost the lock gets no token, for whatever reason, and the database is not asked.
+// Goal: a holder that lost the lock gets no token, whatever the reason, and the database is not
+// asked.
 // Method: let a lease run out; shut a client down.
 #[tokio::test(start_paused = true)]
 async fn a_lost_guard_gets_no_token() {
@@ -305,7 +306,7 @@ async fn calls_at_once_get_tokens_of_their_own() {
     });
     let mut tokens = Vec::new();
     for call in calls.collect::<Vec<_>>() {
-        tokens.push(call.await.expect("nobody panics"));
+        tokens.push(call.await.expect("the task does not panic"));
     }
     tokens.sort_unstable();
     expect_growing(&tokens);
@@ -315,7 +316,7 @@ async fn calls_at_once_get_tokens_of_their_own() {
 // Method: drop it at its first poll, at its second one, and so on until it completes. A request
 // takes four times as long as passes between two polls.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_is_in_nobodys_way() {
+async fn a_dropped_call_is_in_no_calls_way() {
     let store = seeded(MemoryStore::with_tokio_clock());
     store.delay_calls(ms(4));
     let guard = client(&store, "a").await.lock(OBJECT).await.expect("the lock is free");
@@ -353,12 +354,12 @@ fn without_its_runtime_a_guard_gets_no_token() {
     second.block_on(token(&guard));
     drop(first);
     let call = second.block_on(async { timeout(s(5), guard.fencing_token()).await });
-    let error = call.expect("it does not hang").expect_err("nobody renews it any more");
+    let error = call.expect("it does not hang").expect_err("no task renews it any more");
     assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
 }
 
 // Goal: at a gate the next holder's token shuts out the one before.
-// Method: a holder whose lease runs out uses its token after the next one.
+// Method: a holder whose lease runs out uses its token after the next holder.
 #[tokio::test(start_paused = true)]
 async fn the_next_holder_shuts_the_gate() {
     let (store, gate) = (store(), FenceGate::new(None));

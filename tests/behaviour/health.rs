@@ -18,9 +18,9 @@ const RENEWAL: Duration = s(20);
 const PAUSE: Duration = s(5);
 
 // Goal: a client that finds out at a renewal that clocks differ by too much puts its guards at
-// risk, sends away who waits, and refuses who comes, with the figure and what to do; held locks go
-// on. Once the clocks agree all is as before, without a renewal having failed.
-// Method: one guard, one caller behind somebody else and one behind the guard; the clocks differ
+// risk. It sends waiters away and refuses new callers, with the figure and what to do; held locks
+// go on. Once the clocks agree, all is as before, and no renewal has failed.
+// Method: one guard, one caller behind another client and one behind the guard; the clocks differ
 // for some minutes.
 #[tokio::test(start_paused = true)]
 async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
@@ -42,7 +42,7 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
     };
     assert!(remaining > s(50) && remaining == guard.remaining(), "{remaining:?} are left");
     for waiting in waiting {
-        let (waited, answered) = waiting.await.expect("nobody panics");
+        let (waited, answered) = waiting.await.expect("the task does not panic");
         expect_figure(waited.expect_err("clocks differ"));
         assert!((RENEWAL..RENEWAL + SOON).contains(&answered), "after {answered:?}");
     }
@@ -50,7 +50,7 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
         let asked = Instant::now();
         expect_figure(here.lock("free").await.expect_err("clocks differ"));
         expect_figure(here.try_lock("free").await.expect_err("clocks differ"));
-        assert_eq!(asked.elapsed(), s(0), "nobody is kept waiting");
+        assert_eq!(asked.elapsed(), s(0), "no caller is kept waiting");
         sleep(RENEWAL).await;
     }
     assert_eq!([store.live_rows(OBJECT), store.live_rows("others")], [1, 0]);
@@ -67,8 +67,8 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: a client that holds nothing for long looks too, but once a minute at most; while clocks
-// differ each caller who is sent away makes it look again, so that it goes on soon after they
+// Goal: a client that holds nothing for long looks too, but once a minute at most. While clocks
+// differ, each caller that is sent away makes it look again, so that it goes on soon after they
 // agree.
 // Method: lock once a second for some minutes, while the clocks agree, differ and agree again.
 #[tokio::test(start_paused = true)]
@@ -142,12 +142,12 @@ async fn a_table_that_was_made_again_ends_the_client() {
     store.make_table_again();
     let new = client(&store, "new").await;
     let next = new.lock(OBJECT).await.expect("the new table is empty");
-    assert!(matches!(guard.state(), GuardState::Held { .. }), "nobody has looked yet");
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "the client has not looked yet");
 
     let reason = timeout(RENEWAL / 2 + SOON, lost).await.expect("a renewal is due");
     assert_eq!(reason, Some(LostReason::RowMissing));
     assert!(token.is_cancelled());
-    let waited = waiting.await.expect("nobody panics");
+    let waited = waiting.await.expect("the task does not panic");
     expect_table_gone(&waited.expect_err("the table is another one"));
     expect_rows(&store, 1).await;
     for _ in 0..3 {
@@ -183,7 +183,7 @@ async fn a_dropped_table_ends_the_client() {
     expect_table_gone(&holder.lock(OBJECT).await.expect_err("the table is gone"));
 }
 
-// Goal: a look that nobody answers says nothing, neither that all is well nor that it is not.
+// Goal: a look without an answer says nothing, neither that all is well nor that it is not.
 // Method: nodes are silent while all is well, and while clocks differ.
 #[tokio::test(start_paused = true)]
 async fn a_look_without_an_answer_changes_nothing() {

@@ -19,9 +19,9 @@ async fn hold(store: &MemoryStore) -> LockGuard {
     client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free")
 }
 
-// Goal: whoever needs the lock for some time gets a lease for it: without any I/O where enough is
-// left, else by one renewal.
-// Method: ask for a short time, then for one that is longer than what is left; count operations.
+// Goal: a caller that needs the lock for some time gets a lease for it: without any I/O where
+// enough is left, else by one renewal.
+// Method: ask for a short time, then for a longer time than what is left; count operations.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_ensured() {
     let store = store();
@@ -106,7 +106,7 @@ async fn a_dropped_question_changes_nothing() {
 }
 
 // Goal: a holder beyond its limit is told so, and loses the lock when the grace is over; then the
-// next one gets it.
+// next client gets it.
 // Method: a limit of 20 s and a grace of 15, with a TTL of 12 s; another client waits.
 #[tokio::test(start_paused = true)]
 async fn a_hold_limit_ends_the_lock() {
@@ -131,8 +131,8 @@ async fn a_hold_limit_ends_the_lock() {
     assert_eq!(guard.lost().await, Some(LostReason::HoldLimit));
     let lost = began.elapsed();
     assert!((s(35)..s(35) + SOON).contains(&lost), "lost after {lost:?}");
-    let (next, granted) = next.await.expect("nobody panics");
-    // Who has waited for long looks every second or so.
+    let (next, granted) = next.await.expect("the task does not panic");
+    // A client that has waited for long looks every second or so.
     assert!((lost..lost + ms(1_300)).contains(&granted), "granted after {granted:?}");
     let error = guard.unlock().await.expect_err("it was lost");
     assert!(matches!(error, UnlockError::Lost(LostReason::HoldLimit)), "{error:?}");
@@ -140,8 +140,8 @@ async fn a_hold_limit_ends_the_lock() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: who gives the lock back within the limit notices nothing of it, and a lock is held for as
-// long as a limit that is far away.
+// Goal: a holder that gives the lock back within the limit notices nothing of it, and a limit that
+// is far away does not end a hold.
 // Method: unlock in the grace; a limit that no clock reaches.
 #[tokio::test(start_paused = true)]
 async fn within_the_limit_nothing_happens() {

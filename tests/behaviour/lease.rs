@@ -36,7 +36,7 @@ async fn renewal_keeps_a_lock_over_many_ttls() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: without renewal a lock is held for one lease, and the next one gets it then, not before.
+// Goal: without renewal a lock is held for one lease, and the next client gets it then, not before.
 // Method: another client waits; both note the time.
 #[tokio::test(start_paused = true)]
 async fn without_renewal_a_lock_is_held_for_one_lease() {
@@ -48,10 +48,10 @@ async fn without_renewal_a_lock_is_held_for_one_lease() {
     let other = client(&store, "other").await;
     let next = other.request(OBJECT).timeout(s(60)).acquire().await.expect("the lease ends");
     let granted = began.elapsed();
-    let (reason, ended) = lost.await.expect("nobody panics");
+    let (reason, ended) = lost.await.expect("the task does not panic");
     assert_eq!(reason, Some(LostReason::Expired));
     assert!((LEASE..LEASE + SOON).contains(&ended), "lost after {ended:?}");
-    // Who waits looks again after a sixteenth of its wait, or a little more.
+    // A waiter looks again after a sixteenth of its wait, or a little more.
     assert!((ended..LEASE + LEASE / 8).contains(&granted), "granted after {granted:?}");
     assert!(token.is_cancelled());
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
@@ -83,8 +83,8 @@ async fn a_release_is_no_loss() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: a guard that was lost gives nothing back, least of all what the next one holds.
-// Method: the next one is of the same client, and so of the same contender, and is let in before
+// Goal: a guard that was lost gives nothing back, least of all what the next holder holds.
+// Method: the next holder is of the same client, and so of the same contender, and is let in before
 // the old guard is dropped.
 #[tokio::test(start_paused = true)]
 async fn a_lost_guard_gives_nothing_back() {
@@ -115,7 +115,7 @@ async fn the_token_only_tells() {
 }
 
 // Goal: when no renewal is acknowledged, the guard first warns, then is lost for good, at the end
-// of the lease and not later; nobody else was let in before.
+// of the lease and not later; no other client was let in before.
 // Method: every write fails with an unknown outcome, and none is applied.
 #[tokio::test(start_paused = true)]
 async fn a_guard_warns_before_it_is_lost() {
@@ -174,11 +174,11 @@ async fn waiting_keeps_the_place() {
     assert_eq!(store.live_rows(OBJECT), 1 + 2 + 2);
     guard.unlock().await.expect("it was held to the end");
     let mut second = waiting.pop().expect("there are two");
-    let first = waiting.pop().expect("there are two").await.expect("nobody panics");
+    let first = waiting.pop().expect("there are two").await.expect("the task does not panic");
     let first = first.expect("it is the first in line");
     assert!(timeout(s(10), &mut second).await.is_err(), "the first one holds");
     drop(first);
-    let second = second.await.expect("nobody panics").expect("it is next in line");
+    let second = second.await.expect("the task does not panic").expect("it is next in line");
     second.unlock().await.expect("the store answers");
     expect_rows(&store, 0).await;
 }

@@ -1,4 +1,4 @@
-//! Who is let in, and when.
+//! Which callers are let in, and when.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,15 +8,15 @@ use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, client, expect_rows, ms, s, store};
 
-/// Who was let in, in that order.
+/// The callers that were let in, in that order.
 type Order = Arc<Mutex<Vec<&'static str>>>;
 
-/// Locks in a task, notes who it was, and holds for 10 ms.
-fn visit(client: &LockClient, who: &'static str, order: &Order) -> JoinHandle<()> {
+/// Locks in a task, notes the caller's name, and holds for 10 ms.
+fn visit(client: &LockClient, name: &'static str, order: &Order) -> JoinHandle<()> {
     let (client, order) = (client.clone(), Arc::clone(order));
     tokio::spawn(async move {
-        let guard = client.lock(OBJECT).await.expect("everybody gets the lock");
-        order.lock().expect("nobody panics in between").push(who);
+        let guard = client.lock(OBJECT).await.expect("each caller gets the lock");
+        order.lock().expect("the mutex is not poisoned").push(name);
         sleep(ms(10)).await;
         guard.unlock().await.expect("the store answers");
     })
@@ -24,16 +24,16 @@ fn visit(client: &LockClient, who: &'static str, order: &Order) -> JoinHandle<()
 
 async fn join(visits: Vec<JoinHandle<()>>) {
     for visit in visits {
-        visit.await.expect("nobody panics");
+        visit.await.expect("the task does not panic");
     }
 }
 
 fn entered(order: &Order) -> Vec<&'static str> {
-    order.lock().expect("nobody panics in between").clone()
+    order.lock().expect("the mutex is not poisoned").clone()
 }
 
 // Goal: callers of one client are served in the order in which they asked.
-// Method: five of them ask, one after the other, while the lock is held.
+// Method: five callers ask, one after the other, while the lock is held.
 #[tokio::test(start_paused = true)]
 async fn callers_of_one_client_are_served_in_the_order_in_which_they_asked() {
     let (store, order) = (store(), Order::default());
@@ -41,8 +41,8 @@ async fn callers_of_one_client_are_served_in_the_order_in_which_they_asked() {
     let held = client.lock(OBJECT).await.expect("the lock is free");
     let names = ["first", "second", "third", "fourth", "fifth"];
     let mut visits = Vec::new();
-    for who in names {
-        visits.push(visit(&client, who, &order));
+    for name in names {
+        visits.push(visit(&client, name, &order));
         sleep(ms(1)).await;
     }
     assert!(entered(&order).is_empty(), "the lock is held");
@@ -62,8 +62,8 @@ async fn clients_take_turns() {
     let (busy, modest) = (client(&store, "busy").await, client(&store, "modest").await);
     let held = holder.lock(OBJECT).await.expect("the lock is free");
     let mut visits = Vec::new();
-    for (client, who) in [(&busy, "1"), (&busy, "2"), (&busy, "3"), (&modest, "other")] {
-        visits.push(visit(client, who, &order));
+    for (client, name) in [(&busy, "1"), (&busy, "2"), (&busy, "3"), (&modest, "other")] {
+        visits.push(visit(client, name, &order));
         sleep(ms(20)).await;
     }
     held.unlock().await.expect("the store answers");
@@ -79,7 +79,7 @@ async fn callers_of_one_client_share_a_contender() {
     let (store, order) = (store(), Order::default());
     let (holder, client) = (client(&store, "holder").await, client(&store, "a").await);
     let held = holder.lock(OBJECT).await.expect("the lock is free");
-    let visits = Vec::from(["1", "2", "3", "4", "5"].map(|who| visit(&client, who, &order)));
+    let visits = Vec::from(["1", "2", "3", "4", "5"].map(|name| visit(&client, name, &order)));
     sleep(s(1)).await;
     // The holder went in the fast path: it has no ticket.
     assert_eq!(store.live_rows(OBJECT), 1 + 2);
@@ -90,10 +90,10 @@ async fn callers_of_one_client_share_a_contender() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: a caller that times out is told who holds the lock, and its rows go at once.
+// Goal: a caller that times out is told which client holds the lock, and its rows go at once.
 // Method: one client holds with a label; another one waits for so long that it seldom looks.
 #[tokio::test(start_paused = true)]
-async fn who_times_out_is_told_who_holds() {
+async fn a_caller_that_times_out_is_told_the_holder() {
     let store = store();
     let (holder, other) = (client(&store, "host-of-holder").await, client(&store, "b").await);
     let held = holder.request(OBJECT).label("nightly run").acquire().await;
@@ -132,10 +132,10 @@ async fn a_holder_of_the_same_client_is_named_too() {
     drop(held);
 }
 
-// Goal: a caller who gives up doesn't cost the next one of the same client its place.
+// Goal: a caller that gives up doesn't cost the next caller of the same client its place.
 // Method: two callers of one client and then another client wait; the first caller times out.
 #[tokio::test(start_paused = true)]
-async fn the_next_caller_takes_over_the_place_of_one_who_left() {
+async fn the_next_caller_takes_over_the_place_of_one_that_left() {
     let (store, order) = (store(), Order::default());
     let holder = client(&store, "holder").await;
     let (earlier, later) = (client(&store, "a").await, client(&store, "b").await);
@@ -145,7 +145,7 @@ async fn the_next_caller_takes_over_the_place_of_one_who_left() {
     let mut visits = vec![visit(&earlier, "second caller", &order)];
     sleep(ms(20)).await;
     visits.push(visit(&later, "other client", &order));
-    let left: Result<LockGuard, LockError> = impatient.await.expect("nobody panics");
+    let left: Result<LockGuard, LockError> = impatient.await.expect("the task does not panic");
     assert!(matches!(left, Err(LockError::TimedOut { .. })), "{left:?}");
     held.unlock().await.expect("the store answers");
     join(visits).await;
@@ -167,7 +167,7 @@ async fn a_try_does_not_wait_for_a_holder() {
         let queued = tokio::spawn(other.request(OBJECT).acquire());
         sleep(ms(50)).await;
         held.unlock().await.expect("the store answers");
-        queued.await.expect("nobody panics").expect("the lock is free now")
+        queued.await.expect("the task does not panic").expect("the lock is free now")
     };
     // The second holder has waited, so it has a ticket.
     expect_taken(&holder).await;

@@ -47,7 +47,7 @@ async fn a_client_reads_its_own_host_only() {
 }
 
 // Goal: a host that was removed while its client was idle gets no lock, not even the first one; all
-// who ask at that moment are told, and nothing is written. Once the host is added again the client
+// callers at that moment are told, and nothing is written. Once the host is added again, the client
 // goes on.
 // Method: remove the host of an idle client, and let several callers ask at once after minutes.
 #[tokio::test(start_paused = true)]
@@ -76,7 +76,7 @@ async fn a_host_removed_while_idle_gets_no_lock() {
 // Goal: an overdue look at the registration keeps callers in their order.
 // Method: let several callers ask after minutes, one after the other, while the store is slow.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_registration_keeps_its_place() {
+async fn a_caller_that_waits_for_the_registration_keeps_its_place() {
     let store = store();
     let client = client(&store, "a").await;
     sleep(s(600)).await;
@@ -101,7 +101,8 @@ async fn who_waits_for_the_registration_keeps_its_place() {
 // Goal: when the registration can't be read, that is not taken for being registered: a caller waits
 // for it until its own timeout, and is told why; it is served once the registry answers again.
 // Until the registration is a minute old, callers need no registry.
-// Method: the registry is silent; ask before and after a minute, and let it answer while one waits.
+// Method: the registry is silent; ask before and after a minute, and let it answer while a caller
+// waits.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_registration_is_waited_for() {
     let store = store();
@@ -134,10 +135,10 @@ async fn an_unknown_registration_is_waited_for() {
     guard.unlock().await.expect("the lock was held");
 }
 
-// Goal: a shutdown does not wait for the registration, nor do those who wait for it.
+// Goal: a shutdown does not wait for the registration, nor do the callers that waited for it.
 // Method: shut a client down while callers wait for a silent registry.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_sends_those_away_who_wait_for_the_registration() {
+async fn a_shutdown_sends_away_callers_that_wait_for_the_registration() {
     let store = store();
     let client = client(&store, "a").await;
     sleep(s(600)).await;

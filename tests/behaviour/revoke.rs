@@ -1,4 +1,4 @@
-//! Looking who contends for a lock, and taking it from its holder.
+//! Listing the contenders for a lock, and taking it from its holder.
 
 use std::time::{Duration, SystemTime};
 
@@ -31,9 +31,9 @@ fn by_other() -> LostReason {
     LostReason::Revoked { by: format!("other pid {}", std::process::id()), why: WHY.to_owned() }
 }
 
-// Goal: everybody who holds or waits is shown in the order of the queue, with what tells one from
-// another, and nothing is changed by looking.
-// Method: a holder on the fast path and two that wait; then one of them holds with its ticket.
+// Goal: all holders and waiters are shown in the order of the queue, with what tells one from
+// another, and listing them changes nothing.
+// Method: a holder on the fast path and two waiters; then one of them holds with its ticket.
 #[tokio::test(start_paused = true)]
 async fn contenders_are_shown_in_the_order_of_the_queue() {
     let (began, store) = (SystemTime::now(), store());
@@ -61,16 +61,16 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
     assert!(since > began && since < SystemTime::now() + s(2), "{since:?}");
 
     guard.unlock().await.expect("the lock was held");
-    let guard = second.await.expect("nobody panics").expect("it is its turn");
+    let guard = second.await.expect("the task does not panic").expect("it is its turn");
     assert_eq!(contenders(&third).await, all[1..]);
     drop(guard);
-    drop(third_waits.await.expect("nobody panics").expect("it is its turn"));
+    drop(third_waits.await.expect("the task does not panic").expect("it is its turn"));
     expect_rows(&store, 0).await;
 }
 
-// Goal: a holder that is asked to leave knows it after a third of its TTL, with who and why, and
-// nobody is let in before.
-// Method: both ways of holding; another one waits.
+// Goal: a holder that is asked to leave knows it after a third of its TTL, with the requester and
+// the reason, and no other client is let in before.
+// Method: both ways of holding; another client waits.
 #[tokio::test(start_paused = true)]
 async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
     for with_ticket in [false, true] {
@@ -80,7 +80,7 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
         let holding = wait(&holder);
         sleep(s(1)).await;
         drop(before);
-        let guard = holding.await.expect("nobody panics").expect("the lock is free");
+        let guard = holding.await.expect("the task does not panic").expect("the lock is free");
         let (began, lost) = (Instant::now(), guard.lost());
         let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
         let next = wait(&other);
@@ -90,10 +90,10 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
         assert_eq!(all[0].ticket.is_some(), with_ticket);
         other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
         assert!(matches!(guard.state(), GuardState::Held { .. }), "only it can leave by itself");
-        let (reason, left) = lost.await.expect("nobody panics");
+        let (reason, left) = lost.await.expect("the task does not panic");
         assert_eq!(reason, Some(by_other()));
         assert!(left - began < RENEWAL_DUE + SOON, "{:?}", left - began);
-        let next = next.await.expect("nobody panics").expect("the other one left");
+        let next = next.await.expect("the task does not panic").expect("the holder left");
         assert!(Instant::now() >= left && left.elapsed() < s(2), "{:?}", left.elapsed());
         assert_eq!(guard.state(), GuardState::Lost(by_other()));
         assert_eq!(
@@ -105,9 +105,9 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
     }
 }
 
-// Goal: whoever confirms that it holds finds the revocation at once, and a holder that never renews
-// leaves with its lease.
-// Method: a lock that is not renewed, revoked; one asks, the other does not.
+// Goal: a holder that confirms its hold finds the revocation at once, and a holder that never
+// renews leaves with its lease.
+// Method: a lock that is not renewed, revoked; one holder asks, the other one does not.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
     let store = store();
@@ -127,16 +127,16 @@ async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
         assert!(began.elapsed() < if asks { SOON } else { TTL }, "{:?}", began.elapsed());
         assert_eq!(asks, began.elapsed() < s(50), "{:?}", began.elapsed());
         drop(guard);
-        // One that never read it leaves the wish behind.
+        // A holder that never read the request leaves it behind.
         expect_rows(&store, usize::from(!asks)).await;
     }
 }
 
-// Goal: whoever waits can be sent away as well, and the next caller of the same client is not
-// meant.
-// Method: two callers of one client behind a holder; who times out says whom to revoke.
+// Goal: a waiter can be sent away as well, and the next caller of the same client is not affected.
+// Method: two callers of one client behind a holder; the error of the caller that times out names
+// the contender to revoke.
 #[tokio::test(start_paused = true)]
-async fn a_waiting_one_is_revoked_alone() {
+async fn a_waiter_is_revoked_alone() {
     let store = store();
     let (waiter, other) = (client(&store, "waiter").await, client(&store, "other").await);
     let guard = other.lock(OBJECT).await.expect("the lock is free");
@@ -148,15 +148,15 @@ async fn a_waiting_one_is_revoked_alone() {
     other.revoke(OBJECT, &ahead[1], WHY).await.expect("the store answers");
 
     let error = timeout(RENEWAL_DUE + SOON, first).await.expect("it reads its rows by then");
-    let error = error.expect("nobody panics").expect_err("it is revoked");
+    let error = error.expect("the task does not panic").expect_err("it is revoked");
     assert!(matches!(&error, LockError::Revoked { why, .. } if why == WHY), "{error:?}");
     assert!(error.to_string().contains("revoked by other pid"), "{error}");
     guard.unlock().await.expect("the lock was held");
-    drop(timeout(SOON, second).await.expect("it is its turn").expect("nobody panics"));
+    drop(timeout(SOON, second).await.expect("it is its turn").expect("the task does not panic"));
     expect_rows(&store, 0).await;
 }
 
-// Goal: what is over can't be revoked, and a later round of the same client is not meant by it.
+// Goal: what is over can't be revoked, and a later round of the same client is not affected.
 // Method: remember a holder, let it lock again, revoke what is remembered, by both means.
 #[tokio::test(start_paused = true)]
 async fn a_round_that_is_over_is_told_so() {
@@ -165,7 +165,7 @@ async fn a_round_that_is_over_is_told_so() {
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
     let before = contenders(&other).await.remove(0);
     guard.unlock().await.expect("the lock was held");
-    let error = other.revoke(OBJECT, &before, WHY).await.expect_err("nobody is there");
+    let error = other.revoke(OBJECT, &before, WHY).await.expect_err("no contender is there");
     assert!(matches!(error, RevokeError::Gone { .. }), "{error:?}");
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
     for error in [
@@ -176,11 +176,11 @@ async fn a_round_that_is_over_is_told_so() {
         assert!(error.to_string().contains("neither holds it nor waits for it"), "{error}");
     }
     sleep(TTL).await;
-    guard.unlock().await.expect("nobody revoked it");
+    guard.unlock().await.expect("it was not revoked");
     expect_rows(&store, 0).await;
 }
 
-// Goal: by force the next one is let in at once when the holder is dead.
+// Goal: by force the next contender is let in at once when the holder is dead.
 // Method: a holder whose runtime has ended.
 #[tokio::test(start_paused = true)]
 async fn a_dead_holder_is_removed_by_force() {
@@ -193,17 +193,17 @@ async fn a_dead_holder_is_removed_by_force() {
             std::mem::forget(client(&dead, "dead").await.lock(OBJECT).await.expect("it is free"));
         });
     });
-    holding.join().expect("nobody panics");
+    holding.join().expect("the thread does not panic");
     let other = client(&store, "other").await;
     let waiting = wait(&other);
     sleep(s(2)).await;
     let all = contenders(&other).await;
     other.revoke_by_force(OBJECT, &all[0], WHY).await.expect("the store answers");
-    let guard = timeout(s(1), waiting).await.expect("nobody is before it");
-    let guard = guard.expect("nobody panics").expect("nobody is before it");
+    let guard = timeout(s(1), waiting).await.expect("no contender is before it");
+    let guard = guard.expect("the task does not panic").expect("no contender is before it");
     assert_eq!(contenders(&other).await, all[1..]);
     guard.unlock().await.expect("the lock was held");
-    // The wish stays for the holder that might have lived.
+    // The request stays for the holder that might have lived.
     expect_rows(&store, 1).await;
 }
 
@@ -218,7 +218,7 @@ async fn a_living_holder_that_was_removed_leaves_no_row() {
     let began = Instant::now();
     let all = contenders(&other).await;
     other.revoke_by_force(OBJECT, &all[0], WHY).await.expect("the store answers");
-    let next = other.lock(OBJECT).await.expect("nobody is before it");
+    let next = other.lock(OBJECT).await.expect("no contender is before it");
     assert!(matches!(guard.state(), GuardState::Held { .. }), "it can't know yet");
     assert_eq!(guard.lost().await, Some(by_other()));
     assert!(began.elapsed() < RENEWAL_DUE + SOON, "{:?}", began.elapsed());
@@ -290,12 +290,12 @@ async fn what_can_not_be_revoked_is_refused() {
     let error = other.contenders(OBJECT).await.expect_err("it is closed");
     assert!(matches!(error, ContendersError::Closed), "{error:?}");
     sleep(TTL + ms(1)).await;
-    guard.unlock().await.expect("nobody revoked it");
+    guard.unlock().await.expect("it was not revoked");
     expect_rows(&store, 0).await;
 }
 
-// Goal: the wish that a contender leaves goes with its rows, however far the clock of the client
-// that revokes is ahead of the contender's; and revoking the same round again still works.
+// Goal: a request to leave goes with the contender's rows, however far the clock of the revoking
+// client is ahead of the contender's; and revoking the same round again still works.
 // Method: revoke twice, and set the clock back before the holder reads it and leaves.
 #[tokio::test(start_paused = true)]
 async fn a_revocation_goes_with_the_rows_although_its_clock_is_ahead() {

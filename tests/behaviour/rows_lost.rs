@@ -34,7 +34,7 @@ async fn a_holder_without_rows_is_lost_at_its_renewal() {
     store.lose_rows(OBJECT);
     let next = hold(&newer).await;
     let began = Instant::now();
-    let reason = timeout(s(3_600), guard.lost()).await.expect("two hold for an hour");
+    let reason = timeout(s(3_600), guard.lost()).await.expect("two clients hold for an hour");
     assert_eq!(reason, Some(LostReason::RowMissing));
     assert!(began.elapsed() <= RENEWAL_DUE - s(7) + SOON, "{:?}", began.elapsed());
     sleep(s(3_600)).await;
@@ -65,7 +65,7 @@ async fn of_two_holders_the_older_one_is_lost() {
         let both_hold = Instant::now();
         sleep(s(1)).await;
         assert!(is_held(&guard) && is_held(&next), "the renewal did not bring the rows back");
-        let reason = timeout(s(3_600), guard.lost()).await.expect("two hold for an hour");
+        let reason = timeout(s(3_600), guard.lost()).await.expect("two clients hold for an hour");
         assert!(matches!(reason, Some(LostReason::Conflict { .. })), "{reason:?}");
         assert!(both_hold.elapsed() <= TWO_HOLD_MAX, "{:?}", both_hold.elapsed());
         sleep(s(3_600)).await;

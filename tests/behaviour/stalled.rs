@@ -103,7 +103,7 @@ fn stalled() -> (Runtime, LockGuard) {
 
 // Goal: the future of `lost` resolves at the end of the lease also where the client's runtime does
 // not get to say so, and the cancellation token follows as soon as anything looks at the clock.
-// Method: the client's runtime is not run any more; another one waits.
+// Method: the client's runtime is not run any more; another client waits.
 #[test]
 fn lost_resolves_while_the_runtime_of_the_client_is_blocked() {
     let (_stalled, guard) = stalled();
@@ -175,7 +175,7 @@ fn lost_may_be_polled_anywhere() {
     assert_eq!(reason, None);
 }
 
-// Goal: what waits for `lost` outside of every runtime is woken by the client.
+// Goal: a caller that waits for `lost` outside of every runtime is woken by the client.
 // Method: a thread of its own waits for a lock that is given back.
 #[test]
 fn lost_wakes_a_thread_without_a_runtime() {

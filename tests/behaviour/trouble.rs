@@ -27,7 +27,7 @@ async fn an_unavailable_database_is_retried_until_the_timeout() {
             panic!("another error came: {error:?}");
         };
         assert_eq!((cause.outcome(), cause.is_permanent()), (outcome, false));
-        assert!(ahead.is_empty(), "nobody is there: {ahead:?}");
+        assert!(ahead.is_empty(), "no contender is there: {ahead:?}");
         let tries = client.statistics().writes;
         assert!((5..60).contains(&tries), "{tries} tries in 3 s");
         store.fail_next(0, fault);
@@ -46,7 +46,7 @@ async fn a_database_that_comes_back_is_no_error() {
     let locking = tokio::spawn(client.request(OBJECT).acquire());
     sleep(s(2)).await;
     store.fail_next(0, Fault::NotApplied);
-    let guard = locking.await.expect("nobody panics").expect("the database came back");
+    let guard = locking.await.expect("the task does not panic").expect("the database came back");
     guard.unlock().await.expect("the database answers");
     expect_rows(&store, 0).await;
 }
@@ -69,9 +69,10 @@ async fn one_failed_call_costs_nothing_but_time() {
             });
             let waiting = tokio::spawn(other.request(OBJECT).acquire());
             sleep(ms(20)).await;
-            assert!(!waiting.is_finished(), "two hold the lock");
+            assert!(!waiting.is_finished(), "two clients hold the lock");
             held.unlock().await.expect("the next try succeeds");
-            let next: LockGuard = waiting.await.expect("nobody panics").expect("it is free now");
+            let next: LockGuard =
+                waiting.await.expect("the task does not panic").expect("it is free now");
             sleep(ms(5)).await;
             next.unlock().await.expect("the next try succeeds");
             expect_rows(&store, 0).await;

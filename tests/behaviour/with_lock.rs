@@ -29,7 +29,8 @@ async fn work_is_done_under_the_lock() {
             })
             .await
     };
-    let output = tokio::spawn(work).await.expect("nobody panics").expect("the lock is free");
+    let output =
+        tokio::spawn(work).await.expect("the task does not panic").expect("the lock is free");
     assert_eq!(output, (OBJECT.to_owned(), 1));
     expect_rows(&store, 0).await;
 }
@@ -43,7 +44,7 @@ async fn work_does_not_begin_without_the_lock() {
     let began = AtomicU32::new(0);
     let other = client(&store, "other").await;
     let outcome = other.with_lock(OBJECT, async |_| began.fetch_add(1, Ordering::SeqCst)).await;
-    let error = outcome.expect_err("somebody else holds the lock");
+    let error = outcome.expect_err("another client holds the lock");
     assert!(matches!(error, WithLockError::Lock(LockError::TimedOut { .. })), "{error:?}");
     assert_eq!(began.into_inner(), 0);
     held.unlock().await.expect("the lock was held");
@@ -82,7 +83,7 @@ async fn output_after_the_lease_does_not_count() {
     let store = store();
     let client = client(&store, "holder").await;
     let work = client.request(OBJECT).ttl(TTL).renew(false).with_lock(async |_| {
-        // Time passes without a chance for anybody else to notice.
+        // Time passes without a chance for another task to notice.
         sleep(LEASE - ms(1)).await;
         tokio::time::advance(ms(2)).await;
         "late"

@@ -49,7 +49,7 @@ async fn unusable_names_are_refused() {
 }
 
 // Goal: a host without a number is told the command to run, and is not registered by that.
-// Method: build a client for a host that nobody registered.
+// Method: build a client for a host that was never registered.
 #[tokio::test]
 async fn an_unknown_host_is_refused() {
     let _beside = support::beside_others().await;

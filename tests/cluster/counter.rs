@@ -25,9 +25,9 @@ const NANOS: f64 = 1e9;
 const LEASE: Duration = Duration::from_secs(58);
 
 // Goal: eight processes with eight tasks each increment a counter row 2,000 times in all, with a
-// plain read and a plain write, each time under the lock. No increment is lost, no two hold at the
-// same time, nobody overtakes, and a second after the last release no row is left. Without the lock
-// the same program loses increments, or else the test would show nothing.
+// plain read and a plain write, each time under the lock. No increment is lost, no two tasks hold
+// at the same time, none overtakes, and a second after the last release no row is left. Without the
+// lock the same program loses increments, or else the test would show nothing.
 // Method: start `counting_program` eight times, without the lock and with it.
 #[tokio::test]
 async fn eight_processes_lose_no_increment() {
@@ -48,8 +48,8 @@ async fn eight_processes_lose_no_increment() {
     assert_eq!(counter.value().await, i64::from(INCREMENTS));
     let grants = moments.iter().filter(|moment| matches!(moment, Moment::Held { .. })).count();
     assert_eq!(grants, INCREMENTS as usize);
-    assert_eq!(overlap(&moments), None, "two held the lock");
-    assert_eq!(overtaking(&moments), None, "somebody overtook");
+    assert_eq!(overlap(&moments), None, "two tasks held the lock");
+    assert_eq!(overtaking(&moments), None, "a task overtook");
     let with_ticket =
         |moment: &&Moment| matches!(moment, Moment::Round(Round { drawn: Some(_), .. }));
     let tickets = moments.iter().filter(with_ticket).count();
@@ -85,7 +85,7 @@ async fn counting_program() {
     let increments = increments.parse().expect("an order ends with a number");
     let held = increment(&scene, name, how == "locked", increments).await;
     program::say("done");
-    let rounds = recorder.lock().expect("nobody panicked while recording").take();
+    let rounds = recorder.lock().expect("the mutex is not poisoned").take();
     let rounds = rounds.into_iter().map(|(_, round)| round);
     for moment in held.into_iter().chain(rounds) {
         program::say(&moment.to_string());
@@ -132,7 +132,7 @@ async fn increment(scene: &Scene, name: &str, locked: bool, increments: u32) -> 
             let take = |left: u32| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
                 if locked {
-                    let guard = client.lock(&counter.name).await.expect("everybody gets the lock");
+                    let guard = client.lock(&counter.name).await.expect("each task gets the lock");
                     let from = now();
                     counter.increment().await;
                     held.push(Moment::Held { from, until: now() });

@@ -12,8 +12,8 @@ use super::support;
 const CLIENTS: usize = 300;
 
 // Goal: 300 clients wait for one name at once; all get it, once each, one at a time.
-// Method: the first one holds until a read shows the tickets of the 299 others. Each holder counts
-// who is inside.
+// Method: the first client holds until a read shows the tickets of the 299 others. Each holder
+// counts the clients inside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; .ci/run runs it"]
 async fn three_hundred_clients_get_one_lock() {
@@ -27,16 +27,16 @@ async fn three_hundred_clients_get_one_lock() {
     for client in clients.iter().skip(1) {
         let (client, name, inside) = (client.clone(), name.clone(), Arc::clone(&inside));
         waiting.spawn(async move {
-            let guard = client.lock(&name).await.expect("everybody gets the lock");
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
+            let guard = client.lock(&name).await.expect("each client gets the lock");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two clients hold the lock");
             tokio::task::yield_now().await;
-            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two hold the lock");
+            assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "two clients hold the lock");
             guard.unlock().await.expect("the lock was held");
         });
     }
     let began = Instant::now();
     while tickets(&scene, &name).await < CLIENTS - 1 {
-        assert!(began.elapsed() < Duration::from_secs(60), "not everybody drew a ticket");
+        assert!(began.elapsed() < Duration::from_secs(60), "not every client drew a ticket");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let drawn = began.elapsed();
@@ -46,7 +46,7 @@ async fn three_hundred_clients_get_one_lock() {
     first.unlock().await.expect("the lock was held");
     let mut served = 1;
     while let Some(outcome) = waiting.join_next().await {
-        outcome.expect("nobody panics");
+        outcome.expect("the task does not panic");
         served += 1;
     }
     let elapsed = released.elapsed();

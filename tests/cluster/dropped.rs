@@ -20,7 +20,7 @@ use super::support;
 
 const BETWEEN_POLLS: Duration = Duration::from_micros(100);
 
-/// How long another one holds the lock.
+/// How long another client holds the lock.
 const HELD_FOR: Duration = Duration::from_millis(8);
 
 #[tokio::test]

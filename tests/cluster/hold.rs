@@ -25,14 +25,15 @@ const LATE_MAX: Duration = Duration::from_secs(1);
 /// How a holder hangs.
 #[derive(Clone, Copy, Debug)]
 enum Hanging {
-    /// A guard that nobody gives back.
+    /// A guard that is not given back.
     Guard,
     /// Work under `with_lock` that does not end.
     Work,
 }
 
 // Goal: a holder that does not come to an end is told so at its limit, loses the lock at the end of
-// the grace, and the next one is let in then, each within a second. Until then its lock is renewed.
+// the grace, and the next client is let in then, each within a second. Until then its lock is
+// renewed.
 // Method: hold in both ways and look at the guard every millisecond, while another client waits.
 #[tokio::test]
 async fn a_hanging_holder_loses_the_lock_at_its_limit() {
@@ -88,7 +89,7 @@ async fn hang(request: LockRequest, hanging: Hanging, watch: &Watch) -> u64 {
             let guard = request.acquire().await.expect("the lock is free");
             tokio::select! {
                 never = watch.look_at(&guard) => match never {},
-                reason = guard.lost() => reason.expect("nobody gives it back"),
+                reason = guard.lost() => reason.expect("it is not given back"),
             }
         }
         Hanging::Work => match request.with_lock(async |guard| watch.look_at(guard).await).await {
@@ -129,7 +130,7 @@ impl Watch {
     fn look_once(&self, guard: &LockGuard) {
         let asked = now();
         let state = guard.state();
-        let mut seen = self.seen.lock().expect("nobody panics with it");
+        let mut seen = self.seen.lock().expect("the mutex is not poisoned");
         if matches!(state, GuardState::Held { .. }) {
             seen.last_held = asked;
         } else if matches!(state, GuardState::Expiring { .. }) && seen.first_expiring == 0 {
@@ -138,7 +139,7 @@ impl Watch {
     }
 
     fn seen(&self) -> Seen {
-        *self.seen.lock().expect("nobody panics with it")
+        *self.seen.lock().expect("the mutex is not poisoned")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Holders that die, and holders whose rows somebody deletes.
+//! Holders that die, and holders whose rows are deleted.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,9 +13,9 @@ use super::support;
 const TTL: Duration = Duration::from_secs(6);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
-// Goal: when a holder is killed, the next one has the lock not before the dead one's lease ended,
-// and at most a TTL, the clock skew and two seconds after the death. Both for a holder by the short
-// way and for one with a ticket.
+// Goal: when a holder is killed, the next client has the lock not before the dead holder's lease
+// ended, and at most a TTL, the clock skew and two seconds after the death. Both for a holder by
+// the short way and for one with a ticket.
 // Method: `holding_program` tells all the time when its lease ends; it is killed with SIGKILL, at
 // different distances from its last renewal, while another client waits.
 #[tokio::test]
@@ -29,19 +29,19 @@ async fn a_killed_holder_blocks_for_one_ttl() {
         tokio::spawn(async move { kill_a_holder(&scene, way, after).await })
     });
     for (killing, (way, after_ms)) in killings.into_iter().zip(cases) {
-        let (after_death, after_lease) = killing.await.expect("nobody panics");
+        let (after_death, after_lease) = killing.await.expect("the task does not panic");
         println!(
-            "holder ({way}) killed {after_ms} ms after its grant: the next one was let in \
+            "holder ({way}) killed {after_ms} ms after its grant: the next client was let in \
              {after_death:?} later, {after_lease:?} after the lease had ended"
         );
     }
 }
 
-/// Kills a holder some time after its grant. How long it took from then, and from the end of the
-/// lease, until the next one was let in.
+/// Kills a holder some time after its grant. Returns how long it took from then, and from the end
+/// of the lease, until the next client was let in.
 async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, Duration) {
     let name = support::unique("killed");
-    // With somebody before it, the program has to draw a ticket.
+    // With a holder before it, the program has to draw a ticket.
     let first = match way {
         "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
         _ => None,
@@ -65,8 +65,8 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
     let said = holder.kill().await;
     let lease_end = said.last().expect("it told when its lease ends");
     let lease_end: u64 = lease_end.parse().expect("a lease ends at a number");
-    let (guard, granted) = waiting.await.expect("nobody panics");
-    guard.expect("the dead one's rows expire").unlock().await.expect("the lock was held");
+    let (guard, granted) = waiting.await.expect("the task does not panic");
+    guard.expect("the dead holder's rows expire").unlock().await.expect("the lock was held");
     assert!(granted > lease_end, "let in {} ns before the lease ended", lease_end - granted);
     let after_death = Duration::from_nanos(granted - killed);
     let limit = TTL + MAX_CLOCK_SKEW + Duration::from_secs(2);
@@ -111,8 +111,7 @@ async fn hold(scene: &Scene, name: &str) -> LockGuard {
     client.lock(name).await.expect("the lock will be free")
 }
 
-// Goal: a holder whose row somebody deleted notices at its next renewal, is lost, and leaves no
-// row.
+// Goal: a holder whose row was deleted notices at its next renewal, is lost, and leaves no row.
 // Method: delete all rows of the object by hand.
 #[tokio::test]
 async fn a_holder_whose_row_is_deleted_is_lost() {

@@ -112,19 +112,19 @@ impl LossySession {
 
     /// Loses nothing any more.
     pub(crate) fn heal(&self) {
-        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+        for proxy in self.proxies.lock().expect("the mutex is not poisoned").iter_mut() {
             proxy.turn_off_rules();
         }
     }
 
     fn on_requests(&self, rules: Option<&[RequestRule]>) {
-        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+        for proxy in self.proxies.lock().expect("the mutex is not poisoned").iter_mut() {
             proxy.running_nodes[0].change_request_rules(rules.map(<[_]>::to_vec));
         }
     }
 
     fn on_responses(&self, rules: Option<&[ResponseRule]>) {
-        for proxy in self.proxies.lock().expect("nobody panics with it").iter_mut() {
+        for proxy in self.proxies.lock().expect("the mutex is not poisoned").iter_mut() {
             proxy.running_nodes[0].change_response_rules(rules.map(<[_]>::to_vec));
         }
     }

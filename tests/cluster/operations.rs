@@ -42,9 +42,9 @@ const MEASUREMENTS_MAX: usize = 10;
 
 // Goal: an acquisition among 32 contenders costs 20 operations on average at most, its release
 // included; three of them read the whole partition: on looking, after drawing, and to confirm.
-// Method: 32 clients lock one name in turn for a while; their statistics are summed up. Who waits
-// looks more often where handoffs come irregularly, as on a cluster whose nodes still compile
-// their code, or that is busy with other tests: so it is measured again until it has settled.
+// Method: 32 clients lock one name in turn for a while; their statistics are summed up. A waiter
+// looks more often where handoffs come irregularly, as on a cluster whose nodes still compile their
+// code, or that is busy with other tests: so it is measured again until it has settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_contended_lock_is_twenty_operations_at_most() {
     let _alone = support::alone().await;
@@ -101,7 +101,7 @@ async fn lock_in_turn(clients: &[LockClient], name: &str, times: u32) {
         let (client, name) = (client.clone(), name.to_owned());
         tasks.spawn(async move {
             for _ in 0..times {
-                let guard = client.lock(&name).await.expect("everybody gets the lock");
+                let guard = client.lock(&name).await.expect("each client gets the lock");
                 guard.unlock().await.expect("the lock was held");
             }
         });

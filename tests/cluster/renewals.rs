@@ -59,10 +59,10 @@ async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
     );
     assert!(unknown >= u64::try_from(lost * RENEWALS).expect("a few"));
     guard.check().await.expect("the rows are there");
-    assert!(!waiting.is_finished(), "two hold the lock");
+    assert!(!waiting.is_finished(), "two clients hold the lock");
     let unlocked = now();
     guard.unlock().await.expect("the lock was held to the end");
-    let (next, let_in) = waiting.await.expect("nobody panics");
+    let (next, let_in) = waiting.await.expect("the task does not panic");
     assert!(let_in > unlocked);
     next.unlock().await.expect("the lock was held");
     scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
@@ -83,7 +83,7 @@ async fn renewed(guard: &LockGuard) -> Duration {
 }
 
 // Goal: a renewal that is acknowledged only after the old deadline does not count: the lock is lost
-// at that deadline and stays lost, its rows go, and the next one is let in then, not before.
+// at that deadline and stays lost, its rows go, and the next client is let in then, not before.
 // Method: proxies drop the acknowledgements of all tries but the last one before the deadline, and
 // hold that one back until after it. It comes within the second for which the try waits.
 #[tokio::test]
@@ -110,8 +110,8 @@ async fn an_acknowledgement_after_the_deadline_does_not_count() {
     sleep_until(applied + nanos(HELD_BACK)).await;
     let let_in = expect_lost_to_the_next(&scene, guard, deadline, waiting).await;
     println!(
-        "applied {:?} before the deadline, acknowledged {:?} after it: lost {:?}, the next one let \
-         in {:?} after it",
+        "applied {:?} before the deadline, acknowledged {:?} after it: lost {:?}, the next client \
+         let in {:?} after it",
         between(applied, deadline),
         between(deadline, applied + nanos(HELD_BACK)),
         between(deadline, lost_at),
@@ -134,7 +134,8 @@ async fn an_acknowledgement_taken_after_the_deadline_does_not_count() {
     let name = support::unique("renewals");
     let lossy = Arc::new(LossySession::new().await);
     let (own_thread, _ends) = own_thread();
-    let victim = own_thread.spawn(builder(&lossy, &scene).build()).await.expect("nobody panics");
+    let victim =
+        own_thread.spawn(builder(&lossy, &scene).build()).await.expect("the task does not panic");
     let victim = victim.expect("nothing is lost yet");
     let other = scene.client().await;
     let guard = victim.lock(&name).await.expect("nothing is lost yet");
@@ -147,15 +148,15 @@ async fn an_acknowledgement_taken_after_the_deadline_does_not_count() {
     let blocked = own_thread.spawn(async move { std::thread::sleep(between(now(), wakes)) });
     sleep_until(deadline).await;
     assert!(!waiting.is_finished(), "let in although the rows are there");
-    blocked.await.expect("nobody panics");
+    blocked.await.expect("the task does not panic");
 
     expect_lost(&guard).await;
     let statistics = victim.statistics();
     assert_eq!((statistics.writes, statistics.unknown_outcomes), (2, 0), "the answer was there");
     let let_in = expect_lost_to_the_next(&scene, guard, deadline, waiting).await;
     println!(
-        "applied {:?} before the deadline, taken note of {:?} after it: the next one let in {:?} \
-         after it",
+        "applied {:?} before the deadline, taken note of {:?} after it: the next client let in \
+         {:?} after it",
         between(applied, deadline),
         between(deadline, wakes),
         between(deadline, let_in),
@@ -169,7 +170,8 @@ async fn expect_lost(guard: &LockGuard) {
     assert_eq!(lost, Some(LostReason::Expired));
 }
 
-/// Asserts that the lock is lost for good and that the next one has it. When that was let in.
+/// Asserts that the lock is lost for good and that the next client has it. Returns when that client
+/// was let in.
 async fn expect_lost_to_the_next(
     scene: &Scene,
     guard: LockGuard,
@@ -177,7 +179,7 @@ async fn expect_lost_to_the_next(
     waiting: JoinHandle<(LockGuard, u64)>,
 ) -> u64 {
     let name = guard.name().to_owned();
-    let (next, let_in) = waiting.await.expect("nobody panics");
+    let (next, let_in) = waiting.await.expect("the task does not panic");
     assert!(let_in > deadline, "let in {:?} too early", between(let_in, deadline));
     assert!(let_in < deadline + nanos(LATE_MAX * 2), "{:?} late", between(deadline, let_in));
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
@@ -186,7 +188,7 @@ async fn expect_lost_to_the_next(
     // Whatever was on its way has come by now.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(scene.rows(&name).await, ["entering::", "tickets::"], "of the next one alone");
-    next.check().await.expect("nobody else has its lock");
+    next.check().await.expect("no other client has its lock");
     next.unlock().await.expect("the lock was held");
     scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     let_in

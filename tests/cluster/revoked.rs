@@ -18,8 +18,9 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(3);
 
 const WHY: &str = "a test asks for it";
 
-// Goal: a holder that is asked to leave knows it within a third of its TTL and a second, and nobody
-// is let in before it has left; both for a holder on the fast path and for one with a ticket.
+// Goal: a holder that is asked to leave knows it within a third of its TTL and a second, and no
+// other client is let in before it has left; both for a holder on the fast path and for one with a
+// ticket.
 // Method: revoke at different distances from the last renewal, while another client waits; the
 // holder notes when it is told.
 #[tokio::test]
@@ -32,18 +33,18 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
         tokio::spawn(async move { revoke(&scene, with_ticket, after).await })
     });
     for (revocation, (with_ticket, after_ms)) in revocations.into_iter().zip(cases) {
-        let (known, entered) = revocation.await.expect("nobody panics");
+        let (known, entered) = revocation.await.expect("the task does not panic");
         let way = if with_ticket { "with a ticket" } else { "on the fast path" };
         println!(
             "revoked {after_ms} ms after its grant, a holder {way} knew it {known:?} later, and \
-             the next one was let in {entered:?} after that"
+             the next contender was let in {entered:?} after that"
         );
         assert!(known <= KNOWN_WITHIN, "{known:?}");
     }
 }
 
-/// How long it took from the revocation until the holder knew it, and from then until the next one
-/// was let in.
+/// How long it took from the revocation until the holder knew it, and from then until the next
+/// contender was let in.
 async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration, Duration) {
     let name = support::unique("revoked");
     let (holder, other) = (client(scene).await, client(scene).await);
@@ -52,7 +53,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
         let holding = wait(&holder, &name);
         scene.wait_for_rows(&name, 3, Duration::from_secs(5)).await;
         first.unlock().await.expect("the lock was held");
-        holding.await.expect("nobody panics").0.expect("it is its turn")
+        holding.await.expect("the task does not panic").0.expect("it is its turn")
     } else {
         holder.lock(&name).await.expect("the lock is free")
     };
@@ -65,16 +66,17 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");
     other.revoke(&name, &shown, WHY).await.expect("the cluster answers");
     let revoked = now();
-    let (reason, left) = timeout(TTL, told).await.expect("it is told").expect("nobody panics");
+    let (reason, left) =
+        timeout(TTL, told).await.expect("it is told").expect("the task does not panic");
     expect_revoked(reason);
-    let (next, entered) = waiting.await.expect("nobody panics");
+    let (next, entered) = waiting.await.expect("the task does not panic");
     assert!(entered > left, "let in {} ns before the holder had left", left - entered);
     next.expect("the holder left").unlock().await.expect("the lock was held");
     scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
     (Duration::from_nanos(left - revoked), Duration::from_nanos(entered - left))
 }
 
-// Goal: by force the next one is let in at once after a holder has died.
+// Goal: by force the next contender is let in at once after a holder has died.
 // Method: `holding_program` is killed with SIGKILL, and removed by the client that waits.
 #[tokio::test]
 async fn a_dead_holder_is_removed_by_force() {
@@ -97,11 +99,13 @@ async fn a_dead_holder_is_removed_by_force() {
     let shown = first_contender(&other, &name).await;
     other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
     let removed = now();
-    let (guard, entered) = waiting.await.expect("nobody panics");
+    let (guard, entered) = waiting.await.expect("the task does not panic");
     let entered = Duration::from_nanos(entered.saturating_sub(removed));
-    println!("after a dead holder was removed by force, the next one was let in {entered:?} later");
+    println!(
+        "after a dead holder was removed by force, the next contender was let in {entered:?} later"
+    );
     assert!(entered < Duration::from_secs(1), "{entered:?}");
-    guard.expect("nobody is before it").unlock().await.expect("the lock was held");
+    guard.expect("no contender is before it").unlock().await.expect("the lock was held");
 }
 
 // Goal: a holder that lives although it was removed by force is lost at its next renewal, and its
@@ -117,7 +121,7 @@ async fn a_living_holder_that_was_removed_does_not_come_back() {
     let shown = first_contender(&other, &name).await;
     other.revoke_by_force(&name, &shown, WHY).await.expect("the cluster answers");
     let removed = now();
-    let next = other.lock(&name).await.expect("nobody is before it");
+    let next = other.lock(&name).await.expect("no contender is before it");
     let lost = timeout(TTL, guard.lost()).await.expect("the next renewal tells");
     let known = Duration::from_nanos(now() - removed);
     println!("a living holder that was removed by force knew it {known:?} later");

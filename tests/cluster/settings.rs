@@ -13,7 +13,7 @@ use super::support;
 const MS: Duration = Duration::from_millis(1);
 
 // Goal: a client that would not exclude the others is refused, with both consistencies and what to
-// do; the one that all use works, QUORUM as well as LOCAL_QUORUM.
+// do; the consistency that all use works, QUORUM as well as LOCAL_QUORUM.
 // Method: a table for QUORUM and one for LOCAL_QUORUM of the data centre that the cluster has, and
 // clients with either for both.
 #[tokio::test]
@@ -36,15 +36,15 @@ async fn a_client_with_another_consistency_is_refused() {
         assert!(matches!(error, SchemaError::OtherConsistency { .. }), "{error:?}");
         let change = "stop all clients, run DELETE FROM";
         expect_text(&error, &[told[0], told[1], "two that differ could hold one lock", change]);
-        let client = builder(table, right).build().await.expect("it is the recorded one");
+        let client = builder(table, right).build().await.expect("it is the recorded consistency");
         let guard = client.lock("object").await.expect("the lock is free");
         guard.unlock().await.expect("the lock was held");
     }
     scene.drop_keyspace().await;
 }
 
-// Goal: a table whose settings nobody recorded is refused with the command that records them; so is
-// it when they were deleted to change them, until they are recorded anew.
+// Goal: a table without recorded settings is refused with the command that records them. So is a
+// table whose settings were deleted to change them, until they are recorded anew.
 // Method: delete the record by the statement that the refusal of other settings advises.
 #[tokio::test]
 async fn a_table_without_settings_is_refused() {
@@ -70,7 +70,7 @@ async fn a_table_without_settings_is_refused() {
     scene.drop_keyspace().await;
 }
 
-// Goal: settings are recorded once. The same ones again change nothing, others are refused with
+// Goal: settings are recorded once. The same settings again change nothing, others are refused with
 // what is recorded, and leave it as it is.
 // Method: record some twice, then others; then look at what a client goes by: the skew shortens its
 // leases.

@@ -26,8 +26,8 @@ const WORKED_MAX: Duration = Duration::from_secs(5);
 // lease; it ends as lost, and nothing of the stopped one stays or comes back in the next holder's
 // time.
 // Method: programs work under `with_lock` and note when they are polled. Each is stopped by SIGSTOP
-// at a random moment until the next one holds the lock; 50 times in all. A poll that has begun when
-// it is stopped goes on: so one may note a time that is too late, but never two.
+// at a random moment until the next client holds the lock; 50 times in all. A poll that has begun
+// when it is stopped goes on: so one may note a time that is too late, but never two.
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
 async fn stopped_work_is_not_polled_after_the_lease() {
@@ -53,7 +53,7 @@ async fn stopped_work_is_not_polled_after_the_lease() {
     assert!(in_the_midst <= stops / 5, "of {stops}");
 }
 
-/// Stops a program until its lock is another one's; whether a poll had begun just then.
+/// Stops a program until its lock is another client's. Returns whether a poll had begun just then.
 async fn stop_one(scene: &Scene) -> bool {
     let name = support::unique("stopped");
     let order = format!("{} {name}", scene.keyspace);
@@ -67,9 +67,9 @@ async fn stop_one(scene: &Scene) -> bool {
 
     let client = scene.client().await;
     let next = client.request(&name).timeout(Duration::from_secs(60)).acquire().await;
-    let next = next.expect("the stopped one's rows expire");
+    let next = next.expect("the stopped program's rows expire");
     let granted = now();
-    // Up to a second into the next one's time.
+    // Up to a second into the next holder's time.
     sleep(Duration::from_secs(1).mul_f64(rand::random())).await;
     stopped.signal(Signal::CONT);
     let said = stopped.finish().await;
@@ -78,9 +78,9 @@ async fn stop_one(scene: &Scene) -> bool {
     };
     let [last, before] =
         [last, before].map(|poll| poll.parse::<u64>().expect("it told when it was polled"));
-    assert!(before < granted, "polled {} ns after the next one's grant", before - granted);
+    assert!(before < granted, "polled {} ns after the next holder's grant", before - granted);
 
-    next.check().await.expect("the stopped one deleted nothing of ours");
+    next.check().await.expect("the stopped program deleted no row of this client");
     next.unlock().await.expect("the lock was held");
     assert_eq!(scene.rows(&name).await, Vec::<String>::new(), "rows came back");
     last > granted
@@ -109,7 +109,7 @@ async fn working_program() {
     });
     let error = work.await.expect_err("it is stopped before it ends");
     assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
-    let polls = polls.lock().expect("nobody panics with it");
+    let polls = polls.lock().expect("the mutex is not poisoned");
     for poll in polls.iter().rev().take(2) {
         program::say(&poll.to_string());
     }
@@ -121,7 +121,7 @@ type Polls = Arc<Mutex<Vec<u64>>>;
 /// Work of so many polls, a few milliseconds each.
 async fn note_polls(polls: &Polls, count: usize) -> usize {
     for _ in 0..count {
-        polls.lock().expect("nobody panics with it").push(now());
+        polls.lock().expect("the mutex is not poisoned").push(now());
         sleep(Duration::from_millis(5)).await;
     }
     count

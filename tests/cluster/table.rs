@@ -19,7 +19,7 @@ const NOTICED: Duration = Duration::from_secs(TTL.as_secs() / 3 + 1);
 const MARGIN: Duration = Duration::from_secs(1);
 
 // Goal: a holder whose table was dropped knows by its next renewal, well before its lease is over;
-// who waits for it and who comes later is told.
+// its waiters and later callers are told.
 // Method: drop the table below a holder, with a caller behind it.
 #[tokio::test]
 async fn a_dropped_table_is_noticed() {
@@ -29,7 +29,7 @@ async fn a_dropped_table_is_noticed() {
     let waiting = tokio::spawn(client.request("object").timeout(TTL * 2).acquire());
     drop_table(&scene).await;
     expect_lost(&guard, "dropped", &LostReason::TableGone).await;
-    let waited = waiting.await.expect("nobody panics");
+    let waited = waiting.await.expect("the task does not panic");
     expect_table_gone(&waited.expect_err("there is no table"));
     expect_table_gone(&client.lock("other").await.expect_err("there is no table"));
     scene.drop_keyspace().await;
@@ -49,8 +49,8 @@ async fn a_table_that_is_made_again_is_noticed() {
     let created = schema::create(&scene.session, &scene.keyspace, &options).await;
     assert_eq!(created.expect("the table is gone").tables, ["lock_table"]);
     let (_, next) = hold(&scene).await;
-    println!("the next one was let in {:?} after the table was dropped", dropped.elapsed());
-    assert!(matches!(guard.state(), GuardState::Held { .. }), "nobody has looked yet");
+    println!("the next client was let in {:?} after the table was dropped", dropped.elapsed());
+    assert!(matches!(guard.state(), GuardState::Held { .. }), "the client has not looked yet");
     expect_lost(&guard, "made again", &LostReason::RowMissing).await;
     expect_table_gone(&client.lock("object").await.expect_err("it is another table"));
     scene.wait_for_rows("object", 1, MARGIN).await;
@@ -62,7 +62,7 @@ async fn a_table_that_is_made_again_is_noticed() {
 
 async fn hold(scene: &Scene) -> (LockClient, LockGuard) {
     let client = scene.builder().ttl(TTL).build().await.expect("the table is ready");
-    let guard = client.lock("object").await.expect("nobody is in this table");
+    let guard = client.lock("object").await.expect("no contender is in this table");
     (client, guard)
 }
 

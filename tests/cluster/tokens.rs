@@ -44,8 +44,8 @@ const GOING_ON: &str = "going on";
 // which are stopped now and then for longer than their leases, grow strictly, name by name, with
 // room for a thousand writes in between.
 // Method: four programs of four tasks take the locks of 32 names in turn and draw a token under
-// each; two of them are stopped by SIGSTOP. Who notes the time before it asks for a token, and gets
-// one, held the lock at that time.
+// each; two of them are stopped by SIGSTOP. A task that notes the time before it asks for a token,
+// and gets one, held the lock at that time.
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
 async fn tokens_of_processes_with_different_clocks_grow() {
@@ -146,7 +146,7 @@ async fn draw(client: &LockClient, name: &str, numbers: impl Iterator<Item = usi
         if all.len() % 50 == 0 {
             program::say(GOING_ON);
         }
-        // Who lost it has nothing to give back.
+        // A task that lost it has nothing to give back.
         let _ = guard.unlock().await;
     }
     all
@@ -195,9 +195,9 @@ impl FromStr for Drawn {
 
 // Goal: a token whose write is acknowledged only at the second try is one token, above all earlier
 // and below all later ones; where no write is acknowledged there is none, and what may have been
-// written is in nobody's way.
+// written is in no client's way.
 // Method: proxies between one client and the nodes drop answers or requests; after each token of
-// that client another one draws.
+// that client, another client draws.
 #[tokio::test]
 async fn tokens_grow_although_acknowledgements_get_lost() {
     let _beside = support::beside_others().await;
@@ -237,7 +237,7 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
         lossy.heal();
         guard.unlock().await.expect("nothing is lost any more");
         let next = other.lock(&name).await.expect("the lock is free");
-        tokens.push(next.fencing_token().await.expect("nothing of this one is lost"));
+        tokens.push(next.fencing_token().await.expect("nothing of this client is lost"));
         next.unlock().await.expect("the lock was held");
     }
     assert_eq!(tokens.len(), losses.len() + 3);
@@ -285,9 +285,9 @@ async fn a_stale_holder_leaves_no_cell() {
 /// When the stale holder goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoOn {
-    /// While the next one writes.
+    /// While the next holder writes.
     Between,
-    /// When the next one has written.
+    /// When the next holder has written.
     Afterwards,
 }
 
@@ -310,7 +310,7 @@ async fn stop_a_writer(
 
     let client = scene.client().await;
     let next = client.request(&name).timeout(Duration::from_secs(60)).acquire().await;
-    let next = next.expect("the stale one's rows expire");
+    let next = next.expect("the stale holder's rows expire");
     let mut row = Row::new(scene, &name, token_of(&next, how).await).await;
     if go_on == GoOn::Between {
         stale.signal(Signal::CONT);

@@ -46,7 +46,7 @@ async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str)
     let waiting = tokio::spawn(request.acquire());
     scene.wait_for_rows(name, 3, Duration::from_secs(1)).await;
     held.unlock().await.expect("the lock was held");
-    waiting.await.expect("nobody panics").expect("the lock is free")
+    waiting.await.expect("the task does not panic").expect("the lock is free")
 }
 
 async fn expect_taken(how: &str, client: &LockClient, name: &str) {
@@ -109,7 +109,7 @@ async fn one_of_many_tries_wins() {
 }
 
 /// Lets all clients lock names of their own, all at once, until that is as quick as on a cluster
-/// that has run for minutes: a fresh one still compiles its code. One that is busy for other
+/// that has run for minutes: a fresh one still compiles its code. A cluster that is busy for other
 /// reasons gets half a minute.
 async fn warm_up(clients: &[&LockClient]) {
     const ROUNDS: usize = 20;
@@ -135,7 +135,7 @@ async fn lock_at_once(clients: &[&LockClient]) -> Duration {
     let began = Instant::now();
     let mut locks = JoinSet::new();
     for client in clients {
-        let request = client.request(&support::unique("warm-up"));
+        let request = client.request(support::unique("warm-up"));
         locks.spawn(async move {
             let guard = request.acquire().await.expect("it is free");
             guard.unlock().await.expect("the lock was held");

@@ -32,7 +32,7 @@ enum Step {
 const STEPS: [Step; 4] = [Step::Announce, Step::Draw, Step::Renew, Step::Release];
 
 // Goal: when one acknowledgement gets lost, the lock is obtained, renewed and given back all the
-// same; nobody else holds it meanwhile, and nobody waits for long.
+// same; no other client holds it meanwhile, and none waits for long.
 // Method: proxies between one client and the nodes drop one answer; another client without such
 // trouble locks the same name again and again.
 #[tokio::test]
@@ -63,18 +63,18 @@ async fn lost_requests_block_for_one_ttl_at_most() {
 async fn expect_for_all_steps(loss: Loss) {
     let cases = STEPS.map(|step| (step, tokio::spawn(lose(step, loss))));
     for (step, case) in cases {
-        let (blocked, visits) = case.await.expect("nobody panics");
+        let (blocked, visits) = case.await.expect("the task does not panic");
         println!(
-            "{loss:?} from {step:?} on: nobody held the lock for {blocked:?} at most, {visits} \
+            "{loss:?} from {step:?} on: no client held the lock for {blocked:?} at most, {visits} \
              others were let in"
         );
         assert!(blocked <= TTL + MAX_CLOCK_SKEW, "{step:?}: blocked for {blocked:?}");
-        assert!(visits > 0, "{step:?}: nobody else was let in");
+        assert!(visits > 0, "{step:?}: no other client was let in");
     }
 }
 
-/// Lets the victim lock and lose something at a step. For how long at most nobody held the lock
-/// while another client waited for it, and how often that one was let in.
+/// Lets the victim lock and lose something at a step. Returns for how long at most no client held
+/// the lock while another client waited for it, and how often that client was let in.
 async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
     let scene = Scene::new().await;
     let name = support::unique("unknown");
@@ -89,7 +89,7 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
             lossy.lose(loss);
             let locking = tokio::spawn(victim.request(&name).acquire());
             let others = Others::begin(&scene, &name).await;
-            (visit(locking.await.expect("nobody panics"), loss).await, others)
+            (visit(locking.await.expect("the task does not panic"), loss).await, others)
         }
         Step::Draw => {
             let held = scene.client().await.lock(&name).await.expect("the lock is free");
@@ -99,7 +99,7 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
             let others = Others::begin(&scene, &name).await;
             sleep(Duration::from_millis(500)).await;
             held.unlock().await.expect("the lock was held");
-            (visit(locking.await.expect("nobody panics"), loss).await, others)
+            (visit(locking.await.expect("the task does not panic"), loss).await, others)
         }
         Step::Renew => {
             let guard = victim.lock(&name).await.expect("nothing is lost yet");
@@ -125,7 +125,7 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
     scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
 
     let all: Vec<_> = visits.iter().map(|visit| visit.held).chain(victims_visit).collect();
-    assert_eq!(overlap(&all), None, "two held the lock");
+    assert_eq!(overlap(&all), None, "two clients held the lock");
     let blocked = visits.iter().map(|visit| visit.blocked(&all)).max().unwrap_or_default();
     (blocked, visits.len())
 }
@@ -158,7 +158,7 @@ async fn hold(guard: LockGuard, loss: Loss) -> Moment {
             return Moment::Held { from, until };
         }
         let held = matches!(state, GuardState::Held { .. } | GuardState::AtRisk { .. });
-        assert!(held, "nobody gave it back: {state:?}");
+        assert!(held, "it was not given back: {state:?}");
         until = asked;
         sleep(Duration::from_millis(1)).await;
     }
@@ -203,7 +203,7 @@ impl Others {
             let mut visits = Vec::new();
             while !end.load(Ordering::Relaxed) {
                 let asked = now();
-                let guard = client.lock(&name).await.expect("nobody blocks for ever");
+                let guard = client.lock(&name).await.expect("no client blocks for ever");
                 let from = now();
                 sleep(Duration::from_millis(20)).await;
                 let held = Moment::Held { from, until: now() };
@@ -217,12 +217,12 @@ impl Others {
 
     async fn end(self) -> Vec<Visit> {
         self.ending.store(true, Ordering::Relaxed);
-        self.task.await.expect("nobody panics")
+        self.task.await.expect("the task does not panic")
     }
 }
 
 impl Visit {
-    /// For how long before this visit nobody held the lock, while this one waited for it.
+    /// For how long before this visit no client held the lock, while this one waited for it.
     fn blocked(&self, all: &[Moment]) -> Duration {
         let from = self.held.first();
         let earlier = all.iter().map(Moment::last).filter(|last| *last <= from);

@@ -26,7 +26,7 @@ const AHEAD: i32 = 3;
 const TTL: Duration = Duration::from_secs(12);
 
 // Goal: where a node's clock certainly differs by more than the lock table allows, a client is
-// refused and told by how much, and so is who checks.
+// refused and told by how much, and a check reports the same.
 // Method: two nodes; the clock of one is set ahead by 3 s.
 #[tokio::test]
 async fn a_node_with_a_wrong_clock_is_found() {
@@ -51,7 +51,7 @@ async fn a_node_with_a_wrong_clock_is_found() {
 }
 
 // Goal: a bound that is below what can be measured on this cluster is refused before anything is
-// made, with one that can be used; that one is used. A bound that is recorded already is not
+// made, with a bound that can be used; that bound is used. A bound that is recorded already is not
 // measured again.
 // Method: the least bound that there is, on two nodes: a node tells its time in milliseconds.
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn clock_problems(client: &LockClient) -> Option<(String, Vec<Finding>)> {
 }
 
 /// What is seen in the end. The answer of a node that is too busy comes so late that nothing is
-/// certain, and then nobody is refused.
+/// certain, and then no client is refused.
 async fn patiently<T>(look: impl AsyncFn() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -185,7 +185,8 @@ async fn cluster() -> (Cluster, Scene) {
         settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),
         ..ClusterOptions::default()
     };
-    let cluster = spawn_blocking(|| Cluster::lease(options)).await.expect("nobody panics");
+    let cluster =
+        spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
     let cluster = cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"));
     // Another test may have left it wrong.
     cluster.set_clock(2, 0).expect("its clock can be set");

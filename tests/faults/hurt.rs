@@ -16,7 +16,8 @@ pub(crate) struct Hurt(Arc<Cluster>);
 
 impl Hurt {
     pub(crate) async fn lease(options: ClusterOptions) -> Self {
-        let cluster = spawn_blocking(|| Cluster::lease(options)).await.expect("nobody panics");
+        let cluster =
+            spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
         Hurt(Arc::new(cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))))
     }
 
@@ -26,7 +27,7 @@ impl Hurt {
         action: impl FnOnce(&Cluster) -> Result<T, ClusterError> + Send + 'static,
     ) -> T {
         let cluster = Arc::clone(&self.0);
-        let done = spawn_blocking(move || action(&cluster)).await.expect("nobody panics");
+        let done = spawn_blocking(move || action(&cluster)).await.expect("the task does not panic");
         done.unwrap_or_else(|error| panic!("the cluster did not do it: {error}"))
     }
 

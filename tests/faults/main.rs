@@ -1,5 +1,5 @@
 //! Locks while nodes die or have wrong clocks, and everything else goes wrong that can be made to,
-//! on clusters of their own that nobody else uses.
+//! on clusters of their own that no other test uses.
 
 #[path = "../support/history.rs"]
 mod history;

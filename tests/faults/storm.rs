@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The first one lets each kind of fault happen once, the second one goes on until so many locks
-//! were granted. Then all is healed, and everybody has to be served. What is checked is what
+//! were granted. Then all is healed, and every task has to be served. What is checked is what
 //! `history.rs` can find in the histories of all clients.
 
 mod crew;
@@ -55,8 +55,8 @@ const LEASE: Duration = TTL.saturating_sub(MAX_CLOCK_SKEW).saturating_sub(Durati
 const ROWS_MAX: Duration = TTL.saturating_add(MAX_CLOCK_SKEW).saturating_add(TTL);
 
 // Goal: whatever happens to nodes, networks, clients and clocks, as long as it is what a lock is
-// made for, no two hold at the same time, nobody overtakes, tokens grow; and once all is healed,
-// everybody is served and no row is left.
+// made for, no two clients hold at the same time, none overtakes, tokens grow; and once all is
+// healed, every task is served and no row is left.
 // Method: clients in processes of their own take locks that others want too, through proxies,
 // while faults come and go; their histories are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,9 +9,10 @@ use super::{
     expect_excluded, ms, s,
 };
 
-// Goal: who holds for longer than the TTL stays alone, or is told before the next one is let in.
-// Method: one never gives back, another one waits for longer than the TTL; with renewal it waits
-// in vain, without it is let in.
+// Goal: a client that holds for longer than the TTL stays alone, or is told before the next client
+// is let in.
+// Method: one client never gives the lock back, another one waits for longer than the TTL. With
+// renewal it waits in vain; without renewal it is let in.
 #[tokio::test(start_paused = true)]
 async fn r01_a_holder_outlives_its_ttl() {
     for renew in [true, false] {
@@ -26,12 +27,13 @@ async fn holder_outlives_its_ttl<W: World>(mut world: W, terms: Terms) -> Verdic
     let (mut holder, mut next) = (world.process().await, world.process().await);
     enter(&mut holder, terms).await;
     let let_in = next.lock(Terms { wait: terms.ttl * 2, ..terms }).await;
-    assert_eq!(let_in, !terms.renew, "rows that nobody renews expire, and others don't");
+    assert_eq!(let_in, !terms.renew, "rows that are not renewed expire, and others don't");
     if let_in && holder.is_inside() { Err(Violation::HolderNotTold) } else { Ok(()) }
 }
 
-// Goal: who waits for longer than its TTL keeps its place, and excludes others once it is inside.
-// Method: one waits for 100 s with a TTL of 60 s; when it is inside, another one comes.
+// Goal: a waiter that waits for longer than its TTL keeps its place, and excludes others once it is
+// inside.
+// Method: one client waits for 100 s with a TTL of 60 s; when it is inside, another one asks.
 #[tokio::test(start_paused = true)]
 async fn r02_a_waiter_outlives_its_own_ticket() {
     assert_eq!(waiter_outlives_its_ticket(Ours::new()).await, Ok(()));
@@ -45,14 +47,14 @@ async fn waiter_outlives_its_ticket<W: World>(mut world: W) -> Verdict {
     sleep(s(100)).await;
     assert!(!waiting.is_finished(), "the lock is held");
     holder.unlock().await;
-    let (waiter, let_in) = waiting.await.expect("nobody panics");
+    let (waiter, let_in) = waiting.await.expect("the task does not panic");
     assert!(let_in, "it is the only one in line");
     expect_excluded(&waiter, world.process().await).await
 }
 
-// Goal: who is stopped in the doorway, for longer than its row there lives, does not come in beside
-// another one.
-// Method: the answer to the read that draws the ticket comes 7 s late; another one comes half a
+// Goal: a client that is stopped in the doorway, for longer than its row there lives, is not let in
+// beside another one.
+// Method: the answer to the read that draws the ticket comes 7 s late; another client comes half a
 // second before. The old row lived for 6 s. Ours lives for the TTL, which is therefore made short
 // once, with a wait that does not end before.
 #[tokio::test(start_paused = true)]
@@ -78,8 +80,8 @@ async fn stall_while_entering<W: World>(mut world: W, terms: Terms) -> Verdict {
     assert!(!stalled.is_finished(), "it is stopped in the doorway");
     sleep(STALL - s(1)).await;
     let quick_let_in = quick.lock(TERMS).await;
-    let (slow, slow_let_in) = stalled.await.expect("nobody panics");
-    assert!(quick_let_in || slow_let_in, "nobody keeps both of them out");
+    let (slow, slow_let_in) = stalled.await.expect("the task does not panic");
+    assert!(quick_let_in || slow_let_in, "no other client keeps both of them out");
     if quick.is_inside() && slow.is_inside() { Err(Violation::TwoInside) } else { Ok(()) }
 }
 

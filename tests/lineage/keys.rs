@@ -7,7 +7,8 @@ use super::{
     Original, Ours, Party, TERMS, Terms, Verdict, Violation, World, ask, enter, expect_excluded, s,
 };
 
-// Goal: who timed out and asks again with the same object does not come in beside the holder.
+// Goal: a client that timed out and asks again with the same object is not let in beside the
+// holder.
 // Method: three hosts; the second one times out, the third one is let in, the second asks again.
 #[tokio::test(start_paused = true)]
 async fn r04_a_retry_on_the_same_object() {
@@ -23,7 +24,7 @@ async fn retry_on_the_same_object<W: World>(mut world: W) -> Verdict {
     let waiting = ask(third, TERMS);
     sleep(s(1)).await;
     holder.unlock().await;
-    let (third, let_in) = waiting.await.expect("nobody panics");
+    let (third, let_in) = waiting.await.expect("the task does not panic");
     assert!(let_in, "it is the only one in line");
     expect_excluded(&third, retrying).await
 }
@@ -44,8 +45,8 @@ async fn two_namesakes<W: World>(mut world: W) -> Verdict {
 
 // Goal: two threads of one process exclude each other, and a lock that one of them lost is not
 // taken for that which the other one holds now.
-// Method: both ask at the same moment; then one holds for longer than its TTL, the other one is let
-// in, the first one gives back, and another process asks.
+// Method: both threads ask at the same moment; then one holds for longer than its TTL, the other
+// one is let in, the first one gives back, and another process asks.
 #[tokio::test(start_paused = true)]
 async fn r07_two_threads_of_one_process() {
     assert_eq!(two_threads(Ours::new()).await, Ok(()));
@@ -114,7 +115,7 @@ fn a_guard_has_no_clone() {
     <LockGuard as Offers<_>>::nothing();
 }
 
-// Goal: a wall clock that is set back hides neither who holds nor that the lock is free.
+// Goal: a wall clock that is set back hides neither the holder nor that the lock is free.
 // Method: set it back between two acquisitions of one process, and while it holds.
 #[tokio::test(start_paused = true)]
 async fn r09_the_clock_steps_back() {

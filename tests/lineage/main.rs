@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use original::Original;
 use ours::Ours;
 
-/// What everybody here wants to lock.
+/// The object that each party here wants to lock.
 const OBJECT: &str = "users::snap";
 
 /// How long a call of the database takes: it is applied after half of it.
@@ -67,7 +67,7 @@ trait World {
     fn rows(&self) -> usize;
 }
 
-/// Somebody who takes the lock: an object of the old class, a handle and a guard here.
+/// A party that takes the lock: an object of the old class, a handle and a guard here.
 trait Party: Send + Sized + 'static {
     /// Another thread of the same process, with nothing locked.
     fn thread(&self) -> Self;
@@ -82,7 +82,7 @@ trait Party: Send + Sized + 'static {
     fn is_inside(&self) -> bool;
 }
 
-/// How somebody asks for the lock.
+/// How a party asks for the lock.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     wait: Duration,
@@ -97,17 +97,17 @@ const TERMS: Terms = Terms { wait: s(5), ttl: s(60), renew: true };
 /// What can go wrong in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Violation {
-    /// Two are inside.
+    /// Two parties are inside.
     TwoInside,
-    /// Somebody is inside, or may be at any moment, and the holder before it was not told.
+    /// A party is inside, or may be at any moment, and the holder before it was not told.
     HolderNotTold,
-    /// Nobody is inside, and nobody is let in.
+    /// No party is inside, and none is let in.
     Blocked,
 }
 
 type Verdict = Result<(), Violation>;
 
-/// Asks for a lock that nobody else has.
+/// Asks for a lock that no other party has.
 async fn enter<P: Party>(party: &mut P, terms: Terms) {
     assert!(party.lock(terms).await, "the lock is free");
 }
@@ -122,12 +122,13 @@ fn ask<P: Party>(mut party: P, terms: Terms) -> JoinHandle<(P, bool)> {
 
 /// Asks for a lock that `holder` has.
 async fn expect_excluded<P: Party>(holder: &P, mut other: P) -> Verdict {
-    assert!(holder.is_inside(), "there is nobody to exclude the other one");
+    assert!(holder.is_inside(), "there is no holder to exclude the other party");
     let let_in = other.lock(TERMS).await;
     if let_in && holder.is_inside() { Err(Violation::TwoInside) } else { Ok(()) }
 }
 
-/// One holds, one waits and is let in, one waits for too short a time, and one comes afterwards.
+/// One party holds, one waits and is let in, one waits for too short a time, and one comes
+/// afterwards.
 async fn everyday_life<W: World>(mut world: W) -> Verdict {
     let mut holder = world.process().await;
     enter(&mut holder, TERMS).await;
@@ -138,7 +139,7 @@ async fn everyday_life<W: World>(mut world: W) -> Verdict {
         return Err(Violation::TwoInside);
     }
     holder.unlock().await;
-    let (mut next, let_in) = waiting.await.expect("nobody panics");
+    let (mut next, let_in) = waiting.await.expect("the task does not panic");
     if !let_in {
         return Err(Violation::Blocked);
     }

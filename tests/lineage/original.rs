@@ -81,7 +81,7 @@ impl World for Original {
     }
 
     fn cut_off(&self) {
-        // Who holds the old lock asks nothing of the database, so nothing can fail.
+        // A holder of the old lock asks nothing of the database, so nothing can fail.
     }
 
     fn set_clocks_back(&self, by: Duration) {
@@ -150,7 +150,8 @@ impl QCassandraLock {
         ticket
     }
 
-    /// Waits for those who are choosing, then for the smaller tickets. Does not look at its own.
+    /// Waits for the contenders that are choosing, then for the smaller tickets. Does not look at
+    /// its own.
     async fn wait(&self, ticket: &[u8], deadline: Instant) -> bool {
         for choosing in self.connection.slice(ENTERING, None, PAGE).await {
             if !self.gone(ENTERING, &choosing, deadline).await {

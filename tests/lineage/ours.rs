@@ -56,7 +56,7 @@ impl Ours {
     }
 }
 
-/// Somebody who calls a client.
+/// A caller of a client.
 pub(crate) struct Caller {
     host: String,
     client: LockClient,

@@ -11,8 +11,9 @@ use super::{Original, Ours, Party, TERMS, Terms, Verdict, Violation, World, ente
 /// The old lock read the first hundred of a queue.
 const QUEUE: usize = 300;
 
-// Goal: everybody in a long queue has a place of its own, and one after the other is let in.
-// Method: 300 processes ask while the lock is held, one after the other; each counts who is inside.
+// Goal: every process in a long queue has a place of its own, and one after the other is let in.
+// Method: 300 processes ask while the lock is held, one after the other; each counts the processes
+// inside.
 #[tokio::test(start_paused = true)]
 async fn r05_more_than_a_hundred_wait() {
     assert_eq!(long_queue(Ours::new()).await, Ok(()));
@@ -32,7 +33,7 @@ async fn long_queue<W: World>(mut world: W) -> Verdict {
     holder.unlock().await;
     let mut verdict = Ok(());
     while let Some(visit) = visits.join_next().await {
-        verdict = verdict.and(visit.expect("nobody panics"));
+        verdict = verdict.and(visit.expect("the task does not panic"));
     }
     verdict
 }

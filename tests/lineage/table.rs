@@ -92,7 +92,7 @@ impl Table {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics in between")
+        self.state.lock().expect("the mutex is not poisoned")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Compiles the library with the switch that spoils its protocol.
+//! Compiles the library with the switch that plants bugs in its protocol.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -9,7 +9,7 @@ use super::batch::{Invariant, assert_kept};
 use super::log::{Hold, HoldEnd, Log, Setback};
 use super::plan::{Breach, Disks, MAX_CLOCK_SKEW, Plan};
 
-/// Somebody who was told what can't be while replicas keep what they acknowledged and clocks are
+/// A client that was told what can't be while replicas keep what they acknowledged and clocks are
 /// within their bound.
 pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
     let has = |words: &[&str], why: &str| words.iter().any(|word| why.contains(word));
@@ -30,7 +30,7 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
     Some(format!("client {client} was told at {at:?}: {why}"))
 }
 
-/// Whether a holder may have seen rows of one that held before it, of which the delete was not
+/// Whether a holder may have seen rows of an earlier holder, of which the delete was not
 /// acknowledged. The read that let it in showed them deleted, but replicas that never repair what
 /// they are asked for may show them again. They conflict if they seem to be the later holder's,
 /// whose clock is ahead by more than lies between the two grants.
@@ -57,8 +57,8 @@ fn sees_a_leftover(log: &Log, client: usize, object: &str, at: Duration) -> bool
 /// A caller that was told that its rows are missing although it had its place in the queue: it only
 /// has to queue anew.
 ///
-/// A loss is in the way of those that are choosing, and they find it within the four requests of
-/// the doorway. Who waits finds it later.
+/// A loss is in the way of contenders that are choosing, and they find it within the four requests
+/// of the doorway. A waiter finds it later.
 pub(crate) fn check_waiters(plan: &Plan, log: &Log) -> Option<String> {
     if plan.breach != Breach::LostRows || !plan.lets_messages_flow() {
         return None;
@@ -80,8 +80,9 @@ fn nothing_acknowledged_is_missing() {
     assert_kept(Invariant::Acknowledged);
 }
 
-// Goal: a holder may be told of one that held before it only if the rows of that one may be left.
-// Method: made-up histories, in which the delete is acknowledged, or the other one held long ago.
+// Goal: a holder may be told of an earlier holder only if the rows of that holder may be left.
+// Method: made-up histories, in which the delete is acknowledged, or the earlier holder held long
+// ago.
 #[test]
 fn conflicts_with_leftovers_are_no_violation() {
     let s = Duration::from_secs;
@@ -114,8 +115,8 @@ fn conflicts_with_leftovers_are_no_violation() {
     assert!(found(9, None), "clocks do not differ by so much");
 }
 
-// Goal: the check finds a waiter that is sent away because of lost rows, and lets those be that are
-// in the doorway.
+// Goal: the check finds a waiter that is sent away because of lost rows, and leaves contenders in
+// the doorway alone.
 // Method: made-up histories. A request takes 10 ms.
 #[test]
 fn waiters_that_are_sent_away_are_found() {

@@ -1,4 +1,4 @@
-//! Runs many seeds once, for all who judge them.
+//! Runs many seeds once, for all invariants that judge them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,7 @@ use super::plan::{Breach, Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
 
-/// How many seeds are run if nobody says otherwise.
+/// How many seeds are run by default.
 const SEEDS_DEFAULT: u64 = 300;
 
 /// Says how many seeds to run.
@@ -55,7 +55,7 @@ pub(crate) fn assert_kept_despite(breach: Breach, invariant: Invariant) {
     assert_eq!(batch.violations(invariant), 0, "{invariant:?}\n{batch}");
 }
 
-/// The seeds that the environment asks for, and one that nobody chose.
+/// The seeds that the environment asks for, and a random one.
 fn chosen_seeds(breach: Breach) -> Batch {
     let plan = |seed| match breach {
         Breach::None => Plan::new(seed, Disks::Synced),
@@ -75,7 +75,7 @@ fn chosen_seeds(breach: Breach) -> Batch {
     }
     let asked = number(SEEDS);
     let seeds = asked.unwrap_or(SEEDS_DEFAULT);
-    // Who asks for so many waits for them.
+    // A run shows a bar if its number of seeds was asked for.
     let bar = asked.map_or_else(ProgressBar::hidden, ProgressBar::new);
     let mut batch = run_on_all_processors(0..seeds, plan, &bar);
     let seed = rand::random();
@@ -107,14 +107,14 @@ fn run_on_all_processors(
                         return;
                     }
                     let judged = judge(&plan(seed));
-                    batch.lock().expect("nobody panics in between").merge(judged);
+                    batch.lock().expect("the mutex is not poisoned").merge(judged);
                     bar.inc(1);
                 }
             });
         }
     });
     bar.finish_and_clear();
-    batch.into_inner().expect("nobody panics in between")
+    batch.into_inner().expect("the mutex is not poisoned")
 }
 
 fn judge(plan: &Plan) -> Batch {

@@ -1,17 +1,18 @@
-//! Who has drawn a ticket is let in before everybody who announces itself later, or gives up.
+//! A client that has drawn a ticket is let in before every client that announces itself later, or
+//! gives up.
 
 use super::batch::{Invariant, assert_kept};
 use super::history::overtaking;
 use super::log::Log;
 
-/// Somebody who was overtaken, and by whom.
+/// A client that was overtaken, and the one that overtook it.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
     overtaking(&log.rounds(object)).map(|two| format!("overtaken at {object}: {two:?}"))
 }
 
-// Goal: nobody is overtaken by somebody who came after its ticket was acknowledged.
+// Goal: no client is overtaken by one that came after its ticket was acknowledged.
 // Method: the histories of all seeds.
 #[test]
-fn nobody_is_overtaken() {
+fn no_client_is_overtaken() {
     assert_kept(Invariant::Fifo);
 }

@@ -1,8 +1,8 @@
 //! Contenders are removed by force although they live.
 //!
-//! A holder that is removed and the next one may both be inside, until the first one notices. What
-//! they protect is safe if it is written with tokens: whenever one of the two draws, its token is
-//! on the right side of all those of the other.
+//! A removed holder and the next one may both be inside, until the first one notices. What they
+//! protect is safe if it is written with tokens: whenever one of the two draws, its token is on the
+//! right side of all those of the other.
 
 use super::batch::{Invariant, assert_kept_despite};
 use super::plan::Breach;
@@ -49,7 +49,7 @@ fn clients_that_are_removed_leave() {
     assert_kept_despite(Breach::Force, Invariant::Leaving);
 }
 
-// Goal: no row is left in the end, and everybody is served after healing.
+// Goal: no row is left in the end, and every task is served after healing.
 // Method: as above.
 #[test]
 fn all_ends_well() {

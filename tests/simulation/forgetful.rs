@@ -14,7 +14,7 @@ use super::plan::{Deed, Disks, MAX_CLOCK_SKEW, Plan, REPLICAS};
 
 const SEEDS: Range<u64> = 0..100;
 
-// Goal: replicas that forget what they acknowledged let two in, and that is found.
+// Goal: replicas that forget what they acknowledged let two clients in, and that is found.
 // Method: replicas crash often, and forget the last ten seconds.
 #[test]
 fn forgotten_writes_are_found() {
@@ -24,7 +24,7 @@ fn forgotten_writes_are_found() {
     println!("forgotten writes: {} in {SEEDS:?}", batch.summary());
 }
 
-// Goal: a table that is truncated lets two in, and that is found.
+// Goal: a table that is truncated lets two clients in, and that is found.
 // Method: all replicas forget everything at once, again and again.
 #[test]
 fn a_truncated_table_is_found() {

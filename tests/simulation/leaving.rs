@@ -1,4 +1,4 @@
-//! Who is asked to leave does so, and nobody is sent away without being asked.
+//! A client that is asked to leave does so, and none is sent away without being asked.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use super::batch::{Invariant, assert_kept};
 use super::log::Log;
 use super::operator::REVOKED;
 
-/// Somebody who stays although it was asked to leave, or who was told to leave and nobody asked it.
+/// A client that stays although it was asked to leave, or that was told to leave and was not asked
+/// to.
 pub(crate) fn check(log: &Log) -> Option<String> {
     let told = log.told().find_map(|(client, object, at, why)| {
         let is_asked = if why.contains("Revoked") {
-            asked(log).any(|(whom, _, write)| {
-                whom == client && write.object == object && write.sent <= at
+            asked(log).any(|(target, _, write)| {
+                target == client && write.object == object && write.sent <= at
             })
         } else if why.contains("Closed") {
             log.shutdowns.iter().any(|shutdown| shutdown.client == client && shutdown.asked <= at)
@@ -23,54 +24,55 @@ pub(crate) fn check(log: &Log) -> Option<String> {
         (!is_asked).then(|| format!("client {client} was told at {at:?} for no reason: {why}"))
     });
     told.or_else(|| {
-        let stays = asked(log).find_map(|(whom, round, request)| stays(log, whom, round, request));
-        stays.map(|(whom, at)| format!("client {whom} was asked to leave, and stays at {at:?}"))
+        let stays =
+            asked(log).find_map(|(target, round, request)| stays(log, target, round, request));
+        stays.map(|(target, at)| format!("client {target} was asked to leave, and stays at {at:?}"))
     })
 }
 
-/// Who was asked to leave in which round, and the write that says so.
+/// Each client that was asked to leave, its round, and the write that says so.
 fn asked(log: &Log) -> impl Iterator<Item = (usize, i64, &WriteRecord)> {
     log.writes.iter().filter_map(|write| match write.kind {
-        WriteKind::Revoke { whom, round } => Some((whom, round, write)),
+        WriteKind::Revoke { whom: target, round } => Some((target, round, write)),
         WriteKind::Put { .. } | WriteKind::Delete { .. } => None,
     })
 }
 
-/// When somebody wrote its rows although it must have seen that it is asked to leave.
+/// When a client wrote its rows although it must have seen that it is asked to leave.
 ///
 /// Each renewal is read back before the next one. One may have been sent and read back before the
 /// request was acknowledged, and the next one be sent late in its lease; after that one nothing is
 /// renewed before a read has shown the request. A request that was lost asks for nothing.
-fn stays(log: &Log, whom: usize, round: i64, request: &WriteRecord) -> Option<(usize, Duration)> {
+fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<(usize, Duration)> {
     let acknowledged = request.acknowledged?;
     let lost = log.losses.iter().find(|loss| {
-        (loss.client, &loss.object) == (whom, &request.object) && loss.row_name == REVOKED
+        (loss.client, &loss.object) == (target, &request.object) && loss.row_name == REVOKED
     });
     if lost.is_some() {
         return None;
     }
     let later = log.writes.iter().find(|write| match write.kind {
         WriteKind::Put { round: of, ttl, .. } => {
-            (write.client, of) == (whom, round)
+            (write.client, of) == (target, round)
                 && write.object == request.object
                 && write.sent > acknowledged + ttl * 2
         }
         WriteKind::Revoke { .. } | WriteKind::Delete { .. } => false,
     });
-    Some((whom, later?.sent))
+    Some((target, later?.sent))
 }
 
-// Goal: whoever is asked to leave does, and nobody is told so whom nobody asked.
+// Goal: a client that is asked to leave does, and none is told so that was not asked.
 // Method: the histories of all seeds.
 #[test]
-fn who_is_asked_leaves() {
+fn a_client_that_is_asked_leaves() {
     assert_kept(Invariant::Leaving);
 }
 
-// Goal: the check finds who stays, and who is sent away for no reason.
+// Goal: the check finds a client that stays, and one that is sent away for no reason.
 // Method: made-up histories of two clients, of which one asks the other one.
 #[test]
-fn who_stays_is_found() {
+fn a_client_that_stays_is_found() {
     let ms = Duration::from_millis;
     let write = |client, sent, acknowledged: Option<u64>, kind| {
         let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));
@@ -89,6 +91,6 @@ fn who_stays_is_found() {
     assert!(found(Some(200), put(7, 10_201), "Revoked", 100), "it stays");
     assert!(!found(None, put(7, 10_201), "Revoked", 100), "it may never have been asked");
     assert!(!found(Some(200), put(8, 10_201), "Revoked", 100), "it was another round");
-    assert!(found(Some(200), put(7, 300), "Revoked", 99), "nobody asked it yet");
-    assert!(found(Some(200), put(7, 300), "ClientClosed", 300), "nobody shut it down");
+    assert!(found(Some(200), put(7, 300), "Revoked", 99), "it was not asked yet");
+    assert!(found(Some(200), put(7, 300), "ClientClosed", 300), "it was not shut down");
 }

@@ -35,7 +35,7 @@ pub(crate) struct Log {
     pub(crate) workers_done: usize,
 }
 
-/// Somebody held a lock.
+/// A client held a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) client: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Setback {
     pub(crate) why: String,
 }
 
-/// Somebody shut its client down.
+/// A machine shut its client down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shutdown {
     pub(crate) client: usize,
@@ -89,7 +89,7 @@ pub(crate) struct Shutdown {
 }
 
 impl Log {
-    /// What callers and holders were told: who, of which object, when, and what.
+    /// What callers and holders were told: the client, the object, when, and what.
     pub(crate) fn told(&self) -> impl Iterator<Item = (usize, &str, Duration, &str)> {
         let setbacks = self.setbacks.iter();
         let told = setbacks.map(|s| (s.client, s.object.as_str(), s.at, s.why.as_str()));
@@ -170,7 +170,7 @@ impl Log {
         }
     }
 
-    /// Who held an object, as moments.
+    /// The holds of an object, as moments.
     pub(crate) fn held(&self, object: &str) -> Vec<Moment> {
         let holds = self.holds.iter().filter(|hold| hold.object == object);
         let moments = holds.map(|hold| {
@@ -377,8 +377,8 @@ mod tests {
         assert!(log.rounds("b").is_empty());
     }
 
-    // Goal: who is stopped or dies gives up when its lease is over or it dies; what is acknowledged
-    // too late prolongs nothing.
+    // Goal: a client that is stopped or dies gives up when its lease is over or it dies; what is
+    // acknowledged too late prolongs nothing.
     // Method: made-up writes. A TTL of 5 s makes a lease of 3 s.
     #[test]
     fn leases_end_rounds() {

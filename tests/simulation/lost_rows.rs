@@ -2,8 +2,9 @@
 //! before their time, or gone with all others. It happens at any moment, also between what a holder
 //! reads and what it writes when it renews.
 //!
-//! Two may hold then. One of them is lost in time, and all else holds as far as it can: whose rows
-//! are lost has lost its place in the queue, too, and tokens follow the fence only.
+//! Two clients may hold then. One of them is lost in time, and all else holds as far as it can: a
+//! client whose rows are lost has lost its place in the queue, too, and tokens follow the fence
+//! only.
 
 use super::batch::{Invariant, assert_kept_despite};
 use super::plan::Breach;
@@ -50,7 +51,7 @@ fn clients_that_are_asked_leave() {
     assert_kept_despite(Breach::LostRows, Invariant::Leaving);
 }
 
-// Goal: no row is left in the end, and everybody is served after healing.
+// Goal: no row is left in the end, and every task is served after healing.
 // Method: as above.
 #[test]
 fn all_ends_well() {

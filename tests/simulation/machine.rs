@@ -45,7 +45,7 @@ impl Site {
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().expect("nobody panics in between")
+        self.log.lock().expect("the mutex is not poisoned")
     }
 
     /// Notes what a caller was told instead of what it asked for.
@@ -66,7 +66,7 @@ impl Site {
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<LockGuard>>> {
-        self.held.lock().expect("nobody panics in between")
+        self.held.lock().expect("the mutex is not poisoned")
     }
 }
 
@@ -154,7 +154,7 @@ impl Machine {
         log.deaths.insert(self.client(), now);
         drop(log);
         self.site.held().clear();
-        // Guards are dropped with the tasks that have them; nobody sends their releases any more.
+        // Guards are dropped with the tasks that have them; no task sends their releases any more.
         drop(self.runtime);
     }
 

@@ -4,7 +4,7 @@
 //! and when, how long each message takes. First come the faults, then everything is healed. Each
 //! invariant has a file of its own, which judges the histories of all runs.
 //!
-//! `cargo test --test simulation` runs the same seeds each time, and one that nobody chose.
+//! `cargo test --test simulation` runs the same seeds each time, and a random one.
 //! `BAKERY_LOCK_SIMULATION_SEEDS=100000` runs so many, and `BAKERY_LOCK_SIMULATION_SEED=7` that one
 //! alone and prints its history. Of what breaks an invariant, the smallest plan that is found to
 //! break the same is printed with its history, once what can be left out is left out.

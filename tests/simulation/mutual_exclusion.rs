@@ -5,14 +5,14 @@ use super::batch::{Invariant, assert_kept};
 use super::history::overlap;
 use super::log::Log;
 
-/// Two who held an object at the same time.
+/// Two clients that held an object at the same time.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
-    overlap(&log.held(object)).map(|two| format!("two hold {object}: {two:?}"))
+    overlap(&log.held(object)).map(|two| format!("two clients hold {object}: {two:?}"))
 }
 
-// Goal: nobody holds a lock together with somebody else, whatever goes wrong.
+// Goal: no two clients hold a lock together, whatever goes wrong.
 // Method: the histories of all seeds.
 #[test]
-fn nobody_holds_together_with_somebody_else() {
+fn no_two_clients_hold_together() {
     assert_kept(Invariant::MutualExclusion);
 }

@@ -6,42 +6,42 @@ use super::log::Shutdown;
 use super::machine::Site;
 use super::worker::kind;
 
-/// What the rows are called by which somebody is asked to leave. Who left before it saw its own one
-/// leaves it to expire.
+/// The name of the rows that ask a contender to leave. A contender that left before it saw its own
+/// row leaves it to expire.
 pub(crate) const REVOKED: &str = "revoked::";
 
-/// Asks one of those to leave who hold an object or wait for it.
+/// Asks a holder or waiter of an object to leave.
 pub(crate) async fn ask_to_leave(client: LockClient, site: Site, object: String, place: usize) {
     let all = contenders(&client, &site, &object).await;
-    let Some(whom) = all.get(place % all.len().max(1)) else {
+    let Some(contender) = all.get(place % all.len().max(1)) else {
         return;
     };
-    if let Err(error) = client.revoke(&object, whom, "it is asked to").await {
+    if let Err(error) = client.revoke(&object, contender, "it is asked to").await {
         site.setback(&object, format!("asking: {}", kind(&error)));
     }
 }
 
-/// Removes those from an object who were killed.
+/// Removes killed clients from an object.
 pub(crate) async fn remove_the_dead(client: LockClient, site: Site, object: String) {
-    for whom in contenders(&client, &site, &object).await {
-        if site.is_dead(&whom)
-            && let Err(error) = client.revoke_by_force(&object, &whom, "it was killed").await
+    for contender in contenders(&client, &site, &object).await {
+        if site.is_dead(&contender)
+            && let Err(error) = client.revoke_by_force(&object, &contender, "it was killed").await
         {
             site.setback(&object, format!("removing: {}", kind(&error)));
         }
     }
 }
 
-/// Removes one of those from an object who hold it or wait for it, although it may live: then it
-/// may hold together with the next one until it notices.
+/// Removes a holder or waiter of an object, although it may live: then it may hold together with
+/// the next holder until it notices.
 pub(crate) async fn remove_by_force(client: LockClient, site: Site, object: String, place: usize) {
     let all = contenders(&client, &site, &object).await;
     // Its own rows it deletes by itself.
     let others: Vec<_> = all.iter().filter(|contender| !site.is_self(contender)).collect();
-    let Some(whom) = others.get(place % others.len().max(1)) else {
+    let Some(contender) = others.get(place % others.len().max(1)) else {
         return;
     };
-    if let Err(error) = client.revoke_by_force(&object, whom, "it is removed").await {
+    if let Err(error) = client.revoke_by_force(&object, contender, "it is removed").await {
         site.setback(&object, format!("removing: {}", kind(&error)));
     }
 }

@@ -10,8 +10,8 @@
 //! grant of Y. A holder that loses rows in between tells nothing any more, so all begins anew. A
 //! write that is held up takes longer by as much.
 //!
-//! **One was removed by force.** The wish that it leaves was acknowledged before the other one was
-//! let in. It reads its own rows after a third of a TTL at most, and again after each write: 3 `d`.
+//! **One was removed by force.** The request to leave was acknowledged before the other one was let
+//! in. It reads its own rows after a third of a TTL at most, and again after each write: 3 `d`.
 //! Most often it is X. It is Y where the read that lets Y in began before its removal, and is
 //! answered, or looked at by a process that was stopped, once X has been let in.
 //!
@@ -31,35 +31,40 @@ use super::plan::{Breach, MAX_CLOCK_SKEW, Plan};
 /// Whole milliseconds are all that a timer knows, so each step may take one more.
 const ROUNDING: Duration = Duration::from_millis(10);
 
-/// Two who held an object together for too long, or without cause.
+/// Two clients that held an object together for too long, or without cause.
 pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
     overlaps(log, object).into_iter().find_map(|overlap| {
         let Overlap { earlier, later } = overlap;
         let Some(bound) = overlap.bound(plan, log) else {
-            return Some(format!("two hold {object} without cause: {earlier:?} and {later:?}"));
+            return Some(format!(
+                "two clients hold {object} without cause: {earlier:?} and {later:?}"
+            ));
         };
         let longest = overlap.longest(plan, log);
         (longest > bound).then(|| {
-            format!("two hold {object} for {longest:?}, above {bound:?}: {earlier:?} and {later:?}")
+            format!(
+                "two clients hold {object} for {longest:?}, above {bound:?}: {earlier:?} and \
+                 {later:?}"
+            )
         })
     })
 }
 
-/// Two who held together: of all pairs.
+/// All pairs of clients that held together.
 pub(crate) fn overlaps<'a>(log: &'a Log, object: &str) -> Vec<Overlap<'a>> {
     let mut holds: Vec<_> = log.holds.iter().filter(|hold| hold.object == object).collect();
     holds.sort_by_key(|hold| hold.from);
     let mut overlaps = Vec::new();
     for (place, later) in holds.iter().enumerate() {
         let before = holds[..place].iter().filter(|earlier| later.from < until(earlier));
-        // One that was over at once overlaps nothing.
+        // A hold that was over at once overlaps nothing.
         let before = before.filter(|_| later.from < until(later));
         overlaps.extend(before.map(|earlier| Overlap { earlier, later }));
     }
     overlaps
 }
 
-/// Two who held together.
+/// Two clients that held together.
 pub(crate) struct Overlap<'a> {
     earlier: &'a Hold,
     later: &'a Hold,
@@ -104,7 +109,7 @@ impl Overlap<'_> {
         }
     }
 
-    /// How long it takes until one of the two finds the other one.
+    /// How long it takes until one of the two holders finds the other one.
     fn until_found(&self, plan: &Plan) -> Duration {
         let both = [self.earlier, self.later];
         let without_renewal = both.into_iter().filter(|hold| !hold.renews);
@@ -180,8 +185,8 @@ mod tests {
         plan
     }
 
-    // Goal: of two that hold together where rows were lost, the check finds those that do so for
-    // longer than two thirds of a TTL and five requests, since rows of theirs were lost last.
+    // Goal: of clients that hold together where rows were lost, the check finds pairs that do so
+    // for longer than two thirds of a TTL and five requests, since rows of theirs were lost last.
     // Method: made-up histories, at the bound and above it. A third of the TTL is 2 s.
     #[test]
     fn long_overlaps_after_a_loss_are_found() {
@@ -203,7 +208,7 @@ mod tests {
     }
 
     // Goal: where a holder is removed by force, a third of a TTL and three requests are the bound,
-    // and the removal of another one explains nothing.
+    // and the removal of another client explains nothing.
     // Method: as above.
     #[test]
     fn long_overlaps_after_a_removal_are_found() {
@@ -223,7 +228,7 @@ mod tests {
         assert!(!found(0, 900, 1_000 + bound));
         assert!(found(0, 900, 1_001 + bound));
         assert!(found(0, 1_001, 1_002), "it was removed later");
-        assert!(found(2, 900, 1_001), "another one was removed");
+        assert!(found(2, 900, 1_001), "another client was removed");
         assert!(found(0, 99, 1_001), "it was another round");
         assert!(!found(1, 900, 1_000 + bound), "it was let in by what it had read before");
         assert!(found(1, 900, 1_001 + bound));

@@ -72,10 +72,10 @@ pub(crate) enum Deed {
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
-    /// Lets a machine ask somebody to leave an object: who is at this place, counted round and
+    /// Lets a machine ask a contender to leave an object: the one at this place, counted round and
     /// round.
     AskToLeave { machine: usize, object: usize, place: usize },
-    /// Lets a machine remove those from an object who were killed.
+    /// Lets a machine remove killed clients from an object.
     RemoveTheDead { machine: usize, object: usize },
     /// Lets a machine shut its client down.
     ShutDown { machine: usize },

@@ -1,4 +1,4 @@
-//! Who leaves takes its rows along.
+//! A client that leaves takes its rows along.
 
 use super::batch::{Invariant, assert_kept};
 use super::log::Log;
@@ -11,7 +11,7 @@ pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
 }
 
 // Goal: no row is left in the end.
-// Method: all quorums are looked at once everybody has left, in all seeds.
+// Method: all quorums are looked at once all clients have left, in all seeds.
 #[test]
 fn no_row_is_left() {
     assert_kept(Invariant::Rows);

@@ -1,16 +1,16 @@
-//! When nothing is wrong any more, everybody gets the lock.
+//! When nothing is wrong any more, every task gets the lock.
 
 use super::batch::{Invariant, assert_kept};
 use super::log::Log;
 
-/// Somebody who did not get what it asked for after healing, or could not give it back.
+/// A task that did not get what it asked for after healing, or could not give it back.
 pub(crate) fn check(log: &Log) -> Option<String> {
     log.unserved.first().map(|unserved| format!("not served: {unserved}"))
 }
 
-// Goal: whatever went wrong before, everybody is served after healing.
+// Goal: whatever went wrong before, every task is served after healing.
 // Method: in all seeds each task takes each lock once more at the end.
 #[test]
-fn everybody_is_served_after_healing() {
+fn every_task_is_served_after_healing() {
     assert_kept(Invariant::Served);
 }

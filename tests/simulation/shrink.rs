@@ -159,20 +159,20 @@ impl Deed {
 // Goal: of a run that breaks an invariant a smaller one is found that breaks the same, and it is
 // the same one each time.
 // Method: one replica is taken for a quorum in runs full of other trouble. The first seed where two
-// hold is shrunk twice.
+// clients hold is shrunk twice.
 #[test]
 fn a_failure_shrinks() {
     const TRIES: usize = 150;
-    let spoilt = |seed| {
+    let flawed = |seed| {
         let mut plan = Plan::new(seed, Disks::Synced);
         plan.replicas.quorum = 1;
         plan
     };
     let exclusion = Invariant::MutualExclusion;
-    let batch = run_seeds(0..20, spoilt);
+    let batch = run_seeds(0..20, flawed);
     let seed = batch.first_that_breaks(exclusion).expect("it is found in so many seeds");
     let failure = |plan: Plan| Failure::of(&plan, &run(&plan)).expect("it was found before");
-    let all = failure(spoilt(seed));
+    let all = failure(flawed(seed));
     let shrunk = all.clone().shrunk(TRIES);
     println!("seed {seed}\n{shrunk}");
     assert!(shrunk.breaks(all.broken[0].0), "{shrunk}");

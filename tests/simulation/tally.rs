@@ -20,7 +20,7 @@ pub(crate) struct Tally {
     /// How often two held at once, and for how long at most.
     overlaps: usize,
     longest_overlap: Duration,
-    /// How many holders and callers were told that somebody asked them to leave.
+    /// How many holders and callers were told that they were asked to leave.
     revoked: usize,
     /// How many holders were told that another client was granted the lock later.
     conflicts: usize,
@@ -121,11 +121,11 @@ fn everything_goes_wrong_in_some_run() {
     assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
     assert_eq!(harm.len(), HARM.len(), "a kind is not listed here: {harm:?}");
     assert!(contended * 4 > *grants && *lost > 0 && *tokens > 0, "{batch}");
-    assert!(*revoked > 0, "nobody who was asked to leave was told so\n{batch}");
+    assert!(*revoked > 0, "no client that was asked to leave was told so\n{batch}");
 }
 
 // Goal: the promises are broken in every way in some run, of holders that find out by themselves,
-// and two hold for a while.
+// and two clients hold for a while.
 // Method: what some seeds came to.
 #[test]
 fn promises_are_broken_in_every_way() {

@@ -6,7 +6,7 @@ use super::batch::{Invariant, assert_kept};
 use super::history::{Drawn, disorder};
 use super::log::{Hold, Log, Token, nanos};
 
-/// A token that was asked for after another one was given, and is not above it.
+/// A token that was requested after another one was given, and is not above it.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
     let of_object = log.tokens.iter().filter(|token| token.object == object);
     let drawn = of_object.map(|token| {

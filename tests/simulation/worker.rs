@@ -14,7 +14,7 @@ use super::log::{Hold, HoldEnd, Token};
 use super::machine::Site;
 use super::plan::MachinePlan;
 
-/// Longer than anything takes after healing: leases of those who died, and late writes.
+/// Longer than anything takes after healing: leases of dead clients, and late writes.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A task that takes locks.
@@ -134,7 +134,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Who holds is shown to all, and so to itself.
+    /// A holder is shown to all, and so to itself.
     async fn look(&self, object: &str, guard: &LockGuard) -> Result<(), String> {
         let all = self.client.contenders(object).await.map_err(|error| kind(&error))?;
         let is_shown = all.iter().any(|contender| self.site.is_self(contender));
@@ -160,8 +160,8 @@ impl Worker {
         }
     }
 
-    /// Nothing is wrong any more, so the lock has to come, unless somebody asks us to leave: then
-    /// once more.
+    /// Nothing is wrong any more, so the lock has to come, unless a request asks this client to
+    /// leave: then it tries once more.
     async fn be_served(&mut self, object: &str) {
         loop {
             let request = self.client.request(object).timeout(SERVED_WITHIN);
@@ -229,7 +229,7 @@ impl Worker {
 enum Step {
     /// It draws a token.
     Draw,
-    /// It looks who contends.
+    /// It lists the contenders.
     Look,
     /// It makes sure of its rows.
     Check,

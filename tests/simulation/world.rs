@@ -39,9 +39,9 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     let mut world = World::new(plan);
     world.go_on(plan.healed);
     world.heal();
-    let everybody = world.workers;
+    let workers = world.workers;
     let limit = plan.healed + SERVED_WITHIN * 2;
-    while world.log().workers_done < everybody && world.now < limit {
+    while world.log().workers_done < workers && world.now < limit {
         world.go_on(world.now + Duration::from_millis(500));
     }
     world.look_for_rows_of_the_living();
@@ -109,7 +109,7 @@ impl<'a> World<'a> {
     }
 
     /// Lets the process run that is most behind, if one is behind `next`; at most up to `limit`,
-    /// because deeds concern everybody.
+    /// because deeds concern all processes.
     fn let_the_last_one_run(&mut self, next: Duration, limit: Duration) -> bool {
         let running = self.machines.iter_mut().flatten();
         let running = running.filter_map(|machine| Some((machine.ran()?, machine)));
@@ -241,7 +241,8 @@ impl<'a> World<'a> {
         true
     }
 
-    /// Starts a machine, unless it runs. Who was shut down has had its time to come to an end.
+    /// Starts a machine, unless it runs. A machine that was shut down has had its time to come to
+    /// an end.
     fn start(&mut self, number: usize) {
         if self.machines[number].as_ref().is_some_and(|machine| machine.is_shut_down) {
             self.kill(number);
@@ -288,7 +289,7 @@ impl<'a> World<'a> {
         self.healed.store(true, Ordering::Relaxed);
     }
 
-    /// Who lives has deleted its rows.
+    /// A living client has deleted its rows.
     fn look_for_rows_of_the_living(&mut self) {
         self.go_on(self.now + ROWS_GONE_WITHIN);
         let deaths = self.log().deaths.clone();
@@ -296,8 +297,8 @@ impl<'a> World<'a> {
         self.note_rows(&whole, |client, name| !deaths.contains_key(&client) && name != REVOKED);
     }
 
-    /// The rows of those who died expire, however late they were written, and so do requests to
-    /// leave that nobody has seen.
+    /// The rows of dead clients expire, however late they were written, and so do requests to leave
+    /// that no client has seen.
     fn look_for_rows(&mut self) {
         let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
         let ttl = longest.expect("there are machines").max(REQUEST_TO_LEAVE_LIVES);
@@ -350,7 +351,7 @@ impl<'a> World<'a> {
     }
 
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.log.lock().expect("nobody panics in between")
+        self.log.lock().expect("the mutex is not poisoned")
     }
 }
 

@@ -56,7 +56,8 @@ struct Node {
 impl Node {
     fn start(image: &str) -> Result<Self, String> {
         let name = format!("bakery-lock-test-{}", uuid::Uuid::new_v4());
-        // The janitor comes first, so that there is no moment in which nobody would clean up.
+        // The janitor comes first, so that there is no moment without a process that would clean
+        // up.
         let janitor = janitor(&name)?;
         let (contact_point, container) = run(image, &name)?;
         Ok(Self { contact_point, _container: container, _janitor: janitor })
@@ -66,8 +67,8 @@ impl Node {
 /// Starts the process that removes the container `name` once this process is gone.
 ///
 /// It has a process group of its own, so that an interrupt at the terminal leaves it alone, and
-/// none of this process's outputs, so that nobody who reads those waits for it. If there is no
-/// such container it waits a little: the engine may still be creating what was ordered last.
+/// none of this process's outputs, so that no reader of those waits for it. If there is no such
+/// container it waits a little: the engine may still be creating what was ordered last.
 fn janitor(name: &str) -> Result<Child, String> {
     let script = r#"cat
         [ -n "$(docker ps --all --quiet --filter "name=$0")" ] || sleep 2

@@ -1,4 +1,4 @@
-//! What happened during a run, as told by those who took the lock, and what must hold of it.
+//! What happened during a run, as told by the clients that took the lock, and what must hold of it.
 //!
 //! Times are nanoseconds of a clock that all of them share. Each is noted on the side on which it
 //! can't hide a fault: too late for the beginning of something that must come later, too early for
@@ -39,7 +39,7 @@ pub(crate) enum End {
     GaveUp(u64),
 }
 
-/// A fencing token that somebody drew while it held the lock.
+/// A fencing token that a client drew while it held the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drawn {
     /// Just before it was asked for.
@@ -49,7 +49,7 @@ pub(crate) struct Drawn {
     pub(crate) value: i64,
 }
 
-/// Two who held the lock at the same time, if there were such.
+/// Two clients that held the lock at the same time, if there were any.
 pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
     let mut held: Vec<_> = moments
         .iter()
@@ -59,7 +59,7 @@ pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
         })
         .collect();
     held.sort_unstable();
-    // Who came later may end earlier, so each is compared with the longest one before it.
+    // A later hold may end earlier, so each is compared with the longest one before it.
     let mut longest: Option<(u64, u64)> = None;
     for next in held {
         match longest {
@@ -71,11 +71,11 @@ pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
     None
 }
 
-/// Somebody who announced itself after another one's ticket was acknowledged, and was let in
-/// before that one was let in or gave up, if there was such.
+/// A client that announced itself after another one's ticket was acknowledged, and was let in
+/// before that other client was let in or gave up, if there was any.
 pub(crate) fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
     let rounds = rounds(moments);
-    // By the time of drawing: the latest end of all who drew up to then.
+    // By the time of drawing: the latest end of all rounds that drew up to then.
     let mut drawn: Vec<_> =
         rounds.iter().filter_map(|round| Some((round.drawn?, *round))).collect();
     drawn.sort_unstable_by_key(|(drawn, _)| *drawn);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(overlap(&[held(4, 9), held(1, 4), held(8, 8)]), Some([(4, 9), (8, 8)]));
     }
 
-    // Goal: the order checker finds who overtook, and nobody else.
+    // Goal: the order checker finds the client that overtook, and no other.
     // Method: made-up histories.
     #[test]
     fn overtaking_is_found() {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(overtaking(&[first, left]), None);
     }
 
-    // Goal: tokens that don't grow are found, and those let be that were drawn together.
+    // Goal: tokens that don't grow are found, and tokens that were drawn together are left alone.
     // Method: made-up tokens.
     #[test]
     fn tokens_that_do_not_grow_are_found() {

@@ -1,8 +1,8 @@
 //! Tests of this binary, started as programs of their own: a lock is for several processes.
 //!
 //! A test that can be a program looks for its order in [`ORDER`]; run as a plain test it works by
-//! itself. It talks to who started it in lines behind [`MARK`], because the test harness writes to
-//! the same stream, and is told to begin by a line.
+//! itself. It talks to the process that started it in lines behind [`MARK`], because the test
+//! harness writes to the same stream, and a line tells it to begin.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -33,12 +33,12 @@ pub(crate) fn order() -> Option<String> {
     env::var(ORDER).ok()
 }
 
-/// Tells something to who started this program.
+/// Tells something to the process that started this program.
 pub(crate) fn say(line: &str) {
     println!("{MARK}{line}");
 }
 
-/// Waits for a line from who started this program: the first one tells it to begin.
+/// Waits for a line from the process that started this program: the first one tells it to begin.
 pub(crate) fn wait_for_word() {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);

@@ -9,7 +9,7 @@ pub(crate) async fn in_front_of(node: SocketAddr, address: SocketAddr) -> Runnin
     let node = Node::builder().real_address(node).proxy_address(address);
     let node = node.shard_awareness(ShardAwareness::Unaware).build();
     let proxy = Proxy::new([node]).run().await;
-    proxy.expect("nobody else uses the addresses of the proxies")
+    proxy.expect("no other process uses the addresses of the proxies")
 }
 
 /// The answer to a write. A result without rows has the kind 1, one with rows has the kind 2.

@@ -71,7 +71,7 @@ impl Recorder {
         } else if text.starts_with("output Write") {
             assert!(text.contains("change: Delete"), "an unknown write: {text}");
             let stage = std::mem::take(stage);
-            // Who was stopped had given up when its rows were gone, and tells it later.
+            // A stopped client had given up when its rows were gone, and tells it later.
             let gave_up = |deadline| End::GaveUp(time.min(deadline));
             self.rounds.extend(stage.round(gave_up).map(|round| (object.to_owned(), round)));
         } else if text.starts_with("output Event(Held") {
@@ -94,7 +94,7 @@ impl Stage {
             let (writing, drawing, drawn) = (None, None, None);
             *self = Stage::Entering { announced, writing, drawing, drawn, deadline };
         }
-        // Renewals of who is inside are no business of its round.
+        // Renewals of a holder are not part of its round.
         if let Stage::Entering { writing, drawing, drawn, .. } = self {
             *writing = Some((op(text), time));
             if has_ticket && drawn.is_none() {
@@ -117,8 +117,8 @@ impl Stage {
         }
     }
 
-    /// The round of who was entering, and how it ended, which may depend on until when its rows
-    /// stood.
+    /// The round of the client that was entering, and how it ended, which may depend on how long
+    /// its rows stood.
     fn round(self, end: impl FnOnce(u64) -> End) -> Option<Moment> {
         match self {
             Stage::Entering { announced, drawn, deadline, .. } => {
@@ -218,11 +218,11 @@ mod tests {
         assert_eq!(rounds(100, &events), expected);
     }
 
-    // Goal: who gives up after its rows were gone, gave up when they went; a write that is
-    // acknowledged too late does not bring them back.
+    // Goal: a client that gives up after its rows were gone, gave up when they went; a write that
+    // is acknowledged too late does not bring them back.
     // Method: made-up events, a lease of ten.
     #[test]
-    fn who_is_late_gave_up_with_its_lease() {
+    fn a_late_client_gave_up_with_its_lease() {
         let begin = [("a", PUT_ENTERING, 1), ("a", ENTERED, 2), ("a", PUT_TICKET, 5)];
         let gave_up = |drawn, time| [round("a", drawn, End::GaveUp(time))];
         let late = |acknowledged, end| {

@@ -30,7 +30,7 @@ impl Scene {
         Scene { session: support::session().await, keyspace: support::keyspace().await }
     }
 
-    /// The scene of somebody else.
+    /// A scene in the keyspace of another one.
     pub(crate) async fn in_keyspace(keyspace: &str) -> Self {
         Scene { session: support::session().await, keyspace: keyspace.to_owned() }
     }

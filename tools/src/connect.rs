@@ -26,8 +26,8 @@ use self::race::first_success;
 use crate::failure::Failure;
 use crate::options;
 
-/// The environment variable that holds the password. There is no option for it, because everybody
-/// on the machine can read the arguments of a process.
+/// The environment variable that holds the password. There is no option for it, because every user
+/// of the machine can read the arguments of a process.
 pub const PASSWORD_VARIABLE: &str = "BAKERY_LOCK_PASSWORD";
 
 /// How long one node may take to accept a connection.
@@ -36,14 +36,15 @@ const CONNECTION_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// How long a node that is slow to give a session may delay an attempt at the next one.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// The least time after which a connection that says nothing is tried, and how long that may take.
+/// The least time after which a silent connection is probed, and how long the probe may take.
 ///
-/// A frozen machine's kernel goes on taking connections. The driver waits for the first one to each
-/// node, and by itself notices after a minute that no answer comes on it.
+/// A frozen machine's kernel goes on accepting connections. The driver waits for the first one to
+/// each node, and by default notices only after a minute that no answer comes on it.
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 const KEEPALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(1_500);
 
-/// Which share of the timeout that is where it is longer: who has patience has it with slow nodes.
+/// The share of the timeout that these are, if it is longer: a longer timeout is also for slow
+/// nodes.
 const KEEPALIVE_INTERVALS: u32 = 20;
 const KEEPALIVE_TIMEOUTS: u32 = 13;
 
@@ -51,7 +52,7 @@ const KEEPALIVE_TIMEOUTS: u32 = 13;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct ConnectOptions {
-    /// Nodes to ask for the rest of the cluster; the port is 9042 unless said otherwise
+    /// Nodes to ask for the rest of the cluster; the default port is 9042
     #[arg(
         long,
         global = true,
@@ -116,8 +117,8 @@ pub struct ConnectOptions {
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
 
-    /// How long to try to connect, and then each step: 20, 20s, 500ms, 2m. A node that is connected
-    /// but says nothing counts as down after a part of it, at least 2.5s
+    /// How long to try to connect, and then each step: 20, 20s, 500ms, 2m. A connected node
+    /// that is silent counts as down after a part of it, at least 2.5s
     #[arg(
         long,
         global = true,
@@ -129,14 +130,14 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects to the first of the nodes that lets us in. When one is slow to do so, the next is
-    /// tried beside it.
+    /// Connects to the first node that accepts the session. When one is slow, the next is tried
+    /// beside it.
     ///
     /// # Errors
     ///
     /// [`Failure::Usage`] when the options don't fit together or a file can't be read; nothing was
-    /// sent then. [`Failure::Unreachable`] when no node answers in time or none lets us in; it says
-    /// why of each.
+    /// sent then. [`Failure::Unreachable`] when no node answers in time or none accepts the
+    /// session; it gives the reason of each.
     ///
     /// # Cancel safety
     ///
@@ -245,7 +246,7 @@ impl From<OptionsError> for Failure {
     }
 }
 
-/// Says in words what [`pem::Error`] says as Rust code, or with words of its own in front.
+/// Words for a [`pem::Error`], which itself prints Rust code or a prefix of its own.
 #[derive(Debug)]
 struct PemError(pem::Error);
 

@@ -1,4 +1,4 @@
-//! What goes wrong, and which exit code that is.
+//! Failures and their exit codes.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -7,19 +7,19 @@ use bakery_lock::LockError;
 use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
 
-/// Why a command did not do what it was asked for.
+/// Why a command failed.
 ///
-/// Of the causes only the outermost is in the text; [`Error::source`] leads to the others.
+/// The text has only the outermost cause; [`Error::source`] leads to the others.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The answer is no: the database was asked, and something is not as it should be.
+    /// The answer is no: the database answered, and something is not as it should be.
     #[error(transparent)]
     No(Box<dyn Error + Send + Sync>),
     /// The command does not make sense as it is written. Nothing was sent.
     #[error(transparent)]
     Usage(Box<dyn Error + Send + Sync>),
-    /// The database can't be reached, does not let us in, or does not answer.
+    /// The database can't be reached, refuses the login, or does not answer.
     #[error(transparent)]
     Unreachable(Box<dyn Error + Send + Sync>),
     /// A signal ended the command.
@@ -35,7 +35,7 @@ pub enum Failure {
 
 impl Failure {
     /// The exit code: 1 when the answer is no, 2 for usage, 3 when the database can't be reached,
-    /// and as a shell would say it when a signal ended the command.
+    /// and the code of a shell when a signal ended the command.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -46,8 +46,8 @@ impl Failure {
         })
     }
 
-    /// Whether nobody reads the output any more, as with `lock-hosts list | head -1`: no failure of
-    /// the command.
+    /// Whether the reader of the output has gone, as with `lock-hosts list | head -1`: no failure
+    /// of the command.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -62,7 +62,7 @@ impl From<RegistryError> for Failure {
             RegistryError::Locked(LockError::TimedOut { cause: Some(_), .. })
             | RegistryError::Unanswered(_)
             | RegistryError::Unconfirmed { .. } => Failure::Unreachable,
-            // What is added to the enum later is an answer too.
+            // A variant that is added later is an answer too.
             RegistryError::Locked(_)
             | RegistryError::Refused(_)
             | RegistryError::NotSeen

@@ -9,7 +9,7 @@ use bakery_lock::hosts::UNSEEN_MIN;
 ///
 /// # Errors
 ///
-/// Says which forms there are.
+/// The message names the valid forms.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| DURATION_FORMS.to_owned())?;
@@ -30,7 +30,7 @@ const DURATION_FORMS: &str = "use a number of seconds, or a number with a unit: 
 ///
 /// # Errors
 ///
-/// Says which forms there are, and how long it has to be.
+/// The message names the valid forms, and the shortest time.
 pub fn unseen_for(text: &str) -> Result<Duration, String> {
     const FORMS: &str = "use a number with a unit: 30d, 48h, 4w";
     let unit = text.chars().next_back().ok_or(FORMS)?;
@@ -54,7 +54,7 @@ pub fn unseen_for(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// Says what is wrong.
+/// The message names the problem.
 pub fn timeout(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("a timeout of zero leaves no time to do anything".to_owned()),
@@ -66,7 +66,7 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// Says why the other levels of the database are none.
+/// The message says why no other level of the database is accepted.
 pub fn consistency(text: &str) -> Result<Consistency, String> {
     let level = text.to_ascii_lowercase().replace('_', "-");
     match (level.as_str(), text.split_once(':')) {
@@ -79,8 +79,9 @@ pub fn consistency(text: &str) -> Result<Consistency, String> {
              {LOCAL_QUORUM}:DC"
         )),
         _ => Err(format!(
-            "use quorum or {LOCAL_QUORUM}:DC. With fewer replicas two could hold one lock, because \
-             their reads and writes need not meet; with more, one dead node would stop all locks"
+            "use quorum or {LOCAL_QUORUM}:DC. With fewer replicas two clients could hold one lock, \
+             because their reads and writes need not meet; with more, one dead node would stop all \
+             locks"
         )),
     }
 }
@@ -112,11 +113,11 @@ mod tests {
         let days = |days: u64| Ok(Duration::from_secs(days * 24 * 60 * 60));
         assert_eq!(["30d", "48h", "4w"].map(unseen_for), [30, 2, 28].map(days));
         for text in ["", "d", "30", "30m", "-1d", "1.5d", "30 d", "3é", "30D"] {
-            let error = unseen_for(text).expect_err("it is no such time");
+            let error = unseen_for(text).expect_err("the form is not valid");
             assert!(error.contains("30d, 48h, 4w"), "{text}: {error}");
         }
         for text in ["0d", "1d", "47h"] {
-            let error = unseen_for(text).expect_err("it is too short");
+            let error = unseen_for(text).expect_err("the time is too short");
             assert!(error.contains("seen once a day"), "{text}: {error}");
         }
         assert_eq!(unseen_for("18446744073709551615w"), Err("that is too long".to_owned()));
@@ -134,7 +135,7 @@ mod tests {
         }
         for text in ["one", "all", "two", "each-quorum", "any", "local-one", "", "one:DC1"] {
             let error = consistency(text).expect_err("there is no such level");
-            assert!(error.contains("two could hold one lock"), "{text}: {error}");
+            assert!(error.contains("two clients could hold one lock"), "{text}: {error}");
         }
     }
 }

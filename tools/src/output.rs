@@ -12,7 +12,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// [`Failure::Output`]; [`Failure::is_broken_pipe`] when nobody reads it.
+/// [`Failure::Output`]; [`Failure::is_broken_pipe`] when the reader has gone.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -29,20 +29,20 @@ pub fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes to standard error how far the work is.
+/// Writes a note about progress to standard error.
 pub fn note(text: &str) {
-    // A reader of standard error that has gone wants no notes.
+    // If standard error is closed, there is no reader for the note.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Writes a warning to standard error.
 pub fn warn(text: &str) {
-    // Who closed standard error wants no warnings.
+    // If standard error is closed, there is no reader for the warning.
     let _ = writeln!(io::stderr(), "warning: {text}");
 }
 
-/// Writes lines to standard error that belong to an error.
-pub(crate) fn tell(lines: &str) {
+/// Writes the details of an error to standard error.
+pub(crate) fn details(lines: &str) {
     let _ = io::stderr().write_all(lines.as_bytes());
 }
 
@@ -57,13 +57,13 @@ pub fn time(time: SystemTime) -> String {
     DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// An error and its causes. Errors of the driver repeat their causes in their own text: what was
-/// said is not said again.
+/// An error and its causes. Errors of the driver repeat their causes in their own text: a cause
+/// that the text has already is left out.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let text = begun_small(&error.to_string());
+        let text = lower_first(&error.to_string());
         if !said.to_lowercase().contains(&text.to_lowercase()) {
             said.push_str(": ");
             said.push_str(&text);
@@ -73,9 +73,9 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     said
 }
 
-/// The driver begins its messages with a capital, which looks odd in the middle of a line. Acronyms
-/// keep theirs.
-pub(crate) fn begun_small(text: &str) -> String {
+/// A message with its first letter in lower case: the driver's messages begin with a capital, which
+/// looks odd in the middle of a line. Acronyms stay.
+pub(crate) fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.next()) {
         (Some(first), Some(second)) if second.is_lowercase() => {
@@ -105,13 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once_and_begin_small() {
+    fn causes_are_printed_once_and_in_lower_case() {
         let error = layers(&["can't connect", "Pool is broken: Refused", "refused", "TLS failed"]);
         assert_eq!(chain(&error), "can't connect: pool is broken: Refused: TLS failed");
     }
 
     #[test]
-    fn times_are_told_in_utc() {
+    fn times_are_printed_in_utc() {
         let moment = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
         assert_eq!(time(moment), "2023-11-14T22:13:20.123Z");
     }

@@ -21,7 +21,7 @@ pub(crate) struct Crew {
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// A client as those see it who make trouble for it.
+/// A client as the nemesis sees it.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) routes: Arc<Routes>,
@@ -66,7 +66,7 @@ impl Crew {
             client.send(Command::End);
         }
         while let Some(ended) = self.programs.join_next().await {
-            ended.expect("nobody panics who follows a client");
+            ended.expect("the task that follows a client does not panic");
         }
     }
 }
@@ -122,5 +122,5 @@ async fn follow(
 }
 
 fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().expect("nobody panics while noting")
+    ledger.lock().expect("the mutex is not poisoned")
 }

@@ -8,19 +8,19 @@ use hdrhistogram::Histogram;
 use super::said::{LOST, NO_OBJECT, Said, What};
 use crate::history::{Drawn, End, Moment, Round, disorder, overlap, overtaking};
 
-/// Longer than anybody waits, in microseconds.
+/// Longer than any client waits, in microseconds.
 const WAIT_MAX: u64 = 1_000_000_000;
 
 /// What all clients told.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     objects: BTreeMap<String, Object>,
-    /// Who holds what, and since when.
+    /// Which client holds what, and since when.
     holds: BTreeMap<(usize, String), u64>,
-    /// How long those waited who were let in, in microseconds.
+    /// How long clients waited before they were let in, in microseconds.
     waits: Histogram<u64>,
     pub(crate) grants: u64,
-    /// Grants that were waited for with a ticket, because somebody else was there.
+    /// Grants that were waited for with a ticket, because another client was there.
     pub(crate) contended: u64,
     pub(crate) tokens: u64,
     /// What did not come to a good end, by kind.
@@ -129,7 +129,7 @@ impl Ledger {
         all
     }
 
-    /// All histories, a line for each moment, for who looks for the cause of a violation.
+    /// All histories, a line for each moment, for the search for the cause of a violation.
     pub(crate) fn histories(&self) -> String {
         let mut lines = String::new();
         for (name, Object { moments, tokens }) in &self.objects {
@@ -198,10 +198,10 @@ mod tests {
         assert_eq!(with((2, "a", drew(9, 11))), [0, 0, 1]);
     }
 
-    // Goal: who is killed held the lock until then, and nobody else may have had it.
+    // Goal: a killed client held the lock until then, and no other client may have had it.
     // Method: made-up histories of a client that dies and one that lives.
     #[test]
-    fn who_is_killed_held_until_then() {
+    fn a_killed_client_held_until_then() {
         let holds = (0, "a", What::Holds { from: 2 });
         let mut killed = ledger(&[holds.clone(), (1, "a", What::Holds { from: 9 })]);
         killed.died(0, 5);

@@ -108,7 +108,7 @@ impl Nemesis {
     }
 
     pub(crate) fn record(&self) -> Record {
-        self.record.lock().expect("nobody panics while noting").clone()
+        self.record.lock().expect("the mutex is not poisoned").clone()
     }
 
     /// Ends all faults, and waits until all is as it was.
@@ -127,17 +127,17 @@ struct Noted<'a> {
 }
 
 impl<'a> Noted<'a> {
-    fn begin(record: &'a Mutex<Record>, kind: &'static str, whom: String) -> Self {
-        let mut noted = record.lock().expect("nobody panics while noting");
+    fn begin(record: &'a Mutex<Record>, kind: &'static str, target: String) -> Self {
+        let mut noted = record.lock().expect("the mutex is not poisoned");
         *noted.faults.entry(kind).or_default() += 1;
-        noted.present.insert(kind, whom);
+        noted.present.insert(kind, target);
         Noted { record, kind }
     }
 }
 
 impl Drop for Noted<'_> {
     fn drop(&mut self) {
-        let mut record = self.record.lock().expect("nobody panics while noting");
+        let mut record = self.record.lock().expect("the mutex is not poisoned");
         record.present.remove(self.kind);
     }
 }
@@ -171,7 +171,7 @@ impl<F: Copy> Turns<F> {
     }
 }
 
-/// The nodes, and who notices when one is dead.
+/// The nodes, and the clients that notice when one is dead.
 struct Nodes {
     cluster: Hurt,
     clients: Vec<Client>,
@@ -190,7 +190,7 @@ impl Nodes {
         let mut numbers = [1, 2, NODE_WITH_CLOCK];
         numbers.shuffle(&mut self.turns.random);
         let [node, other, _] = numbers;
-        let noted = |whom: String| Noted::begin(record, fault.name(), whom);
+        let noted = |target: String| Noted::begin(record, fault.name(), target);
         let short = between(&mut self.turns.random, &(0.5..3.0));
         let long = between(&mut self.turns.random, &(2.0..12.0));
         match fault {

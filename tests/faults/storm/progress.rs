@@ -1,4 +1,4 @@
-//! How far a storm is, for who asked for a long one.
+//! How far a long storm is, for the terminal or the log it runs in.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ impl Progress {
     }
 
     pub(crate) fn show(&mut self, grants: u64, record: &Record) {
-        let present = record.present.iter().map(|(kind, whom)| format!("{kind}: {whom}"));
+        let present = record.present.iter().map(|(kind, target)| format!("{kind}: {target}"));
         let present = present.collect::<Vec<_>>().join(", ");
         if self.bar.is_hidden() && self.last_line.elapsed() >= LINE_PAUSE {
             let faults: u64 = record.faults.values().sum();

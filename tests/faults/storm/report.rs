@@ -14,7 +14,7 @@ pub(crate) struct Report<'a> {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     /// How long faults came and went.
     pub(crate) stormed: Duration,
-    /// How long it took until everybody was served after that.
+    /// How long it took until every task was served after that.
     pub(crate) healed: Duration,
     pub(crate) ledger: &'a Ledger,
     /// What is wrong with its histories.
@@ -60,7 +60,7 @@ impl fmt::Display for Report<'_> {
         let Violations { overlaps, inversions, tokens } = violations;
         let found = [
             ("names with two holders at once", overlaps.len()),
-            ("names where somebody overtook", inversions.len()),
+            ("names where a contender was overtaken", inversions.len()),
             ("names whose tokens do not grow", tokens.len()),
             ("tasks that were not served", self.unserved()),
             ("names with rows that are left", rows.len()),

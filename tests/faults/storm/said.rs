@@ -76,7 +76,7 @@ fn drawn(text: &str) -> Option<Drawn> {
     Some(Drawn { asked, given, value: words.next()?.parse().ok()? })
 }
 
-// Goal: what a client says survives its way to who listens.
+// Goal: what a client says survives its way to the listener.
 // Method: there and back.
 #[test]
 fn what_is_said_survives_as_lines() {

@@ -25,7 +25,7 @@ use crate::record::{Recorder, record_rounds};
 pub(crate) const PROGRAM: &str = "storm::worker::client_program";
 
 /// How many names a client wants that others want too, with a task each. Each name is wanted by so
-/// many clients: who is in trouble keeps those behind it waiting, but not everybody.
+/// many clients: a client in trouble keeps those behind it waiting, but not all.
 const COMMON: usize = 3;
 
 /// Names that only one client wants, with a task each.
@@ -258,7 +258,7 @@ async fn tell_rounds(recorder: Arc<Mutex<Recorder>>) {
 }
 
 fn tell(recorder: &Mutex<Recorder>) {
-    for (object, round) in recorder.lock().expect("nobody panicked while recording").take() {
+    for (object, round) in recorder.lock().expect("the mutex is not poisoned").take() {
         say(&object, What::Past(round));
     }
 }

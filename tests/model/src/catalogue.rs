@@ -2,7 +2,7 @@
 
 use crate::lease::Course;
 use crate::protocol::{Mode, Patience, SeededBug};
-use crate::scenario::{CALM, EXCLUSIVE, Flaw, Revoking, Scenario, Troubles, Wish};
+use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
 use crate::tokens;
 
@@ -29,13 +29,13 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// How the protocol is spoilt.
+    /// The bug that is planted in the protocol.
     pub(crate) fn mutation(&self) -> Option<SeededBug> {
         match self {
             Subject::Replicas(scenario)
             | Subject::Registers(scenario)
             | Subject::Expiry(scenario, ..) => scenario.mutation(),
-            // What is spoilt there is the order of requests, which is not the protocol's.
+            // The flaw there is in the order of requests, which is not the protocol's.
             Subject::Tokens(_) => None,
         }
     }
@@ -81,12 +81,12 @@ pub(crate) fn for_comparison() -> Scenario {
     Scenario::of(&TWO).troubles(GIVING_UP)
 }
 
-const SHARED: Wish = Wish { mode: Mode::Shared, patience: Patience::Wait };
-const LIMITED: Wish = Wish { mode: Mode::Limited(2), patience: Patience::Wait };
-const TRY: Wish = Wish { mode: Mode::Exclusive, patience: Patience::Try };
+const SHARED: LockRequest = LockRequest { mode: Mode::Shared, patience: Patience::Wait };
+const LIMITED: LockRequest = LockRequest { mode: Mode::Limited(2), patience: Patience::Wait };
+const TRY: LockRequest = LockRequest { mode: Mode::Exclusive, patience: Patience::Try };
 
-const TWO: [Wish; 2] = [EXCLUSIVE; 2];
-const THREE: [Wish; 3] = [EXCLUSIVE; 3];
+const TWO: [LockRequest; 2] = [EXCLUSIVE; 2];
+const THREE: [LockRequest; 3] = [EXCLUSIVE; 3];
 
 const GIVING_UP: Troubles = Troubles { giving_up: true, ..CALM };
 const HASTE: Troubles = Troubles { haste: true, ..CALM };
@@ -129,13 +129,15 @@ const TOKENS: tokens::Plan = tokens::Plan {
 fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
     use Subject::{Expiry, Registers, Replicas, Tokens};
-    let all = |wishes, rounds| Scenario::of(wishes).rounds(rounds).troubles(ALL).must_see(TROUBLED);
+    let all =
+        |requests, rounds| Scenario::of(requests).rounds(rounds).troubles(ALL).must_see(TROUBLED);
     let with =
-        |wishes, troubles, must_see| Scenario::of(wishes).troubles(troubles).must_see(must_see);
+        |requests, troubles, must_see| Scenario::of(requests).troubles(troubles).must_see(must_see);
     let ended = &[Sight::Renewed, Sight::Expired];
     let expiry = |seconds| Expiry(Scenario::of(&TWO).must_see(ended), Course::Late, seconds);
-    let losing =
-        |wishes, course, seconds| Expiry(Scenario::of(wishes).must_see(ROWS_LOST), course, seconds);
+    let losing = |requests, course, seconds| {
+        Expiry(Scenario::of(requests).must_see(ROWS_LOST), course, seconds)
+    };
     let revoked = &[Sight::HolderRevoked, Sight::WaiterRevoked];
     vec![
         ("two, twice, all troubles", Short, Replicas(all(&TWO, 2))),
@@ -197,34 +199,34 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
 fn flawed() -> Vec<(&'static str, Subject)> {
     use Subject::{Expiry, Registers, Replicas};
     let two = |flaw| Scenario::of(&TWO).flaw(flaw);
-    let spoilt = |wishes, mutation| Scenario::of(wishes).flaw(Flaw::Protocol(mutation));
+    let planted = |requests, mutation| Scenario::of(requests).flaw(Flaw::Protocol(mutation));
     let late = |scenario| Expiry(scenario, Course::Late, 4);
     let tokens = |flaw| Subject::Tokens(tokens::Plan { draws: [1, 1], flaw: Some(flaw), ..TOKENS });
-    let losing = |mutation| Expiry(spoilt(&TWO, mutation), TRUE_CLOCKS, 8);
+    let losing = |mutation| Expiry(planted(&TWO, mutation), TRUE_CLOCKS, 8);
     vec![
         ("flaw: read before the acknowledgement", Replicas(two(Flaw::ReadBeforeAcknowledgement))),
         ("flaw: quorum of one", Replicas(two(Flaw::QuorumOfOne))),
         (
             "flaw: fast path ignores choosing ones",
-            Replicas(spoilt(&TWO, SeededBug::FastPathIgnoresChoosing)),
+            Replicas(planted(&TWO, SeededBug::FastPathIgnoresChoosing)),
         ),
-        ("flaw: no choosing phase", Replicas(spoilt(&TWO, SeededBug::NoChoosingPhase))),
-        ("flaw: no tie-break", Replicas(spoilt(&TWO, SeededBug::NoTieBreak))),
-        ("flaw: ticket stands alone", Replicas(spoilt(&TWO, SeededBug::TicketStandsAlone))),
+        ("flaw: no choosing phase", Replicas(planted(&TWO, SeededBug::NoChoosingPhase))),
+        ("flaw: no tie-break", Replicas(planted(&TWO, SeededBug::NoTieBreak))),
+        ("flaw: ticket stands alone", Replicas(planted(&TWO, SeededBug::TicketStandsAlone))),
         (
             "flaw: middle stands for all",
-            Registers(spoilt(&THREE, SeededBug::MiddleStandsForAll).troubles(GIVING_UP)),
+            Registers(planted(&THREE, SeededBug::MiddleStandsForAll).troubles(GIVING_UP)),
         ),
         (
             "flaw: limited counts exclusive",
-            Replicas(spoilt(&[LIMITED, EXCLUSIVE], SeededBug::LimitedCountsExclusive)),
+            Replicas(planted(&[LIMITED, EXCLUSIVE], SeededBug::LimitedCountsExclusive)),
         ),
         (
             "flaw: lease from the acknowledgement",
-            late(spoilt(&TWO, SeededBug::LeaseFromAcknowledgement)),
+            late(planted(&TWO, SeededBug::LeaseFromAcknowledgement)),
         ),
         ("flaw: age of the entering row ignored", late(two(Flaw::EnteringIsNotRewritten))),
-        ("flaw: late renewal counts", late(spoilt(&TWO, SeededBug::LateRenewalCounts))),
+        ("flaw: late renewal counts", late(planted(&TWO, SeededBug::LateRenewalCounts))),
         ("flaw: own rows unread before a token", tokens(tokens::Flaw::OwnRowsUnread)),
         ("flaw: own rows read too early", tokens(tokens::Flaw::OwnRowsReadEarly)),
         ("flaw: rows deleted too early", tokens(tokens::Flaw::RowsDeletedEarly)),
@@ -234,7 +236,7 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: no tie-break of holders", losing(SeededBug::NoTieBreakOfHolders)),
         (
             "flaw: no confirming read",
-            Replicas(spoilt(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),
+            Replicas(planted(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),
         ),
     ]
 }

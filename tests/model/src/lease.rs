@@ -1,5 +1,5 @@
-//! A small model in which time passes: leases end, rows expire, and whoever is told something may
-//! be told much too late.
+//! A small model in which time passes: leases end, rows expire, and a contender that is told
+//! something may be told much too late.
 //!
 //! There is one copy of the rows here, as the other models look after replicas, and time passes in
 //! whole seconds. Each request takes effect at one moment and is answered at another one. Rows that
@@ -66,7 +66,7 @@ pub(crate) struct Moment {
 }
 
 /// A request that took effect. Its answer comes in a later second: one that comes in the same
-/// second comes at once, as nobody can tell the difference.
+/// second comes at once, as no contender can tell the difference.
 #[derive(Clone, Debug, PartialEq, Hash)]
 struct Unanswered {
     /// What a read shows.
@@ -92,7 +92,7 @@ pub(crate) enum Action {
     Leave(usize),
     /// It wakes up because something is due.
     Wake(usize),
-    /// A write takes effect that nobody waits for any more.
+    /// A write takes effect that no contender waits for any more.
     ComeLate(Effects),
     /// Its write takes effect.
     Write(usize, Answered),
@@ -188,7 +188,7 @@ impl Expiry {
         match moment.peers[i].errand.expect("only what is under way is answered") {
             Errand::Write { .. } => self.with_peer(moment, i, Peer::acknowledged),
             Errand::Read { op, .. } => {
-                let mode = |i: usize| self.scenario.wishes[i].mode;
+                let mode = |i: usize| self.scenario.requests[i].mode;
                 let rows = unanswered.rows.iter().map(|row| row.stored(mode));
                 let rows = Ok(rows.collect());
                 self.with_peer(moment, i, |peer| peer.answered(Input::Read { op, rows }));
@@ -196,7 +196,7 @@ impl Expiry {
         }
     }
 
-    /// Whether at most one holds the lock, by its own clock, as long as no rows got lost.
+    /// Whether at most one contender holds the lock, by its own clock, as long as no rows got lost.
     fn is_exclusive(&self, moment: &Moment) -> bool {
         self.tells(moment.holders() <= 1 || moment.loss.happened())
     }
@@ -328,7 +328,7 @@ impl Moment {
 
     fn look(&self, reader: usize, expired: u16) -> Vec<SeenRow> {
         let Some(Errand::Read { read, .. }) = self.peers[reader].errand else {
-            unreachable!("only who reads looks")
+            unreachable!("only a reader looks")
         };
         let rows = rows_asked(read, self.peers.len()).filter(|row| expired & (1 << row) == 0);
         rows.filter_map(|row| SeenRow::of(row, self.rows[row].cell)).collect()
@@ -354,7 +354,7 @@ impl Model for Expiry {
     type Action = Action;
 
     fn init_states(&self) -> Vec<Moment> {
-        let contenders = self.scenario.wishes.len();
+        let contenders = self.scenario.requests.len();
         let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, 0).on(self.course.terms()));
         let mut moment = Moment {
             now: 0,
@@ -385,15 +385,15 @@ impl Model for Expiry {
         match action {
             Action::Pass => next.pass(self.course),
             Action::Begin(i) => {
-                let wish = self.scenario.wishes[i];
-                self.with_peer(&mut next, i, |peer| peer.begin(wish));
+                let request = self.scenario.requests[i];
+                self.with_peer(&mut next, i, |peer| peer.begin(request));
             }
             Action::Leave(i) => self.with_peer(&mut next, i, Peer::leave),
             Action::Wake(i) => self.with_peer(&mut next, i, Peer::wake),
             Action::ComeLate(write) => self.take_effect(&mut next, write),
             Action::Write(i, answered) => {
                 let Some(Errand::Write { write, .. }) = next.peers[i].errand else {
-                    unreachable!("only who writes writes")
+                    unreachable!("only a writer writes")
                 };
                 self.take_effect(&mut next, write);
                 self.done(&mut next, i, Vec::new(), answered);
@@ -413,11 +413,12 @@ impl Model for Expiry {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![Property::always("at most one holds", Self::is_exclusive)];
         if self.course != Course::Late {
-            properties.push(Property::always("two hold for a while at most", Self::is_short));
+            properties
+                .push(Property::always("two contenders hold for a while at most", Self::is_short));
         }
-        // A flaw is caught where two hold, not where a contender waits.
+        // A flaw is caught where two contenders hold, not where a contender waits.
         if self.course != Course::Late && self.scenario.flaw.is_none() {
-            properties.push(Property::always("nobody waits for ever", Self::is_going_on));
+            properties.push(Property::always("no contender waits for ever", Self::is_going_on));
         }
         properties
     }

@@ -8,11 +8,11 @@
 //!
 //! # Where to look
 //!
-//! `scenario` says who contends and what may go wrong, and `catalogue` which scenarios there are.
-//! `world` is the model: what can happen, and what must be true. `peer` is a contender and its
-//! caller. `store` is where rows live: on replicas, or in registers, which promise less. `lease` is
-//! a small model of its own, in which time passes, and `tokens` another one, of the fence.
-//! [`search`] runs the scenarios and tells what it found.
+//! `scenario` says which contenders there are and what may go wrong, and `catalogue` which
+//! scenarios there are. `world` is the model: what can happen, and what must be true. `peer` is a
+//! contender and its caller. `store` is where rows live: on replicas, or in registers, which
+//! promise less. `lease` is a small model of its own, in which time passes, and `tokens` another
+//! one, of the fence. [`search`] runs the scenarios and tells what it found.
 
 pub mod search;
 

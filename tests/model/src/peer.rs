@@ -11,12 +11,12 @@ use crate::protocol::{
     Acquire, Change, Event, Fingerprint, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
     StateMachine, WriteOutcome,
 };
-use crate::scenario::Wish;
+use crate::scenario::LockRequest;
 use crate::store::{Effects, id_of};
 
 /// Of the stamps of a round: so many are kept free for it.
 const STAMPS_OF_A_ROUND: i64 = 100;
-/// A contender leaves between two of its stamps room for somebody else's.
+/// A contender leaves between two of its stamps room for another client's.
 const BETWEEN_STAMPS: i64 = 2;
 /// Above every other stamp of the round, so that rounds look alike however they went.
 const STAMP_OF_A_RELEASE: i64 = STAMPS_OF_A_ROUND - 1;
@@ -60,7 +60,7 @@ pub(crate) enum Errand {
     Read { op: OpId, read: Read, after_removal: bool },
 }
 
-/// Whether somebody removes the contender's rows.
+/// Whether another client removes the contender's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Removal {
     #[default]
@@ -166,14 +166,14 @@ impl Peer {
     }
 
     /// Its caller wants the lock.
-    pub(crate) fn begin(&mut self, wish: Wish) -> Reaction {
+    pub(crate) fn begin(&mut self, request: LockRequest) -> Reaction {
         self.rounds_left -= 1;
         self.rounds_begun += 1;
         self.last_stamp = self.last_stamp.max(self.rounds_begun * STAMPS_OF_A_ROUND);
         self.tell(Input::Acquire(Acquire {
-            mode: wish.mode,
+            mode: request.mode,
             terms: self.terms,
-            patience: wish.patience,
+            patience: request.patience,
             renew: true,
             owner: String::new(),
         }))
@@ -240,7 +240,7 @@ impl Peer {
     /// Time passes until something has to be done.
     pub(crate) fn wait(&mut self) -> Reaction {
         let contender = self.contender.as_ref().expect("the dead do not wait");
-        self.clock = contender.deadline().expect("who is not idle has a deadline");
+        self.clock = contender.deadline().expect("a contender that is not idle has a deadline");
         self.errand = None;
         self.tell(Input::Tick)
     }
@@ -275,7 +275,7 @@ impl Peer {
         reaction
     }
 
-    /// Somebody removes its rows of a round.
+    /// Another client removes its rows of a round.
     pub(crate) fn removed(&mut self, round: i64, removal: Removal) {
         if self.round() == round && !self.is_idle() && !self.is_dead() {
             self.removal = removal;

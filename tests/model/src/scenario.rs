@@ -1,4 +1,4 @@
-//! Who contends, what may go wrong, and how the protocol is spoilt.
+//! The contenders, what may go wrong, and the bug that is planted in the protocol.
 
 use crate::protocol::{Mode, Patience, SeededBug};
 use crate::sightings::Sight;
@@ -7,13 +7,13 @@ use crate::sightings::Sight;
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     /// What the contenders want.
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) requests: Vec<LockRequest>,
     /// How often each wants it.
     pub(crate) rounds: u8,
     pub(crate) troubles: Troubles,
-    /// Whether replicas that are behind catch up where nobody can tell, to save states.
+    /// Whether replicas that are behind catch up where no contender can tell, to save states.
     pub(crate) reduced: bool,
-    /// How the protocol or what it runs on is spoilt.
+    /// The flaw in the protocol or in what it runs on.
     pub(crate) flaw: Option<Flaw>,
     /// What a search has to come across.
     pub(crate) must_see: &'static [Sight],
@@ -21,7 +21,7 @@ pub(crate) struct Scenario {
 
 /// What a contender wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct LockRequest {
     pub(crate) mode: Mode,
     pub(crate) patience: Patience,
 }
@@ -38,11 +38,11 @@ pub(crate) struct Troubles {
     /// Whether a contender begins its next round before its release is acknowledged, as a state
     /// machine that knows nothing of the one before.
     pub(crate) haste: bool,
-    /// Whether somebody is asked to leave, and how.
+    /// Whether a contender is asked to leave, and how.
     pub(crate) revocation: Revoking,
 }
 
-/// How somebody is asked to leave.
+/// How a contender is asked to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Revoking {
     Never,
@@ -72,13 +72,14 @@ pub(crate) const CALM: Troubles = Troubles {
     revocation: Revoking::Never,
 };
 
-pub(crate) const EXCLUSIVE: Wish = Wish { mode: Mode::Exclusive, patience: Patience::Wait };
+pub(crate) const EXCLUSIVE: LockRequest =
+    LockRequest { mode: Mode::Exclusive, patience: Patience::Wait };
 
 impl Scenario {
-    /// Contenders who all want in once, in calm weather.
-    pub(crate) fn of(wishes: &[Wish]) -> Self {
-        let wishes = wishes.to_vec();
-        Scenario { wishes, rounds: 1, troubles: CALM, reduced: true, flaw: None, must_see: &[] }
+    /// Contenders that all want the lock once, in calm weather.
+    pub(crate) fn of(requests: &[LockRequest]) -> Self {
+        let requests = requests.to_vec();
+        Scenario { requests, rounds: 1, troubles: CALM, reduced: true, flaw: None, must_see: &[] }
     }
 
     pub(crate) fn rounds(self, rounds: u8) -> Self {
@@ -108,7 +109,7 @@ impl Scenario {
         u8::from(self.troubles.revocation != Revoking::Never)
     }
 
-    /// How the protocol itself is spoilt.
+    /// The bug that is planted in the protocol itself.
     pub(crate) fn mutation(&self) -> Option<SeededBug> {
         match self.flaw {
             Some(Flaw::Protocol(mutation)) => Some(mutation),

@@ -74,7 +74,7 @@ pub fn all() -> Vec<Search> {
         .collect()
 }
 
-/// Ways to spoil the protocol for which there is no search.
+/// Seeded bugs of the protocol for which there is no search.
 #[must_use]
 pub fn without_a_search() -> Vec<String> {
     let entries = catalogue::entries();

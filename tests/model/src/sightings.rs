@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Something that a search has to come across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// Somebody is let in on the fast path.
+    /// A contender is let in on the fast path.
     FastPath,
-    /// Somebody is let in with a ticket.
+    /// A contender is let in with a ticket.
     ThroughTheQueue,
-    /// Somebody draws the ticket of another one.
+    /// A contender draws the ticket of another one.
     Tie,
-    /// Somebody gives up before it has a ticket.
+    /// A contender gives up before it has a ticket.
     GivenUpInTheDoorway,
-    /// Somebody gives up with a ticket.
+    /// A contender gives up with a ticket.
     GivenUpInTheQueue,
-    /// Somebody dies who holds the lock.
+    /// A holder dies.
     HolderDied,
-    /// Somebody dies on the way.
+    /// A contender dies on the way.
     ContenderDied,
     /// A read shows a ticket whose round is over.
     StaleRow,
@@ -26,11 +26,11 @@ pub(crate) enum Sight {
     Taken,
     /// A holder loses the lock because it is asked to leave.
     HolderRevoked,
-    /// Somebody who waits leaves because it is asked to.
+    /// A waiter leaves because it is asked to.
     WaiterRevoked,
-    /// Somebody finds its rows missing.
+    /// A contender finds its rows missing.
     RowMissing,
-    /// Somebody announces itself while the release before is under way.
+    /// A contender announces itself while the release before is under way.
     NextRoundInHaste,
     /// A holder renews its lease in time.
     Renewed,
@@ -38,11 +38,11 @@ pub(crate) enum Sight {
     Expired,
     /// The rows of a contender vanish while it writes them again.
     VanishedBeforeWrite,
-    /// Two hold at once, because rows were lost.
+    /// Two contenders hold at once, because rows were lost.
     TwoHold,
     /// A holder finds its rows missing before it writes them again.
     MissingBeforeRenewal,
-    /// Of two holders one gives way to the other, which was let in later.
+    /// Of two holders, one gives way to the other one, which was let in later.
     EarlierGivesWay,
     /// A waiter finds its rows missing, and begins anew.
     BegunAnew,

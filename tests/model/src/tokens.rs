@@ -75,9 +75,9 @@ pub(crate) struct Moment {
 /// A client that draws tokens: its number, and that of its reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
-    /// The one that is removed.
+    /// The holder that is removed.
     Holder = 0,
-    /// The one that is let in once the holder's rows are gone.
+    /// The successor that is let in once the holder's rows are gone.
     Successor = 1,
 }
 

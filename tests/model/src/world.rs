@@ -21,7 +21,7 @@ use crate::store::{Effects, SeenRow, Store};
 pub(crate) struct Contention<S> {
     scenario: Scenario,
     sightings: Arc<Sightings>,
-    /// Fingerprints of states from which everybody is served once the weather is fine.
+    /// Fingerprints of states from which every contender is served once the weather is fine.
     served: Mutex<HashSet<u64>>,
     /// Fingerprints of all that contenders were in together, whatever the rows.
     met: Mutex<HashSet<u64>>,
@@ -41,7 +41,7 @@ pub(crate) struct World<S> {
     grants: u64,
 }
 
-/// Who asks a contender to leave.
+/// The client that asks a contender to leave.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Revoker {
     Idle,
@@ -86,7 +86,7 @@ pub(crate) enum Action<W> {
     Renew(usize),
     /// It is asked to leave.
     Revoke(usize),
-    /// Who asks it gets on.
+    /// The client that asks it gets on.
     RevokerProgress(W),
     /// Its rows are removed by a write of this stamp.
     Remove { target: usize, stamp: i64 },
@@ -118,7 +118,7 @@ impl<S: Store> Contention<S> {
     }
 
     fn mode(&self, contender: usize) -> Mode {
-        self.scenario.wishes[contender].mode
+        self.scenario.requests[contender].mode
     }
 
     // What a step does.
@@ -127,18 +127,18 @@ impl<S: Store> Contention<S> {
         SeededBug::plant(self.scenario.mutation());
         let outcome = match *action {
             Action::Begin(i) => {
-                let wish = self.scenario.wishes[i];
-                self.with_peer(world, i, |peer| peer.begin(wish))
+                let request = self.scenario.requests[i];
+                self.with_peer(world, i, |peer| peer.begin(request))
             }
             Action::Progress(i, way) => self.progress(world, i, way),
             Action::Fail(i) => self.fail(world, i),
             Action::CountAsAcknowledged(i) => self.with_peer(world, i, Peer::acknowledged),
             Action::Leave(i) => self.with_peer(world, i, Peer::leave),
             Action::Hurry(i) => {
-                let wish = self.scenario.wishes[i];
+                let request = self.scenario.requests[i];
                 self.with_peer(world, i, |peer| {
                     peer.forget();
-                    peer.begin(wish)
+                    peer.begin(request)
                 })
             }
             Action::Die(i) => {
@@ -187,7 +187,7 @@ impl<S: Store> Contention<S> {
         Outcome { events: reaction.events, rows: Vec::new() }
     }
 
-    /// Who needs no `entering::` row is asked for its ticket.
+    /// A contender that needs no `entering::` row is asked for its ticket.
     fn read(&self, read: Read) -> Read {
         match read {
             Read::Entering(contender)
@@ -265,8 +265,8 @@ impl<S: Store> Contention<S> {
 
     // What must be true.
 
-    /// Whether all who hold may hold together. Who is removed by force while it holds is left to
-    /// fencing tokens.
+    /// Whether all holders may hold together. A holder that is removed by force is left to fencing
+    /// tokens.
     fn is_exclusive(&self, world: &World<S>) -> bool {
         let met = fingerprint(&world.peers);
         self.met.lock().expect("no search panics").insert(met);
@@ -287,7 +287,7 @@ impl<S: Store> Contention<S> {
         })
     }
 
-    /// Whether nobody was let in whose rows had been removed before it looked.
+    /// Whether no contender was let in whose rows had been removed before it looked.
     fn is_seen(&self, world: &World<S>) -> bool {
         self.tells(!world.peers.iter().any(|peer| peer.let_in_unseen))
     }
@@ -298,7 +298,7 @@ impl<S: Store> Contention<S> {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether everybody alive is served if nothing goes wrong from now on.
+    /// Whether every living contender is served if nothing goes wrong from now on.
     fn is_going_on(&self, world: &World<S>) -> bool {
         let mut world = world.clone();
         let mut passed = Vec::new();
@@ -346,7 +346,7 @@ impl<S: Store> Contention<S> {
             return true;
         }
         let mut store = world.store.clone();
-        // A release that nobody waited for is lost in the worst case; then rows expire.
+        // A release that no contender waited for is lost in the worst case; then rows expire.
         if self.scenario.troubles.haste || world.revoker != Revoker::Idle {
             store.calm_down();
         }
@@ -388,7 +388,7 @@ impl<S: Store> Contention<S> {
         if dead < troubles.deaths && !peer.is_dead() && !peer.is_idle() {
             actions.push(Action::Die(i));
         }
-        if self.scenario.wishes[i].patience == Patience::Try && peer.may_lose_patience() {
+        if self.scenario.requests[i].patience == Patience::Try && peer.may_lose_patience() {
             actions.push(Action::LosePatience(i));
         }
         if peer.holds() && peer.errand.is_none() && peer.renewals_left > 0 {
@@ -468,7 +468,7 @@ impl<S: Store> Contention<S> {
                 Event::Lost(Loss::Conflict { .. }) => {
                     let removed = before.peers.iter().any(|peer| peer.removal != Removal::None);
                     assert!(removed, "a holder gave way, though no rows were removed");
-                    // A torn read may show it its successor before the wish that it leaves.
+                    // A torn read may show it its successor before the request to leave.
                     note(Sight::EarlierGivesWay);
                 }
                 Event::Lost(Loss::Expired)
@@ -506,7 +506,7 @@ impl<S: Store> Model for Contention<S> {
     type Action = Action<S::Way>;
 
     fn init_states(&self) -> Vec<World<S>> {
-        let contenders = self.scenario.wishes.len();
+        let contenders = self.scenario.requests.len();
         let renewals = self.scenario.renewals();
         let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, renewals));
         let peers = (0..contenders).map(peer).collect();
@@ -530,14 +530,14 @@ impl<S: Store> Model for Contention<S> {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let safe = vec![
-            Property::always("only who may hold together hold together", Self::is_exclusive),
-            Property::always("who was removed is not let in", Self::is_seen),
+            Property::always("only compatible holders hold together", Self::is_exclusive),
+            Property::always("a removed contender is not let in", Self::is_seen),
         ];
         let live = vec![
-            Property::always("nobody waits for ever", Self::is_going_on),
+            Property::always("no contender waits for ever", Self::is_going_on),
             Property::always("no row is left when all have left", Self::is_clean),
         ];
-        // A flaw is caught where two hold, not where it is merely untidy.
+        // A flaw is caught where two contenders hold, not where it is merely untidy.
         if self.scenario.flaw.is_some() { safe } else { [safe, live].concat() }
     }
 }
@@ -555,7 +555,7 @@ impl<W: Display> Tell for Action<W> {
             Action::LosePatience(i) => format!("{i} loses its patience"),
             Action::Renew(i) => format!("{i} renews"),
             Action::Revoke(i) => format!("{i} is asked to leave"),
-            Action::RevokerProgress(way) => format!("who asks: {way}"),
+            Action::RevokerProgress(way) => format!("the revoker: {way}"),
             Action::Remove { target, .. } => format!("the rows of {target} are removed"),
         }
     }

@@ -12,14 +12,14 @@ fn the_protocol_keeps_its_promises() {
 }
 
 // Goal: a flaw does not go unnoticed, or else the searches would show nothing.
-// Method: spoil the protocol in one way after the other, and fail when a search finds nothing.
+// Method: plant one bug after the other in the protocol, and fail when a search finds nothing.
 #[test]
 fn every_flaw_is_caught() {
     run(Expected::Caught);
 }
 
-// Goal: no way to spoil the protocol is forgotten.
-// Method: compare the list of ways with the searches that there are.
+// Goal: no seeded bug of the protocol is forgotten.
+// Method: compare the list of seeded bugs with the searches that there are.
 #[test]
 fn every_flaw_has_a_search() {
     assert_eq!(search::without_a_search(), [""; 0]);

@@ -1,5 +1,5 @@
-//! The simulation of `tests/simulation`, with the library's protocol spoilt in one way after the
-//! other: it has to find each.
+//! The simulation of `tests/simulation`, with one bug after the other planted in the library's
+//! protocol: it has to find each.
 //!
 //! The library is compiled once more, from the very files that are shipped, with the switch that
 //! the model in `tests/model` uses. So nothing of it is in the shipped one, and nothing is copied.
@@ -14,12 +14,12 @@ use bakery_lock::test_util::{bugs, plant};
 use self::simulation::batch::{Batch, Invariant, run_seeds};
 use self::simulation::plan::{Disks, Plan};
 
-// Its tests are not compiled, so some of it is used by nobody.
+// Its tests are not compiled, so some of it is unused.
 #[allow(dead_code, unused_imports)]
 #[path = "../../simulation/main.rs"]
 mod simulation;
 
-/// In so many seeds each way has to be found.
+/// In so many seeds each bug has to be found.
 const SEEDS_MAX: u64 = 1_000;
 
 /// So many are run at a time.
@@ -36,15 +36,15 @@ const OUT_OF_REACH: [(&str, &str); 7] = [
     ),
     ("LimitedCountsExclusive", "clients take exclusive locks only"),
     ("LateRenewalCounts", "guards look at the clock themselves, and end when their lease does"),
-    ("NoConfirmingRead", "only who is removed by force while it lives has no rows then"),
+    ("NoConfirmingRead", "only a living client that is removed by force has no rows then"),
     ("RenewalUnread", "no rows are lost, and a holder that does not know finds them at once"),
     ("HoldersDoNotCompare", "no rows are lost, so there are never two holders"),
     ("NoTieBreakOfHolders", "no rows are lost, so there are never two holders"),
 ];
 
-// Goal: the simulation finds each known way to spoil the protocol, so what it does not find in the
-// shipped one is not there because nobody looks.
-// Method: each way by itself, on the seeds of the simulation, until something is broken.
+// Goal: the simulation finds each seeded bug, so when it finds nothing in the shipped protocol,
+// that is not because it does not look.
+// Method: each bug by itself, on the seeds of the simulation, until something is broken.
 fn main() -> ExitCode {
     let mut missed = Vec::new();
     for way in bugs() {
@@ -73,7 +73,7 @@ fn find(way: &str) -> Option<(u64, Batch)> {
     let batches = (0..SEEDS_MAX / SEEDS).map(|batch| {
         let seeds = batch * SEEDS..(batch + 1) * SEEDS;
         let batch = run_seeds(seeds.clone(), |seed| {
-            // Threads are spoilt one by one, and this is called on each that runs a seed.
+            // A bug is planted for one thread, and this is called on each thread that runs a seed.
             plant(way);
             Plan::new(seed, Disks::Synced)
         });

@@ -31,7 +31,7 @@ public final class SettableClock implements Clock {
         return System.currentTimeMillis() + millisAhead;
     }
 
-    /** A thread of its own reads the file: the clock itself is asked too often for that. */
+    /** Runs in a thread of its own: the clock is asked too often to read the file each time. */
     private void follow() {
         try {
             while (true) {
@@ -39,7 +39,7 @@ public final class SettableClock implements Clock {
                 millisAhead = read();
             }
         } catch (InterruptedException | IOException | NumberFormatException error) {
-            // A node that no longer follows would make a test look at the wrong time.
+            // A node that no longer follows the file would run a test with the wrong time.
             error.printStackTrace();
             Runtime.getRuntime().halt(1);
         }

@@ -23,10 +23,11 @@ pub(crate) fn cassandra_version() -> &'static str {
         .expect("the committed pom.xml has the property cassandra.version")
 }
 
-/// Makes sure that the jars are there, and says on standard error when they must be fetched.
+/// Ensures that the jars are there, and prints a line on standard error when they must be fetched.
 ///
-/// Of several processes that come at once, one resolves and the others wait for it. The directory
-/// gets its name when it is complete, so an interrupted attempt leaves nothing that is used.
+/// Of several processes that call this at once, one resolves and the others wait for it. The
+/// directory gets its name when it is complete, so an interrupted attempt leaves nothing that is
+/// used.
 pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
     let jars = place.jars();
     if jars.exists() {
@@ -52,7 +53,7 @@ pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
     fs::rename(&partial, &jars).map_err(ClusterError::io(format!("make {}", jars.display())))
 }
 
-/// Runs Maven and shows how many files it has fetched; a terminal sees them counted.
+/// Runs Maven and shows on a terminal how many files it has fetched.
 fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
     let pom = directory.join("pom.xml");
     fs::write(&pom, POM).map_err(ClusterError::io(format!("write {}", pom.display())))?;
@@ -72,7 +73,7 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
         })?;
     let title = format!("resolving Apache Cassandra {} with Maven, once", cassandra_version());
     let progress = progress(&title);
-    let output = maven.stdout.take().expect("the output was asked to be piped");
+    let output = maven.stdout.take().expect("the output is piped");
     let mut said = Vec::new();
     for line in BufReader::new(output).lines() {
         let line = line.map_err(ClusterError::io("read what mvn says"))?;
@@ -93,8 +94,8 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
     Err(ClusterError::Artifacts(format!("{status}\n{said}")))
 }
 
-/// The library's bar draws on terminals only, so elsewhere a line says why it takes a while. It
-/// goes to standard error itself, because test harnesses withhold what `eprintln!` writes.
+/// The library's bar draws on terminals only, so elsewhere a line says why it takes a while. The
+/// line goes to standard error directly, because test harnesses capture what `eprintln!` writes.
 fn progress(title: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(title.to_owned());
     bar.set_style(
@@ -103,7 +104,7 @@ fn progress(title: &str) -> ProgressBar {
     );
     bar.enable_steady_tick(Duration::from_millis(200));
     if bar.is_hidden() {
-        // Nobody to read it is no reason to fail.
+        // A closed standard error is no reason to fail.
         let _ = writeln!(std::io::stderr(), "{title} (about 70 MB)");
     }
     bar

@@ -33,8 +33,8 @@ Commands:
   pause I               freeze node I
   resume I              let node I go on
   cut I J               hold back what node I sends to node J; needs `--relay`
-  join                  let it through again, between all nodes
-  logs I [-f]           show the log of node I, and with -f what is added to it
+  join                  let all links between nodes work again
+  logs I [-f]           show the log of node I; with -f, follow it
   nodetool I ARGS ...   run Cassandra's nodetool for node I
 
 Options of all commands (before the arguments of `run` and `nodetool`):
@@ -69,17 +69,17 @@ const NO: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_STARTED: u8 = 3;
 
-/// Does what the arguments of this process say, and returns its exit code.
+/// Runs the command in the arguments of this process, and returns the exit code.
 pub fn main() -> ExitCode {
     let result = match parse(Parser::from_env()) {
         Ok(command) => execute(command),
         Err(error) => {
-            complain(&format!("{error}; `cassandra-cluster --help` shows the usage"));
+            print_error(&format!("{error}; `cassandra-cluster --help` shows the usage"));
             return ExitCode::from(USAGE);
         }
     };
     result.unwrap_or_else(|error| {
-        complain(&error.to_string());
+        print_error(&error.to_string());
         ExitCode::from(exit_code(&error))
     })
 }
@@ -179,7 +179,7 @@ fn down(name: &str) -> Result<(), ClusterError> {
     if let Some(protocol::Reply::Failed(failure)) = protocol::ask(&stream, &Request::Down)? {
         return Err(failure.into());
     }
-    // The connection ends with the supervisor. An error means that it did not end in order.
+    // The connection ends with the supervisor. An error means that the supervisor crashed.
     let _ = stream.read_to_end(&mut Vec::new());
     Ok(())
 }
@@ -256,7 +256,7 @@ fn execute_node(arguments: &[String]) -> ClusterError {
     }
 }
 
-/// Writes to standard output. A reader that has seen enough is no error.
+/// Writes to standard output. A closed pipe is no error.
 fn print(text: &str) -> Result<(), ClusterError> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -266,7 +266,7 @@ fn print(text: &str) -> Result<(), ClusterError> {
     }
 }
 
-fn complain(message: &str) {
+fn print_error(message: &str) {
     eprintln!("cassandra-cluster: {message}");
 }
 
@@ -339,11 +339,11 @@ struct Arguments {
     number: Option<u8>,
     /// The other node's number, where there are two.
     second: Option<u8>,
-    /// What belongs to the program that `run` or `nodetool` starts.
+    /// The arguments of the program that `run` or `nodetool` starts.
     rest: Vec<OsString>,
 }
 
-/// Reads what follows a command; `None` if that asks for help.
+/// Reads the arguments of a command; `None` if they ask for help.
 fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Arguments>, lexopt::Error> {
     let starts = matches!(command, "up" | "run");
     let numbered = !matches!(command, "down" | "status" | "join");

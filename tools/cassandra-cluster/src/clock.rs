@@ -1,5 +1,5 @@
 //! A clock for one node that can be set while the node runs: a class in Java, which Cassandra asks
-//! for the time instead of the machine. It follows a file.
+//! for the time instead of the machine. The class follows a file.
 
 use std::fs;
 use std::path::Path;
@@ -34,9 +34,9 @@ pub(crate) fn compile(place: &Place) -> Result<(), ClusterError> {
     Err(ClusterError::NotStarted(failure(&String::from_utf8_lossy(&said))))
 }
 
-/// Why there is no class, by what the compiler says.
+/// Why there is no class, from the compiler's output.
 fn failure(said: &str) -> String {
-    // It may be jdk.compiler that is missing, or java.compiler below it.
+    // Either jdk.compiler is missing, or java.compiler below it.
     let why = if said.contains("compiler not found") {
         "this Java has no compiler: install a JDK (Debian: openjdk-17-jdk-headless)"
     } else {
@@ -45,14 +45,14 @@ fn failure(said: &str) -> String {
     format!("a node whose clock can be set needs a class in Java, and {why}\n{}", said.trim())
 }
 
-/// What tells a node to go by the clock that follows the file `clock`.
+/// The arguments that make a node use the clock that follows the file `clock`.
 pub(crate) fn arguments(clock: &Path) -> [String; 2] {
     [format!("-Dcassandra.clock={CLASS}"), format!("-Dsettable_clock.file={}", clock.display())]
 }
 
 /// Sets the clock that follows a file this many seconds ahead.
 pub(crate) fn set(clock: &Path, seconds_ahead: i32) -> Result<(), ClusterError> {
-    // The node reads it at any moment, and must not find half of it.
+    // The node may read the file at any moment, and must not find half of it.
     let new = clock.with_extension("new");
     fs::write(&new, format!("{}\n", i64::from(seconds_ahead) * 1_000))
         .and_then(|()| fs::rename(&new, clock))
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_java_without_a_compiler_is_told_from_one_that_refuses() {
+    fn a_missing_compiler_differs_from_one_that_refuses() {
         let missing = "Error occurred during initialization of boot layer\n\
                        java.lang.module.FindException: Module jdk.compiler not found\n";
         assert!(failure(missing).contains("install a JDK"), "{}", failure(missing));

@@ -1,4 +1,4 @@
-//! The handle by which tests hold a cluster.
+//! The handle of tests on a cluster.
 
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr};
@@ -17,13 +17,12 @@ use crate::{ClusterError, ClusterOptions, clock, java};
 ///
 /// The cluster runs at least as long as this value, and ends two seconds after its last lease. A
 /// process that is killed loses its leases like one that ends. Leases are shared: another test
-/// program may hold one of the same cluster, so tests that hurt nodes call [`Cluster::heal`]
-/// before they end, or use a cluster name of their own.
+/// program may hold one of the same cluster, so tests that kill, freeze or cut off nodes call
+/// [`Cluster::heal`] before they end, or use a cluster name of their own.
 ///
 /// Nodes are numbered from 1. All methods block; those that wait for nodes give up after 300
-/// seconds. Besides what they say themselves, all fail with [`ClusterError::SupervisorGone`] if
-/// somebody killed the supervisor, and with [`ClusterError::Refused`] for a node that doesn't
-/// exist.
+/// seconds. Besides the errors that they document, all fail with [`ClusterError::SupervisorGone`]
+/// if the supervisor was killed, and with [`ClusterError::Refused`] for a node that doesn't exist.
 #[derive(Debug)]
 #[must_use = "the cluster ends when its last lease is dropped"]
 pub struct Cluster {
@@ -34,21 +33,20 @@ pub struct Cluster {
 
 impl Cluster {
     /// Finds the cluster of that name or starts it, and returns when all nodes run, see each other
-    /// and let clients in.
+    /// and accept clients.
     ///
-    /// A cluster that nobody uses at the moment is restarted if its options differ, and healed
-    /// otherwise. The first start on a machine resolves Cassandra's jars, which it says on
-    /// standard error.
+    /// A cluster without a lease is restarted if its options differ, and healed otherwise. The
+    /// first start on a machine resolves Cassandra's jars, and says so on standard error.
     ///
     /// # Errors
     ///
     /// - [`ClusterError::InvalidOptions`], [`ClusterError::MissingProgram`],
     ///   [`ClusterError::WrongJava`], [`ClusterError::Artifacts`], [`ClusterError::Build`]:
     ///   nothing was started.
-    /// - [`ClusterError::OptionsDiffer`]: the running cluster was left as it is.
+    /// - [`ClusterError::OptionsDiffer`]: the running cluster was left unchanged.
     /// - [`ClusterError::NotStarted`]: no node is left.
-    /// - [`ClusterError::Refused`]: the cluster runs, but another holder has hurt nodes and they
-    ///   did not come back in time.
+    /// - [`ClusterError::Refused`]: the cluster runs, but another holder of a lease has killed,
+    ///   frozen or cut off nodes, and they did not come back in time.
     pub fn lease(options: ClusterOptions) -> Result<Self, ClusterError> {
         Self::lease_with(options, Program::Built)
     }
@@ -63,7 +61,7 @@ impl Cluster {
         Ok(Self { options, place, lease })
     }
 
-    /// What the cluster was started with.
+    /// The options with which the cluster was started.
     pub fn options(&self) -> &ClusterOptions {
         &self.options
     }
@@ -73,8 +71,8 @@ impl Cluster {
         self.options.numbers().map(|number| self.options.cql(number)).collect()
     }
 
-    /// Kills a node with `SIGKILL` and returns when its process is gone. The other nodes take it
-    /// for alive for about 20 seconds more; see [`Cluster::wait_until_seen_down`].
+    /// Kills a node with `SIGKILL` and returns when its process is gone. The other nodes consider
+    /// it alive for about 20 seconds more; see [`Cluster::wait_until_seen_down`].
     ///
     /// # Errors
     ///
@@ -102,8 +100,8 @@ impl Cluster {
         self.request(&Request::Resume(node)).map(drop)
     }
 
-    /// Starts a node that was killed, on its old data, and returns when it lets clients in, sees
-    /// all other nodes that run and is seen by them. A node that runs is only waited for.
+    /// Starts a node that was killed, on its old data, and returns when it accepts clients, sees
+    /// all other nodes that run and is seen by them. For a node that runs it only waits.
     ///
     /// # Errors
     ///
@@ -116,9 +114,9 @@ impl Cluster {
     /// Cuts the link from one node to another: what the first one sends doesn't arrive until the
     /// link is joined again. The other direction goes on working.
     ///
-    /// Nobody is seen down while a third node passes the signs of life on: cutting the links
-    /// between two of three nodes only makes their messages wait. Nodes that are parted from each
-    /// other notice it in about 20 seconds.
+    /// No node is seen down while a third node passes its signs of life on: cutting the links
+    /// between two of three nodes only makes their messages wait. Nodes that are partitioned from
+    /// each other notice it in about 20 seconds.
     ///
     /// # Errors
     ///
@@ -167,20 +165,20 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Refused`] if the node is none of
-    /// [`clock_offsets`](ClusterOptions::clock_offsets), and so goes by the machine's clock.
+    /// [`ClusterError::Refused`] if the node is not in
+    /// [`clock_offsets`](ClusterOptions::clock_offsets), and so uses the machine's clock.
     pub fn set_clock(&self, node: u8, seconds_ahead: i32) -> Result<(), ClusterError> {
         if !self.options.clock_offsets.contains_key(&node) {
             return Err(ClusterError::Refused(format!(
-                "node {node} goes by the clock of the machine: name it in clock_offsets"
+                "node {node} uses the clock of the machine: name it in clock_offsets"
             )));
         }
         clock::set(&self.place.clock(node), seconds_ahead)
     }
 
-    /// Returns when no other running node takes this node for alive, which is killed, paused or
-    /// [isolated](Cluster::isolate), or at least all links from it are cut. That takes them about
-    /// 20 seconds.
+    /// Returns when no other running node considers this node alive, which must be killed, paused
+    /// or [isolated](Cluster::isolate), or have at least all links from it cut. That takes about 20
+    /// seconds.
     ///
     /// # Errors
     ///
@@ -214,12 +212,12 @@ impl Cluster {
         }
     }
 
-    /// Runs `nodetool` for a node and returns what it writes to its output. It starts a virtual
-    /// machine of its own, so it takes a second or two.
+    /// Runs `nodetool` for a node and returns its output. It starts a virtual machine of its own,
+    /// so it takes a second or two.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Nodetool`] if it says no; and see [`Cluster`].
+    /// [`ClusterError::Nodetool`] if it fails; and see [`Cluster`].
     pub fn nodetool(&self, node: u8, arguments: &[&str]) -> Result<String, ClusterError> {
         let text = arguments.join(" ");
         let arguments: Vec<String> = arguments.iter().map(|&part| part.to_owned()).collect();
@@ -244,7 +242,7 @@ impl Cluster {
         self.or_gone(request_of(&self.place, request))
     }
 
-    /// While a lease is held, the cluster can stop running in one way only.
+    /// While a lease is held, the cluster stops running only if its supervisor is gone.
     fn or_gone<T>(&self, result: Result<T, ClusterError>) -> Result<T, ClusterError> {
         result.map_err(|error| {
             if matches!(error, ClusterError::NotRunning { .. }) {
@@ -257,10 +255,10 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Ends the lease, and waits a moment for the supervisor to notice: a lease of other options
-    /// that is asked for next must not find this one in its way.
+    /// Ends the lease, and waits a moment for the supervisor to notice: otherwise this lease could
+    /// be in the way of the next one with other options.
     fn drop(&mut self) {
-        // Whatever fails here, the connection ends, and the lease with it.
+        // Even if something fails here, the connection ends, and the lease with it.
         let _ = self.lease.shutdown(Shutdown::Write);
         let _ = self.lease.set_read_timeout(Some(Duration::from_secs(5)));
         let _ = self.lease.read_to_end(&mut Vec::new());
@@ -268,7 +266,7 @@ impl Drop for Cluster {
 }
 
 /// Asks a running supervisor on a connection of its own, so that waiting requests of several
-/// threads don't hinder each other.
+/// threads don't block each other.
 pub(crate) fn request_of(place: &Place, request: &Request) -> Result<Reply, ClusterError> {
     let Some(stream) = protocol::connect(place)? else {
         return Err(ClusterError::NotRunning { name: place.name().to_owned() });

@@ -3,7 +3,7 @@
 use crate::options::{Authentication, CQL_PORT, ClusterOptions, CommitLog, STORAGE_PORT};
 
 /// Logging of a node: everything to its standard output, which the supervisor sends to a file.
-/// So the file also holds what the virtual machine itself says.
+/// So the file also holds the output of the virtual machine itself.
 pub(crate) const LOGBACK: &str = r#"<configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder>

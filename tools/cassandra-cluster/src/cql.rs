@@ -1,5 +1,5 @@
-//! Asks a node whether it serves clients and knows the ring: as much of the CQL native protocol,
-//! version 4, as that needs.
+//! Asks a node whether it serves clients and knows the ring: the part of the CQL native protocol,
+//! version 4, that this needs.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,12 +33,12 @@ pub(crate) enum Answer {
 /// Opens a connection to a node, logs in as `cassandra` if it asks for a password, and asks for
 /// its peers.
 ///
-/// That a node sees another one alive doesn't mean that it knows its tokens yet. Before it does,
-/// it chooses replicas without the other one.
+/// A node that sees another one alive may not know its tokens yet. Until it does, it chooses
+/// replicas without the other one.
 ///
 /// # Errors
 ///
-/// Whatever kept the node from answering, within about a second for each of at most four steps.
+/// The reason why the node did not answer, within about a second for each of at most four steps.
 pub(crate) fn greet(node: SocketAddr) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&node, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a cluster could not be had, or did not do what was asked.
+/// Why a cluster could not be started, or a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -18,7 +18,7 @@ pub enum ClusterError {
         /// What to install, by the name of a Debian package.
         package: &'static str,
     },
-    /// The `java` that was found is of a version that Cassandra does not run on.
+    /// Cassandra does not run on the version of the `java` that was found.
     #[error(
         "Apache Cassandra 5.0 needs Java 17, but {program} is {found}: install \
          openjdk-17-jdk-headless and let JAVA_HOME name it"
@@ -35,14 +35,14 @@ pub enum ClusterError {
     /// Cargo could not name the target directory or build the program that supervises the nodes.
     #[error("could not prepare the cassandra-cluster program: {0}")]
     Build(String),
-    /// A cluster of this name runs with other options and is in use. It was left as it is.
+    /// A cluster of this name runs with other options and is in use. It was left unchanged.
     #[error("{0}")]
     OptionsDiffer(String),
     /// The nodes did not come up; those that did were stopped again. The message quotes the end
     /// of a node's log.
     #[error("the cluster could not be started: {0}")]
     NotStarted(String),
-    /// The cluster runs but could not do what was asked.
+    /// The cluster runs but could not fulfil the request.
     #[error("{0}")]
     Refused(String),
     /// No cluster of this name runs.
@@ -54,7 +54,7 @@ pub enum ClusterError {
     /// The process that supervises the nodes ended or stopped answering, and its nodes with it.
     #[error("the supervisor of the cluster is gone: its log is {}", log.display())]
     SupervisorGone {
-        /// Where the supervisor wrote down what it did.
+        /// The supervisor's log.
         log: PathBuf,
     },
     /// `nodetool` ended with an error.
@@ -62,13 +62,13 @@ pub enum ClusterError {
     Nodetool {
         /// The arguments as they were given.
         arguments: String,
-        /// What it wrote to its output and error output.
+        /// Its output and error output.
         output: String,
     },
     /// The operating system refused something.
     #[error("could not {action}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: String,
         /// The system's answer.
         source: io::Error,

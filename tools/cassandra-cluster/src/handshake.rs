@@ -1,7 +1,7 @@
-//! The first message of a connection between nodes: as much of Cassandra's internode protocol as
-//! it takes to learn who connects.
+//! The first message of a connection between nodes: the part of Cassandra's internode protocol that
+//! identifies the node that connects.
 //!
-//! It is the same since Cassandra 4.0, and the same for messages and for streams of data:
+//! The message is the same since Cassandra 4.0, and the same for messages and for streams of data:
 //!
 //! | bytes | |
 //! |---|---|
@@ -20,7 +20,7 @@ pub(crate) const LENGTH: usize = 19;
 const MAGIC: [u8; 4] = [0xca, 0x55, 0x2d, 0xfa];
 const LENGTH_OF_ADDRESS_AND_PORT: u8 = 6;
 
-/// The address of the node that connects; `None` if no node of such a version says this.
+/// The address of the node that connects; `None` if no node of this version sends such a message.
 pub(crate) fn initiator(message: [u8; LENGTH]) -> Option<Ipv4Addr> {
     let (magic, rest) = message.split_first_chunk::<4>()?;
     let [_, _, _, _, length, a, b, c, d, ..] = *rest else {
@@ -30,7 +30,7 @@ pub(crate) fn initiator(message: [u8; LENGTH]) -> Option<Ipv4Addr> {
     known.then(|| Ipv4Addr::new(a, b, c, d))
 }
 
-/// What a node with this address says, but for versions and checksum.
+/// The message of a node with this address, except versions and checksum.
 #[cfg(test)]
 pub(crate) fn of(address: Ipv4Addr) -> [u8; LENGTH] {
     let [a, b, c, d] = address.octets();
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_refused() {
+    fn other_messages_are_refused() {
         for (index, byte) in [(0, 0x16), (3, 0xfb), (8, 18)] {
             let mut message = MESSAGE;
             message[index] = byte;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use crate::place::Place;
 use crate::{ClusterError, ClusterOptions, Compiler, artifacts, clock};
 
-/// What Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options` without the
-/// lines that only a full JDK understands.
+/// The modules that Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options`
+/// without the lines that only a full JDK understands.
 const MODULES: &[(&str, &str)] = &[
     ("--add-exports", "java.base/jdk.internal.misc=ALL-UNNAMED"),
     ("--add-exports", "java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED"),
@@ -34,8 +34,8 @@ const MODULES: &[(&str, &str)] = &[
     ("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
 ];
 
-/// Memory outside of the heap, and the switches that make a small test node start fast: no waiting
-/// for gossip to settle, no delay before the default role is made, no announcement before stopping.
+/// Memory outside of the heap, and the switches that make a small test node start fast: no wait for
+/// gossip to settle, no delay before the default role is created, no announcement before a stop.
 const NODE_OPTIONS: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -67,7 +67,7 @@ pub(crate) fn program() -> PathBuf {
     }
 }
 
-/// Makes sure that [`program`] exists and is Java 17.
+/// Ensures that [`program`] exists and is Java 17.
 pub(crate) fn check() -> Result<(), ClusterError> {
     let program = program();
     let missing = || ClusterError::MissingProgram {
@@ -187,13 +187,13 @@ fn major_version(text: &str) -> Option<u32> {
 }
 
 /// The line that names the version. Other lines may come first: the virtual machine repeats the
-/// options that it takes from `JAVA_TOOL_OPTIONS` and the like, whatever they say.
+/// options that it takes from `JAVA_TOOL_OPTIONS` and the like, with any content.
 fn version_line(text: &str) -> Option<&str> {
     let is_name = |text: &str| !text.contains(char::is_whitespace);
     text.lines().find(|line| line.split_once(VERSION).is_some_and(|(name, _)| is_name(name)))
 }
 
-/// What stands between the name of a Java and its version.
+/// The text between the name of a Java and its version.
 const VERSION: &str = " version \"";
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{ClusterError, artifacts, java, log};
 /// The hidden subcommand that supervises a cluster.
 pub(crate) const SUPERVISE: &str = "supervise";
 
-/// How long a supervisor may take to answer, including the end of one that is just stopping.
+/// How long a supervisor may take to answer, including the end of an earlier one that is stopping.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How often to try again when a supervisor ends between connecting and its reply.
 const ATTEMPTS: u32 = 5;
@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Where the program `cassandra-cluster` comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
-    /// It is the one that runs.
+    /// It is the program of this process.
     Current,
     /// Cargo builds it: another package's tests have only the library.
     Built,
@@ -45,7 +45,7 @@ pub(crate) fn open(
             Some(Reply::Status(_)) => {
                 unreachable!("only a request for the status is answered with it")
             }
-            // It ended at this very moment.
+            // The supervisor ended at this moment.
             None => {}
         }
     }
@@ -69,7 +69,7 @@ fn reach(place: &Place, program: Program) -> Result<UnixStream, ClusterError> {
         let mut supervisor = spawn(place, &program)?;
         let connected = connect_while_alive(place, &mut supervisor, deadline)?;
         if let Some(stream) = connected {
-            // It outlives this process as a rule. If not, somebody must take its exit status.
+            // It usually outlives this process. If it does not, this thread takes its exit status.
             thread::spawn(move || supervisor.wait());
             return Ok(stream);
         }
@@ -103,8 +103,8 @@ fn spawn(place: &Place, program: &PathBuf) -> Result<Child, ClusterError> {
         .map_err(ClusterError::io(format!("start {}", program.display())))
 }
 
-/// Connects to whichever supervisor answers. `None` if the one just started has made way for
-/// another one, which may be about to end.
+/// Connects to whichever supervisor answers. `None` if the one just started has ended because there
+/// is another one, which may be about to end.
 fn connect_while_alive(
     place: &Place,
     supervisor: &mut Child,
@@ -115,7 +115,7 @@ fn connect_while_alive(
             return Ok(Some(stream));
         }
         thread::sleep(POLL);
-        let ended = supervisor.try_wait().map_err(ClusterError::io("look after the supervisor"))?;
+        let ended = supervisor.try_wait().map_err(ClusterError::io("wait for the supervisor"))?;
         match ended {
             Some(status) if status.success() => return Ok(None),
             Some(status) => {
@@ -158,7 +158,7 @@ fn build() -> Result<PathBuf, ClusterError> {
     }
 }
 
-/// The executable that a line of cargo's messages tells of.
+/// The executable that a line of cargo's messages names.
 fn executable(line: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     message["executable"].as_str().map(PathBuf::from)

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-/// The way of one node's messages to another one, by their numbers.
+/// The path of one node's messages to another node, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Link {
     /// The node that sends.
@@ -14,7 +14,7 @@ pub struct Link {
     pub to: u8,
 }
 
-/// The links of a cluster, shared by who cuts them and whose bytes go over them.
+/// The links of a cluster, shared by the requests that cut them and the connections that use them.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     cut: Mutex<BTreeSet<Link>>,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_link_holds_who_goes_over_it_until_it_is_joined() {
+    fn a_cut_link_holds_its_users_until_it_is_joined() {
         let links = Links::default();
         let (there, back) = (Link { from: 1, to: 2 }, Link { from: 2, to: 1 });
         links.cut(there);

@@ -1,4 +1,4 @@
-//! What a node's log tells about it: whether it has started, and which other nodes it sees.
+//! The state of a node from its log: whether it has started, and which other nodes it sees.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,7 +20,7 @@ pub(crate) struct NodeLog {
     view: View,
 }
 
-/// What the lines of a log say, taken together.
+/// The state that follows from all lines of a log.
 #[derive(Debug, Default)]
 struct View {
     started: bool,
@@ -43,8 +43,8 @@ impl NodeLog {
         self.view = View::default();
     }
 
-    /// Reads what the node has written since the last call. A log that can't be read has said
-    /// nothing; whoever waits for it gives up in time.
+    /// Reads the new lines since the last call. A log that can't be read has no new lines; a
+    /// request that waits for them times out.
     pub(crate) fn read(&mut self) {
         let Ok(new) = read_from(&self.path, self.offset) else {
             return;
@@ -61,18 +61,18 @@ impl NodeLog {
         }
     }
 
-    /// Whether the node has said that its start is complete.
+    /// Whether the node has logged that its start is complete.
     pub(crate) fn started(&self) -> bool {
         self.view.started
     }
 
-    /// The other nodes that this one takes for alive.
+    /// The other nodes that this one considers alive.
     pub(crate) fn up(&self) -> &BTreeSet<Ipv4Addr> {
         &self.view.up
     }
 
-    /// Takes back what was said about a node that is about to start again: what counts is what
-    /// is said about its new life.
+    /// Forgets the state of a node that is about to start again: only lines about its next run
+    /// count.
     pub(crate) fn forget(&mut self, peer: Ipv4Addr) {
         self.read();
         self.view.up.remove(&peer);

@@ -1,4 +1,4 @@
-//! The program `cassandra-cluster`; `cassandra-cluster --help` tells what it does.
+//! The program `cassandra-cluster`; `cassandra-cluster --help` shows its usage.
 
 use std::process::ExitCode;
 

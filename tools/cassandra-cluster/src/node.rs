@@ -1,4 +1,4 @@
-//! One node: its process, and what is known about it.
+//! One node: its process and its state.
 
 use std::fs::{self, File};
 use std::io;
@@ -103,7 +103,7 @@ impl Node {
         options: &ClusterOptions,
     ) -> Result<(), ClusterError> {
         for address in [self.cql, self.storage, self.jmx] {
-            // It must be free again for the node.
+            // The address must be free again for the node.
             drop(listen_in_time(address)?);
         }
         let home = place.node(self.number);
@@ -143,7 +143,7 @@ impl Node {
         Ok(())
     }
 
-    /// Kills the process, whatever its state, and waits for its end.
+    /// Kills the process in any state, and waits for its end.
     pub(crate) fn kill(&mut self) -> Result<(), ClusterError> {
         if let Process::Running(child) | Process::Paused(child) = &mut self.process {
             child
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// Takes notice if the process has ended by itself.
+    /// Notices that the process has ended by itself.
     pub(crate) fn reap(&mut self) {
         if let Process::Running(child) | Process::Paused(child) = &mut self.process
             && let Ok(Some(status)) = child.try_wait()
@@ -196,19 +196,19 @@ impl Node {
         }
     }
 
-    /// How the node received a client last. It is asked anew only between its start and the first
-    /// time it let one in and knew `peers` others.
+    /// The node's last answer to a client. It is asked again only until, after its start, it first
+    /// accepts a client and knows `peers` others.
     pub(crate) fn greet(&mut self, peers: u8) -> Option<Answer> {
-        let content = self.answer == Some(Answer::Welcome { peers: peers.into() });
-        if !content && self.log.started() && self.is_running() {
+        let is_ready = self.answer == Some(Answer::Welcome { peers: peers.into() });
+        if !is_ready && self.log.started() && self.is_running() {
             self.answer = cql::greet(self.cql).ok();
         }
         self.answer
     }
 }
 
-/// Becomes the program that `arguments` name, so that it is killed when the supervisor with the
-/// process id `parent` ends, however that happens. Returns only if it fails.
+/// Replaces this process by `program`, so that it is killed when the supervisor with the process id
+/// `parent` ends for any reason. Returns only if it fails.
 ///
 /// The kernel ties this to the thread that started the process, which therefore must be one that
 /// lives as long as the supervisor. It survives the change of program.
@@ -219,7 +219,7 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return failed(error.into());
     }
-    // If the supervisor ended before the line above, nobody would send the signal any more.
+    // If the supervisor ended before the line above, no signal would come any more.
     let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
     if current.as_deref() != Some(parent) {
         return failed(io::Error::other("the supervisor is gone"));
@@ -227,10 +227,10 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     failed(Command::new(program).args(arguments).exec())
 }
 
-/// Listens on an address, which finds out before a start whether another process sits on it: the
-/// node itself would only say so in its log, and another cluster might seem to be this one.
+/// Listens on an address, which shows before a start whether another process uses it: the node
+/// itself would only log it, and another cluster might be taken for this one.
 ///
-/// A node that is just dying with a supervisor that was killed needs a moment to leave.
+/// A node whose supervisor was just killed needs a moment to end.
 pub(crate) fn listen_in_time(address: SocketAddr) -> Result<TcpListener, ClusterError> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {

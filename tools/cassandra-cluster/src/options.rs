@@ -1,4 +1,4 @@
-//! What a cluster is made of, and the addresses that follow from it.
+//! The options of a cluster, and the addresses that follow from them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,12 +37,12 @@ pub struct ClusterOptions {
     /// The last octet of the first node's address: 11 makes the nodes 127.0.0.11, 127.0.0.12 and
     /// so on. Default: 1.
     pub first_host: u8,
-    /// In how many data centres the nodes are, 1 to as many as there are nodes: the first node in
-    /// `datacenter1`, the second in `datacenter2`, and around. Default: 1.
+    /// The number of data centres, from 1 to the number of nodes: the first node is in
+    /// `datacenter1`, the second in `datacenter2`, and so on in turn. Default: 1.
     pub datacenters: u8,
     /// When a write reaches the disk. Default: [`CommitLog::Periodic`].
     pub commit_log: CommitLog,
-    /// Who may connect. Default: [`Authentication::AllowAll`].
+    /// Which clients may connect. Default: [`Authentication::AllowAll`].
     pub authentication: Authentication,
     /// How the nodes reach each other. Default: [`Network::Direct`].
     pub network: Network,
@@ -55,9 +55,9 @@ pub struct ClusterOptions {
     /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
     /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
-    /// behind if negative. One that is right can be set wrong later, see
-    /// [`Cluster::set_clock`](crate::Cluster::set_clock): let it be 0 seconds ahead. That takes the
-    /// compiler of the JDK. Default: none.
+    /// behind if negative. For a clock that is right and set wrong later, see
+    /// [`Cluster::set_clock`](crate::Cluster::set_clock), give 0 seconds. That needs the compiler
+    /// of the JDK. Default: none.
     pub clock_offsets: BTreeMap<u8, i32>,
 }
 
@@ -78,22 +78,22 @@ pub enum CommitLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// Again and again, better each time, as in production.
+    /// In several steps, better each time, as in production.
     #[default]
     Full,
-    /// Soon, and once: a node is up with three fifths of the work, but never gets as fast. For a
+    /// Early, and once: a node is up with three fifths of the work, but never gets as fast. For a
     /// cluster that is started for a short test.
     Quick,
 }
 
-/// Who may connect to the cluster.
+/// Which clients may connect to the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Authentication {
-    /// Everybody, without a password.
+    /// All clients, without a password.
     #[default]
     AllowAll,
-    /// Only who has a role and its password, and only to what is granted. The superuser
+    /// Only clients with a role and its password, and only for granted access. The superuser
     /// `cassandra` with the password `cassandra` can log in as soon as the cluster is up.
     Password,
 }
@@ -105,7 +105,7 @@ pub enum Network {
     /// They connect to each other.
     #[default]
     Direct,
-    /// They connect to the supervisor, which relays to the other one, so that links can be
+    /// They connect to the supervisor, which relays to the other node, so that links can be
     /// [cut](crate::Cluster::cut). Node 127.0.0.N is known to the others, to nodetool and in
     /// `system.peers.peer` as 127.1.0.N.
     Relayed,
@@ -130,7 +130,7 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Refuses what cannot be started, with a message that names the option.
+    /// Refuses options with which no cluster can be started, with a message that names the option.
     pub(crate) fn validate(&self) -> Result<(), ClusterError> {
         let refuse = |message: String| Err(ClusterError::InvalidOptions(message));
         validate_name(&self.name)?;
@@ -167,7 +167,7 @@ impl ClusterOptions {
         Ok(())
     }
 
-    /// What a process wants otherwise, for a message to people.
+    /// The differences from the options that a process asks for, as a message.
     pub(crate) fn differences(&self, wanted: &Self) -> String {
         let pairs = [
             ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),

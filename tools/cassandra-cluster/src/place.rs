@@ -1,4 +1,4 @@
-//! Where a cluster keeps its files.
+//! The files of a cluster.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,8 @@ impl Place {
         self.root.join(&self.name)
     }
 
-    /// What a running supervisor holds a lock on. It is never removed: a lock on a file that
-    /// another process can no longer find would protect nothing.
+    /// The file that a running supervisor holds a lock on. It is never removed: a lock on a file
+    /// that another process can no longer find would protect nothing.
     pub(crate) fn lock(&self) -> PathBuf {
         self.directory().join("lock")
     }
@@ -86,12 +86,12 @@ impl Place {
         self.directory().join(format!("node{number}"))
     }
 
-    /// What the clock of node `number` follows, if not the machine's.
+    /// The file that the clock of node `number` follows, if not the machine's clock.
     pub(crate) fn clock(&self, number: u8) -> PathBuf {
         self.node(number).join("clock")
     }
 
-    /// What node `number` says, over all its restarts within one run of the cluster.
+    /// The log of node `number`, over all its restarts within one run of the cluster.
     pub(crate) fn node_log(&self, number: u8) -> PathBuf {
         self.directory().join("logs").join(format!("node{number}.log"))
     }

@@ -1,4 +1,4 @@
-//! What is said on the supervisor's socket: one request and one reply, each a line of JSON.
+//! The messages on the supervisor's socket: one request and one reply, each a line of JSON.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use crate::{ClusterError, ClusterOptions};
 /// the supervisor itself hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a process asks of the supervisor.
+/// A request to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Answered when the cluster is whole; it then lasts at least as long as this connection.
@@ -38,18 +38,18 @@ pub(crate) enum Request {
     Cut(Link),
     /// Lets all links work again.
     Join,
-    /// Answered when no other running node takes the node for alive.
+    /// Answered when no other running node considers the node alive.
     WaitSeenDown(u8),
 }
 
-/// What becomes of the data of an earlier run.
+/// What to do with the data of an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OldData {
     Keep,
     Discard,
 }
 
-/// What the supervisor answers.
+/// The supervisor's reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Done,
@@ -69,7 +69,7 @@ pub(crate) enum Failure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// What the cluster was started with.
+    /// The options with which the cluster was started.
     pub options: ClusterOptions,
     /// The process id of the supervisor.
     pub supervisor: u32,
@@ -95,7 +95,7 @@ pub struct NodeStatus {
     pub jmx: SocketAddr,
     /// Whether its process runs.
     pub state: NodeState,
-    /// The numbers of the other nodes that it takes for alive, as far as its log says.
+    /// The numbers of the other nodes that it considers alive, according to its log.
     pub sees: Vec<u8>,
     /// Its log.
     pub log: PathBuf,

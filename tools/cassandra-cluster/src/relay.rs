@@ -2,8 +2,9 @@
 //!
 //! To the system all nodes connect from the same address, so no packet filter could tell them
 //! apart. So each node is known to the others by an address of the relay, which learns from the
-//! first message who connects. Each connection carries the messages of the node that opened it and
-//! nothing but the other one's receipts back, so holding back all of its bytes cuts one direction.
+//! first message which node connects. Each connection carries the messages of the node that opened
+//! it and nothing but the other one's receipts back, so holding back all of its bytes cuts one
+//! direction.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,9 +17,9 @@ use crate::links::{Link, Links};
 use crate::node::listen_in_time;
 use crate::{ClusterError, ClusterOptions, handshake};
 
-/// How long who connects may take to say who it is.
+/// How long a node that connects may take to send its first message.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether what was impossible is possible now.
+/// The pause before a check or an attempt is repeated.
 const POLL: Duration = Duration::from_millis(50);
 /// How much is read at a time.
 const CHUNK: usize = 64 * 1024;
@@ -69,7 +70,7 @@ impl Drop for Relay {
         self.links.join();
         self.ended.store(true, Ordering::Release);
         for entrance in self.entrances.drain(..) {
-            // It looks whether it is to end when somebody connects. If nobody can, it has ended.
+            // The thread checks for the end after each connection. If this one fails, it has ended.
             let _ = TcpStream::connect(entrance.address);
             // A panic has been reported where it happened.
             let _ = entrance.thread.join();
@@ -116,7 +117,7 @@ fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) ->
             return Ok(());
         }
     }
-    // A node that does not run yet, or no longer, is no news: who connects tries again.
+    // If the node does not run yet, or no longer, the node that connects tries again by itself.
     let Ok(node) = TcpStream::connect(options.storage(to)) else {
         return Ok(());
     };
@@ -131,8 +132,8 @@ fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) ->
     Ok(())
 }
 
-/// Reads the first message and the number of the node that it is of; `None` if who connected went
-/// away.
+/// Reads the first message and the number of the node that sent it; `None` if that node has closed
+/// the connection.
 fn receive(
     mut stream: &TcpStream,
     options: &ClusterOptions,
@@ -147,11 +148,11 @@ fn receive(
     let initiator = handshake::initiator(message);
     match options.numbers().find(|&number| Some(options.peer_address(number)) == initiator) {
         Some(from) => Ok(Some((message, from))),
-        None => Err(io::Error::other(format!("no node of this cluster says {message:02x?}"))),
+        None => Err(io::Error::other(format!("no node of this cluster sends {message:02x?}"))),
     }
 }
 
-/// Whether who connected has gone away, having said nothing since.
+/// Whether the node that connected has closed the connection, without sending anything since.
 fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let peeked = stream.peek(&mut [0]);
@@ -165,7 +166,7 @@ fn is_closed(stream: &TcpStream) -> io::Result<bool> {
 }
 
 /// Copies bytes until either side ends the connection. Nothing passes while the link is cut, not
-/// even that end: it all arrives late, as what TCP sends again after a partition.
+/// even the end: all of it arrives late, like data that TCP retransmits after a partition.
 fn copy(mut from: &TcpStream, mut to: &TcpStream, links: &Links, link: Link) {
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -177,7 +178,7 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream, links: &Links, link: Link) {
         }
     }
     for end in [from, to] {
-        // It may have ended by itself.
+        // The connection may have ended already.
         let _ = end.shutdown(Shutdown::Both);
     }
 }
@@ -198,7 +199,8 @@ mod tests {
         ClusterOptions { nodes: 2, first_host: 27, network, ..ClusterOptions::default() }
     }
 
-    /// A connection from one node to another, and what is left of it at the other one.
+    /// A connection from one node to another: the end that was opened, and the end at the other
+    /// one.
     fn connect(options: &ClusterOptions, link: Link, node: &TcpListener) -> (TcpStream, TcpStream) {
         let opened = open(options, link);
         let (mut accepted, _) = node.accept().unwrap();
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_let_through() {
+    fn other_nodes_are_not_relayed() {
         let options = ClusterOptions { nodes: 1, first_host: 26, ..options() };
         let relay = Relay::start(&options).unwrap();
         let node = TcpListener::bind(options.storage(1)).unwrap();

@@ -1,4 +1,4 @@
-//! The nodes of one run of a cluster, and what they have reached together.
+//! The nodes of one run of a cluster, and whether they have reached a goal.
 
 use std::fs;
 use std::io;
@@ -21,19 +21,19 @@ pub(crate) struct Ring {
     place: Place,
     options: ClusterOptions,
     nodes: Vec<Node>,
-    /// What the nodes reach each other through, if they don't directly.
+    /// The relay between the nodes, if they don't connect directly.
     relay: Option<Relay>,
     was_whole: bool,
 }
 
-/// What somebody waits for.
+/// The state that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// All nodes run, see each other and let clients in.
+    /// All nodes run, see each other and accept clients.
     Whole,
-    /// The node lets clients in, sees all others that run, and is seen by them.
+    /// The node accepts clients, sees all others that run, and is seen by them.
     Up(u8),
-    /// None of the other nodes that run takes the node for alive.
+    /// None of the other nodes that run considers the node alive.
     SeenDown(u8),
 }
 
@@ -51,7 +51,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Whatever kept a node from being started; those started before it are stopped again.
+    /// The reason why a node could not be started; those started before it are stopped again.
     pub(crate) fn start(
         place: Place,
         options: ClusterOptions,
@@ -91,7 +91,7 @@ impl Ring {
     pub(crate) fn stop(&mut self) {
         for node in &mut self.nodes {
             if let Err(error) = node.kill() {
-                // The kernel does it when the supervisor ends.
+                // The kernel kills the node when the supervisor ends.
                 eprintln!("{error}");
             }
         }
@@ -160,7 +160,7 @@ impl Ring {
         self.relay.as_ref().map_or_else(Vec::new, |relay| relay.links().all_cut())
     }
 
-    /// Joins all links, and resumes and starts whatever does not run.
+    /// Joins all links, and resumes or starts all nodes that do not run.
     pub(crate) fn heal(&mut self) -> Result<(), ClusterError> {
         self.join();
         for number in self.options.numbers() {
@@ -173,7 +173,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes notice of processes that ended and of what the logs say.
+    /// Notices processes that ended, and reads the logs.
     pub(crate) fn observe(&mut self) {
         for node in &mut self.nodes {
             node.reap();
@@ -199,7 +199,7 @@ impl Ring {
     }
 
     /// The end of the log of the first node that has not started, or of the first node.
-    pub(crate) fn telling_log(&self) -> String {
+    pub(crate) fn relevant_log(&self) -> String {
         let silent = self.nodes.iter().find(|node| !node.log().started());
         silent.or(self.nodes.first()).map_or_else(String::new, |node| log::tail(node.log().path()))
     }
@@ -278,10 +278,10 @@ impl Ring {
             Some(Answer::Welcome { .. }) => {
                 yet(format!("node {number} does not know the tokens of all others"))
             }
-            // The password may have been changed since, and being asked for it is enough.
+            // The password may have been changed since; that the node asks for it is enough.
             Some(Answer::PasswordRefused) if after_first_login => Ok(()),
             Some(Answer::PasswordRefused) => {
-                yet(format!("node {number} does not let the role cassandra in"))
+                yet(format!("node {number} refuses the role cassandra"))
             }
             None => yet(format!("node {number} does not answer CQL")),
         }
@@ -345,7 +345,7 @@ fn yet(what: String) -> Result<(), Obstacle> {
     Err(Obstacle::Yet(what))
 }
 
-/// Puts the directory of the cluster in the state the nodes start from.
+/// Prepares the directory of the cluster for the start of the nodes.
 fn prepare(place: &Place, options: &ClusterOptions, old_data: OldData) -> io::Result<()> {
     match old_data {
         OldData::Discard => discard(place)?,
@@ -387,8 +387,8 @@ fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> 
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "the data is of {} nodes that know each other as {} and following; start the same again, \
-         or leave out --keep",
+        "the data belongs to {} nodes that know each other as {} and following; start the same \
+         nodes, or leave out --keep",
         old.nodes,
         old.peer_address(1)
     )))

@@ -1,7 +1,7 @@
 //! The process that owns the nodes of a cluster: starts and stops them, and answers requests.
 //!
-//! One thread, the main one, owns all state and does all work in a loop of events and ticks. The
-//! other threads only turn connections and lines into events.
+//! The main thread owns all state and does all work in a loop of events and ticks. The other
+//! threads only turn connections and lines into events.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,11 +24,11 @@ const LINGER: Duration = Duration::from_secs(2);
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 /// How long nodes may take to start, or to notice each other.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How often logs are read and processes looked after.
+/// How often logs are read and processes checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Supervises the cluster at `place` until nobody needs it. Must be called on the main thread,
-/// which the nodes live and die with.
+/// Supervises the cluster at `place` until it is no longer needed. Must be called on the main
+/// thread, because the nodes end with it.
 ///
 /// Returns at once if another process supervises this cluster already.
 pub(crate) fn supervise(place: Place) -> Result<(), ClusterError> {
@@ -52,7 +52,7 @@ struct Supervisor {
     stays: bool,
     connections: BTreeMap<ConnectionId, Connection>,
     waiters: Vec<Waiter>,
-    /// When to end, unless somebody needs the cluster before.
+    /// When to end, unless a request or lease needs the cluster before.
     unneeded_at: Instant,
     ended: bool,
     began: Instant,
@@ -108,7 +108,8 @@ impl Supervisor {
             match events.recv_timeout(TICK) {
                 Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The thread that accepts connections is gone, so nobody could stop the cluster.
+                // The thread that accepts connections is gone, so no request could stop the
+                // cluster.
                 Err(RecvTimeoutError::Disconnected) => self.end(),
             }
             self.tick();
@@ -146,7 +147,7 @@ impl Supervisor {
         }
     }
 
-    /// Does what is asked. No reply means that one comes when a goal is reached.
+    /// Fulfils a request. `None` means that the reply comes when a goal is reached.
     fn fulfil(
         &mut self,
         id: ConnectionId,
@@ -189,7 +190,7 @@ impl Supervisor {
     }
 
     /// Makes the connection a lease of a cluster with these options, which may have to be started,
-    /// restarted or, if nobody else uses it, healed.
+    /// restarted or, if it has no other lease, healed.
     fn open(
         &mut self,
         id: ConnectionId,
@@ -262,7 +263,7 @@ impl Supervisor {
         if needed {
             self.unneeded_at = Instant::now() + LINGER;
         }
-        // Without the socket, whose directory somebody removed, nobody can end the cluster.
+        // Without the socket, whose directory was removed, no request can end the cluster.
         if Instant::now() >= self.unneeded_at || !self.place.socket().exists() {
             self.end();
         }
@@ -287,7 +288,7 @@ impl Supervisor {
                 return self.waiters.push(waiter);
             }
             Err(Obstacle::Yet(what)) => {
-                format!("gave up after {} s: {what}; {}", LIMIT.as_secs(), ring.telling_log())
+                format!("gave up after {} s: {what}; {}", LIMIT.as_secs(), ring.relevant_log())
             }
             Err(Obstacle::Forever(what)) => what,
         };
@@ -301,7 +302,7 @@ impl Supervisor {
         self.reply(waiter.connection, &Reply::Failed(failure));
     }
 
-    /// Stops answering, then kills the nodes: whoever comes from now on starts a new supervisor,
+    /// Stops answering, then kills the nodes: the next process to ask starts a new supervisor,
     /// which waits for this one's lock.
     fn end(&mut self) {
         if self.ended {
@@ -309,14 +310,14 @@ impl Supervisor {
         }
         self.note("ending");
         self.ended = true;
-        // It is gone already if somebody removed the whole directory.
+        // The socket is gone already if the whole directory was removed.
         let _ = fs::remove_file(self.place.socket());
         if let Some(ring) = &mut self.ring {
             ring.stop();
         }
     }
 
-    /// A reply that can't be delivered is for nobody: the connection's end is noticed elsewhere.
+    /// A reply that can't be delivered is dropped: the connection's end is noticed elsewhere.
     fn reply(&self, id: ConnectionId, reply: &Reply) {
         if let Reply::Failed(failure) = reply {
             self.note(&format!("connection {id}: {failure:?}"));
@@ -326,7 +327,7 @@ impl Supervisor {
         }
     }
 
-    /// Writes to the supervisor's log, which its error output is.
+    /// Writes to the supervisor's log, which is its error output.
     fn note(&self, text: &str) {
         eprintln!("{} {:8.3} s: {text}", self.place.name(), self.began.elapsed().as_secs_f64());
     }
@@ -393,7 +394,7 @@ fn read(id: ConnectionId, stream: &UnixStream, events: &Sender<Event>) {
             return;
         }
     }
-    // The supervisor is ending if nobody receives this.
+    // If the channel has no receiver, the supervisor is ending.
     let _ = events.send(Event::Closed(id));
 }
 

@@ -32,7 +32,7 @@ const ONE: u8 = 0x01;
 const QUORUM: u8 = 0x04;
 const ALL: u8 = 0x05;
 
-/// How long a node that runs may take to answer, on a machine that is busy otherwise.
+/// How long a node that runs may take to answer on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -56,13 +56,13 @@ fn leases_share_one_cluster_which_ends_with_its_supervisor() {
     assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
     assert_eq!(second.status().unwrap().leases, 1);
 
-    // Nobody is left who could be harmed by a restart.
+    // No lease is left that a restart could harm.
     drop(second);
     let third = Cluster::lease(other).unwrap();
     let commit_log = third.status().unwrap().options.commit_log;
     assert_eq!(commit_log, CommitLog::Batch);
 
-    // No order to end reaches the nodes, and still none is left.
+    // The nodes get no request to end, and still none is left.
     let directory = directory(&third);
     assert_eq!(processes_below(&directory).len(), 1);
     let supervisor = pid(third.status().unwrap().supervisor);
@@ -74,7 +74,7 @@ fn leases_share_one_cluster_which_ends_with_its_supervisor() {
 
 #[test]
 fn nodes_end_with_a_holder_that_is_killed() {
-    // What the program echoes tells that it runs, and so that the cluster does.
+    // The program's echo shows that it runs, and so that the cluster does.
     let mut holder = program(&["run", "1", "--name", "test-holder", "--first-host", "22"])
         .args(["--", "cat"])
         .stdin(Stdio::piped())
@@ -97,10 +97,10 @@ fn nodes_end_with_a_holder_that_is_killed() {
 
 #[test]
 #[ignore = "takes long; .ci/run runs it"]
-fn a_hurt_cluster_is_healed() {
+fn killed_and_frozen_nodes_are_healed() {
     // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
-    let options = ClusterOptions { nodes: 2, settings, ..options("test-hurt", 26) };
+    let options = ClusterOptions { nodes: 2, settings, ..options("test-heal", 26) };
     let cluster = Cluster::lease(options).unwrap();
     let [first, second] = cluster.nodes()[..] else { panic!("not two: {:?}", cluster.nodes()) };
     assert_eq!(sees(&cluster), [[2], [1]]);
@@ -164,7 +164,7 @@ fn a_partition_is_noticed_and_healed() {
     }
     let write = |node, consistency| query(node, "INSERT INTO k.t (p) VALUES (0)", consistency);
     for node in [first, second, third] {
-        wait_until("everybody knows the table", || write(node, ALL).unwrap() == RESULT);
+        wait_until("all nodes know the table", || write(node, ALL).unwrap() == RESULT);
     }
 
     cluster.isolate(3).unwrap();
@@ -173,7 +173,7 @@ fn a_partition_is_noticed_and_healed() {
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
     assert_eq!(cluster.status().unwrap().cut_links.len(), 4);
     cluster.wait_until_seen_down(3).unwrap();
-    wait_until("node 3 sees nobody", || sees(&cluster) == [vec![2], vec![1], vec![]]);
+    wait_until("node 3 sees no other node", || sees(&cluster) == [vec![2], vec![1], vec![]]);
     assert_eq!(write(second, QUORUM).unwrap(), RESULT);
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
     assert_eq!(write(third, ONE).unwrap(), RESULT);
@@ -185,13 +185,13 @@ fn a_partition_is_noticed_and_healed() {
         assert_eq!(write(node, ALL).unwrap(), RESULT);
     }
 
-    // What node 1 needs of node 2 does not come, and others don't mind.
+    // Requests of node 1 don't reach node 2; other nodes are not affected.
     cluster.cut(1, 2).unwrap();
     assert_eq!(cluster.status().unwrap().cut_links, [Link { from: 1, to: 2 }]);
     assert_eq!(write(first, ALL).unwrap(), ERROR);
     assert_eq!(write(third, ALL).unwrap(), RESULT);
     cluster.join().unwrap();
-    wait_until("what is joined works", || write(first, ALL).unwrap() == RESULT);
+    wait_until("the joined link works", || write(first, ALL).unwrap() == RESULT);
 
     for error in [cluster.cut(1, 4), cluster.cut(1, 1), cluster.isolate(4)].map(Result::unwrap_err)
     {
@@ -206,13 +206,13 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let up = ["up", "1", "--auth", "--first-host", "28"];
     assert_eq!(run(&up), 0);
     let authentication = Authentication::Password;
-    // As the program starts it, so that the lease gets that one.
+    // The same compiler as the program's, so that the lease gets that cluster.
     let compiler = Compiler::Full;
     let options = ClusterOptions { authentication, compiler, ..options("test-up", 28) };
     let cluster = Cluster::lease(options).unwrap();
     let status = cluster.status().unwrap();
     assert!(status.stays);
-    // A query from somebody who has not logged in.
+    // A query without a login.
     assert_eq!(ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", PATIENCE).unwrap(), ERROR);
     let directory = directory(&cluster);
 

@@ -14,12 +14,12 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::output;
 
-/// Tell whether this host can take locks, and what to do if not
+/// Show whether this host can take locks, and what to do if not
 ///
 /// Looks at the tables and their options, the recorded settings, the replication, the quorum, the
 /// clocks of the nodes and of this host, the commit logs, and the host's registration. Changes
-/// nothing. The exit code is 1 if anything would keep locks from working, or would let two holders
-/// in.
+/// nothing. The exit code is 1 if anything would prevent locks from working, or would let two
+/// clients hold one lock.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json")]
 pub(super) struct CheckOptions {
@@ -62,7 +62,7 @@ pub(super) async fn check(
     }
 }
 
-/// Looks the host up.
+/// Looks up the registration of the host.
 async fn registration(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Line {
     let keyspace = &connection.keyspace;
     let registered = async {
@@ -81,12 +81,12 @@ async fn registration(session: &Arc<Session>, connection: &ConnectOptions, host:
         Ok(Some(_)) => error("it was removed".to_owned(), add),
         Ok(None) => error("not registered".to_owned(), add),
         Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
-            error(format!("{unread}: {cause}"), "first make the tables as they have to be".into())
+            error(format!("{unread}: {cause}"), "first make the tables as required".into())
         }
         Err(cause) => match Denied::cause_of(&cause, connection) {
             Some(denied) => error(format!("{unread}: {}", denied.found()), denied.advice()),
             None => {
-                let advice = "see what is said of nodes and quorum, and check again";
+                let advice = "see the findings about nodes and quorum, and check again";
                 error(format!("{unread}: {}", output::chain(&cause)), advice.to_owned())
             }
         },

@@ -12,12 +12,12 @@ use crate::connect::ConnectOptions;
 pub(super) struct Denied {
     user: String,
     keyspace: String,
-    /// The database's own words; they name the permission.
+    /// The database's message, which names the permission.
     said: String,
 }
 
 impl Denied {
-    /// What the database denied, if that is the cause of an error.
+    /// The denied permission, if that is the cause of an error.
     pub(super) fn cause_of(
         error: &(dyn Error + 'static),
         connection: &ConnectOptions,
@@ -52,7 +52,7 @@ impl Denied {
     }
 }
 
-/// What the database said when it denied a request.
+/// The database's message, if it denied a request.
 fn unauthorized<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
     let preparation = match error.downcast_ref() {
         Some(ExecutionError::LastAttemptError(attempt)) => return denial(attempt),

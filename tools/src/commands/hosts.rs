@@ -15,7 +15,7 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::{options, output};
 
-/// How long the release of the registry's lock is waited for when the database does not answer.
+/// How long to wait for the release of the registry's lock when the database does not answer.
 const HOPELESS_CLOSE: Duration = Duration::from_millis(500);
 
 /// Register hosts, each with a number of its own
@@ -44,10 +44,10 @@ pub(super) struct RemoveOptions {
     #[arg(value_name = "NAME", value_parser = host_name, required_unless_present = "unseen_for")]
     names: Vec<String>,
 
-    /// Remove all hosts that no client was seen of for so long: 30d, 48h, 4w; two days at least,
+    /// Remove all hosts of which no client was seen for this long: 30d, 48h, 4w; two days at least,
     /// because a client is seen once a day. A host that was never seen counts from when it was
-    /// added. Clients of versions that leave no trace in `seen_at`, and clients that may not write
-    /// the registry, are not seen
+    /// added. Clients of versions that don't write `seen_at`, and clients that may not write the
+    /// registry, are not seen
     #[arg(long, value_name = "TIME", value_parser = options::unseen_for, conflicts_with = "names")]
     pub(super) unseen_for: Option<Duration>,
 
@@ -55,7 +55,7 @@ pub(super) struct RemoveOptions {
     #[arg(long, requires = "unseen_for", conflicts_with = "names")]
     pub(super) dry_run: bool,
 
-    /// Remove hosts that were not seen without asking; without a terminal to ask at, nothing is
+    /// Don't ask before hosts that were not seen are removed; without a terminal, nothing is
     /// removed unless this is given
     #[arg(long, requires = "unseen_for", conflicts_with = "names")]
     pub(super) yes: bool,
@@ -129,13 +129,14 @@ async fn remove_named(registry: &HostRegistry, options: &RemoveOptions) -> Resul
         [] => Ok(()),
         names => {
             let names = names.join(", ");
-            let answer = format!("never registered: {names}; `lock-hosts list` tells who is");
+            let answer =
+                format!("never registered: {names}; `lock-hosts list` shows the registered hosts");
             Err(Failure::No(answer.into()))
         }
     }
 }
 
-/// Says that a host is removed.
+/// The line for a host that was removed.
 pub(super) fn removed_line(host: &Host) -> String {
     format!("host {} is removed, its number {} is kept\n", host.name(), host.number())
 }
@@ -163,7 +164,7 @@ pub(super) async fn list(
     output::print(&as_text(&hosts))
 }
 
-/// Opens the registry, works with it, and gives its lock back whatever happened.
+/// Opens the registry, works with it, and gives its lock back whatever the result.
 async fn with_registry<T>(
     connection: &ConnectOptions,
     signals: &mut Signals,
@@ -178,7 +179,7 @@ async fn with_registry<T>(
     let result = signals.or(explained(&session, connection, Box::pin(work(&registry)))).await;
     let close = registry.close();
     if matches!(result, Err(Failure::Unreachable(_))) {
-        // It is hardly acknowledged either, and expires soon.
+        // The release will hardly be acknowledged either, and the lock expires soon.
         let _ = tokio::time::timeout(HOPELESS_CLOSE, close).await;
     } else {
         close.await;
@@ -190,21 +191,22 @@ fn host_name(text: &str) -> Result<String, String> {
     check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// The text that the tool of `QCassandraLock` printed: scripts may read it.
+/// The same text as the tool of `QCassandraLock` prints: scripts may read it.
 fn as_text(hosts: &[Host]) -> String {
     let mut text = String::from("     ID  Host\n");
     for host in hosts {
-        write!(text, "{:>7}  {}", host.number(), host.name()).expect("a string takes all text");
+        write!(text, "{:>7}  {}", host.number(), host.name())
+            .expect("writing to a string can't fail");
         if let Some(removed_at) = host.removed_at() {
             let removed_at = output::time(removed_at);
-            write!(text, "  (removed {removed_at})").expect("a string takes all text");
+            write!(text, "  (removed {removed_at})").expect("writing to a string can't fail");
         }
         text.push('\n');
     }
     text
 }
 
-/// A host as programs read it.
+/// A host as JSON.
 pub(super) fn as_json(host: &Host) -> serde_json::Value {
     json!({
         "name": host.name(),

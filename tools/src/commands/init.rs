@@ -13,19 +13,19 @@ use crate::failure::Failure;
 use crate::options;
 use crate::output;
 
-/// Make the keyspace and the tables, as far as they are missing, and record the settings of the
-/// lock table
+/// Create the keyspace and the tables where they are missing, and record the settings of the lock
+/// table
 ///
 /// The settings are --consistency and --max-clock-skew: clients that use another consistency are
-/// refused. What is there as asked for stays as it is, so it can be run again. When something is
-/// there but differs, nothing is changed. Waits until all nodes agree on the tables.
+/// refused. Matching objects are left unchanged, so `init` can be run again. If an object exists
+/// but differs, nothing is changed. Waits until all nodes agree on the tables.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts init --replication 3\n  \
                         lock-hosts init --replication dc1=3,dc2=3 --max-ttl 60s\n  \
                         lock-hosts --consistency local-quorum:dc1 init --replication dc1=3,dc2=1")]
 pub(super) struct InitOptions {
-    /// How many copies of each row a new keyspace keeps: so many in each data centre, or in each
-    /// that is named. 3 let locks go on while one node is down
+    /// How many copies of each row a new keyspace keeps: N in each data centre, or a number for
+    /// each data centre that is named. With 3, locks go on while one node is down
     #[arg(long, value_name = "N|DC=N,...", value_parser = replication)]
     replication: Option<Replication>,
 
@@ -34,14 +34,14 @@ pub(super) struct InitOptions {
     #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "120s")]
     max_ttl: Duration,
 
-    /// How far clocks may differ, those of the nodes among each other and those of clients from
+    /// How far the clocks of the nodes may differ from each other, and the clocks of clients from
     /// them: whole milliseconds, up to 1499ms. It shortens each lease, and clients are refused
     /// where clocks differ by more. It can't be smaller than what can be measured here
     #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "1s")]
     max_clock_skew: Duration,
 }
 
-/// Makes keyspace and tables, and records settings.
+/// Creates keyspace and tables, and records settings.
 pub(super) async fn init(
     connection: &ConnectOptions,
     options: &InitOptions,

@@ -39,7 +39,7 @@ impl Line {
         match self.severity {
             Severity::Ok => "ok",
             Severity::Warning => "warning",
-            // What is added to the enum later can't be shown as fine.
+            // A variant that is added later must not be shown as fine.
             Severity::Error | _ => "error",
         }
     }

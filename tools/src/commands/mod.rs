@@ -19,7 +19,7 @@ use crate::failure::Failure;
 /// Registers the hosts that may take locks, and prepares the tables for them
 ///
 /// Locks live in two tables of one keyspace: the lock table itself, and the registry of hosts,
-/// which gives each host a number. `init` makes both, `add` registers a host, and `check` tells
+/// which gives each host a number. `init` creates both, `add` registers a host, and `check` shows
 /// whether this host can take locks.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lock-hosts", version, after_long_help = EXAMPLES)]
@@ -47,7 +47,7 @@ Examples:
   Register this machine, and two others:
     lock-hosts --nodes db1,db2 add
     lock-hosts --nodes db1,db2 add web1 web2
-  See who is registered, and whether this machine can take locks:
+  See which hosts are registered, and whether this machine can take locks:
     lock-hosts --nodes db1,db2 list
     lock-hosts --nodes db1,db2 check
   Remove the hosts that no program used for a month, after a look at them:
@@ -68,8 +68,8 @@ Exit codes:
 ///
 /// # Errors
 ///
-/// [`Failure`] says what went wrong. What is left behind is said by the library's functions that
-/// the commands call: [`bakery_lock::schema`], [`bakery_lock::hosts`].
+/// [`Failure`] says what went wrong. The library's functions that the commands call document what
+/// is left behind: [`bakery_lock::schema`], [`bakery_lock::hosts`].
 ///
 /// # Cancel safety
 ///

@@ -12,16 +12,16 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::output;
 
-/// What the finding about quorums is about.
+/// The subject of the finding about quorums.
 const QUORUM: &str = "quorum";
 
-/// How long a step may take, as a share of the timeout, before the nodes are looked at: a second of
+/// How long a step may take, as a share of the timeout, before the nodes are checked: a second of
 /// 20.
 const USUAL_SHARES: u32 = 20;
 
-/// Does what needs a quorum. When it fails because the database does not answer, or takes longer
-/// than usual, the nodes are asked why, and what is wrong with them is printed. Without a quorum it
-/// is given up.
+/// Does work that needs a quorum. When it fails because the database does not answer, or takes
+/// longer than usual, the nodes are checked, and their problems are printed. Without a quorum the
+/// work is given up.
 ///
 /// # Errors
 ///
@@ -55,13 +55,14 @@ pub(super) async fn explained<T>(
             return Failure::No(Box::new(denied));
         }
         if matches!(failure, Failure::Unreachable(_)) {
-            output::tell(&troubles.into_iter().map(|it| Line::from(it).text()).collect::<String>());
+            let lines = troubles.into_iter().map(|it| Line::from(it).text());
+            output::details(&lines.collect::<String>());
         }
         failure
     })
 }
 
-/// A result, and what a look shows if the database did not answer.
+/// A result, and the findings of a check if the database did not answer.
 async fn with_troubles<T>(
     result: Result<T, Failure>,
     look: impl Future<Output = Vec<Finding>>,
@@ -72,14 +73,14 @@ async fn with_troubles<T>(
 }
 
 fn given_up() -> Failure {
-    Failure::Unreachable("no quorum of replicas answers; do it again when nodes are back".into())
+    Failure::Unreachable("no quorum of replicas answers; try again when nodes are back".into())
 }
 
 fn is_about_quorum(finding: &Finding) -> bool {
     finding.subject == QUORUM && finding.severity == Severity::Error
 }
 
-/// What is wrong with nodes and quorum, as far as that can be told.
+/// The problems of nodes and quorum, as far as they can be found.
 async fn troubles(session: &Session, connection: &ConnectOptions) -> Vec<Finding> {
     let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
     let report = Box::pin(schema::check(session, keyspace, lock_table, consistency)).await;

@@ -10,7 +10,7 @@ use super::hosts::{RemoveOptions, as_json, removed_line};
 use crate::failure::Failure;
 use crate::output;
 
-/// How often it is told how far the work is.
+/// How often the progress is printed.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
 
 /// Removes the hosts that were not seen for a time.
@@ -21,7 +21,7 @@ pub(super) async fn remove_unseen(
 ) -> Result<(), Failure> {
     let unseen = registry.unseen_for(time).await?;
     if options.dry_run {
-        return tell(options, &unseen, |host| format!("would remove {}\n", described(host)));
+        return print_hosts(options, &unseen, |host| format!("would remove {}\n", described(host)));
     }
     if !options.yes && !unseen.is_empty() {
         confirm(unseen.len()).await?;
@@ -29,8 +29,8 @@ pub(super) async fn remove_unseen(
     let mut removed = Vec::new();
     let result = remove_each(registry, options, time, &unseen, &mut removed).await;
     if options.json {
-        // Also when it ended early: these are removed.
-        tell(options, &removed, |_| String::new())?;
+        // Also if the removal ended early: these hosts are removed.
+        print_hosts(options, &removed, |_| String::new())?;
     } else if unseen.is_empty() {
         output::print("no host to remove: all were seen or added since\n")?;
     }
@@ -44,10 +44,10 @@ async fn remove_each(
     unseen: &[Host],
     removed: &mut Vec<Host>,
 ) -> Result<(), Failure> {
-    let mut told = Instant::now();
+    let mut last_note = Instant::now();
     for (done, host) in unseen.iter().enumerate() {
-        if told.elapsed() >= PROGRESS_PAUSE {
-            told = Instant::now();
+        if last_note.elapsed() >= PROGRESS_PAUSE {
+            last_note = Instant::now();
             output::note(&format!("{done} of {} hosts are done", unseen.len()));
         }
         match registry.remove_unseen(host.name(), time).await? {
@@ -58,7 +58,7 @@ async fn remove_each(
                 removed.push(host);
             }
             None => output::warn(&format!(
-                "host {} was seen or removed meanwhile, and stays as it is",
+                "host {} was seen or removed meanwhile, and is left unchanged",
                 host.name()
             )),
         }
@@ -67,7 +67,7 @@ async fn remove_each(
 }
 
 /// Prints hosts, as JSON or a line for each.
-fn tell(
+fn print_hosts(
     options: &RemoveOptions,
     hosts: &[Host],
     line: impl Fn(&Host) -> String,
@@ -90,7 +90,7 @@ fn described(host: &Host) -> String {
     format!("host {} with number {}: {seen}", host.name(), host.number())
 }
 
-/// Asks at the terminal; without one nothing is removed unasked.
+/// Asks at the terminal; without a terminal nothing is removed.
 async fn confirm(hosts: usize) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         let refusal = format!(
@@ -98,10 +98,11 @@ async fn confirm(hosts: usize) -> Result<(), Failure> {
         );
         return Err(Failure::Usage(refusal.into()));
     }
-    // Standard error, so that the output stays what scripts expect.
+    // On standard error, because scripts read standard output.
     let _ = write!(io::stderr(), "remove {hosts} hosts that were not seen? [y/N] ");
     let (sender, answer) = oneshot::channel();
-    // A thread of its own: nothing ends a read of the terminal, and a signal must end the command.
+    // A thread of its own: a read of the terminal can't be ended, and a signal must end the
+    // command.
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = io::stdin().read_line(&mut line);

@@ -1,4 +1,4 @@
-//! Why no session was made.
+//! Why there is no session.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use scylla::errors::{
 };
 
 use super::PASSWORD_VARIABLE;
-use crate::output::begun_small;
+use crate::output::lower_first;
 
 /// Why one node gave no session.
 #[derive(Debug)]
@@ -18,28 +18,28 @@ pub(super) struct Refusal {
     pub(super) cause: Cause,
 }
 
-/// What came of an attempt.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Cause {
     /// The driver failed.
     Failed(NewSessionError),
-    /// The time was over.
+    /// The node did not answer in time.
     Silent,
 }
 
-/// Why no session was made.
+/// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(
-        "no node can be reached; check --nodes, and TLS if the nodes want it: {}",
+        "no node can be reached; check --nodes, and TLS if the nodes require it: {}",
         Reasons(refusals, *waited)
     )]
     Unreachable { refusals: Vec<Refusal>, waited: Duration },
     #[error(
-        "the nodes want a login: give --user, and the password in {PASSWORD_VARIABLE} or with \
+        "the nodes require a login: give --user, and the password in {PASSWORD_VARIABLE} or with \
          --password-file"
     )]
-    LoginWanted,
+    LoginRequired,
     #[error("the login of user {user:?} was refused, check user and password: {said}")]
     LoginRefused { user: String, said: String },
     #[error(
@@ -50,14 +50,14 @@ pub(super) enum ConnectError {
 }
 
 impl ConnectError {
-    /// What to tell of the attempts of a user at some nodes. What a node said of the login says
-    /// more than that another one can't be reached.
+    /// The error for the failed attempts of a user at some nodes. A node's answer to the login is
+    /// more useful than the fact that another node can't be reached.
     pub(super) fn of(refusals: Vec<Refusal>, user: Option<&str>, waited: Duration) -> Self {
         let user = user.unwrap_or_default().to_owned();
         let logins = || refusals.iter().filter_map(Refusal::login);
         let refused = logins().find(|login| matches!(login, Login::Refused(_)));
         match refused.or_else(|| logins().next()) {
-            Some(Login::Wanted) => ConnectError::LoginWanted,
+            Some(Login::Required) => ConnectError::LoginRequired,
             Some(Login::Refused(said)) => {
                 ConnectError::LoginRefused { user, said: said.to_owned() }
             }
@@ -69,9 +69,9 @@ impl ConnectError {
     }
 }
 
-/// What a node said of a login.
+/// A node's answer to a login.
 enum Login<'a> {
-    Wanted,
+    Required,
     Refused(&'a str),
     Unchecked(&'a str),
 }
@@ -82,7 +82,7 @@ impl Refusal {
             return None;
         };
         if matches!(setup.error, ConnectionSetupRequestErrorKind::MissingAuthentication) {
-            return Some(Login::Wanted);
+            return Some(Login::Required);
         }
         let ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, said) =
             &setup.error
@@ -101,7 +101,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the node took the connection and then said nothing.
+    /// Whether the node accepted the connection and was then silent.
     fn is_mute(&self) -> bool {
         let broken = match self.connection_error() {
             Some(ConnectionError::BrokenConnection(broken)) => Some(broken),
@@ -119,7 +119,7 @@ impl Refusal {
     }
 }
 
-/// Nodes answer a login that they can't look up with the error of a wrong password.
+/// If a node can't look the login up, it answers with the error of a wrong password.
 fn was_unchecked(said: &str) -> bool {
     let said = said.to_lowercase();
     ["unable to perform authentication", "cannot achieve", "timed out", "timeout", "unavailable"]
@@ -138,13 +138,13 @@ impl fmt::Display for Reasons<'_> {
             match (&refusal.cause, refusal.connection_error()) {
                 (Cause::Silent, _) => write!(f, "no answer within {waited:?}")?,
                 (Cause::Failed(_), _) if refusal.is_mute() => {
-                    f.write_str("it takes connections, but does not answer")?;
+                    f.write_str("it accepts connections, but does not answer")?;
                 }
                 (Cause::Failed(NewSessionError::FailedToResolveAnyHostname(_)), _) => {
                     f.write_str("its address can't be found")?;
                 }
-                (Cause::Failed(_), Some(error)) => f.write_str(&begun_small(&error.to_string()))?,
-                (Cause::Failed(error), None) => f.write_str(&begun_small(&error.to_string()))?,
+                (Cause::Failed(_), Some(error)) => f.write_str(&lower_first(&error.to_string()))?,
+                (Cause::Failed(error), None) => f.write_str(&lower_first(&error.to_string()))?,
             }
         }
         Ok(())

@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// Makes attempts one after the other, each once the one before has failed or has taken `pause`,
-/// and returns what the first success brings, or all failures in the order in which they came. The
-/// other attempts are dropped.
+/// and returns the first success, or all failures in the order in which they came. The other
+/// attempts are dropped.
 pub(super) async fn first_success<T, E, F>(
     attempts: impl IntoIterator<Item = F>,
     pause: Duration,
@@ -49,8 +49,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Attempts that take so many ms and succeed or fail; what comes of them, when, and how many
-    /// were begun.
+    /// Runs attempts that take so many ms and succeed or fail. Returns the result, the time, and
+    /// how many attempts were begun.
     async fn race(attempts: &[(u64, bool)]) -> (Result<u64, Vec<u64>>, Duration, usize) {
         let (began, begun) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
         let attempts = attempts.iter().map(|&(millis, succeeds)| {

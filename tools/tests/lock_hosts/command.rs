@@ -4,7 +4,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use super::support;
 
-/// What a run ended with.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) code: Option<i32>,
@@ -20,7 +20,7 @@ impl From<Output> for Answer {
     }
 }
 
-/// The tool with nothing of this process's environment that it would heed.
+/// The tool, without the variables of this process's environment that it would read.
 pub(crate) fn lock_hosts(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lock-hosts"));
     for variable in ["NODES", "KEYSPACE", "USER", "PASSWORD"] {
@@ -75,7 +75,7 @@ impl Tool {
         finish(self.start(arguments)).await
     }
 
-    /// Runs the tool, which has to succeed, and returns what it printed.
+    /// Runs the tool, which has to succeed, and returns its output.
     pub(crate) async fn done(&self, arguments: &[&str]) -> String {
         let answer = self.run(arguments).await;
         assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! A node that wants a login, and speaks TLS to who asks for it.
+//! A node that requires a login, and offers TLS.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,13 +31,13 @@ fn options(keystore: &Path) -> ClusterOptions {
 
 const STORE_PASSWORD: &str = "not-a-secret";
 
-/// Makes a key with a certificate for the node's address; a file with the key, and one with the
-/// certificate, which is its own authority.
+/// Creates a key with a certificate for the node's address; returns a file with the key, and one
+/// with the certificate, which is its own authority.
 fn certificate(name: &str) -> (PathBuf, PathBuf) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let [store, pem] = ["p12", "pem"].map(|kind| directory.join(format!("{name}.{kind}")));
     for file in [&store, &pem] {
-        // One of an earlier run may be there; its certificate may be too old.
+        // A file of an earlier run may be there, with a certificate that is too old.
         let _ = fs::remove_file(file);
     }
     let distinguished = format!("CN={name}");
@@ -49,7 +49,7 @@ fn certificate(name: &str) -> (PathBuf, PathBuf) {
     (store, pem)
 }
 
-/// Java has it, and the node needs Java.
+/// Runs Java's keytool, which is there because the node needs Java.
 fn keytool(arguments: &[&str], alias: &str, store: &Path) {
     let java = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin"));
     let output = Command::new(java.unwrap_or_default().join("keytool"))
@@ -86,7 +86,7 @@ fn only_the_right_password_and_certificate_let_in() {
 
     let answer = run(&node, &["list"], None);
     assert_eq!(answer.code, Some(3), "{answer:?}");
-    assert!(answer.stderr.contains("the nodes want a login: give --user"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("the nodes require a login: give --user"), "{}", answer.stderr);
 
     let answer = run(&node, &["--user", "cassandra", "list"], Some("wrong-secret"));
     assert_eq!(answer.code, Some(3), "{answer:?}");

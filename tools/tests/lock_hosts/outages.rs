@@ -1,4 +1,4 @@
-//! Each command while nodes are frozen or dead, and while the database refuses: what it says, and
+//! Each command while nodes are frozen or dead, and while the database refuses: what it prints, and
 //! how long it takes. `docs/outages.md` holds the table that these tests print.
 
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use super::support;
 /// How long a command may take.
 const AT_MOST: Duration = Duration::from_secs(10);
 
-/// Cassandra computes from when on a read asks another replica, too, every 5 s. For a new table it
-/// is 2.5 s until then, which is longer than a try of ours.
+/// Cassandra computes every 5 s how long a read waits before it asks another replica, too. Until
+/// then a read of a new table waits 2.5 s, which is longer than one of our tries.
 const TABLES_SETTLE: Duration = Duration::from_secs(10);
 
-/// Options for a keyspace that is there, and a host that is registered in it.
+/// Options for a keyspace that exists, and a host that is registered in it.
 struct Place {
     nodes: String,
     keyspace: String,
     login: Option<[&'static str; 2]>,
 }
 
-/// What a command has to end with.
+/// The result that a command must have.
 struct Expected {
     code: i32,
     told: &'static [&'static str],
@@ -33,7 +33,7 @@ const fn expect(code: i32, told: &'static [&'static str]) -> Expected {
     Expected { code, told }
 }
 
-/// Rows of the table, and what is wrong with them.
+/// Rows of the table, and their problems.
 #[derive(Default)]
 struct Table {
     rows: Vec<String>,
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    fn judge(self) {
+    fn finish(self) {
         println!("{}", self.rows.join("\n"));
         assert!(self.problems.is_empty(), "{}", self.problems.join("\n"));
     }
@@ -106,7 +106,7 @@ const SECOND_DOWN: &str = "warning  node 127.0.0.82:9042: can't be reached";
 const THIRD_DOWN: &str = "warning  node 127.0.0.83:9042: can't be reached";
 const NO_QUORUM: &str = "error    quorum: fewer than 2 replicas answer in 3 of 3 ranges";
 
-// Goal: whatever nodes are frozen or dead, each command does what can be done still, or names the
+// Goal: whichever nodes are frozen or dead, each command does what is still possible, or names the
 // cause: which nodes do not answer, and that a quorum is missing. It takes 10 s at most.
 // Method: three nodes; one is frozen, then killed, then a second one is frozen, then killed.
 #[tokio::test]
@@ -171,12 +171,12 @@ async fn commands_name_the_nodes_that_are_down() {
     for (command, expected) in &two_down {
         table.add("two killed", &place, command, expected);
     }
-    table.judge();
+    table.finish();
 }
 
-// Goal: a missing grant is named as one, with the statement that grants it; a wrong password as a
-// wrong password; and a login that the nodes can't check as that. It takes 10 s at most.
-// Method: two nodes that want a login; the second one is frozen, and with it a quorum of the
+// Goal: a missing grant is named as such, with the statement that grants it; so are a wrong
+// password and a login that the nodes can't check. It takes 10 s at most.
+// Method: two nodes that require a login; the second one is frozen, and with it a quorum of the
 // logins.
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
@@ -227,10 +227,10 @@ async fn commands_name_what_the_database_refuses() {
     table.add_all("wrong password", &place, &init, &expect(3, told));
 
     cluster.pause(2).expect("the node can be frozen");
-    place.login = Some(["nobody", "wrong"]);
-    let told = &["the nodes could not check the login of user \"nobody\"", "system_auth"];
+    place.login = Some(["stranger", "wrong"]);
+    let told = &["the nodes could not check the login of user \"stranger\"", "system_auth"];
     table.add_all("login can't be checked", &place, &init, &expect(3, told));
-    table.judge();
+    table.finish();
 }
 
 async fn execute(cluster: &Cluster, statement: &str) {

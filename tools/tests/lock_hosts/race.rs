@@ -1,4 +1,4 @@
-//! Two who add a host at the same moment, one of whom is killed.
+//! Two commands add a host at the same moment, and one of them is killed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use super::support;
 
 const ROUNDS: usize = 50;
 
-/// Every name that a number was ever seen with.
+/// Every name that was ever seen with a number, and every number with a name.
 #[derive(Debug, Default)]
 struct History {
     names: BTreeMap<i64, String>,
@@ -78,7 +78,7 @@ async fn no_number_is_given_to_a_second_name() {
     let of_dead = left_behind.iter().filter(|name| history.numbers.contains_key(*name)).count();
     for name in &left_behind {
         let answer = tool.run(&["--timeout", "60s", "add", name]).await;
-        history.saw_added(name, &answer).expect("whose addition was cut off is added now");
+        history.saw_added(name, &answer).expect("a host whose addition was cut off is added now");
     }
     history.saw_list(&tool).await;
     assert_eq!(history.numbers.len(), 2 * ROUNDS + 1);
@@ -93,5 +93,5 @@ async fn no_number_is_given_to_a_second_name() {
         history.numbers.len(),
         history.names.len(),
     );
-    assert!(killed >= ROUNDS / 4, "too few were killed in time to say anything: {killed}");
+    assert!(killed >= ROUNDS / 4, "too few were killed in time for a result: {killed}");
 }

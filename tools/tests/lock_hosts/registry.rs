@@ -25,7 +25,7 @@ async fn hosts_keep_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_list_is_for_programs_too() {
+async fn a_list_can_be_json() {
     let tool = Tool::initialized("json").await;
     assert_eq!(tool.done(&["list", "--json"]).await, "[]\n");
     tool.done(&["add", "a", "größe"]).await;
@@ -44,7 +44,7 @@ async fn a_list_is_for_programs_too() {
 }
 
 #[tokio::test]
-async fn an_empty_registry_is_worth_a_warning() {
+async fn an_empty_registry_causes_a_warning() {
     let tool = Tool::initialized("empty").await;
     let answer = tool.run(&["list"]).await;
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(0), ""));
@@ -59,17 +59,17 @@ async fn this_host_is_added_unless_others_are_named() {
 }
 
 #[tokio::test]
-async fn unknown_hosts_are_told_and_the_others_removed() {
+async fn unknown_hosts_are_reported_and_the_others_removed() {
     let tool = Tool::initialized("unknown").await;
     tool.done(&["add", "web1"]).await;
-    let answer = tool.run(&["remove", "nobody", "web1", "noone"]).await;
+    let answer = tool.run(&["remove", "ghost1", "web1", "ghost2"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
-    assert!(answer.stderr.contains("never registered: nobody, noone"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("never registered: ghost1, ghost2"), "{}", answer.stderr);
     assert_eq!(tool.run(&["list"]).await.stdout, "");
 }
 
 #[tokio::test]
-async fn who_stops_reading_is_not_an_error() {
+async fn a_closed_pipe_is_not_an_error() {
     let tool = Tool::initialized("pipe").await;
     tool.done(&["add", "web1"]).await;
     let mut child = tool.start(&["list"]);

@@ -4,7 +4,7 @@ use super::command::{Tool, replicas};
 use super::support;
 
 #[tokio::test]
-async fn tables_are_made_once() {
+async fn tables_are_created_once() {
     let tool = Tool::new("init").await;
     let keyspace = &tool.keyspace;
     let answer = tool.run(&["init"]).await;
@@ -26,7 +26,7 @@ async fn tables_are_made_once() {
 }
 
 #[tokio::test]
-async fn settings_are_recorded_once_and_told() {
+async fn settings_are_recorded_once_and_reported() {
     let tool = Tool::new("settings").await;
     let keyspace = &tool.keyspace;
     let init = ["init", "--replication", &replicas().await, "--max-clock-skew"];
@@ -47,7 +47,7 @@ async fn settings_are_recorded_once_and_told() {
     let report: serde_json::Value = serde_json::from_str(&json).expect("the tool prints JSON");
     let findings = report["findings"].as_array().expect("there are findings");
     let finding = findings.iter().find(|it| it["subject"] == "settings of lock_table");
-    let finding = finding.expect("the settings are told");
+    let finding = finding.expect("the settings are reported");
     assert_eq!(finding["severity"], "ok", "{finding}");
     assert_eq!(finding["found"], "QUORUM and a max_clock_skew of 250ms are recorded");
 
@@ -76,7 +76,7 @@ async fn the_registry_has_its_own_lock_table() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_made_is_not_made() {
+async fn refused_commands_create_nothing() {
     let tool = Tool::new("refused").await;
     for (arguments, code, reason) in [
         (&["init", "--replication", "0"][..], 2, "a keyspace needs replicas"),

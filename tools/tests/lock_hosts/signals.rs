@@ -1,4 +1,4 @@
-//! `lock-hosts` while somebody else holds the registry's lock.
+//! `lock-hosts` while another client holds the registry's lock.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const REGISTRY_LOCK: &str = "bakery-lock::hosts";
 async fn locked(tool: &Tool) -> LockGuard {
     let client = LockClient::builder(support::session().await, tool.keyspace.clone());
     let client = client.host("holder").register_host(true).build().await;
-    client.expect("the cluster is ready").lock(REGISTRY_LOCK).await.expect("nobody else locks")
+    client.expect("the cluster is ready").lock(REGISTRY_LOCK).await.expect("the lock is free")
 }
 
 fn signal(child: &Child, signal: &str) {
@@ -23,7 +23,7 @@ fn signal(child: &Child, signal: &str) {
 }
 
 #[tokio::test]
-async fn who_waits_too_long_learns_who_holds_the_registry() {
+async fn a_command_that_times_out_names_the_holder_of_the_registry() {
     let tool = Tool::initialized("held").await;
     let guard = locked(&tool).await;
     let began = Instant::now();

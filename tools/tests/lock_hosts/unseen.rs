@@ -1,4 +1,4 @@
-//! Hosts that no client was seen of.
+//! Hosts of which no client was seen.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::support;
 /// A moment in 2020, in milliseconds.
 const LONG_AGO: i64 = 1_577_836_800_000;
 
-// Goal: `remove --unseen-for` removes the hosts that were neither seen nor added since, and says
-// which; it asks before, or wants to be told not to, and can show what it would do.
+// Goal: `remove --unseen-for` removes the hosts that were neither seen nor added since, and prints
+// them; it asks first, unless it has `--yes`, and `--dry-run` shows what it would do.
 // Method: hosts that were added long ago, one of which is in use, and a new one.
 #[tokio::test]
 async fn hosts_that_are_not_in_use_are_removed() {
@@ -48,8 +48,8 @@ async fn hosts_that_are_not_in_use_are_removed() {
     assert_eq!(none, "no host to remove: all were seen or added since\n");
 }
 
-// Goal: a registry that an earlier version made works as it did; `check` and `remove --unseen-for`
-// say what it lacks, and `init` adds that. From then on hosts are seen, and none counts as unseen
+// Goal: a registry of an earlier version works as before; `check` and `remove --unseen-for` name
+// the missing column, and `init` adds it. From then on hosts are seen, and none counts as unseen
 // for the time before.
 // Method: drop the column, and use the registry before and after `init`.
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn client(tool: &Tool, host: &str) -> LockClient {
     builder.host(host).build().await.expect("the host is registered")
 }
 
-/// A client leaves word in the background that its host is in use.
+/// Waits for a client, which records in the background that its host is in use.
 async fn wait_until_seen(tool: &Tool, host: &str) {
     for _ in 0..100 {
         let json = tool.done(&["list", "--json"]).await;
@@ -100,7 +100,7 @@ async fn wait_until_seen(tool: &Tool, host: &str) {
     panic!("host {host} is not seen");
 }
 
-/// Adds a host as it would have been years ago.
+/// Adds a host with the rows that `add` would have written years ago.
 async fn add_long_ago(tool: &Tool, name: &str, number: i32) {
     let table = format!("\"{}\".lock_hosts", tool.keyspace);
     let columns = "registry, host_name, number, added_at";

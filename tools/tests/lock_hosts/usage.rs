@@ -1,4 +1,4 @@
-//! What can be told without a database.
+//! Errors that are found without a database.
 
 use std::fs;
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::command::{lock_hosts, run};
 
-/// An address of a node that would notice if anything were sent to it.
+/// A listener that notices if anything is sent to it, and its address.
 fn listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.set_nonblocking(true).expect("a listener can be told not to block");
@@ -15,11 +15,11 @@ fn listener() -> (TcpListener, String) {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_sent() {
+fn wrong_usage_is_refused_before_anything_is_sent() {
     let (listener, node) = listener();
     let long = "x".repeat(256);
     let refused: &[(&[&str], &str)] = &[
-        (&["--consistency", "one", "list"], "two could hold one lock"),
+        (&["--consistency", "one", "list"], "two clients could hold one lock"),
         (&["--consistency", "all", "list"], "one dead node would stop all locks"),
         (&["--consistency", "local-quorum", "list"], "name the data centre"),
         (&["--keyspace", "a\"b", "list"], "can't be the name of a keyspace"),
@@ -74,7 +74,7 @@ fn a_password_needs_a_user() {
 
 #[test]
 fn nodes_that_do_not_answer_are_unreachable() {
-    // A port that was free a moment ago refuses; a listener that accepts nobody is silent.
+    // A port that was free a moment ago refuses; a listener that accepts no connection is silent.
     let (free, refusing) = listener();
     drop(free);
     let (_silent, silent) = listener();
@@ -121,14 +121,14 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
-fn a_key_that_is_none_is_told() {
+fn a_file_without_a_certificate_is_named() {
     let directory = std::env::temp_dir().join(format!("lock-hosts-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("the directory can be made");
-    let file = directory.join("not-a-key.pem");
+    let file = directory.join("not-pem.pem");
     fs::write(&file, "nothing\n").expect("the file can be written");
     let file = file.to_str().expect("the path is text");
     let answer = run(&["--tls-ca", file, "list"]);
     fs::remove_dir_all(&directory).expect("the directory can be removed");
     assert_eq!(answer.code, Some(2), "{answer:?}");
-    assert!(answer.stderr.contains("not-a-key.pem can't be used"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("not-pem.pem can't be used"), "{}", answer.stderr);
 }

@@ -25,7 +25,7 @@ const PATIENCE: usize = 100;
 pub(super) struct Aftermath {
     /// For how long two may hold, once rows got lost.
     overlap_max: Option<u64>,
-    /// Since when two hold.
+    /// Since when two contenders hold.
     since: Option<u64>,
     /// The contenders that have asked those ahead in this second. Each is a bit.
     asked: u8,
@@ -87,7 +87,7 @@ impl Expiry {
         moment.loss.overlap_max = Some(self.course.ttl() / 3 * thirds);
     }
 
-    /// Notes since when two hold.
+    /// Notes since when two contenders hold.
     pub(super) fn watch(&self, moment: &mut Moment) {
         let before = moment.loss.since.filter(|_| moment.holders() > 1);
         if before.is_none() && moment.holders() > 1 {
@@ -98,7 +98,7 @@ impl Expiry {
         }
     }
 
-    /// Whether two hold for no longer than they may.
+    /// Whether two contenders hold for no longer than they may.
     pub(super) fn is_short(&self, moment: &Moment) -> bool {
         let held = moment.loss.since.map_or(0, |since| moment.now - since);
         self.tells(held <= moment.loss.overlap_max.unwrap_or_default())

@@ -1,6 +1,6 @@
 //! Where rows live in a model, and how requests reach them.
 //!
-//! A write is *under way* from when it is sent until nobody can be surprised by it any more. It
+//! A write is *under way* from when it is sent until it can surprise no contender any more. It
 //! reaches the rows at any moment, or never, acknowledged or not. So nothing has to be said of
 //! writes that are lost, late, repeated, or of unknown fate: a write of the same stamp is the same
 //! write, however often it is sent.
@@ -136,7 +136,7 @@ impl Effects {
                     cells: [Some(put(0)), ticket, None],
                 }
             }
-            Change::Revoke { .. } => unreachable!("a contender revokes nobody"),
+            Change::Revoke { .. } => unreachable!("a contender revokes no other contender"),
             Change::Delete { contender, ticket, revoked } => {
                 let cells = [Some(deleted), ticket.then_some(deleted), revoked.then_some(deleted)];
                 Effects { contender: index_of(*contender), cells }
@@ -224,7 +224,8 @@ impl SeenRow {
         }
     }
 
-    /// Whether it is the ticket of a round that is over, or of nobody, by what the read shows.
+    /// Whether it is the ticket of a round that is over, or of no contender, by what the read
+    /// shows.
     pub(crate) fn is_stale_beside(self, rows: &[SeenRow]) -> bool {
         let entering = |row: &&SeenRow| row.contender == self.contender && row.kind == ENTERING;
         let round = rows.iter().find(entering).map(|row| row.content.round);

@@ -59,7 +59,7 @@ impl Store for Registers {
     type Way = Way;
 
     fn new(scenario: &Scenario) -> Self {
-        let contenders = scenario.wishes.len();
+        let contenders = scenario.requests.len();
         let rows = vec![Register::default(); contenders * KINDS];
         Registers { contenders, rows, readings: vec![None; contenders] }
     }

@@ -3,8 +3,8 @@
 //!
 //! Three reductions keep the search small, and lose nothing:
 //!
-//! * A write reaches a replica just before somebody can tell: before a read of that replica, or
-//!   before its acknowledgement. Earlier and later make no difference to anybody.
+//! * A write reaches a replica just before a contender can tell: before a read of that replica, or
+//!   before its acknowledgement. Earlier and later make no difference to any contender.
 //! * What a quorum has of a row, or something newer, hides what is older: every read meets one of
 //!   that quorum. So replicas that are behind catch up at once, unless a read under way has been
 //!   answered by one that was behind as well; and with them what it was answered.
@@ -75,7 +75,7 @@ impl Store for Replicas {
     type Way = Way;
 
     fn new(scenario: &Scenario) -> Self {
-        let (contenders, quorum) = (scenario.wishes.len(), scenario.quorum());
+        let (contenders, quorum) = (scenario.requests.len(), scenario.quorum());
         let rows = vec![Cell::default(); contenders * KINDS];
         let replica = Replica { answered: 0, rows };
         let replicas = [replica.clone(), replica.clone(), replica];
@@ -238,7 +238,7 @@ impl Store for Replicas {
 }
 
 impl Replicas {
-    /// Lets replicas that are behind catch up where nobody can tell.
+    /// Lets replicas that are behind catch up where no contender can tell.
     fn catch_up(&mut self) {
         for row in 0..self.contenders * KINDS {
             let mut cells = self.replicas.each_ref().map(|replica| replica.rows[row]);
