@@ -1,9 +1,10 @@
 //! `lock-hosts` while another client holds the registry's lock.
 
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use bakery_lock::{LockClient, LockGuard};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::command::{Tool, finish};
 use super::support;
@@ -17,9 +18,8 @@ async fn locked(tool: &Tool) -> LockGuard {
     client.expect("the cluster is ready").lock(REGISTRY_LOCK).await.expect("the lock is free")
 }
 
-fn signal(child: &Child, signal: &str) {
-    let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-    assert!(sent.expect("kill can be run").success());
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).expect("the child runs");
 }
 
 #[tokio::test]
@@ -41,10 +41,10 @@ async fn a_command_that_times_out_names_the_holder_of_the_registry() {
 async fn an_interrupted_addition_leaves_the_queue() {
     let tool = Tool::initialized("interrupted").await;
     let guard = locked(&tool).await;
-    for (name, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let adding = tool.start(&["add", "web1"]);
         wait_for_rows(&tool, 2).await;
-        signal(&adding, name);
+        send(&adding, signal);
         let began = Instant::now();
         let answer = finish(adding).await;
         assert_eq!(answer.code, Some(code), "{answer:?}");
