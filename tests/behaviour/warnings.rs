@@ -200,3 +200,18 @@ fn a_loss_is_said_by_the_first_to_notice() {
     stalled.block_on(async { sleep(SOON).await });
     assert!(warnings.take().is_empty(), "it was said before");
 }
+
+// Goal: a bug that ends the task of a lock is logged at ERROR, once.
+// Method: a store that panics.
+#[tokio::test(start_paused = true)]
+async fn a_bug_is_logged() {
+    let warnings = Warnings::listen();
+    let store = store();
+    let client = client(&store, "a").await;
+    store.fail_next(1, Fault::Panic);
+    let error = client.lock(OBJECT).await.expect_err("the task ended");
+    assert!(matches!(error, LockError::Closed), "{error:?}");
+    sleep(SOON).await;
+    warnings.expect_one(&["ERROR", "ended by a bug"]);
+    client.lock(OBJECT).await.expect("the name has another task").unlock().await.expect("held");
+}
