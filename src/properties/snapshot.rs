@@ -24,7 +24,7 @@ fn rows_say_what_the_design_says_of_them() {
     });
 }
 
-// Goal: the largest ticket is the largest that can be read, whoever's it is, and never negative.
+// Goal: the largest ticket is the largest that can be read, any contender's, and never negative.
 // Method: any rows.
 #[test]
 fn the_largest_ticket_is_above_all_that_can_be_read() {

@@ -47,7 +47,7 @@ fn stories_take_every_turn() {
 
 // Goal: when the largest number there is has been drawn, no number is drawn any more, and the
 // acquisition says so unless no contender is in its way.
-// Method: any rows beside that ticket, whoever's it is and be its contender there or not.
+// Method: any rows beside that ticket, any contender's, whether that one is there or not.
 #[test]
 fn after_the_largest_number_there_is_no_ticket_left() {
     let largest = claim().prop_map(|claim| {

@@ -218,7 +218,7 @@ impl Script {
         self.sees_only(&[&[mine], others].concat());
     }
 
-    /// The read shows our own rows, those of others, and somebody who wants us to give up a round.
+    /// The read shows our own rows, those of others, and a request to give up a round.
     fn sees_revoked(&mut self, round: i64, others: &[Vec<StoredRow>]) {
         self.revoked_row_seen = true;
         self.sees(&[&[vec![StoredRow::revoked(&revocation(round))]], others].concat());
