@@ -8,9 +8,9 @@ use bakery_lock::schema::{self, CreateOptions, Finding, Replication, SchemaError
 use bakery_lock::{BuildError, Consistency, GuardState, LockClient, LockError};
 use cassandra_cluster::{Cluster, ClusterOptions, Compiler};
 use scylla::client::session_builder::SessionBuilder;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::hurt;
 use super::scene::Scene;
 use super::support;
 
@@ -185,9 +185,7 @@ async fn cluster() -> (Cluster, Scene) {
         settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),
         ..ClusterOptions::default()
     };
-    let cluster =
-        spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
-    let cluster = cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"));
+    let cluster = hurt::lease(options).await;
     // Another test may have left it wrong.
     cluster.set_clock(2, 0).expect("its clock can be set");
     let session = SessionBuilder::new().known_nodes_addr(cluster.nodes()).build().await;

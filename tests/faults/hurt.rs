@@ -10,15 +10,20 @@ use tokio::task::spawn_blocking;
 
 use super::scene::Scene;
 
+/// Leases a cluster without blocking the runtime.
+pub(crate) async fn lease(options: ClusterOptions) -> Cluster {
+    let cluster =
+        spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
+    cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))
+}
+
 /// A lease of a cluster, for asynchronous tests.
 #[derive(Clone)]
 pub(crate) struct Hurt(Arc<Cluster>);
 
 impl Hurt {
     pub(crate) async fn lease(options: ClusterOptions) -> Self {
-        let cluster =
-            spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
-        Hurt(Arc::new(cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))))
+        Hurt(Arc::new(lease(options).await))
     }
 
     /// Does something with the cluster that blocks.

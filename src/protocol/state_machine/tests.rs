@@ -385,7 +385,14 @@ impl Script {
 
     /// A holder renews its rows when that is due, and begins to read the object.
     fn renews(&mut self) {
-        self.begins_to_renew();
+        self.sleeps(RENEWAL_DUE);
+        self.renews_now();
+    }
+
+    /// The same when it is due already, with a lease from now on.
+    fn renews_now(&mut self) {
+        self.checks();
+        self.puts();
         self.applied();
         self.is_renewed_for(LEASE);
         self.reads(Read::Object);

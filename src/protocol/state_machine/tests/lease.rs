@@ -190,11 +190,7 @@ fn a_renewal_of_unknown_fate_does_not_keep_a_waiting_one_from_asking() {
     // On the old lease. The renewal begins anew, because the rows of a holder say since when.
     script.is_held_for(LEASE - RENEWAL_DUE);
     script.sleeps(ms(10));
-    script.checks();
-    script.puts();
-    script.applied();
-    script.is_renewed_for(LEASE);
-    script.reads(Read::Object);
+    script.renews_now();
 }
 
 #[test]
@@ -396,11 +392,7 @@ fn a_renewal_asked_for_while_another_one_is_under_way_follows_it() {
     // The first one is read back all the same.
     script.reads(Read::Object);
     script.sees(&[]);
-    script.checks();
-    script.puts();
-    script.applied();
-    script.is_renewed_for(LEASE);
-    script.reads(Read::Object);
+    script.renews_now();
 }
 
 #[test]
