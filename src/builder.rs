@@ -18,7 +18,7 @@ use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
 };
 use crate::schema;
-use crate::store::{Counted, MemoryStore};
+use crate::store::{Counted, Embedded, MemoryStore};
 
 impl LockClient {
     /// Builds a client on a session; its tables are in `keyspace`, as `lock-hosts init` or
@@ -55,7 +55,7 @@ impl LockClient {
     /// Builds a client on a store in memory, for examples and tests. The clients of one
     /// store exclude each other, and no other clients.
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
-        LockClientBuilder::new(Backend::Memory(store.clone()))
+        LockClientBuilder::embedded(store.embedded())
     }
 }
 
@@ -94,6 +94,11 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
+    /// Builds a client without a cluster.
+    pub(crate) fn embedded(embedded: Embedded) -> Self {
+        Self::new(Backend::Embedded(embedded))
+    }
+
     fn new(backend: Backend) -> Self {
         LockClientBuilder {
             backend,

@@ -1,14 +1,8 @@
 //! The one source of randomness that clients draw from.
 
-#[cfg(any(test, feature = "test-util"))]
-mod seeded;
-
 use std::fmt::Debug;
 
 use uuid::Uuid;
-
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) use self::seeded::SeededEntropy;
 
 /// Where randomness comes from. Like the clock it is handed in, so that a simulation can bring its
 /// own and repeat a run.

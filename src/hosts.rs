@@ -18,8 +18,6 @@
 mod attempt;
 mod error;
 mod name;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,7 +35,9 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
-use crate::store::{CassandraStore, Counted, HOSTS_PER_PAGE, HostRow, MemoryStore, Store};
+use crate::store::{
+    CassandraStore, Counted, Embedded, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,
+};
 
 /// The shortest time for which a host can be asked not to have been seen: one that is in use is
 /// seen once a day, and may miss that for some hours.
@@ -115,7 +115,12 @@ impl HostRegistry {
     /// Outside a tokio runtime with time enabled.
     #[must_use]
     pub fn in_memory(store: &MemoryStore) -> Self {
-        Self::over(store.rows(), store.clock(), store.entropy(), MAX_CLOCK_SKEW)
+        Self::embedded(store.embedded())
+    }
+
+    /// The registry without a cluster.
+    pub(crate) fn embedded(Embedded { store, clock, entropy, .. }: Embedded) -> Self {
+        Self::over(store, clock, entropy, MAX_CLOCK_SKEW)
     }
 
     /// The registry in a store, whose lock table is the default one, read and written at QUORUM.
@@ -400,7 +405,7 @@ impl From<HostRow> for Host {
     }
 }
 
-fn system_time(millis: i64) -> SystemTime {
+pub(crate) fn system_time(millis: i64) -> SystemTime {
     let distance = Duration::from_millis(millis.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
     let time = if millis < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };

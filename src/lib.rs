@@ -148,27 +148,13 @@ mod fence;
 mod finding;
 pub mod hosts;
 mod options;
-#[cfg(test)]
-mod properties;
 mod protocol;
 pub mod schema;
-#[cfg(model)]
-mod seeded_bugs;
 mod store;
-
-/// What tests of this package need from inside.
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
-pub mod test_util {
-    pub use crate::clock::set_wall_clock_error;
-    #[cfg(model)]
-    pub use crate::seeded_bugs::{bugs, plant};
-    pub use crate::store::conformance::{cassandra_conforms, lock_table_id};
-    pub use crate::store::{
-        Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster,
-        WriteKind, WriteRecord,
-    };
-}
+#[cfg(any(test, feature = "test-util"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{BuildError, LockClientBuilder};
 pub use client::{LockClient, LockRequest};
@@ -181,6 +167,4 @@ pub use error::{
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use options::{Consistency, InvalidOption};
-#[cfg(feature = "test-util")]
-pub use store::Fault;
 pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

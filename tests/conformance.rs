@@ -3,7 +3,7 @@
 
 mod support;
 
-use bakery_lock::test_util::cassandra_conforms;
+use bakery_lock::testing::cassandra_conforms;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_keeps_the_promises_of_the_trait() {

@@ -13,13 +13,13 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::{Host, HostRegistry};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::schema;
-use crate::store::{CassandraStore, MemoryStore, Store};
+use crate::store::{CassandraStore, Embedded, Store};
 
 /// Where the rows live.
 #[derive(Clone, Debug)]
 pub(super) enum Backend {
     Cassandra { session: Arc<Session>, keyspace: String },
-    Memory(MemoryStore),
+    Embedded(Embedded),
 }
 
 /// What a client takes from its backend.
@@ -60,13 +60,13 @@ impl Backend {
                     lock_table: facts.id,
                 })
             }
-            Backend::Memory(store) => Ok(Opened {
-                store: store.rows(),
-                clock: store.clock(),
-                entropy: store.entropy(),
-                max_ttl: MemoryStore::max_ttl(),
+            Backend::Embedded(Embedded { store, clock, entropy, lock_table }) => Ok(Opened {
+                store: Arc::clone(store),
+                clock: Arc::clone(clock),
+                entropy: Arc::clone(entropy),
+                max_ttl: Embedded::MAX_TTL,
                 max_clock_skew: MAX_CLOCK_SKEW,
-                lock_table: store.lock_table_id(),
+                lock_table: *lock_table,
             }),
         }
     }
@@ -80,7 +80,7 @@ impl Backend {
             Backend::Cassandra { session, keyspace } => {
                 HostRegistry::new(Arc::clone(session), keyspace).await?
             }
-            Backend::Memory(store) => HostRegistry::in_memory(store),
+            Backend::Embedded(embedded) => HostRegistry::embedded(embedded.clone()),
         };
         let host = registry.register(host_name).await;
         registry.close().await;
@@ -101,7 +101,7 @@ impl Backend {
     fn keyspace(&self) -> String {
         match self {
             Backend::Cassandra { keyspace, .. } => keyspace.clone(),
-            Backend::Memory(_) => "(in memory)".to_owned(),
+            Backend::Embedded(_) => "(in memory)".to_owned(),
         }
     }
 }

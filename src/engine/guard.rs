@@ -1,8 +1,6 @@
 //! The guard of a held lock, and what it knows of its lease.
 
 mod lost;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,8 +13,6 @@ mod events;
 mod holder;
 mod messages;
 mod requests;
-#[cfg(test)]
-mod tests;
 mod wake;
 
 use std::sync::Arc;

@@ -197,8 +197,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::{Claim, Mode, Revocation};
-    use crate::store::MemoryStore;
-    use crate::store::memory::Fault;
+    use crate::testing::{Fault, FaultyStore};
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
 
@@ -216,7 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_call_counts_once() {
-        let memory = MemoryStore::new();
+        let memory = FaultyStore::new();
         let store = Counted::new(Arc::new(memory.clone()));
         let delete = Change::Delete { contender: ME, ticket: true, revoked: false };
         let delete = Write { stamp: 2, change: delete };
@@ -259,7 +258,7 @@ mod tests {
     // Method: drop each kind of call before its first poll, and after it.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_given_up_has_an_unknown_outcome() {
-        let memory = MemoryStore::with_tokio_clock();
+        let memory = FaultyStore::new();
         memory.delay_calls(Duration::from_millis(1));
         let store = Counted::new(Arc::new(memory));
         for (polled, unknown_outcomes) in [(false, 0), (true, 2)] {

@@ -15,33 +15,17 @@ use super::{
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
-use crate::store::DatabaseError;
 
-#[cfg(any(test, feature = "test-util"))]
-mod faults;
-mod replica;
-#[cfg(feature = "test-util")]
-mod simulated;
-
-#[cfg(any(test, feature = "test-util"))]
-pub use faults::Fault;
-#[cfg(feature = "test-util")]
-pub use simulated::{
-    Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster, WriteKind,
-    WriteRecord,
-};
+pub(crate) mod replica;
 
 /// How many copies there are of each row, as on a usual cluster.
-const REPLICAS: usize = 3;
+pub(crate) const REPLICAS: usize = 3;
 
 /// How many copies a read merges: any two such sets have a copy in common.
 const QUORUM: usize = REPLICAS / 2 + 1;
 
-/// The longest TTL, as a lock table has by default.
-const MAX_TTL: Duration = Duration::from_secs(120);
-
 /// How long a dead row is remembered, so that an older write does not bring it back.
-const GRACE: Duration = Duration::from_secs(2 * MAX_TTL.as_secs());
+const GRACE: Duration = Duration::from_secs(2 * Embedded::MAX_TTL.as_secs());
 
 /// A lock table in the memory of this process, with a registry of hosts.
 ///
@@ -57,106 +41,61 @@ struct Shared {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     tables: Mutex<Tables>,
-    #[cfg(any(test, feature = "test-util"))]
-    faults: faults::Faults,
-    /// Where the rows are instead, in a simulation.
-    #[cfg(feature = "test-util")]
-    link: Option<Arc<dyn Store>>,
+}
+
+/// What a client is built on that runs without a cluster: rows, and the clock and the randomness
+/// that belong to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Embedded {
+    /// Where the rows live.
+    pub(crate) store: Arc<dyn Store>,
+    /// The clock that rows expire by.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The randomness of clients.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The id of the lock table.
+    pub(crate) lock_table: Uuid,
+}
+
+impl Embedded {
+    /// The longest TTL that clients may use, as a lock table has by default.
+    pub(crate) const MAX_TTL: Duration = Duration::from_secs(120);
 }
 
 impl MemoryStore {
     /// An empty store on the system's clocks.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_clock(Arc::new(SystemClock::new()))
+        Self::on(Arc::new(SystemClock::new()), Arc::new(SystemEntropy))
     }
 
-    /// An empty store whose rows expire by `clock`. Clients of the store use the same clock.
-    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self::from(Shared::new(clock, Arc::new(SystemEntropy)))
+    /// An empty store whose rows expire by `clock`.
+    pub(crate) fn on(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
+        let shared = Shared { clock, entropy, tables: Mutex::default() };
+        MemoryStore { shared: Arc::new(shared) }
     }
 
-    /// The clock that rows expire by.
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.shared.clock)
-    }
-
-    /// The randomness of clients.
-    pub(crate) fn entropy(&self) -> Arc<dyn Entropy> {
-        Arc::clone(&self.shared.entropy)
-    }
-
-    /// The rows, as clients ask for them.
-    pub(crate) fn rows(&self) -> Arc<dyn Store> {
-        #[cfg(feature = "test-util")]
-        if let Some(link) = &self.shared.link {
-            return Arc::clone(link);
+    /// What a client is built on.
+    pub(crate) fn embedded(&self) -> Embedded {
+        Embedded {
+            store: Arc::new(self.clone()),
+            clock: Arc::clone(&self.shared.clock),
+            entropy: Arc::clone(&self.shared.entropy),
+            lock_table: self.tables().lock_table,
         }
-        Arc::new(self.clone())
     }
 
-    /// The longest TTL that clients may use.
-    pub(crate) fn max_ttl() -> Duration {
-        MAX_TTL
-    }
-
-    /// The id of the lock table.
-    pub(crate) fn lock_table_id(&self) -> Uuid {
-        self.tables().lock_table
+    /// The rows.
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        // A panic of another thread leaves whole rows behind.
+        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer<'a, T: Send + 'a>(
         &'a self,
         call: impl FnOnce(&mut Tables, Duration) -> T + Send + 'a,
     ) -> Answer<'a, T> {
-        Box::pin(async move {
-            #[cfg(any(test, feature = "test-util"))]
-            let fault = self.shared.faults.begin().await?;
-            let answer = call(&mut self.tables(), self.shared.clock.elapsed());
-            #[cfg(any(test, feature = "test-util"))]
-            self.shared.faults.end(fault).await?;
-            Ok::<T, DatabaseError>(answer)
-        })
-    }
-
-    /// Reads hosts of the registry.
-    fn hosts<'a>(
-        &'a self,
-        read: impl FnOnce(&BTreeMap<String, HostRow>) -> Vec<HostRow> + Send + 'a,
-    ) -> Answer<'a, Vec<HostRow>> {
-        Box::pin(async move {
-            #[cfg(any(test, feature = "test-util"))]
-            self.shared.faults.ask_registry()?;
-            let hosts = self.answer(|tables, _| read(&tables.hosts)).await?;
-            #[cfg(any(test, feature = "test-util"))]
-            self.shared.faults.hosts_read(hosts.len());
-            Ok(hosts)
-        })
-    }
-
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        // A panic of another thread leaves whole rows behind.
-        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shared {
-    fn new(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        Shared {
-            clock,
-            entropy,
-            tables: Mutex::default(),
-            #[cfg(any(test, feature = "test-util"))]
-            faults: faults::Faults::default(),
-            #[cfg(feature = "test-util")]
-            link: None,
-        }
-    }
-}
-
-impl From<Shared> for MemoryStore {
-    fn from(shared: Shared) -> Self {
-        MemoryStore { shared: Arc::new(shared) }
+        Box::pin(async move { Ok(call(&mut self.tables(), self.shared.clock.elapsed())) })
     }
 }
 
@@ -198,10 +137,7 @@ impl Store for MemoryStore {
     }
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
-        Box::pin(async move {
-            let hosts = self.hosts(|hosts| hosts.get(name).cloned().into_iter().collect()).await?;
-            Ok(hosts.into_iter().next())
-        })
+        self.answer(|tables, _| tables.hosts.get(name).cloned())
     }
 
     fn read_host_nearby<'a>(&'a self, _: &'a str) -> Answer<'a, Option<HostRow>> {
@@ -209,8 +145,8 @@ impl Store for MemoryStore {
     }
 
     fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
-        self.hosts(move |hosts| {
-            let page = hosts.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        self.answer(move |tables, _| {
+            let page = tables.hosts.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
             page.take(HOSTS_PER_PAGE).map(|(_, host)| host.clone()).collect()
         })
     }
@@ -231,25 +167,16 @@ impl Store for MemoryStore {
         self.answer(|_, _| Some(0))
     }
 
-    /// At once, whatever faults there are: clients leave it in the background, at a time that tests
-    /// don't choose.
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
-        Box::pin(async move {
-            self.tables().write_sighting(name, at_micros / 1000);
-            Ok(())
-        })
+        self.answer(move |tables, _| tables.write_sighting(name, at_micros / 1000))
     }
 
-    /// There are two nodes, so that clocks can differ where a test asks for it.
+    /// Two nodes, as if the rows were on a cluster.
     fn observe(&self) -> Testimonies<'_> {
-        let report =
-            NodeReport { clock: ClockReading::OURS, lock_table: Some(self.lock_table_id()) };
+        let lock_table = Some(self.tables().lock_table);
+        let report = NodeReport { clock: ClockReading::OURS, lock_table };
         let seen = [1, 2].map(|number| (node(number), Some(report))).to_vec();
-        Box::pin(async move {
-            #[cfg(any(test, feature = "test-util"))]
-            let seen = self.shared.faults.disturb(seen).await;
-            seen
-        })
+        Box::pin(async { seen })
     }
 }
 
@@ -264,10 +191,11 @@ fn node(number: u8) -> Node {
 
 /// The lock table and the registry. The registry has one copy: no request to it is urgent.
 #[derive(Default)]
-struct Tables {
+pub(crate) struct Tables {
     /// The id of the lock table.
-    lock_table: Uuid,
-    replicas: [Replica; REPLICAS],
+    pub(crate) lock_table: Uuid,
+    /// The copies of its rows.
+    pub(crate) replicas: [Replica; REPLICAS],
     /// The replica that the next read asks first.
     first: usize,
     /// When dead rows of objects that are not used any more are looked for next.
@@ -286,7 +214,8 @@ impl Tables {
         }
     }
 
-    fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
+    /// The rows that a quorum shows.
+    pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
         self.live_cells(object, read, now).into_iter().map(|(row, _)| row).collect()
     }
 
@@ -322,7 +251,8 @@ impl Tables {
         fences.max().filter(|fence| now < fence.dead_from).map(|fence| fence.value)
     }
 
-    fn write_fence(&mut self, object: &str, value: i64, now: Duration) {
+    /// Raises the fence of an object, unless it is higher.
+    pub(crate) fn write_fence(&mut self, object: &str, value: i64, now: Duration) {
         self.sweep(now);
         let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
         let fence = Fence { value, dead_from: now + ttl };
@@ -371,7 +301,12 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::protocol::Change;
-    use crate::store::conformance::conforms;
+    use crate::testing::clock::TokioClock;
+    use crate::testing::conformance::conforms;
+
+    fn on_paused_time() -> MemoryStore {
+        MemoryStore::on(Arc::new(TokioClock::new()), Arc::new(SystemEntropy))
+    }
 
     #[tokio::test]
     async fn the_store_keeps_the_promises_of_the_trait() {
@@ -380,7 +315,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dead_rows_are_forgotten_in_the_end() {
-        let store = MemoryStore::with_tokio_clock();
+        let store = on_paused_time();
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
         let change = Change::Delete { contender, ticket: true, revoked: false };
         let delete = |stamp| Write { stamp, change: change.clone() };
@@ -394,7 +329,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_fence_outlives_the_rows_by_weeks() {
-        let store = MemoryStore::with_tokio_clock();
+        let store = on_paused_time();
         let day = Duration::from_secs(24 * 60 * 60);
         store.write_fence("a", 7).await.expect("memory does not fail");
         for (days, expected) in [(29, Some(7)), (2, None)] {

@@ -4,12 +4,10 @@
 //! another database has to write a store that keeps the promises below.
 
 mod cassandra;
-#[cfg(any(test, feature = "test-util"))]
-pub(crate) mod conformance;
 mod counted;
 mod error;
 mod identifier;
-mod memory;
+pub(crate) mod memory;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -28,12 +26,8 @@ pub use counted::Statistics;
 pub use error::{DatabaseError, Outcome};
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
+pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
-#[cfg(feature = "test-util")]
-pub use memory::{
-    Conditions, Cut, Fault, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster,
-    WriteKind, WriteRecord,
-};
 
 /// What all data centres together show; where they don't answer, what is seen nearby, if it is
 /// seen there. What is not seen nearby may have been written elsewhere: that stays unknown.

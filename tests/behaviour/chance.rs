@@ -9,7 +9,7 @@ use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::thread;
 
-use bakery_lock::{Fault, MemoryStore};
+use bakery_lock::testing::{Fault, FaultyStore};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
@@ -26,12 +26,12 @@ const SEED_DEFAULT: u64 = 0;
 /// A store whose clients take all chance from the seed of this run.
 ///
 /// It is the thread that tells which test asks, so a store has to be made on the test's own one.
-pub(crate) fn seeded(store: MemoryStore) -> MemoryStore {
+pub(crate) fn seeded() -> FaultyStore {
     thread_local! {
         static CHANCE: RefCell<StdRng> = RefCell::new(of_this_test());
     }
     record();
-    store.seeded(CHANCE.with_borrow_mut(Rng::random))
+    FaultyStore::seeded(CHANCE.with_borrow_mut(Rng::random))
 }
 
 /// Other stores of the same test get other chance, and so do other tests.
@@ -67,7 +67,7 @@ async fn a_seed_repeats_a_run() {
 /// them succeeded.
 async fn run(seed: u64) -> (Uuid, Vec<u64>) {
     record();
-    let store = MemoryStore::with_tokio_clock().seeded(seed);
+    let store = FaultyStore::seeded(seed);
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
     let contenders = client.contenders(OBJECT).await.expect("the store answers");

@@ -4,9 +4,8 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use bakery_lock::{
-    Fault, GuardState, LockClient, LockError, LockGuard, LostReason, MemoryStore, UnlockError,
-};
+use bakery_lock::testing::Fault;
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -67,7 +66,7 @@ async fn dropping_gives_the_lock_back() {
 // Method: drop it on a thread of its own, while the client's runtime lives.
 #[test]
 fn a_guard_can_be_dropped_outside_a_runtime() {
-    let (runtime, store) = (runtime(), seeded(MemoryStore::new()));
+    let (runtime, store) = (runtime(), seeded());
     let client = runtime.block_on(client(&store, "a"));
     let guard = runtime.block_on(client.lock(OBJECT)).expect("the lock is free");
     let dropping = std::thread::spawn(move || drop(guard));
@@ -127,7 +126,7 @@ async fn a_shutdown_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_without_database_ends_too() {
     let store = store();
-    let builder = LockClient::builder_in_memory(&store).host("a").register_host(true);
+    let builder = store.client_builder().host("a").register_host(true);
     let client = builder.acquire_timeout(s(2)).build().await.expect("a client is built");
     let _held = client.lock(OBJECT).await.expect("the lock is free");
     store.fail_next(usize::MAX, Fault::UnknownNotApplied);
@@ -171,7 +170,7 @@ async fn an_unlock_without_database_ends_too() {
 #[test]
 fn a_client_whose_runtime_ended_is_closed() {
     let (first, second) = (runtime(), runtime());
-    let store = seeded(MemoryStore::new());
+    let store = seeded();
     let client = first.block_on(client(&store, "a"));
     let held = first.block_on(client.lock(OBJECT)).expect("the lock is free");
     let unlocked = first.block_on(client.lock("other")).expect("the lock is free");

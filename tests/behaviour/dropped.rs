@@ -9,7 +9,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bakery_lock::{LockClient, MemoryStore};
+use bakery_lock::LockClient;
+use bakery_lock::testing::FaultyStore;
 use tokio::time::{sleep, timeout};
 
 use super::polls::poll_at_most;
@@ -25,7 +26,7 @@ async fn a_lock_of_a_free_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_of_a_held_object() {
-    let begin = async |store: &MemoryStore, client: LockClient| {
+    let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         async move { client.lock(OBJECT).await }
     };
@@ -46,7 +47,7 @@ async fn a_lock_of_an_object_that_stays_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_behind_a_caller_of_the_same_client() {
-    let begin = async |_: &MemoryStore, client: LockClient| {
+    let begin = async |_: &FaultyStore, client: LockClient| {
         let first = client.lock(OBJECT).await.expect("the lock is free");
         tokio::spawn(async move {
             sleep(CALL * 3).await;
@@ -59,7 +60,7 @@ async fn a_lock_behind_a_caller_of_the_same_client() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_of_a_free_object() {
-    let begin = async |_: &MemoryStore, client: LockClient| async move {
+    let begin = async |_: &FaultyStore, client: LockClient| async move {
         client.try_lock(OBJECT).await.expect("the store answers")
     };
     drop_everywhere("try_lock, free", begin).await;
@@ -67,7 +68,7 @@ async fn a_try_of_a_free_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_of_a_held_object() {
-    let begin = async |store: &MemoryStore, client: LockClient| {
+    let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         async move { client.try_lock(OBJECT).await.expect("the store answers") }
     };
@@ -76,7 +77,7 @@ async fn a_try_of_a_held_object() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unlock() {
-    let begin = async |_: &MemoryStore, client: LockClient| {
+    let begin = async |_: &FaultyStore, client: LockClient| {
         let guard = client.lock(OBJECT).await.expect("the lock is free");
         async move { guard.unlock().await }
     };
@@ -85,7 +86,7 @@ async fn an_unlock() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unlock_of_a_guard_with_a_ticket() {
-    let begin = async |store: &MemoryStore, client: LockClient| {
+    let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         let guard = client.lock(OBJECT).await.expect("it will be free");
         async move { guard.unlock().await }
@@ -95,7 +96,7 @@ async fn an_unlock_of_a_guard_with_a_ticket() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown() {
-    let begin = async |_: &MemoryStore, client: LockClient| {
+    let begin = async |_: &FaultyStore, client: LockClient| {
         let guard = client.lock(OBJECT).await.expect("the lock is free");
         async move {
             let outcome = client.shutdown().await;
@@ -110,10 +111,10 @@ async fn a_shutdown() {
 /// no row may be left in the end, so that the lock is free.
 async fn drop_everywhere<F: Future>(
     what: &str,
-    begin: impl AsyncFn(&MemoryStore, LockClient) -> F,
+    begin: impl AsyncFn(&FaultyStore, LockClient) -> F,
 ) {
     for polls in 0.. {
-        let store = seeded(MemoryStore::with_tokio_clock());
+        let store = seeded();
         let client = client(&store, "a").await;
         store.delay_calls(CALL);
         let future = begin(&store, client).await;
@@ -131,7 +132,7 @@ async fn drop_everywhere<F: Future>(
 }
 
 /// Lets another client hold the lock for five calls.
-async fn hold_for_a_while(store: &MemoryStore) {
+async fn hold_for_a_while(store: &FaultyStore) {
     let guard = client(store, "holder").await.lock(OBJECT).await.expect("the lock is free");
     tokio::spawn(async move {
         sleep(CALL * 5).await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
-    Fault, FenceGate, FencingError, FencingToken, GuardState, LockGuard, LostReason, MemoryStore,
-    Outcome,
+    FenceGate, FencingError, FencingToken, GuardState, LockGuard, LostReason, Outcome,
 };
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
@@ -317,7 +317,7 @@ async fn calls_at_once_get_tokens_of_their_own() {
 // takes four times as long as passes between two polls.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_in_no_calls_way() {
-    let store = seeded(MemoryStore::with_tokio_clock());
+    let store = seeded();
     store.delay_calls(ms(4));
     let guard = client(&store, "a").await.lock(OBJECT).await.expect("the lock is free");
     let mut tokens = Vec::new();
@@ -346,7 +346,7 @@ fn without_its_runtime_a_guard_gets_no_token() {
     let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
     let runtime = || runtime().expect("a runtime can be built");
     let (first, second) = (runtime(), runtime());
-    let store = seeded(MemoryStore::new());
+    let store = seeded();
     let guard = first.block_on(async {
         client(&store, "a").await.lock(OBJECT).await.expect("the lock is free")
     });
@@ -373,7 +373,7 @@ async fn the_next_holder_shuts_the_gate() {
     assert_eq!((Some(error.token), Some(error.high_water)), (Some(old), gate.high_water()));
 }
 
-async fn hold_for_one_lease(store: &MemoryStore) -> LockGuard {
+async fn hold_for_one_lease(store: &FaultyStore) -> LockGuard {
     let client = client(store, "holder").await;
     let guard = client.request(OBJECT).ttl(TTL).renew(false).acquire().await;
     guard.expect("the lock is free")

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bakery_lock::hosts::HostRegistry;
 use bakery_lock::{GuardState, LockClient, LockError, LostReason, UnlockError};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -116,7 +115,7 @@ async fn looks_do_not_grow_with_locks() {
     assert!((18..=20).contains(&looks), "{looks} looks in 100 s");
     drop((guards, many));
 
-    let builder = LockClient::builder_in_memory(&store).host("short").register_host(true);
+    let builder = store.client_builder().host("short").register_host(true);
     let short = builder.ttl(s(5)).build().await.expect("a client in memory is built");
     let before = store.looks();
     let guard = short.lock(OBJECT).await.expect("the lock is free");
@@ -235,7 +234,7 @@ async fn clocks_that_can_not_be_told_apart_let_in_again() {
 #[tokio::test(start_paused = true)]
 async fn the_registry_does_not_mind_clocks() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     store.set_clocks_apart(Some(APART));
     for host in ["one", "other"] {
         sleep(s(300)).await;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
-    EnsureError, Fault, GuardState, InvalidOption, LockError, LockGuard, LostReason, MemoryStore,
-    UnlockError,
+    EnsureError, GuardState, InvalidOption, LockError, LockGuard, LostReason, UnlockError,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -14,7 +14,7 @@ use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 const TTL: Duration = s(12);
 const LEASE: Duration = s(10);
 
-async fn hold(store: &MemoryStore) -> LockGuard {
+async fn hold(store: &FaultyStore) -> LockGuard {
     let client = client(store, "holder").await;
     client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free")
 }

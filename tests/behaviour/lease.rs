@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bakery_lock::{Fault, GuardState, LockGuard, LostReason, MemoryStore, UnlockError};
+use bakery_lock::testing::{Fault, FaultyStore};
+use bakery_lock::{GuardState, LockGuard, LostReason, UnlockError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
@@ -11,7 +12,7 @@ use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 const TTL: Duration = s(5);
 const LEASE: Duration = s(3);
 
-async fn hold(store: &MemoryStore, renew: bool) -> LockGuard {
+async fn hold(store: &FaultyStore, renew: bool) -> LockGuard {
     let client = client(store, "holder").await;
     let guard = client.request(OBJECT).ttl(TTL).renew(renew).acquire().await;
     guard.expect("the lock is free")

@@ -25,7 +25,8 @@ mod with_lock;
 
 use std::time::Duration;
 
-use bakery_lock::{LockClient, MemoryStore};
+use bakery_lock::LockClient;
+use bakery_lock::testing::FaultyStore;
 
 use chance::seeded;
 
@@ -43,20 +44,20 @@ const fn s(seconds: u64) -> Duration {
 }
 
 /// A store whose calls take a millisecond of tokio's time.
-fn store() -> MemoryStore {
-    let store = seeded(MemoryStore::with_tokio_clock());
+fn store() -> FaultyStore {
+    let store = seeded();
     store.delay_calls(ms(1));
     store
 }
 
 /// A client with the defaults.
-async fn client(store: &MemoryStore, host: &str) -> LockClient {
-    let builder = LockClient::builder_in_memory(store).host(host).register_host(true);
+async fn client(store: &FaultyStore, host: &str) -> LockClient {
+    let builder = store.client_builder().host(host).register_host(true);
     builder.build().await.expect("a client in memory is built")
 }
 
 /// Waits until an object has `rows` live rows, at most [`SOON`].
-async fn expect_rows(store: &MemoryStore, rows: usize) {
+async fn expect_rows(store: &FaultyStore, rows: usize) {
     let came = async {
         while store.live_rows(OBJECT) != rows {
             tokio::time::sleep(ms(1)).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::{BuildError, InvalidOption, LockClient, LockError, Statistics};
+use bakery_lock::{BuildError, InvalidOption, LockError, Statistics};
 
 use super::{OBJECT, client, ms, s, store};
 
@@ -37,7 +37,7 @@ async fn unusable_names_are_refused() {
 async fn ttls_out_of_bounds_are_refused() {
     let store = store();
     let client = client(&store, "a").await;
-    let built = |ttl| LockClient::builder_in_memory(&store).host("a").ttl(ttl).build();
+    let built = |ttl| store.client_builder().host("a").ttl(ttl).build();
     for (ttl, expected) in [
         (Duration::ZERO, "a ttl of 0ns is too short: use at least 5s"),
         (s(4), "a ttl of 4s is too short: use at least 5s"),
@@ -68,7 +68,7 @@ async fn a_timeout_of_zero_is_refused() {
     let error = request.acquire().await.expect_err("it is refused");
     assert!(matches!(error, LockError::Option(InvalidOption::ZeroTimeout)), "{error:?}");
     assert!(error.to_string().contains("use `try_lock` to not wait"), "{error}");
-    let builder = LockClient::builder_in_memory(&store).host("a").acquire_timeout(Duration::ZERO);
+    let builder = store.client_builder().host("a").acquire_timeout(Duration::ZERO);
     let error = builder.build().await.expect_err("it is refused");
     assert!(matches!(error, BuildError::Option(InvalidOption::ZeroTimeout)), "{error:?}");
 }

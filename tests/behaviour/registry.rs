@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use bakery_lock::hosts::{Host, HostRegistry, RegistryError};
-use bakery_lock::{BuildError, LockClient, LockError, MemoryStore};
+use bakery_lock::hosts::{Host, RegistryError};
+use bakery_lock::testing::{Fault, FaultyStore};
+use bakery_lock::{BuildError, LockClient, LockError};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, SOON, client, ms, s, store};
@@ -25,12 +26,12 @@ const PAGE: usize = 1_000;
 #[tokio::test(start_paused = true)]
 async fn a_client_reads_its_own_host_only() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     for number in 0..HOSTS {
         registry.add(&format!("pod-{number:04}")).await.expect("the store answers");
     }
     assert!(store.most_hosts_read() <= 1, "an addition reads the others");
-    let builder = LockClient::builder_in_memory(&store).host("pod-0700");
+    let builder = store.client_builder().host("pod-0700");
     let client = builder.build().await.expect("the host is registered");
     for _ in 0..3 {
         sleep(s(61)).await;
@@ -161,14 +162,14 @@ async fn a_client_does_not_undo_a_removal() {
     client(&store, "gone").await;
     remove(&store, "gone").await;
     for register in [true, false] {
-        let builder = LockClient::builder_in_memory(&store).host("gone").register_host(register);
+        let builder = store.client_builder().host("gone").register_host(register);
         let error = builder.build().await.expect_err("the host was removed");
         let message = error.to_string();
         assert!(message.contains("host \"gone\" was removed"), "{message}");
         assert!(message.contains("add gone`"), "{message}");
         assert!(matches!(error, BuildError::HostRemoved { .. }), "{error:?}");
     }
-    let hosts = HostRegistry::in_memory(&store).list().await.expect("the store answers");
+    let hosts = store.host_registry().list().await.expect("the store answers");
     assert!(hosts[0].removed_at().is_some(), "a client undid the removal");
     add(&store, "gone").await;
     lock_once(&client(&store, "gone").await).await.expect("an operator added it");
@@ -180,7 +181,7 @@ async fn a_client_does_not_undo_a_removal() {
 #[tokio::test(start_paused = true)]
 async fn a_client_is_seen_once_a_day() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     let client = client(&store, "a").await;
     sleep(SOON).await;
     let host = async || registry.get("a").await.expect("it answers").expect("it was added");
@@ -214,7 +215,7 @@ async fn a_client_is_seen_once_a_day() {
 #[tokio::test(start_paused = true)]
 async fn a_sighting_is_tried_again() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     let _client = client(&store, "a").await;
     sleep(SOON).await;
     let host = async || registry.get("a").await.expect("it answers").expect("it was added");
@@ -228,13 +229,51 @@ async fn a_sighting_is_tried_again() {
     registry.close().await;
 }
 
+// Goal: a sighting that fails is tried again ten minutes later, and until it succeeds.
+// Method: let sightings fail for the first half hour of a client, and count them.
+#[tokio::test(start_paused = true)]
+async fn a_sighting_that_fails_is_tried_again_after_ten_minutes() {
+    let store = store();
+    let registry = store.host_registry();
+    store.fail_sightings(Some(Fault::NotApplied));
+    let _client = client(&store, "a").await;
+    sleep(s(590)).await;
+    assert_eq!(store.sightings(), 1, "it is tried again too soon");
+    for tries in 2..=4 {
+        sleep(s(600)).await;
+        assert_eq!(store.sightings(), tries);
+    }
+    store.fail_sightings(None);
+    sleep(s(600)).await;
+    let host = registry.get("a").await.expect("it answers").expect("it was added");
+    assert!(host.seen_at().is_some(), "it was not tried again");
+    sleep(DAY / 2).await;
+    assert_eq!(store.sightings(), 5, "it is tried again although it succeeded");
+    registry.close().await;
+}
+
+// Goal: a client that may not write the registry tries that once, and takes locks.
+// Method: refuse sightings, and lock once a minute, so that the registration is read each time.
+#[tokio::test(start_paused = true)]
+async fn a_refused_sighting_is_not_tried_again() {
+    let store = store();
+    store.fail_sightings(Some(Fault::Refused));
+    let client = client(&store, "a").await;
+    for _ in 0..5 {
+        sleep(LIFE + s(1)).await;
+        lock_once(&client).await.expect("the host is registered");
+    }
+    sleep(3 * DAY).await;
+    assert_eq!(store.sightings(), 1);
+}
+
 // Goal: hosts that no client used for a time are found and removed, and no others: neither one in
 // use, nor one that was added, or added again, since.
 // Method: let days pass with and without clients.
 #[tokio::test(start_paused = true)]
 async fn hosts_that_are_not_in_use_can_be_removed() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     for host in ["idle", "left", "back", "removed"] {
         add(&store, host).await;
     }
@@ -274,14 +313,14 @@ async fn lock_once(client: &LockClient) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn remove(store: &MemoryStore, host: &str) {
-    let registry = HostRegistry::in_memory(store);
+async fn remove(store: &FaultyStore, host: &str) {
+    let registry = store.host_registry();
     registry.remove(host).await.expect("the store answers").expect("the host is registered");
     registry.close().await;
 }
 
-async fn add(store: &MemoryStore, host: &str) {
-    let registry = HostRegistry::in_memory(store);
+async fn add(store: &FaultyStore, host: &str) {
+    let registry = store.host_registry();
     registry.add(host).await.expect("the store answers");
     registry.close().await;
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
+use bakery_lock::testing::Fault;
 use bakery_lock::{
-    Contender, ContendersError, Fault, GuardState, InvalidOption, LockClient, LockError, LockGuard,
+    Contender, ContendersError, GuardState, InvalidOption, LockClient, LockError, LockGuard,
     LostReason, RevokeError,
 };
 use tokio::task::JoinHandle;

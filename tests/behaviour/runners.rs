@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use bakery_lock::{
-    EnsureError, Fault, GuardState, LockClient, LockError, LostReason, MemoryStore, UnlockError,
-};
+use bakery_lock::testing::{Fault, FaultyStore};
+use bakery_lock::{EnsureError, GuardState, LockClient, LockError, LostReason, UnlockError};
 use tokio::time::{sleep, timeout};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
@@ -15,8 +14,8 @@ const TTL: Duration = s(5);
 const LEASE: Duration = s(3);
 
 /// A client whose acquisitions, questions and releases wait for as long as it takes.
-async fn patient(store: &MemoryStore) -> LockClient {
-    let builder = LockClient::builder_in_memory(store).host("patient").register_host(true);
+async fn patient(store: &FaultyStore) -> LockClient {
+    let builder = store.client_builder().host("patient").register_host(true);
     builder.acquire_timeout(Duration::MAX).build().await.expect("a client in memory is built")
 }
 

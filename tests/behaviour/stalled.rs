@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bakery_lock::{
-    GuardState, LockClient, LockError, LockGuard, LostReason, MemoryStore, WithLockError,
-};
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, WithLockError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -154,7 +152,7 @@ async fn lost_follows_renewals() {
 // end.
 #[test]
 fn lost_may_be_polled_anywhere() {
-    let store = seeded(MemoryStore::new());
+    let store = seeded();
     let home = Builder::new_multi_thread().worker_threads(1).enable_time().build();
     let home = home.expect("a runtime can be built");
     let guard = home.block_on(async {

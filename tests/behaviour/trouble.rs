@@ -1,7 +1,7 @@
 //! A database that fails, and hosts that come and go.
 
-use bakery_lock::hosts::HostRegistry;
-use bakery_lock::{BuildError, Fault, GuardState, LockClient, LockError, LockGuard, Outcome};
+use bakery_lock::testing::Fault;
+use bakery_lock::{BuildError, GuardState, LockError, LockGuard, Outcome};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
@@ -147,19 +147,19 @@ async fn a_refused_statement_is_an_error_at_once() {
 async fn a_host_needs_a_number() {
     let store = store();
     let build = |register| {
-        let builder = LockClient::builder_in_memory(&store).host("snap-1");
+        let builder = store.client_builder().host("snap-1");
         builder.register_host(register).build()
     };
     let error = build(false).await.expect_err("the host has no number");
     assert!(matches!(error, BuildError::UnknownHost { .. }), "{error:?}");
     let message = error.to_string();
     assert!(message.contains("snap-1") && message.contains("lock-hosts"), "{message}");
-    assert!(HostRegistry::in_memory(&store).list().await.expect("it answers").is_empty());
+    assert!(store.host_registry().list().await.expect("it answers").is_empty());
 
     build(true).await.expect("the host is registered");
     build(false).await.expect("the host has a number now");
     build(true).await.expect("it is registered once");
-    let hosts = HostRegistry::in_memory(&store).list().await.expect("it answers");
+    let hosts = store.host_registry().list().await.expect("it answers");
     assert_eq!(hosts.len(), 1);
     assert_eq!((hosts[0].name(), hosts[0].number()), ("snap-1", 1));
 }
@@ -183,7 +183,7 @@ async fn clients_of_one_host_name_exclude_each_other() {
 #[tokio::test(start_paused = true)]
 async fn a_removed_host_acquires_nothing_more() {
     let store = store();
-    let registry = HostRegistry::in_memory(&store);
+    let registry = store.host_registry();
     let client = client(&store, "leaving").await;
     let held = client.lock(OBJECT).await.expect("the lock is free");
     registry.remove("leaving").await.expect("it answers").expect("it is registered");

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use std::sync::Once;
 use std::time::Duration;
 
-use bakery_lock::{Fault, GuardState, LockError, LostReason};
+use bakery_lock::testing::Fault;
+use bakery_lock::{GuardState, LockError, LostReason};
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};

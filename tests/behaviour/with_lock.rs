@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bakery_lock::{Fault, LockError, LostReason, WithLockError};
+use bakery_lock::testing::Fault;
+use bakery_lock::{LockError, LostReason, WithLockError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};

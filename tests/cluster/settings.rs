@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
-use bakery_lock::test_util::lock_table_id;
+use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 
 use super::scene::Scene;

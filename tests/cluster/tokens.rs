@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bakery_lock::test_util::set_wall_clock_error;
+use bakery_lock::testing::set_wall_clock_error;
 use bakery_lock::{
     FencingError, FencingToken, GuardState, LockClient, LockError, LockGuard, LostReason, Outcome,
 };

@@ -7,8 +7,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use bakery_lock::testing::FaultyStore;
 use bakery_lock::{
-    EnsureError, GuardState, LockClient, LockError, LockGuard, LostReason, MemoryStore, UnlockError,
+    EnsureError, GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError,
 };
 use fork::Fork;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
@@ -29,8 +30,8 @@ const CHILD_LIVES: Duration = Duration::from_secs(9);
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime can be built").block_on(async {
-        let store = MemoryStore::new();
-        let builder = LockClient::builder_in_memory(&store).register_host(true);
+        let store = FaultyStore::new();
+        let builder = store.client_builder().register_host(true);
         let client = builder.ttl(TTL).build().await.expect("a client in memory is built");
         let guard = client.lock(OBJECT).await.expect("the lock is free");
         match fork::fork().expect("this process may fork") {
@@ -41,7 +42,7 @@ fn main() {
     println!("test result: ok. 1 passed; the parent of a fork kept its lock");
 }
 
-async fn parent(store: &MemoryStore, guard: LockGuard, pid: i32) {
+async fn parent(store: &FaultyStore, guard: LockGuard, pid: i32) {
     let pid = Pid::from_raw(pid).expect("a child has a number");
     let began = Instant::now();
     let status = loop {
@@ -61,7 +62,7 @@ async fn parent(store: &MemoryStore, guard: LockGuard, pid: i32) {
 }
 
 /// Ends the process, so that nothing that is inherited is dropped.
-async fn child(store: &MemoryStore, client: &LockClient, guard: LockGuard) {
+async fn child(store: &FaultyStore, client: &LockClient, guard: LockGuard) {
     let outcome = expect_nothing_held(store, client, guard).await;
     if let Err(error) = &outcome {
         eprintln!("in the child: {error}");
@@ -72,7 +73,7 @@ async fn child(store: &MemoryStore, client: &LockClient, guard: LockGuard) {
 
 /// The child has a copy of the rows, which shows what it would do to those of the parent.
 async fn expect_nothing_held(
-    store: &MemoryStore,
+    store: &FaultyStore,
     client: &LockClient,
     guard: LockGuard,
 ) -> Result<(), String> {

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use bakery_lock::{Fault, GuardState, LockClient, LockError, LockGuard, MemoryStore};
+use bakery_lock::testing::{Fault, FaultyStore};
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard};
 
 use super::{CALL, OBJECT, Party, Terms, World};
 
 /// A database, and processes that lock with bakery-lock.
 pub(crate) struct Ours {
-    store: MemoryStore,
+    store: FaultyStore,
     hosts: u32,
 }
 
@@ -16,7 +17,7 @@ impl World for Ours {
     type Party = Caller;
 
     fn new() -> Self {
-        let store = MemoryStore::with_tokio_clock();
+        let store = FaultyStore::new();
         store.delay_calls(CALL);
         Ours { store, hosts: 0 }
     }
@@ -50,7 +51,7 @@ impl World for Ours {
 impl Ours {
     /// A client: as all are built by this process, they have its id in common.
     async fn process_of(&self, host: String) -> Caller {
-        let builder = LockClient::builder_in_memory(&self.store).host(&host).register_host(true);
+        let builder = self.store.client_builder().host(&host).register_host(true);
         let client = builder.build().await.expect("a client in memory is built");
         Caller { host, client, guard: None }
     }

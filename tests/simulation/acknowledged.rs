@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::test_util::{LossRecord, WriteKind, WriteRecord};
+use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
 use super::log::{Hold, HoldEnd, Log, Setback};

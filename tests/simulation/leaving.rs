@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::test_util::{WriteKind, WriteRecord};
+use bakery_lock::testing::{WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
 use super::log::Log;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::test_util::{LossRecord, SimulatedCluster, WriteKind, WriteRecord};
+use bakery_lock::testing::{LossRecord, SimulatedCluster, WriteKind, WriteRecord};
 
 use super::history::{End, Moment, Round};
 use super::plan::MAX_CLOCK_SKEW;

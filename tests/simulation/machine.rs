@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use bakery_lock::test_util::{SimulatedClient, SimulatedCluster};
+use bakery_lock::testing::{SimulatedClient, SimulatedCluster};
 use bakery_lock::{Contender, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance, sleep_until};
@@ -88,7 +88,7 @@ impl Machine {
             let number = client.number();
             let (cluster, held) = (cluster.clone(), Arc::default());
             let site = Site { number, cluster, log, held, started: now, origin };
-            let builder = LockClient::builder_in_memory(client.store()).host(host).ttl(plan.ttl);
+            let builder = client.client_builder().host(host).ttl(plan.ttl);
             let built = builder.build().await.expect("the host is registered");
             work(&built, &site);
             (client, built, site)

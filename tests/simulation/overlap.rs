@@ -151,7 +151,7 @@ fn until(hold: &Hold) -> Duration {
 }
 
 mod tests {
-    use bakery_lock::test_util::{LossRecord, WriteKind, WriteRecord};
+    use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
     use super::super::log::HoldEnd;
     use super::super::plan::{Deed, Disks};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::test_util::{Conditions, Cut, LostRows, Replicas};
+use bakery_lock::testing::{Conditions, Cut, LostRows, Replicas};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

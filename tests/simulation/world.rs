@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::test_util::{Conditions, Cut, LostRows, SimulatedCluster, WriteKind};
+use bakery_lock::testing::{Conditions, Cut, LostRows, SimulatedCluster, WriteKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -6,26 +6,26 @@ use std::time::Duration;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write, row_name};
 
 /// The clustering key of a row.
-pub(super) type Key = (String, ContenderId);
+pub(crate) type Key = (String, ContenderId);
 
 /// One copy of the rows.
 #[derive(Default)]
-pub(super) struct Replica {
-    pub(super) objects: HashMap<String, BTreeMap<Key, Cell>>,
-    pub(super) fences: HashMap<String, Fence>,
+pub(crate) struct Replica {
+    pub(crate) objects: HashMap<String, BTreeMap<Key, Cell>>,
+    pub(crate) fences: HashMap<String, Fence>,
 }
 
 /// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
 /// one stays; of the same value, the one that lives longer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Fence {
-    pub(super) value: i64,
-    pub(super) dead_from: Duration,
+pub(crate) struct Fence {
+    pub(crate) value: i64,
+    pub(crate) dead_from: Duration,
 }
 
 impl Replica {
     /// Writes a row, unless a newer write of it is there.
-    pub(super) fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
+    pub(crate) fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
         let rows = match self.objects.get_mut(object) {
             Some(rows) => rows,
             None => self.objects.entry(object.to_owned()).or_default(),
@@ -36,7 +36,7 @@ impl Replica {
     }
 
     /// Writes a fence, unless a larger one is there.
-    pub(super) fn raise_fence(&mut self, object: &str, fence: Fence) {
+    pub(crate) fn raise_fence(&mut self, object: &str, fence: Fence) {
         let newest = self.fences.entry(object.to_owned()).or_insert(fence);
         *newest = fence.max(*newest);
     }
@@ -44,29 +44,29 @@ impl Replica {
 
 /// The newest write of a row. Rows are written whole, so a row needs one stamp only.
 #[derive(Clone)]
-pub(super) struct Cell {
-    pub(super) stamp: i64,
+pub(crate) struct Cell {
+    pub(crate) stamp: i64,
     /// What was written; `None` when the row was deleted.
-    pub(super) row: Option<StoredRow>,
+    pub(crate) row: Option<StoredRow>,
     /// When the row is seen no longer.
-    pub(super) dead_from: Duration,
+    pub(crate) dead_from: Duration,
 }
 
 impl Cell {
     /// The higher stamp wins; with the same stamp, a delete does. The same write once more leaves
     /// everything as it is: a retry does not prolong a row.
-    pub(super) fn beats(&self, other: &Cell) -> bool {
+    pub(crate) fn beats(&self, other: &Cell) -> bool {
         (self.stamp, self.row.is_none()) > (other.stamp, other.row.is_none())
     }
 
     /// The row, if there is one at `now`.
-    pub(super) fn live(&self, now: Duration) -> Option<&StoredRow> {
+    pub(crate) fn live(&self, now: Duration) -> Option<&StoredRow> {
         self.row.as_ref().filter(|_| now < self.dead_from)
     }
 }
 
 /// What a write does to each row that it touches.
-pub(super) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
+pub(crate) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
     let stamp = write.stamp;
     match &write.change {
         Change::Put { claim, ttl_seconds } => {
@@ -100,7 +100,7 @@ fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
 }
 
 /// Whether a read asks for a row.
-pub(super) fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
+pub(crate) fn matches(read: Read, name: &str, contender: ContenderId) -> bool {
     match read {
         Read::Object => true,
         Read::Contender(asked) => asked == contender,

@@ -9,7 +9,7 @@ extern crate bakery_lock_seeded_bugs as bakery_lock;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use bakery_lock::test_util::{bugs, plant};
+use bakery_lock::testing::{bugs, plant};
 
 use self::simulation::batch::{Batch, Invariant, run_seeds};
 use self::simulation::plan::{Disks, Plan};

@@ -10,8 +10,8 @@ use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
 
 use super::*;
-use crate::properties::for_all;
 use crate::protocol::Mode;
+use crate::tests::properties::for_all;
 
 /// What is bound to an insert, in the order of its markers, and how many bytes each value has; text
 /// has any number.

@@ -12,14 +12,14 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
-use super::{
-    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp, Store,
-};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
     Change, Claim, ContenderId, FENCE_TTL_SECONDS, Mode, Read, Revocation, StoredRow, Write,
     row_name,
+};
+use crate::store::{
+    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp, Store,
 };
 
 /// Longer than any test here takes.

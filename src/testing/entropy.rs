@@ -7,13 +7,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use uuid::Uuid;
 
-use super::Entropy;
+use crate::entropy::Entropy;
 
 /// Randomness from a seed.
 #[derive(Debug)]
 pub(crate) struct SeededEntropy(Mutex<StdRng>);
 
 impl SeededEntropy {
+    /// Randomness from this seed.
     pub(crate) fn new(seed: u64) -> Self {
         SeededEntropy(Mutex::new(StdRng::seed_from_u64(seed)))
     }

@@ -3,13 +3,18 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::{Duration, SystemTime};
 
-use super::*;
 use crate::engine::host::{Lookup, lookup};
+use crate::error::LockError;
+use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, DatabaseError, Outcome, RowStamp, Testimonies};
+use crate::store::{
+    Answer, DatabaseError, Embedded, HostRow, Outcome, RowStamp, Store, Testimonies,
+};
+use crate::testing::FaultyStore;
 
 /// What happens to a call of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +34,7 @@ enum Fate {
 /// A memory store whose calls of the registry fail as planned, and succeed afterwards.
 #[derive(Debug)]
 struct Planned {
-    memory: MemoryStore,
+    memory: FaultyStore,
     fates: Mutex<VecDeque<Fate>>,
     writes: Mutex<Vec<String>>,
     rows_are_lost: AtomicBool,
@@ -38,7 +43,7 @@ struct Planned {
 impl Planned {
     fn new(fates: &[Fate]) -> Arc<Self> {
         Arc::new(Planned {
-            memory: MemoryStore::with_tokio_clock(),
+            memory: FaultyStore::new(),
             fates: Mutex::new(fates.iter().copied().collect()),
             writes: Mutex::default(),
             rows_are_lost: AtomicBool::new(false),
@@ -47,8 +52,7 @@ impl Planned {
 
     fn registry(self: &Arc<Self>) -> HostRegistry {
         let store = Arc::clone(self) as Arc<dyn Store>;
-        let (clock, entropy) = (self.memory.clock(), self.memory.entropy());
-        HostRegistry::over(store, clock, entropy, MAX_CLOCK_SKEW)
+        HostRegistry::embedded(Embedded { store, ..self.memory.embedded() })
     }
 
     fn writes(&self) -> Vec<String> {
@@ -200,9 +204,10 @@ fn times_before_1970_are_times() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_says_when_it_was_added_and_removed() {
-    let store = MemoryStore::with_tokio_clock();
-    let registry = HostRegistry::in_memory(&store);
-    let now = || system_time(store.clock().unix_micros() / 1000);
+    let store = FaultyStore::new();
+    let registry = store.host_registry();
+    let clock = store.embedded().clock;
+    let now = || system_time(clock.unix_micros() / 1000);
     tokio::time::sleep(Duration::from_secs(7)).await;
     let added = registry.add("a").await.expect("the store answers");
     assert_eq!((added.added_at(), added.removed_at()), (now(), None));
@@ -310,7 +315,7 @@ async fn a_row_with_a_stamp_from_the_future_is_overwritten() {
         added_at_millis: 0,
         removed_at_millis: None,
         seen_at_millis: None,
-        stamp: store.memory.clock().unix_micros() + 3_600_000_000,
+        stamp: store.memory.embedded().clock.unix_micros() + 3_600_000_000,
     };
     store.memory.write_host(&row).await.expect("the row is written");
     let registry = store.registry();
@@ -336,6 +341,26 @@ async fn a_number_written_by_hand_is_reserved_once_its_host_is_added() {
     assert_eq!(add(&registry, "by-hand").await, 4);
     assert_eq!(store.writes(), ["next 1", "a 1", "next 4"]);
     assert_eq!(add(&registry, "b").await, 5);
+}
+
+// Goal: a host that was deleted by hand and added again with another number is another host: the
+// client of the old one takes no locks, and does not note that it is in use.
+// Method: give the row of a client's host another number, and let days pass.
+#[tokio::test(start_paused = true)]
+async fn a_host_with_another_number_is_not_seen_by_the_client_of_the_old_one() {
+    let store = FaultyStore::new();
+    let client = store.client_builder().host("a").register_host(true);
+    let client = client.build().await.expect("a client in memory is built");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(store.sightings(), 1);
+    let registered = store.read_host("a").await.expect("the store answers");
+    let registered = registered.expect("the client registered it");
+    let another = HostRow { number: 7, stamp: registered.stamp + 1, ..registered };
+    store.write_host(&another).await.expect("the row is written");
+    tokio::time::sleep(Duration::from_secs(3 * 24 * 60 * 60)).await;
+    let error = client.lock("users::snap").await.expect_err("the host is another one");
+    assert!(matches!(error, LockError::HostRemoved { .. }), "{error:?}");
+    assert_eq!(store.sightings(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,8 +25,9 @@ use uuid::Uuid;
 
 use self::link::{Link, SimulatedClock};
 use self::network::Network;
-use super::{MemoryStore, REPLICAS, Shared};
-use crate::entropy::SeededEntropy;
+use super::entropy::SeededEntropy;
+use crate::store::Embedded;
+use crate::store::memory::REPLICAS;
 
 pub use self::link::SimulatedClient;
 pub use self::record::{LossRecord, WriteKind, WriteRecord};
@@ -124,9 +125,13 @@ impl SimulatedCluster {
         let clock = Arc::new(SimulatedClock::new(now, wall_error));
         let network = Arc::clone(&self.network);
         let link = Link::new(network, number, Arc::clone(&clock), Arc::clone(&called));
-        let shared = Shared::new(clock, Arc::new(SeededEntropy::new(seed)));
-        let store = MemoryStore::from(Shared { link: Some(Arc::new(link)), ..shared });
-        SimulatedClient { number, store, called }
+        let embedded = Embedded {
+            store: Arc::new(link),
+            clock,
+            entropy: Arc::new(SeededEntropy::new(seed)),
+            lock_table: Uuid::nil(),
+        };
+        SimulatedClient { number, embedded, called }
     }
 
     /// When something happens next, if anything does by itself.

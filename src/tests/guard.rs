@@ -7,15 +7,15 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::advance;
 use tracing::Span;
 
-use super::LockGuard;
+use super::shared;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardState};
+use crate::engine::guard::LockGuard;
 use crate::engine::hold_limit::HoldTerms;
 use crate::engine::runner::Command;
-use crate::engine::shared::Shared;
 use crate::error::{LostReason, UnlockError};
 use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
-use crate::store::MemoryStore;
+use crate::testing::FaultyStore;
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -26,10 +26,9 @@ const LEASE: Duration = s(58);
 
 /// A grant from now on, its guard, and what that tells the runner.
 fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver<Command>) {
-    let store = MemoryStore::with_tokio_clock();
-    let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), store.clock());
+    let shared = shared(&FaultyStore::new());
+    let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), Arc::clone(&shared.clock));
     let terms = LeaseTerms::new(s(60), s(1));
-    let shared = Shared::in_memory(&store);
     let claim = Claim {
         contender: shared.id,
         round: 1,

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::MemoryStore;
 use super::lock;
 use super::network::Network;
 use super::node::{Ask, Seen, SeenRow, merge};
+use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, Lead};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, DatabaseError, HostRow, RowStamp, Store, Testimonies};
+use crate::store::{Answer, DatabaseError, Embedded, HostRow, RowStamp, Store, Testimonies};
 
 /// The wall clock at the beginning of each simulation.
 const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
@@ -23,7 +23,7 @@ const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
 #[derive(Clone, Debug)]
 pub struct SimulatedClient {
     pub(super) number: usize,
-    pub(super) store: MemoryStore,
+    pub(super) embedded: Embedded,
     pub(super) called: Arc<Notify>,
 }
 
@@ -34,10 +34,9 @@ impl SimulatedClient {
         self.number
     }
 
-    /// What the client is to be built on.
-    #[must_use]
-    pub fn store(&self) -> &MemoryStore {
-        &self.store
+    /// Builds the client.
+    pub fn client_builder(&self) -> LockClientBuilder {
+        LockClientBuilder::embedded(self.embedded.clone())
     }
 
     /// Resolves when the client has sent a request since this resolved last: then its

@@ -9,11 +9,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
-use super::super::REPLICAS;
 use super::node::{Ask, Lost, Node, Order, Seen, SeenRow, merge};
 use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
 use crate::protocol::{Change, Read, row_name};
+use crate::store::memory::REPLICAS;
 use crate::store::{DatabaseError, HostRow, Outcome};
 
 /// A client gives a request up after this time, as the real one does.

@@ -9,35 +9,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
-use super::{Command, Runner};
-use crate::clock::{Stamps, WallClockBound};
-use crate::engine::process::Process;
-use crate::engine::shared::Shared;
+use super::shared;
+use crate::engine::runner::{Command, Runner};
 use crate::engine::waiters::{Caller, Reply};
-use crate::protocol::{Acquire, ContenderId, LeaseTerms, Mode, Patience};
-use crate::store::MemoryStore;
+use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
+use crate::testing::FaultyStore;
 
 const CALLERS: u64 = 1_000;
 
 /// As many as wait for anything but a caller: commands, the operation, a timer.
 const OTHERS: usize = 10;
-
-impl Shared {
-    /// What the runners of a client in memory share, for tests of a runner alone.
-    pub(crate) fn in_memory(store: &MemoryStore) -> Arc<Self> {
-        let clock = store.clock();
-        Arc::new(Shared {
-            store: store.rows(),
-            wall_clock_bound: WallClockBound::new(&*clock),
-            clock,
-            entropy: store.entropy(),
-            stamps: Stamps::default(),
-            id: ContenderId { host: 1, client: 2, slot: 0 },
-            acquire_timeout: Duration::from_secs(5),
-            process: Process::current(),
-        })
-    }
-}
 
 fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
     let (reply, answer) = oneshot::channel();
@@ -75,17 +56,17 @@ async fn a_runner_does_not_wait_for_each_caller() {
     impl Wake for Count {
         fn wake(self: Arc<Self>) {}
     }
-    let store = MemoryStore::with_tokio_clock();
+    let store = FaultyStore::new();
     store.delay_calls(Duration::from_millis(1));
     let (reports, _reports) = mpsc::unbounded_channel();
-    let (runner, commands) =
-        Runner::new(Arc::from("users::snap"), Shared::in_memory(&store), reports);
+    let shared = shared(&store);
+    let (runner, commands) = Runner::new(Arc::from("users::snap"), Arc::clone(&shared), reports);
     let mut runner = pin!(runner.run());
     let waker = Arc::new(Count);
 
     let mut answers = Vec::new();
     for number in 0..CALLERS {
-        let (caller, answer) = caller(number, store.clock().elapsed());
+        let (caller, answer) = caller(number, shared.clock.elapsed());
         answers.push(answer);
         commands.send(Command::Acquire(caller)).expect("the runner lives");
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Cell, Fence, Key, Replica, cells, matches};
 use crate::protocol::{FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::store::memory::replica::{Cell, Fence, Key, Replica, cells, matches};
 
 /// One replica.
 pub(super) struct Node {

@@ -1,0 +1,414 @@
+//! A store in memory whose calls fail and take their time as a test asks.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::clock::TokioClock;
+use super::entropy::SeededEntropy;
+use crate::builder::LockClientBuilder;
+use crate::clock::Clock;
+use crate::entropy::{Entropy, SystemEntropy};
+use crate::hosts::HostRegistry;
+use crate::protocol::{ContenderId, Read, StoredRow, Write};
+use crate::store::{
+    Answer, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, RowStamp, Store, Testimonies,
+};
+
+/// How a call of a [`FaultyStore`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is certainly not applied; another try may help.
+    NotApplied,
+    /// It is not applied, but the caller can't know.
+    UnknownNotApplied,
+    /// It is applied, but the caller can't know.
+    UnknownApplied,
+    /// It is refused for good, as when the table is gone.
+    Refused,
+    /// It is not applied, and the task that makes it panics: what a bug would do.
+    Panic,
+}
+
+/// A [`MemoryStore`] that fails on demand, for tests of programs that use locks.
+///
+/// Its rows expire by tokio's clock, so a test with paused time moves them too. Clones are the same
+/// store.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bakery_lock::LockError;
+/// use bakery_lock::testing::{Fault, FaultyStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = FaultyStore::new();
+/// let client = store.client_builder().host("web1").register_host(true).build().await?;
+///
+/// store.fail_next(usize::MAX, Fault::NotApplied);
+/// let request = client.request("users::snap").timeout(Duration::from_millis(50));
+/// let error = request.acquire().await.expect_err("the database is down");
+/// assert!(matches!(error, LockError::TimedOut { .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FaultyStore {
+    memory: MemoryStore,
+    clock: Arc<TokioClock>,
+    entropy: Arc<dyn Entropy>,
+    plan: Arc<Mutex<Plan>>,
+}
+
+/// What was asked for, and what was counted.
+#[derive(Clone, Copy, Default)]
+struct Plan {
+    failing: Option<(usize, Fault)>,
+    delay: Duration,
+    clocks_apart: Duration,
+    clock_error: Duration,
+    silent: bool,
+    table_dropped: bool,
+    looks: usize,
+    registry_silent: bool,
+    most_hosts_read: usize,
+    sightings: usize,
+    failing_sightings: Option<Fault>,
+}
+
+impl FaultyStore {
+    /// An empty store, where everything works.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_entropy(Arc::new(SystemEntropy))
+    }
+
+    /// An empty store, whose clients draw from `seed` what tells them apart and how they spread
+    /// their pauses. With paused time a run is repeated by its seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self::with_entropy(Arc::new(SeededEntropy::new(seed)))
+    }
+
+    fn with_entropy(entropy: Arc<dyn Entropy>) -> Self {
+        let clock = Arc::new(TokioClock::new());
+        let memory = MemoryStore::on(Arc::clone(&clock) as Arc<dyn Clock>, Arc::clone(&entropy));
+        FaultyStore { memory, clock, entropy, plan: Arc::default() }
+    }
+
+    /// Builds a client on the store.
+    pub fn client_builder(&self) -> LockClientBuilder {
+        LockClientBuilder::embedded(self.embedded())
+    }
+
+    /// The store's registry of hosts.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with time enabled.
+    #[must_use]
+    pub fn host_registry(&self) -> HostRegistry {
+        HostRegistry::embedded(self.embedded())
+    }
+
+    /// What clients are built on.
+    pub(crate) fn embedded(&self) -> Embedded {
+        Embedded {
+            store: Arc::new(self.clone()),
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            entropy: Arc::clone(&self.entropy),
+            lock_table: self.memory.tables().lock_table,
+        }
+    }
+
+    /// Sets the wall clock of all clients back by `by`. Elapsed time goes on.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_wall_clock_back(&self, by: Duration) {
+        self.clock.set_ahead(-signed_micros(by));
+    }
+
+    /// Sets the wall clock of all clients ahead by `by`. Elapsed time goes on.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_wall_clock_ahead(&self, by: Duration) {
+        self.clock.set_ahead(signed_micros(by));
+    }
+
+    /// Lets the next `calls` calls fail, of any kind except looks at clocks and table and notes
+    /// that a host is in use. Replaces what was asked for before; 0 ends it.
+    pub fn fail_next(&self, calls: usize, fault: Fault) {
+        self.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
+    }
+
+    /// Lets each call take `delay`: half of it passes before the call is applied, half after.
+    pub fn delay_calls(&self, delay: Duration) {
+        self.set(|plan| plan.delay = delay);
+    }
+
+    /// How many rows of an object a read would show now.
+    #[must_use]
+    pub fn live_rows(&self, object: &str) -> usize {
+        self.memory.tables().read(object, Read::Object, self.clock.elapsed()).len()
+    }
+
+    /// Forgets the rows of an object, as replicas do that lose acknowledged writes. The fence
+    /// stays, and nothing is remembered as deleted.
+    pub fn lose_rows(&self, object: &str) {
+        for replica in &mut self.memory.tables().replicas {
+            replica.objects.remove(object);
+        }
+    }
+
+    /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by
+    /// as much would.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_fence_ahead(&self, object: &str, ahead: Duration) {
+        let value = self.clock.unix_micros() + signed_micros(ahead);
+        self.memory.tables().write_fence(object, value, self.clock.elapsed());
+    }
+
+    /// Lets the clock of the second of two nodes be so far ahead. With `None` no node answers when
+    /// it is asked for its clock and the table.
+    pub fn set_clocks_apart(&self, apart: Option<Duration>) {
+        self.set(|plan| {
+            plan.silent = apart.is_none();
+            plan.clocks_apart = apart.unwrap_or_default();
+        });
+    }
+
+    /// Lets clocks be measured no more exactly than this, as far from their nodes.
+    pub fn set_clock_error(&self, error: Duration) {
+        self.set(|plan| plan.clock_error = error);
+    }
+
+    /// Drops the lock table: its rows are gone, and all calls are refused.
+    pub fn drop_table(&self) {
+        self.memory.tables().replicas = Default::default();
+        self.set(|plan| plan.table_dropped = true);
+        self.fail_next(usize::MAX, Fault::Refused);
+    }
+
+    /// Makes the lock table again after it was [dropped](Self::drop_table): an empty one with
+    /// another id.
+    pub fn make_table_again(&self) {
+        let id = &mut self.memory.tables().lock_table;
+        *id = Uuid::from_u128(id.as_u128() + 1);
+        self.set(|plan| plan.table_dropped = false);
+        self.fail_next(0, Fault::Refused);
+    }
+
+    /// How often clients have looked at clocks and table since they were built.
+    #[must_use]
+    pub fn looks(&self) -> usize {
+        self.set(|plan| plan.looks)
+    }
+
+    /// Lets reads of the registry go unanswered, and nothing else, or lets them be answered again.
+    pub fn silence_registry(&self, silent: bool) {
+        self.set(|plan| plan.registry_silent = silent);
+    }
+
+    /// Lets notes that a host is in use fail, or succeed again. No other fault touches them:
+    /// clients make them in the background, at a time that tests don't choose.
+    pub fn fail_sightings(&self, fault: Option<Fault>) {
+        self.set(|plan| plan.failing_sightings = fault);
+    }
+
+    /// How often clients have tried to note that their host is in use.
+    #[must_use]
+    pub fn sightings(&self) -> usize {
+        self.set(|plan| plan.sightings)
+    }
+
+    /// How many hosts one read of the registry has brought at most, since this was asked for last.
+    #[must_use]
+    pub fn most_hosts_read(&self) -> usize {
+        self.set(|plan| std::mem::take(&mut plan.most_hosts_read))
+    }
+
+    /// Makes a call, unless it fails before; its answer may be lost.
+    fn call<'a, T: Send + 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
+        Box::pin(async move {
+            let (fault, delay) = self.set(|plan| (plan.next_fault(), plan.delay));
+            pass(delay / 2).await;
+            let answer = meet(fault, call).await;
+            if !matches!(fault, None | Some(Fault::UnknownApplied)) {
+                return answer;
+            }
+            let delay = self.set(|plan| plan.delay);
+            pass(delay / 2).await;
+            answer
+        })
+    }
+
+    /// An error when the registry does not answer.
+    fn ask_registry(&self) -> Result<(), DatabaseError> {
+        if self.set(|plan| plan.registry_silent) {
+            return Err(DatabaseError::new(Outcome::Unknown, INJECTED));
+        }
+        Ok(())
+    }
+
+    fn hosts_read(&self, hosts: usize) {
+        self.set(|plan| plan.most_hosts_read = plan.most_hosts_read.max(hosts));
+    }
+
+    fn set<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+        change(&mut self.plan.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Default for FaultyStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").finish_non_exhaustive()
+    }
+}
+
+impl Store for FaultyStore {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        self.call(self.memory.write(object, write))
+    }
+
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+        self.call(self.memory.read(object, read))
+    }
+
+    fn read_stamps<'a>(
+        &'a self,
+        object: &'a str,
+        contender: ContenderId,
+    ) -> Answer<'a, Vec<RowStamp>> {
+        self.call(self.memory.read_stamps(object, contender))
+    }
+
+    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+        self.call(self.memory.read_fence(object))
+    }
+
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+        self.call(self.memory.write_fence(object, value))
+    }
+
+    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        Box::pin(async move {
+            self.ask_registry()?;
+            let host = self.call(self.memory.read_host(name)).await?;
+            self.hosts_read(host.iter().len());
+            Ok(host)
+        })
+    }
+
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+        self.memory.read_host_nearby(name)
+    }
+
+    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+        Box::pin(async move {
+            self.ask_registry()?;
+            let hosts = self.call(self.memory.read_hosts(after)).await?;
+            self.hosts_read(hosts.len());
+            Ok(hosts)
+        })
+    }
+
+    fn read_next(&self) -> Answer<'_, i32> {
+        self.call(self.memory.read_next())
+    }
+
+    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+        self.call(self.memory.raise_next(next))
+    }
+
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+        self.call(self.memory.write_host(host))
+    }
+
+    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+        self.call(self.memory.read_sightings_begin())
+    }
+
+    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+        let fault = self.set(|plan| {
+            plan.sightings += 1;
+            plan.failing_sightings
+        });
+        Box::pin(meet(fault, self.memory.write_sighting(name, at_micros)))
+    }
+
+    fn observe(&self) -> Testimonies<'_> {
+        Box::pin(async move {
+            let mut seen = self.memory.observe().await;
+            let plan = self.set(|plan| {
+                plan.looks += 1;
+                *plan
+            });
+            pass(plan.delay).await;
+            let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+            let (ahead, error) = (micros(plan.clocks_apart), micros(plan.clock_error));
+            for ((_, report), ahead) in seen.iter_mut().zip([0, ahead]) {
+                *report = report.filter(|_| !plan.silent).map(|mut told| {
+                    told.clock.offset_micros += ahead;
+                    told.clock.error_micros += error;
+                    told.lock_table = told.lock_table.filter(|_| !plan.table_dropped);
+                    told
+                });
+            }
+            seen
+        })
+    }
+}
+
+impl Plan {
+    fn next_fault(&mut self) -> Option<Fault> {
+        let (calls, fault) = self.failing?;
+        self.failing = (calls > 1).then_some((calls - 1, fault));
+        Some(fault)
+    }
+}
+
+/// Makes a call that fails as it must.
+async fn meet<T>(fault: Option<Fault>, call: Answer<'_, T>) -> Result<T, DatabaseError> {
+    match fault {
+        None => call.await,
+        Some(Fault::UnknownApplied) => {
+            call.await?;
+            Err(DatabaseError::new(Outcome::Unknown, INJECTED))
+        }
+        Some(Fault::NotApplied) => Err(DatabaseError::new(Outcome::NotApplied, INJECTED)),
+        Some(Fault::UnknownNotApplied) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
+        Some(Fault::Refused) => Err(DatabaseError::permanent(INJECTED)),
+        Some(Fault::Panic) => panic!("{INJECTED}"),
+    }
+}
+
+const INJECTED: &str = "a fault that a test asked for";
+
+async fn pass(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}
+
+fn signed_micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).expect("a clock is wrong by some years")
+}

@@ -1,0 +1,32 @@
+//! Tests that need more than the public API: properties of the rules, and parts of the engine and
+//! the registry by themselves. What clients do as a whole is in `tests/`.
+
+mod guard;
+pub(crate) mod properties;
+mod registry;
+mod runner;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Stamps, WallClockBound};
+use crate::engine::process::Process;
+use crate::engine::shared::Shared;
+use crate::protocol::ContenderId;
+use crate::store::Embedded;
+use crate::testing::FaultyStore;
+
+/// What the runners of a client share, for tests of a runner alone.
+fn shared(store: &FaultyStore) -> Arc<Shared> {
+    let Embedded { store, clock, entropy, .. } = store.embedded();
+    Arc::new(Shared {
+        store,
+        wall_clock_bound: WallClockBound::new(&*clock),
+        clock,
+        entropy,
+        stamps: Stamps::default(),
+        id: ContenderId { host: 1, client: 2, slot: 0 },
+        acquire_timeout: Duration::from_secs(5),
+        process: Process::current(),
+    })
+}
