@@ -1,4 +1,4 @@
-//! The client's task: one runner per object, spawned on demand, retired when idle.
+//! The client's task: one runner per object, spawned on demand, which ends when it is idle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tracing::error;
 
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::registration::{Asking, Event, Registration};
-use crate::engine::runner::{Command, Idle, Report, Runner};
+use crate::engine::runner::{Command, Ended, Runner};
 use crate::engine::shared::Shared;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
@@ -41,25 +41,28 @@ pub(crate) struct Dispatcher {
     health: Option<HealthMonitor>,
     /// In order, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Arc<str>, Entry>,
-    tasks: JoinSet<()>,
-    reports: mpsc::UnboundedReceiver<Report>,
-    report_sender: mpsc::UnboundedSender<Report>,
+    tasks: JoinSet<Ended>,
+    /// Reasons of runners to check health.
+    checks: mpsc::UnboundedReceiver<CheckReason>,
+    check_sender: mpsc::UnboundedSender<CheckReason>,
     closing: bool,
     /// Tells the clients when the task has ended, also when its runtime ends it.
     _ended: DropGuard,
 }
 
+/// The runner of an object.
 #[derive(Debug)]
 struct Entry {
     commands: mpsc::UnboundedSender<Command>,
     task: Id,
-    callers_sent: u64,
+    /// The callers that came after it ended, for the next one.
+    late: Vec<Caller>,
 }
 
 enum Wake {
     Call(Option<Call>),
-    Report(Report),
-    RunnerEnded(Result<(), JoinError>),
+    Check(CheckReason),
+    RunnerEnded(Result<Ended, JoinError>),
     Registration(Event),
     Looked(Vec<(Node, Option<NodeReport>)>),
 }
@@ -73,7 +76,7 @@ impl Dispatcher {
         health: Option<HealthMonitor>,
         ended: DropGuard,
     ) -> Self {
-        let (report_sender, reports) = mpsc::unbounded_channel();
+        let (check_sender, checks) = mpsc::unbounded_channel();
         Dispatcher {
             shared,
             calls,
@@ -81,8 +84,8 @@ impl Dispatcher {
             health,
             runners: BTreeMap::new(),
             tasks: JoinSet::new(),
-            reports,
-            report_sender,
+            checks,
+            check_sender,
             closing: false,
             _ended: ended,
         }
@@ -101,9 +104,10 @@ impl Dispatcher {
                     self.close();
                 }
                 Wake::Call(None) => calls_open = false,
-                Wake::Report(Report::Idle(idle)) => self.retire(&idle),
-                Wake::Report(Report::CheckHealth(reason)) => self.look(reason),
-                Wake::RunnerEnded(Ok(())) => {}
+                Wake::Check(reason) => self.look(reason),
+                Wake::RunnerEnded(Ok(Ended { object, unserved })) => {
+                    self.runner_ended(&object, unserved);
+                }
                 Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
                 Wake::Registration(event) => self.registration(event),
                 Wake::Looked(seen) => self.looked(&seen),
@@ -127,7 +131,7 @@ impl Dispatcher {
         tokio::select! {
             biased;
             event = registration => Wake::Registration(event),
-            Some(report) = self.reports.recv() => Wake::Report(report),
+            Some(reason) = self.checks.recv() => Wake::Check(reason),
             seen = look => Wake::Looked(seen),
             Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Wake::RunnerEnded(ended)
@@ -183,51 +187,52 @@ impl Dispatcher {
 
     /// Passes a caller on to the runner of its object, and starts one where there is none.
     fn pass_on(&mut self, object: Arc<str>, caller: Caller) {
-        let mut unsent = Command::Acquire(caller);
-        if let Some(entry) = self.runners.get_mut(&object) {
-            entry.callers_sent += 1;
-            match entry.commands.send(unsent) {
-                Ok(()) => return,
-                Err(mpsc::error::SendError(command)) => unsent = command,
-            }
+        let command = Command::Acquire(caller);
+        let Some(entry) = self.runners.get_mut(&object) else {
+            return self.start(object, command);
+        };
+        if let Err(mpsc::error::SendError(Command::Acquire(caller))) = entry.commands.send(command)
+        {
+            entry.late.push(caller);
         }
-        // Where there was one, a bug has ended it. Its guard is lost: that comes before its channel
-        // closes. Its rows may stand, and a request of it may be on its way, but they are of an
-        // earlier round and have smaller stamps than all that the new runner writes and deletes:
-        // to the others they are a contender that is gone, as soon as the new round is announced
-        // or their TTL is over. A ticket that is left counts in no other round.
-        let (shared, reports) = (Arc::clone(&self.shared), self.report_sender.clone());
-        let (runner, commands) = Runner::new(Arc::clone(&object), shared, reports);
-        // The runner lives as long as its channel is open, and it has not run yet.
-        let _ = commands.send(unsent);
-        let task = self.tasks.spawn(runner.run()).id();
-        self.runners.insert(object, Entry { commands, task, callers_sent: 1 });
     }
 
-    /// A caller has stopped waiting. Where its runner has ended, so has its wait.
+    fn start(&mut self, object: Arc<str>, first: Command) {
+        let (shared, checks) = (Arc::clone(&self.shared), self.check_sender.clone());
+        let (runner, commands) = Runner::new(Arc::clone(&object), shared, checks);
+        // The runner lives as long as its channel is open, and it has not run yet.
+        let _ = commands.send(first);
+        let task = self.tasks.spawn(runner.run()).id();
+        self.runners.insert(object, Entry { commands, task, late: Vec::new() });
+    }
+
+    /// A caller has stopped waiting. Where its runner has ended, the next one finds that out.
     fn leave(&self, object: &str, caller: u64) {
         if let Some(entry) = self.runners.get(object) {
             let _ = entry.commands.send(Command::Leave { caller });
         }
     }
 
-    /// Forgets a runner that a bug has ended, so that the next caller of its object gets another.
+    /// Forgets a runner that has ended, and serves the callers that came meanwhile by another one.
+    fn runner_ended(&mut self, object: &Arc<str>, unserved: Vec<Caller>) {
+        let late = self.runners.remove(object).map(|entry| entry.late);
+        for caller in unserved.into_iter().chain(late.into_iter().flatten()) {
+            self.serve((Arc::clone(object), caller));
+        }
+    }
+
+    /// A bug has ended a runner. Its guard is lost: that came before its channel closed. Its rows
+    /// may stand, and a request of it may be on its way, but they are of an earlier round and have
+    /// smaller stamps than all that the next runner writes and deletes: to the others they are a
+    /// contender that is gone, as soon as the new round is announced or their TTL is over. A ticket
+    /// that is left counts in no other round.
     fn runner_failed(&mut self, bug: &JoinError) {
         if bug.is_panic() {
             error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
         }
-        self.runners.retain(|_, entry| entry.task != bug.id());
-    }
-
-    /// Ends a runner that has nothing to do, unless callers are on their way to it.
-    fn retire(&mut self, idle: &Idle) {
-        let Some(entry) = self.runners.get(&idle.object) else {
-            return;
-        };
-        let is_it = entry.commands.same_channel(&idle.commands);
-        if is_it && entry.callers_sent == idle.callers_taken {
-            let _ = entry.commands.send(Command::Retire);
-            self.runners.remove(&idle.object);
+        let failed = self.runners.iter().find(|(_, entry)| entry.task == bug.id());
+        if let Some(object) = failed.map(|(object, _)| Arc::clone(object)) {
+            self.runner_ended(&object, Vec::new());
         }
     }
 

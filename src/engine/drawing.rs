@@ -19,7 +19,6 @@ use crate::store::{Answer, DatabaseError};
 /// The fence of an object, as the holder of one grant sees it.
 #[derive(Debug)]
 pub(crate) struct Fence {
-    object: Arc<str>,
     shared: Arc<Shared>,
     grant: Arc<Grant>,
     /// What the rows of the grant say.
@@ -34,14 +33,12 @@ pub(crate) struct Fence {
 impl Fence {
     /// The fence for the grant of a claim. Called on the client's runtime.
     pub(crate) fn new(
-        object: Arc<str>,
         shared: Arc<Shared>,
         grant: Arc<Grant>,
         claim: Claim,
         max_clock_skew: Duration,
     ) -> Arc<Self> {
         Arc::new(Fence {
-            object,
             shared,
             grant,
             claim,
@@ -93,7 +90,7 @@ impl Fence {
     ) -> Result<FencingToken, FencingError> {
         let _turn = self.turn.lock().await;
         let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
-        let seen = self.ask(|| store.read_fence(&self.object), setback).await?;
+        let seen = self.ask(|| store.read_fence(self.grant.name()), setback).await?;
         let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
         let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
         let value = value.map_err(|Poisoned { ahead }| {
@@ -101,7 +98,7 @@ impl Fence {
             FencingError::Poisoned { name: self.name(), ahead }
         })?;
         // The same value at each try: whichever of them are applied, and when, it is one write.
-        self.ask(|| store.write_fence(&self.object, value), setback).await?;
+        self.ask(|| store.write_fence(self.grant.name(), value), setback).await?;
         debug!(value, seen, "fence raised");
         self.rows_stand(setback).await?;
         Ok(FencingToken::from_value(value))
@@ -113,7 +110,7 @@ impl Fence {
     /// before its rows went, so this read shows it (design section 6).
     async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FencingError> {
         let store = &self.shared.store;
-        let own_rows = || store.read(&self.object, Read::Contender(self.claim.contender));
+        let own_rows = || store.read(self.grant.name(), Read::Contender(self.claim.contender));
         let rows = self.ask(own_rows, setback).await?;
         Snapshot::of(&rows).shows(&self.claim).map_err(|denial| {
             let reason = LostReason::from(Loss::from(denial));
@@ -147,6 +144,6 @@ impl Fence {
     }
 
     fn name(&self) -> String {
-        self.object.to_string()
+        self.grant.name().to_string()
     }
 }

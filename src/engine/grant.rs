@@ -1,24 +1,23 @@
-//! One grant of a lock: what its guard and its runner both know of it.
+//! One grant of a lock: what its guard and its runner both know of it, and what the guard asks for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
 
 use crate::clock::Clock;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
-use crate::error::{LostReason, UnlockError};
+use crate::error::{EnsureError, LostReason, UnlockError};
 use crate::options::shown;
 use crate::protocol::Lease;
 
 /// What the runner and the guard of one grant share.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    id: u64,
     name: Arc<str>,
     /// The root span of the acquisition.
     span: Span,
@@ -34,6 +33,33 @@ pub(crate) struct Grant {
     token: CancellationToken,
     /// Why the runner lost a lock that its guard had given back, before it heard of that.
     overtaken: OnceLock<LostReason>,
+}
+
+/// What the guard of a grant asks of its runner. The answer is dropped unsent when the lock is lost
+/// before; the grant tells why.
+#[derive(Debug)]
+pub(crate) enum GuardRequest {
+    /// Give the lock back.
+    Release {
+        /// The caller that waits for the acknowledgement, if one does.
+        reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
+    },
+    /// Make sure that the lock is held.
+    Confirm {
+        /// What has to be sure.
+        need: Need,
+        /// The caller that waits to know how long it is held.
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
+    },
+}
+
+/// What a holder wants to be sure of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// That the lease lasts so long without renewal.
+    Lease(Duration),
+    /// That the rows are there.
+    Rows,
 }
 
 /// What a guard knows of its lock.
@@ -108,7 +134,6 @@ impl End {
 impl Grant {
     /// A grant of the object `name`, with its first lease and how long it may be held.
     pub(crate) fn new(
-        id: u64,
         name: Arc<str>,
         span: Span,
         clock: Arc<dyn Clock>,
@@ -117,7 +142,6 @@ impl Grant {
     ) -> Self {
         let granted = clock.elapsed();
         Grant {
-            id,
             name,
             span,
             clock,
@@ -132,9 +156,14 @@ impl Grant {
         }
     }
 
-    /// Tells this grant from later ones of the same object.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// The name of the object.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The root span of the acquisition.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// When the lock is taken from its holder, if it may not be held for ever.

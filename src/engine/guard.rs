@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::lost::LostFuture;
 use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant, GuardState};
-use crate::engine::runner::{Command, Need};
+use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 
@@ -61,26 +60,25 @@ use crate::fence::{FencingError, FencingToken};
 #[must_use = "if unused the lock is given back immediately"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    name: Arc<str>,
     grant: Arc<Grant>,
     fence: Arc<Fence>,
-    runner: mpsc::UnboundedSender<Command>,
+    requests: mpsc::UnboundedSender<GuardRequest>,
 }
 
 impl LockGuard {
+    /// The guard of a grant, whose holder takes its requests.
     pub(crate) fn new(
-        name: Arc<str>,
         grant: Arc<Grant>,
         fence: Arc<Fence>,
-        runner: mpsc::UnboundedSender<Command>,
+        requests: mpsc::UnboundedSender<GuardRequest>,
     ) -> Self {
-        LockGuard { name, grant, fence, runner }
+        LockGuard { grant, fence, requests }
     }
 
     /// The name of the locked object.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        self.grant.name()
     }
 
     /// What is known of the lock now, by the clock: no I/O. This alone
@@ -173,9 +171,8 @@ impl LockGuard {
 
     async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Confirm { grant: self.grant.id(), need, reply };
-        self.runner.send(command).map_err(|_| EnsureError::Closed)?;
-        // A lock that ends meanwhile leaves the question without an answer, and the guard knows.
+        // A lock that ends meanwhile leaves the request without an answer, and the grant tells why.
+        let _ = self.requests.send(GuardRequest::Confirm { need, reply });
         let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
         self.held_for().and(answer)
     }
@@ -236,9 +233,8 @@ impl LockGuard {
         if let Err(ended) = self.grant.end(End::Released) {
             return Err(ended.into_unlock_error());
         }
-        let command = Command::Release { grant: self.grant.id(), reply: Some(reply) };
-        self.runner.send(command).map_err(|_| UnlockError::Closed)?;
         // A lock that the client lost before it heard of the release leaves it without an answer.
+        let _ = self.requests.send(GuardRequest::Release { reply: Some(reply) });
         let overtaken = || self.grant.overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
     }
@@ -252,14 +248,14 @@ impl Drop for LockGuard {
         }
         // A lock that was lost is given back like one that is held: the runner may not know yet.
         // The runner is gone when the runtime is; then the rows expire by their TTL.
-        let _ = self.runner.send(Command::Release { grant: self.grant.id(), reply: None });
+        let _ = self.requests.send(GuardRequest::Release { reply: None });
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

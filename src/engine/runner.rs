@@ -1,75 +1,80 @@
-//! One task per contender: feeds the protocol, does its I/O, sleeps. It translates and decides
-//! nothing.
+//! One task per object in use: feeds the state machine of the client's contender, does its I/O,
+//! sleeps. It translates and decides nothing.
 //!
 //! # Where to look
 //!
-//! This file is the loop, and how the contender is fed. [`messages`] says what a runner is told and
-//! what it tells, [`wake`] what else it waits for. [`commands`] says what each command does,
-//! [`events`] where the contender's events lead, [`requests`] how its writes and reads are made.
-//! [`holder`] is the holder of the object.
+//! This file is the loop: what the task waits for, and how the state machine is fed. [`commands`]
+//! says what the client's task and the guard ask for, [`events`] where the contender's events lead,
+//! [`operations`] how its writes and reads are made. [`holder`] is the holder of the object,
+//! [`releases`] the callers that wait until it is given back.
 
 mod commands;
 mod events;
 mod holder;
-mod messages;
-mod requests;
-mod wake;
+mod operations;
+mod releases;
 
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{Span, debug, trace};
 
+pub(crate) use self::commands::Command;
 use self::holder::Holder;
-pub(crate) use self::messages::{Command, Idle, Need, Report};
-use self::requests::Flight;
-use self::wake::Wake;
+use self::operations::Operation;
+use self::releases::Releases;
+use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
-use crate::engine::grant::End;
+use crate::engine::grant::{End, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
-use crate::engine::waiters::CallerQueue;
-use crate::error::{LockError, LostReason, UnlockError};
+use crate::engine::waiters::{Caller, CallerQueue};
+use crate::error::{LockError, LostReason};
 use crate::options::shown;
 use crate::protocol::{Acquire, Input, Output, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
-/// Runs one contender until it is retired or closed.
+/// Runs the contender of one object, as long as there is something to do.
 pub(crate) struct Runner {
     object: Arc<str>,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
-    /// Goes along with each guard.
-    own_commands: mpsc::UnboundedSender<Command>,
-    reports: mpsc::UnboundedSender<Report>,
+    /// Reasons to check health, for the client's task.
+    checks: mpsc::UnboundedSender<CheckReason>,
     contender: StateMachine,
     callers: CallerQueue,
-    callers_taken: u64,
+    /// What the contender acquires, and has not got yet.
     acquiring: Option<Acquire>,
     holder: Option<Holder>,
-    grants: u64,
-    releasing: Vec<Releasing>,
+    releases: Releases,
     /// The operation that is outstanding.
-    flight: Option<Flight>,
-    last_error: Option<DatabaseError>,
-    stage: Stage,
+    operation: Option<Operation>,
+    /// Why the last operation failed, if it did: a caller that is sent away is told.
+    setback: Option<DatabaseError>,
 }
 
-/// A caller that waits for the acknowledgement of a release.
-struct Releasing {
-    asked: Duration,
-    reply: oneshot::Sender<Result<(), UnlockError>>,
+/// A runner that has nothing to do any more.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// Its object.
+    pub(crate) object: Arc<str>,
+    /// The callers that came as it ended.
+    pub(crate) unserved: Vec<Caller>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Callers are welcome.
-    Serving,
-    /// The client was told that there is nothing to do.
-    Idle,
-    /// All callers are refused.
-    Closing,
+/// Why the runner woke up.
+enum Wake {
+    /// A fork copied this task into another process. The rows are the parent's business there, and
+    /// so are the connections.
+    Forked,
+    /// The outstanding operation was answered, or failed.
+    Answer(Input, Option<DatabaseError>),
+    Request(GuardRequest),
+    Command(Option<Command>),
+    Timer,
 }
 
 impl Runner {
@@ -77,105 +82,179 @@ impl Runner {
     pub(crate) fn new(
         object: Arc<str>,
         shared: Arc<Shared>,
-        reports: mpsc::UnboundedSender<Report>,
+        checks: mpsc::UnboundedSender<CheckReason>,
     ) -> (Self, mpsc::UnboundedSender<Command>) {
-        let (own_commands, commands) = mpsc::unbounded_channel();
+        let (sender, commands) = mpsc::unbounded_channel();
         let runner = Runner {
             object,
             contender: StateMachine::new(shared.id),
             shared,
             commands,
-            own_commands: own_commands.clone(),
-            reports,
+            checks,
             callers: CallerQueue::default(),
-            callers_taken: 0,
             acquiring: None,
             holder: None,
-            grants: 0,
-            releasing: Vec::new(),
-            flight: None,
-            last_error: None,
-            stage: Stage::Serving,
+            releases: Releases::default(),
+            operation: None,
+            setback: None,
         };
-        (runner, own_commands)
+        (runner, sender)
     }
 
-    /// Runs until there is nothing to do any more, and no caller to do it for.
-    pub(crate) async fn run(mut self) {
+    /// Runs until there is nothing to do any more.
+    pub(crate) async fn run(mut self) -> Ended {
         loop {
-            if self.contender.is_idle() && self.stage == Stage::Closing {
-                return;
-            }
-            self.tell_if_idle();
             match self.wake().await {
-                Wake::Command(None | Some(Command::Retire)) | Wake::Forked => return,
+                Wake::Answer(input, error) => self.answered(input, error),
+                Wake::Request(request) => self.request(request),
                 Wake::Command(Some(command)) => self.command(command),
-                Wake::Answer(input, error) => {
-                    self.flight = None;
-                    if error.as_ref().is_some_and(DatabaseError::is_permanent) {
-                        self.report(Report::CheckHealth(CheckReason::Refusal));
-                    }
-                    self.last_error = error;
-                    self.handle(input);
-                }
                 Wake::Timer => {}
+                // The callers are another process's, or gone with the client's task.
+                Wake::Forked | Wake::Command(None) => return self.ended(Vec::new()),
             }
             // Whatever it was: while commands come without a pause, no timer gets its turn.
             self.tick_if_due();
             self.give_back_what_is_over();
             self.warn_if_at_risk();
             self.dismiss_expired();
+            self.serve();
+            if self.contender.is_idle() && self.callers.is_empty() {
+                let unserved = self.close_commands();
+                return self.ended(unserved);
+            }
         }
     }
 
-    fn tell_if_idle(&mut self) {
-        let nothing_to_do = self.contender.is_idle() && self.callers.is_empty();
-        if nothing_to_do && self.stage == Stage::Serving {
-            self.stage = Stage::Idle;
-            let (object, commands) = (Arc::clone(&self.object), self.own_commands.clone());
-            let callers_taken = self.callers_taken;
-            self.report(Report::Idle(Idle { object, commands, callers_taken }));
+    /// Takes no commands from now on, and returns the callers of those that came before.
+    fn close_commands(&mut self) -> Vec<Caller> {
+        self.commands.close();
+        let mut callers = Vec::new();
+        while let Ok(command) = self.commands.try_recv() {
+            if let Command::Acquire(caller) = command {
+                callers.push(caller);
+            }
+        }
+        callers
+    }
+
+    fn ended(&self, unserved: Vec<Caller>) -> Ended {
+        Ended { object: Arc::clone(&self.object), unserved }
+    }
+
+    /// Waits until there is something to do.
+    async fn wake(&mut self) -> Wake {
+        let sleep = self.sleep();
+        let process = self.shared.process;
+        // Before all else at each poll, so that a fork sends nothing.
+        let forked =
+            poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
+        let answer = async {
+            match &mut self.operation {
+                Some(operation) => operation.await,
+                None => pending().await,
+            }
+        };
+        let request = async {
+            match &mut self.holder {
+                Some(holder) => holder.request().await,
+                None => pending().await,
+            }
+        };
+        let sleep = async {
+            match sleep {
+                Some(sleep) => tokio::time::sleep(sleep).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = forked => Wake::Forked,
+            (input, error) = answer => Wake::Answer(input, error),
+            request = request => Wake::Request(request),
+            // After the answer: they may come faster than they are done, and a renewal must not
+            // wait for that. What is due is done after each command as well.
+            command = self.commands.recv() => Wake::Command(command),
+            () = sleep => Wake::Timer,
         }
     }
 
-    fn report(&self, report: Report) {
+    /// How long nothing is due.
+    fn sleep(&self) -> Option<Duration> {
+        let confirming = self.holder.as_ref().and_then(Holder::first_asked);
+        let asked = self.releases.first_asked().into_iter().chain(confirming).min();
+        let answers_due = asked.map(|asked| asked.saturating_add(self.shared.acquire_timeout));
+        let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
+        let at_risk_from = self.holder.as_ref().and_then(Holder::at_risk_from);
+        let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
+        let deadlines = [contender, callers, answers_due, hold_ends, at_risk_from];
+        let next = deadlines.into_iter().flatten().min()?;
+        Some(next.saturating_sub(self.shared.clock.elapsed()).min(SLEEP_MAX))
+    }
+
+    /// Passes the answer of the outstanding operation on.
+    fn answered(&mut self, input: Input, error: Option<DatabaseError>) {
+        self.operation = None;
+        if error.as_ref().is_some_and(DatabaseError::is_permanent) {
+            self.check_health(CheckReason::Refusal);
+        }
+        self.setback = error;
+        self.handle(input);
+    }
+
+    fn check_health(&self, reason: CheckReason) {
         // When the client's task ended there is no receiver, and no caller either.
-        let _ = self.reports.send(report);
+        let _ = self.checks.send(reason);
     }
 
-    /// Feeds the contender and does what it asks for, until it asks for nothing more.
+    /// Feeds the contender, and does what it asks for.
     fn handle(&mut self, input: Input) {
         let mut next = Some(input);
-        while let Some(input) = next {
+        while let Some(input) = next.take() {
             let now = self.shared.now();
-            trace!(parent: &self.span(), object = shown(&self.object), ?input, "input");
+            trace!(parent: self.span(), object = shown(&self.object), ?input, "input");
             self.contender.handle(now, input);
-            let mut answer = None;
             while let Some(output) = self.contender.poll() {
-                trace!(parent: &self.span(), object = shown(&self.object), ?output, "output");
+                trace!(parent: self.span(), object = shown(&self.object), ?output, "output");
                 match output {
-                    Output::Write { op, write } => self.flight = Some(self.write(op, write)),
-                    Output::Read { op, read } => self.flight = Some(self.read(op, read)),
-                    Output::Event(event) => answer = answer.or(self.event(&event)),
+                    Output::Write { op, write } => {
+                        let (shared, object, span) = self.surroundings();
+                        self.operation = Some(operations::write(shared, object, op, write, span));
+                    }
+                    Output::Read { op, read } => {
+                        let (shared, object, span) = self.surroundings();
+                        self.operation = Some(operations::read(shared, object, op, read, span));
+                    }
+                    Output::Event(event) => next = next.or(self.event(&event)),
                 }
             }
-            next = answer.or_else(|| self.serve());
+        }
+    }
+
+    /// What an operation needs.
+    fn surroundings(&self) -> (Arc<Shared>, Arc<str>, Span) {
+        (Arc::clone(&self.shared), Arc::clone(&self.object), self.span().clone())
+    }
+
+    /// Lets the contender acquire for the first caller.
+    fn serve(&mut self) {
+        while let Some(input) = self.wanted() {
+            self.handle(input);
         }
     }
 
     /// What the callers want of the contender now.
-    fn serve(&mut self) -> Option<Input> {
-        let first = self.callers.first().map(|caller| caller.acquire.clone());
+    fn wanted(&mut self) -> Option<Input> {
+        let first = self.callers.first().map(|caller| &caller.acquire);
         if let Some(acquiring) = &self.acquiring {
             // When the first caller left, the next one takes over its place if the rows that stand
             // in the table say the same for both.
-            if first.as_ref() == Some(acquiring) {
+            if first == Some(acquiring) {
                 return None;
             }
             self.acquiring = None;
             return Some(Input::Release);
         }
-        let first = first.filter(|_| self.contender.is_idle())?;
+        let first = first.filter(|_| self.contender.is_idle())?.clone();
         self.acquiring = Some(first.clone());
         Some(Input::Acquire(first))
     }
@@ -212,27 +291,17 @@ impl Runner {
     fn dismiss_expired(&mut self) {
         let now = self.shared.clock.elapsed();
         let expired = self.callers.take_expired(now);
-        let someone_left = !expired.is_empty();
         for caller in expired {
             let waited = now.saturating_sub(caller.asked);
             debug!(parent: &caller.span, ?waited, "timed out");
             let name = self.object.to_string();
-            let (ahead, cause) = (self.ahead(), self.last_error.clone());
+            let (ahead, cause) = (self.ahead(), self.setback.clone());
             caller.answer(Err(LockError::TimedOut { name, waited, ahead, cause }));
         }
-        let limit = self.shared.acquire_timeout;
-        for releasing in
-            self.releasing.extract_if(.., |releasing| is_over(releasing.asked, limit, now))
-        {
-            let waited = now.saturating_sub(releasing.asked);
-            let cause = self.last_error.clone();
-            let _ = releasing.reply.send(Err(UnlockError::Unacknowledged { waited, cause }));
-        }
+        let (limit, cause) = (self.shared.acquire_timeout, self.setback.as_ref());
+        self.releases.dismiss_expired(now, limit, cause);
         if let Some(holder) = &mut self.holder {
-            holder.dismiss_expired(now, limit, self.last_error.as_ref());
-        }
-        if someone_left {
-            self.handle(Input::Tick);
+            holder.dismiss_expired(now, limit, cause);
         }
     }
 
@@ -245,10 +314,10 @@ impl Runner {
     }
 
     /// The span of the acquisition that the contender is busy with.
-    fn span(&self) -> Span {
-        let holder = self.holder.as_ref().map(|holder| &holder.span);
-        let span = holder.or_else(|| self.callers.first().map(|caller| &caller.span));
-        span.cloned().unwrap_or_else(Span::none)
+    fn span(&self) -> &Span {
+        const NONE: &Span = &Span::none();
+        let holder = self.holder.as_ref().map(|holder| holder.grant.span());
+        holder.or_else(|| self.callers.first().map(|caller| &caller.span)).unwrap_or(NONE)
     }
 }
 

@@ -9,10 +9,9 @@ use tracing::Span;
 
 use super::shared;
 use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant, GuardState};
+use crate::engine::grant::{End, Grant, GuardRequest, GuardState};
 use crate::engine::guard::LockGuard;
 use crate::engine::hold_limit::HoldTerms;
-use crate::engine::runner::Command;
 use crate::error::{LostReason, UnlockError};
 use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
 use crate::testing::FaultyStore;
@@ -24,8 +23,8 @@ const fn s(seconds: u64) -> Duration {
 /// The lease of a TTL of 60 s.
 const LEASE: Duration = s(58);
 
-/// A grant from now on, its guard, and what that tells the runner.
-fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver<Command>) {
+/// A grant from now on, its guard, and what that asks of the runner.
+fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver<GuardRequest>) {
     let shared = shared(&FaultyStore::new());
     let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), Arc::clone(&shared.clock));
     let terms = LeaseTerms::new(s(60), s(1));
@@ -38,49 +37,49 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver
         held_since: None,
     };
     let lease = Lease::announced(terms, clock.elapsed());
-    let grant = Grant::new(1, Arc::clone(&name), Span::none(), clock, lease, hold);
+    let grant = Grant::new(name, Span::none(), clock, lease, hold);
     let grant = Arc::new(grant);
-    let fence = Fence::new(Arc::clone(&name), shared, Arc::clone(&grant), claim, s(1));
-    let (runner, commands) = mpsc::unbounded_channel();
-    let guard = LockGuard::new(name, Arc::clone(&grant), fence, runner);
-    (grant, guard, commands)
+    let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
+    let (sender, requests) = mpsc::unbounded_channel();
+    let guard = LockGuard::new(Arc::clone(&grant), fence, sender);
+    (grant, guard, requests)
 }
 
-/// How often the runner was told to release.
-fn releases(mut commands: UnboundedReceiver<Command>) -> usize {
-    let told = std::iter::from_fn(|| commands.try_recv().ok());
-    told.filter(|command| matches!(command, Command::Release { grant: 1, .. })).count()
+/// How often the runner was asked to release.
+fn releases(mut requests: UnboundedReceiver<GuardRequest>) -> usize {
+    let asked = std::iter::from_fn(|| requests.try_recv().ok());
+    asked.filter(|request| matches!(request, GuardRequest::Release { .. })).count()
 }
 
 #[tokio::test]
 async fn an_unlock_tells_the_runner_once() {
-    let (_, guard, commands) = granted(None);
+    let (_, guard, requests) = granted(None);
     let unlocking = tokio::spawn(guard.unlock());
     tokio::task::yield_now().await;
     unlocking.abort();
     assert!(unlocking.await.is_err_and(|error| error.is_cancelled()));
-    assert_eq!(releases(commands), 1);
+    assert_eq!(releases(requests), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drop_tells_the_runner_once_whether_the_lock_is_held_or_lost() {
     for pause in [s(0), LEASE] {
-        let (_, guard, commands) = granted(None);
+        let (_, guard, requests) = granted(None);
         advance(pause).await;
         drop(guard);
-        assert_eq!(releases(commands), 1);
+        assert_eq!(releases(requests), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unlock_that_the_client_overtakes_is_told_why() {
     for reason in [LostReason::RowMissing, LostReason::ClientClosed, LostReason::Expired] {
-        let (grant, guard, mut commands) = granted(None);
+        let (grant, guard, mut requests) = granted(None);
         let unlocking = tokio::spawn(guard.unlock());
-        let command = commands.recv().await.expect("it tells the runner");
+        let request = requests.recv().await.expect("it tells the runner");
         grant.lose(reason.clone());
         assert_eq!(grant.ended(), Some(End::Released), "it was held until then");
-        drop(command);
+        drop(request);
         let error = unlocking.await.expect("it does not panic").expect_err("the rows were lost");
         assert!(matches!(&error, UnlockError::Lost(why) if *why == reason), "{error:?}");
     }
@@ -88,10 +87,10 @@ async fn an_unlock_that_the_client_overtakes_is_told_why() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unlock_that_the_runtime_does_not_outlive_is_closed() {
-    let (_, guard, commands) = granted(None);
+    let (_, guard, requests) = granted(None);
     let unlocking = tokio::spawn(guard.unlock());
     tokio::task::yield_now().await;
-    drop(commands);
+    drop(requests);
     let error = unlocking.await.expect("it does not panic").expect_err("nothing answers");
     assert!(matches!(error, UnlockError::Closed), "{error:?}");
 }
@@ -110,7 +109,7 @@ async fn the_first_reason_is_the_reason() {
         (hold(57), LEASE * 2, Expired),
         (hold(58), LEASE * 2, Expired),
     ] {
-        let (grant, guard, _commands) = granted(max_hold);
+        let (grant, guard, _requests) = granted(max_hold);
         advance(lost_at).await;
         grant.lose(ClientClosed);
         assert_eq!(guard.state(), GuardState::Lost(expected), "{max_hold:?}, {lost_at:?}");

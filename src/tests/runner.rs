@@ -61,7 +61,7 @@ async fn a_runner_does_not_wait_for_each_caller() {
     let (reports, _reports) = mpsc::unbounded_channel();
     let shared = shared(&store);
     let (runner, commands) = Runner::new(Arc::from("users::snap"), Arc::clone(&shared), reports);
-    let mut runner = pin!(runner.run());
+    let mut runner = pin!(async { drop(runner.run().await) });
     let waker = Arc::new(Count);
 
     let mut answers = Vec::new();

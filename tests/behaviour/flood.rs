@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LostReason, UnlockError};
+use bakery_lock::GuardState;
 use tokio::time::{Instant, advance};
 
 use super::{OBJECT, client, expect_rows, ms, s, store};
@@ -64,11 +64,11 @@ async fn calls_do_not_delay_what_holders_are_told() {
     guard.unlock().await.expect("it was held");
 }
 
-// Goal: an unlock that comes after a shutdown, but before the task of the name knows of that, is
-// told of the shutdown, and of nothing else.
+// Goal: an unlock that comes after a shutdown, but before the task of the name knows of that, gives
+// the lock back as any other does: no shutdown takes it from its holder first.
 // Method: the client's task has passed the shutdown on when the guard is given back.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_after_a_shutdown_is_told_of_it() {
+async fn an_unlock_comes_before_a_shutdown_that_the_task_does_not_know_of() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
@@ -82,7 +82,6 @@ async fn an_unlock_after_a_shutdown_is_told_of_it() {
         shutdown.await.expect("the store answers");
         unlocking.await.expect("unlocking does not panic")
     });
-    let error = unlocked.await.expect("it does not panic").expect_err("the client was shut down");
-    assert!(matches!(error, UnlockError::Lost(LostReason::ClientClosed)), "{error:?}");
+    unlocked.await.expect("it does not panic").expect("it was held, and is acknowledged");
     expect_rows(&store, 0).await;
 }

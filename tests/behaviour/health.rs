@@ -97,6 +97,37 @@ async fn a_client_of_short_locks_looks_once_a_minute() {
     assert!(agreed.elapsed() <= PAUSE + s(1), "it went on after {:?}", agreed.elapsed());
 }
 
+// Goal: a row of an acquisition that is missing although it was acknowledged makes the client look:
+// the table may have been made again. An acquisition that was revoked does not.
+// Method: lose the row of a caller in the doorway, and revoke another one that waits; count looks.
+#[tokio::test(start_paused = true)]
+async fn a_missing_row_of_an_acquisition_is_a_reason_to_look() {
+    let store = store();
+    let (waiter, other) = (client(&store, "waiter").await, client(&store, "other").await);
+    sleep(s(2)).await;
+    store.delay_calls(ms(100));
+    let acquiring = tokio::spawn(waiter.request(OBJECT).acquire());
+    // It writes after 50 ms, and reads after 150 ms.
+    sleep(ms(100)).await;
+    store.lose_rows(OBJECT);
+    let error = acquiring.await.expect("it does not panic").expect_err("its row was lost");
+    assert!(matches!(error, LockError::RowMissing { .. }), "{error:?}");
+    sleep(SOON).await;
+    assert_eq!(store.looks(), 1);
+
+    store.delay_calls(ms(1));
+    let guard = other.request(OBJECT).renew(false).acquire().await.expect("the lock is free");
+    let waiting = tokio::spawn(waiter.request(OBJECT).timeout(s(30)).acquire());
+    sleep(s(2)).await;
+    let contenders = other.contenders(OBJECT).await.expect("the store answers");
+    other.revoke(OBJECT, &contenders[1], "a test").await.expect("it waits");
+    let error = waiting.await.expect("it does not panic").expect_err("it was revoked");
+    assert!(matches!(error, LockError::Revoked { .. }), "{error:?}");
+    sleep(SOON).await;
+    assert_eq!(store.looks(), 1);
+    guard.unlock().await.expect("the lock was held");
+}
+
 // Goal: however many locks a client holds, it looks once in five seconds at most, and never twice
 // at the same time; each renewal of a short lease is followed by a look.
 // Method: hold many locks, which are renewed at all times; then one with the shortest TTL there is.

@@ -39,16 +39,38 @@ async fn a_lease_is_ensured() {
     guard.unlock().await.expect("the lock was held");
 }
 
-// Goal: a lease that can't be had is refused at once, and the lock stays held.
+// Goal: a renewal that was under way when a lease was asked for, and came back too late for it, is
+// followed by another one.
+// Method: the database is slow when the renewal is due, and fast again before it is acknowledged.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_ensured_after_a_renewal_that_was_too_slow() {
+    let store = store();
+    let guard = hold(&store).await;
+    sleep(TTL / 3 - s(1)).await;
+    store.delay_calls(s(2));
+    // The renewal has read, and its write will reach the table in half a second.
+    sleep(ms(3_500)).await;
+    store.delay_calls(ms(1));
+    let asked = Instant::now();
+    let remaining = guard.ensure(ms(9_500)).await.expect("the second renewal gives as much");
+    assert!(remaining >= ms(9_500) && remaining <= LEASE, "{remaining:?}");
+    assert!((ms(500)..ms(500) + SOON).contains(&asked.elapsed()), "{:?}", asked.elapsed());
+    guard.unlock().await.expect("the lock was held");
+}
+
+// Goal: a lease that can't be had is refused at once, after two renewals, and the lock stays held.
 // Method: ask for more than the TTL gives, and of a lock that is not renewed.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_can_not_be_had_is_refused() {
     let store = store();
-    let guard = hold(&store).await;
+    let holder = client(&store, "holder").await;
+    let guard = holder.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
+    let before = holder.statistics();
     let error = timeout(SOON, guard.ensure(TTL)).await.expect("it answers at once");
     let error = error.expect_err("no lease lasts as long as its ttl");
     assert!(matches!(error, EnsureError::TooLong { min: TTL, .. }), "{error:?}");
     assert!(error.to_string().contains("use a longer ttl"), "{error}");
+    assert_eq!(holder.statistics().writes, before.writes + 2);
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     guard.unlock().await.expect("the lock was held");
 

@@ -1,46 +1,61 @@
-//! What each command does.
+//! What the client's task and the guard ask for.
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Command, Need, Releasing, Runner, Stage};
+use super::Runner;
+use super::holder::Holder;
+use crate::engine::grant::{GuardRequest, Need};
 use crate::engine::health::HealthProblem;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::protocol::{Input, Patience};
 
+/// What the client's task tells a runner.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Acquire for a caller.
+    Acquire(Caller),
+    /// A caller has stopped waiting.
+    Leave {
+        /// Its number.
+        caller: u64,
+    },
+    /// Apply a health change.
+    HealthChanged(Option<HealthProblem>),
+    /// Send all callers away, and give back what is held.
+    Close,
+}
+
 impl Runner {
-    /// Does what the runner is told.
+    /// Does what the client's task tells.
     pub(super) fn command(&mut self, command: Command) {
+        // What the guard asked for before comes first.
+        while let Some(request) = self.holder.as_mut().and_then(Holder::next_request) {
+            self.request(request);
+        }
         match command {
             Command::Acquire(caller) => self.acquire(caller),
-            Command::Leave { caller } => self.leave(caller),
-            Command::Release { grant, reply } => self.release(grant, reply),
-            Command::Confirm { grant, need, reply } => self.confirm(grant, need, reply),
+            Command::Leave { caller } => self.callers.remove(caller),
             Command::HealthChanged(problem) => self.health_changed(problem.as_ref()),
             Command::Close => self.close(),
-            Command::Retire => unreachable!("it ends the loop"),
+        }
+    }
+
+    /// Does what the guard asks for.
+    pub(super) fn request(&mut self, request: GuardRequest) {
+        match request {
+            GuardRequest::Release { reply } => self.release(reply),
+            GuardRequest::Confirm { need, reply } => self.confirm(need, reply),
         }
     }
 
     fn acquire(&mut self, caller: Caller) {
-        if self.stage == Stage::Closing {
-            return caller.answer(Err(LockError::Closed));
-        }
-        self.stage = Stage::Serving;
-        self.callers_taken += 1;
         if caller.acquire.patience == Patience::Try && self.is_taken_here() {
             caller.answer(Ok(None));
         } else if caller.is_waiting() {
             self.callers.push(caller);
-            self.handle(Input::Tick);
-        }
-    }
-
-    fn leave(&mut self, caller: u64) {
-        if self.callers.remove(caller) {
-            self.handle(Input::Tick);
         }
     }
 
@@ -49,32 +64,22 @@ impl Runner {
         self.holder.is_some() || !self.callers.is_empty()
     }
 
-    fn release(&mut self, grant: u64, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
-        if self.holder.take_if(|holder| holder.grant.id() == grant).is_some() {
-            let asked = self.shared.clock.elapsed();
-            self.releasing.extend(reply.map(|reply| Releasing { asked, reply }));
-            self.handle(Input::Release);
+    fn release(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
+        self.holder = None;
+        if let Some(reply) = reply {
+            self.releases.push(self.shared.clock.elapsed(), reply);
         }
-        // Else it was lost between the guard's look at the clock and ours, or found to be; the
-        // guard knows the reason.
+        self.handle(Input::Release);
     }
 
-    fn confirm(
-        &mut self,
-        grant: u64,
-        need: Need,
-        reply: oneshot::Sender<Result<Duration, EnsureError>>,
-    ) {
-        let Some(holder) = self.holder.as_mut().filter(|holder| holder.grant.id() == grant) else {
-            // It ended between the guard's look at the clock and ours.
-            return;
-        };
-        if let Some(input) = holder.confirm(need, self.shared.clock.elapsed(), reply) {
+    fn confirm(&mut self, need: Need, reply: oneshot::Sender<Result<Duration, EnsureError>>) {
+        let asked = self.shared.clock.elapsed();
+        let holder = self.holder.as_mut();
+        if let Some(input) = holder.and_then(|holder| holder.confirm(need, asked, reply)) {
             self.handle(input);
         }
     }
 
-    /// Applies a health change.
     fn health_changed(&mut self, problem: Option<&HealthProblem>) {
         if let Some(holder) = &self.holder {
             let differ = matches!(problem, Some(HealthProblem::ClocksDiffer { .. }));
@@ -87,8 +92,8 @@ impl Runner {
             caller.answer(Err(problem.refusal(&self.object)));
         }
         match problem {
-            // A holder goes on; a waiter has left.
-            HealthProblem::ClocksDiffer { .. } => self.handle(Input::Tick),
+            // A holder goes on.
+            HealthProblem::ClocksDiffer { .. } => {}
             HealthProblem::TableGone => {
                 self.drop_holder(LostReason::TableGone);
                 self.handle(Input::Release);
@@ -97,7 +102,6 @@ impl Runner {
     }
 
     fn close(&mut self) {
-        self.stage = Stage::Closing;
         while let Some(caller) = self.callers.pop() {
             caller.answer(Err(LockError::Closed));
         }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
+use super::Runner;
 use super::holder::Holder;
-use super::{Report, Runner};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant};
 use crate::engine::guard::LockGuard;
@@ -29,7 +30,7 @@ impl Runner {
                 }
                 self.answer_first(Err(error));
                 if *failure == Failure::RowMissing {
-                    self.report(Report::CheckHealth(CheckReason::RowMissing));
+                    self.check_health(CheckReason::RowMissing);
                 }
             }
             Event::Confirmed => {
@@ -40,15 +41,10 @@ impl Runner {
             Event::Lost(loss) => {
                 self.drop_holder(loss.clone().into());
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
-                    self.report(Report::CheckHealth(CheckReason::RowMissing));
+                    self.check_health(CheckReason::RowMissing);
                 }
             }
-            Event::Released => {
-                for releasing in self.releasing.drain(..) {
-                    // Who stopped waiting doesn't mind.
-                    let _ = releasing.reply.send(Ok(()));
-                }
-            }
+            Event::Released => self.releases.acknowledged(),
         }
         None
     }
@@ -61,28 +57,23 @@ impl Runner {
                 break;
             }
             let Caller { acquire, hold_terms, asked, reply, span, .. } = self.callers.pop()?;
-            self.grants += 1;
-            let clock = Arc::clone(&self.shared.clock);
-            let name = Arc::clone(&self.object);
-            let (id, in_span) = (self.grants, span.clone());
-            let grant = Grant::new(id, Arc::clone(&name), in_span, clock, lease, hold_terms);
-            let grant = Arc::new(grant);
+            let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
+            let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
             let fence = Fence::new(
-                Arc::clone(&name),
                 Arc::clone(&self.shared),
                 Arc::clone(&grant),
                 self.contender.held_claim().expect("what is granted is held").clone(),
                 acquire.terms.max_clock_skew(),
             );
-            let guard = LockGuard::new(name, Arc::clone(&grant), fence, self.own_commands.clone());
+            let (requests, receiver) = mpsc::unbounded_channel();
+            let guard = LockGuard::new(Arc::clone(&grant), fence, requests);
             let waited = self.shared.clock.elapsed().saturating_sub(asked);
             debug!(parent: &span, ?waited, "held");
             if reply.send(Ok(Some(guard))).is_ok() {
-                self.holder = Some(Holder::new(grant, acquire.renew, span));
+                self.holder = Some(Holder::new(grant, receiver, acquire.renew));
                 return None;
             }
-            // The caller left and its guard is dropped; the release that this sends names a grant
-            // which no caller has, and is ignored.
+            // The caller left, and its guard is dropped.
         }
         Some(Input::Release)
     }
@@ -91,10 +82,10 @@ impl Runner {
         let renewed = self.holder.as_ref()?.grant.renew(lease);
         match renewed {
             Ok(()) => {
-                self.report(Report::CheckHealth(CheckReason::Renewal));
+                self.check_health(CheckReason::Renewal);
                 self.holder.as_mut()?.renewed()
             }
-            // Given back: the command to release is on its way.
+            // Given back: the request is on its way.
             Err(End::Released) => None,
             // The guard saw the lease end before we saw it renewed, and what is lost stays lost.
             Err(End::Lost(reason)) => {
@@ -120,7 +111,7 @@ impl Runner {
             }
             Failure::NoTicketLeft => LockError::NoTicketLeft { name },
             Failure::Rejected => {
-                let cause = self.last_error.clone();
+                let cause = self.setback.clone();
                 let cause = cause.expect("a refused request leaves its error");
                 LockError::Refused { name, cause }
             }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-use tracing::Span;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{Need, is_over};
-use crate::engine::grant::{Grant, GuardState};
+use super::is_over;
+use crate::engine::grant::{Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, LostReason};
 use crate::protocol::Input;
 use crate::store::DatabaseError;
@@ -15,8 +14,7 @@ use crate::store::DatabaseError;
 /// The holder of the object.
 pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
-    /// The root span of the acquisition.
-    pub(super) span: Span,
+    requests: mpsc::UnboundedReceiver<GuardRequest>,
     renews: bool,
     /// That the lock is at risk was told.
     at_risk: bool,
@@ -34,8 +32,27 @@ struct Confirming {
 }
 
 impl Holder {
-    pub(super) fn new(grant: Arc<Grant>, renews: bool, span: Span) -> Self {
-        Holder { grant, span, renews, at_risk: false, confirming: Vec::new() }
+    pub(super) fn new(
+        grant: Arc<Grant>,
+        requests: mpsc::UnboundedReceiver<GuardRequest>,
+        renews: bool,
+    ) -> Self {
+        Holder { grant, requests, renews, at_risk: false, confirming: Vec::new() }
+    }
+
+    /// Waits until the guard asks for something.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no request.
+    pub(super) async fn request(&mut self) -> GuardRequest {
+        // A guard that is gone has given the lock back.
+        self.requests.recv().await.unwrap_or(GuardRequest::Release { reply: None })
+    }
+
+    /// What the guard has asked for already.
+    pub(super) fn next_request(&mut self) -> Option<GuardRequest> {
+        self.requests.try_recv().ok()
     }
 
     /// Notes what a caller wants to be sure of, and returns what the contender has to do for it;

@@ -1,0 +1,59 @@
+//! The callers that wait for the acknowledgement of a release.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::is_over;
+use crate::error::UnlockError;
+use crate::store::DatabaseError;
+
+/// The callers that wait for the acknowledgement of a release, in the order in which they asked.
+#[derive(Default)]
+pub(super) struct Releases {
+    waiting: Vec<Waiting>,
+}
+
+struct Waiting {
+    asked: Duration,
+    reply: oneshot::Sender<Result<(), UnlockError>>,
+}
+
+impl Releases {
+    /// A caller waits since `asked`.
+    pub(super) fn push(
+        &mut self,
+        asked: Duration,
+        reply: oneshot::Sender<Result<(), UnlockError>>,
+    ) {
+        self.waiting.push(Waiting { asked, reply });
+    }
+
+    /// When the first of those asked who still wait.
+    pub(super) fn first_asked(&self) -> Option<Duration> {
+        self.waiting.first().map(|waiting| waiting.asked)
+    }
+
+    /// The release is acknowledged.
+    pub(super) fn acknowledged(&mut self) {
+        for waiting in self.waiting.drain(..) {
+            // Who stopped waiting doesn't mind, here and below.
+            let _ = waiting.reply.send(Ok(()));
+        }
+    }
+
+    /// Sends away those who have waited for `limit`.
+    pub(super) fn dismiss_expired(
+        &mut self,
+        now: Duration,
+        limit: Duration,
+        cause: Option<&DatabaseError>,
+    ) {
+        let expired = self.waiting.partition_point(|waiting| is_over(waiting.asked, limit, now));
+        for waiting in self.waiting.drain(..expired) {
+            let waited = now.saturating_sub(waiting.asked);
+            let error = UnlockError::Unacknowledged { waited, cause: cause.cloned() };
+            let _ = waiting.reply.send(Err(error));
+        }
+    }
+}
