@@ -1,8 +1,6 @@
 //! The store on a real cluster keeps the promises that the protocol relies on. The store in memory
 //! is held to the same by a unit test.
 
-mod support;
-
 use bakery_lock::testing::cassandra_conforms;
 
 #[tokio::test(flavor = "multi_thread")]

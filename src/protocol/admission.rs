@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_told_in_the_order_of_the_queue() {
+    fn contenders_are_told_in_the_order_of_the_queue() {
         let mode = Mode::Exclusive;
         let claims =
             [claim(2, 9, Some(3), mode), claim(3, 9, Some(2), mode), claim(4, 9, None, mode)];
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirming_read_removes_all_that_left_and_adds_nobody() {
+    fn a_confirming_read_removes_all_that_left_and_adds_none() {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];

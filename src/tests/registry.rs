@@ -292,7 +292,7 @@ async fn whatever_call_fails_the_change_is_made_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_reserved_by_somebody_who_died_is_spent() {
+async fn a_number_reserved_by_a_client_that_died_is_spent() {
     let store = Planned::new(&[]);
     store.memory.raise_next(7).await.expect("the number is reserved");
     assert_eq!(add(&store.registry(), "a").await, 8);

@@ -13,8 +13,8 @@ use bakery_lock::LockClient;
 use bakery_lock::testing::FaultyStore;
 use tokio::time::{sleep, timeout};
 
-use super::polls::poll_at_most;
 use super::{OBJECT, client, expect_rows, ms, s, seeded, store};
+use support::polls::poll_at_most;
 
 const CALL: Duration = ms(4);
 const BETWEEN_POLLS: Duration = ms(1);

@@ -10,8 +10,8 @@ use bakery_lock::{
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::polls::poll_at_most;
 use super::{OBJECT, SOON, client, ms, s, seeded, store};
+use support::polls::poll_at_most;
 
 /// The shortest TTL.
 const TTL: Duration = s(5);

@@ -1,9 +1,6 @@
 //! What clients and guards do, on the memory store. Time is tokio's and paused wherever it can be,
 //! so that minutes pass in milliseconds and always the same way.
 
-#[path = "../support/polls.rs"]
-mod polls;
-
 mod chance;
 mod closing;
 mod dropped;

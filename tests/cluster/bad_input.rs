@@ -7,8 +7,7 @@ use bakery_lock::hosts::HostRegistry;
 use bakery_lock::schema::{self, CreateOptions, Replication, SchemaError};
 use bakery_lock::{BuildError, Consistency, LockClientBuilder, LockError};
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 // Goal: names of objects, keyspaces and tables that can't be used are refused with a reason, before
 // anything is sent.

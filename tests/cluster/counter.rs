@@ -9,12 +9,11 @@ use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::task::JoinSet;
 
-use super::history::{Moment, Round, overlap, overtaking};
-use super::monotonic::now;
-use super::program::{self, Program};
-use super::record::record_rounds;
-use super::scene::Scene;
-use super::support;
+use support::history::{Moment, Round, overlap, overtaking};
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::record::record_rounds;
+use support::scene::Scene;
 
 const PROCESSES: u32 = 8;
 const TASKS: u32 = 8;

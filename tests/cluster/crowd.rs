@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 const CLIENTS: usize = 300;
 

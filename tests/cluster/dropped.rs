@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 use bakery_lock::LockClient;
 use tokio::time::sleep;
 
-use super::polls::poll_at_most;
-use super::scene::Scene;
-use super::support;
+use support::polls::poll_at_most;
+use support::scene::Scene;
 
 const BETWEEN_POLLS: Duration = Duration::from_micros(100);
 

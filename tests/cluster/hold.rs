@@ -8,9 +8,8 @@ use bakery_lock::{GuardState, LockGuard, LockRequest, LostReason, WithLockError}
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::monotonic::now;
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::scene::Scene;
 
 /// Shorter than the limit, so that only a renewed lock lasts until then.
 const TTL: Duration = Duration::from_secs(5);

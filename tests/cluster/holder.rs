@@ -5,10 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bakery_lock::{LockGuard, LostReason, UnlockError};
 use tokio::time::{sleep, timeout};
 
-use super::monotonic::now;
-use super::program::{self, Program};
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
 
 const TTL: Duration = Duration::from_secs(6);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);

@@ -13,8 +13,7 @@ use scylla_proxy::{
 };
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::proxy::{self, acknowledgement};
-use super::support;
+use support::proxy::{self, acknowledgement};
 
 /// For how long the batch of a ticket is held back: time enough to set other rules.
 const HELD_BACK: Duration = Duration::from_millis(200);

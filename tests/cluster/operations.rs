@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::{LockClient, Statistics};
 use tokio::task::JoinSet;
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 // Goal: an uncontended lock is one write and one read, and an unlock one delete. A try costs the
 // same.

@@ -11,9 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::lossy::{Loss, LossySession};
-use super::monotonic::now;
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::scene::Scene;
 
 /// A lease of 5 s: a second of the TTL goes to rounding, one to clock skew. A renewal is due after
 /// 2.33 s, and a try waits for a second; so the tries begin 2.33, 3.34 and 4.36 s after the last

@@ -6,10 +6,9 @@ use bakery_lock::{Contender, GuardState, LockClient, LockError, LockGuard, LostR
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::monotonic::now;
-use super::program::Program;
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::program::Program;
+use support::scene::Scene;
 
 const TTL: Duration = Duration::from_secs(6);
 

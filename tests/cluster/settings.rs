@@ -7,8 +7,7 @@ use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
 use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 const MS: Duration = Duration::from_millis(1);
 

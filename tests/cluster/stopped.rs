@@ -8,10 +8,9 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::monotonic::now;
-use super::program::{self, Program};
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
 
 /// The shortest, so that a lease is renewed every other second.
 const TTL: Duration = Duration::from_secs(5);

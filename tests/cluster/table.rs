@@ -6,8 +6,7 @@ use bakery_lock::schema::{self, CreateOptions};
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
 use tokio::time::timeout;
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 /// A third of it passes between two renewals: time to make a table on a busy machine.
 const TTL: Duration = Duration::from_secs(45);

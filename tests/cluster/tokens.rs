@@ -19,10 +19,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::lossy::{Loss, LossySession};
-use super::monotonic::now;
-use super::program::{self, Program};
-use super::scene::Scene;
-use super::support;
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
 
 const TTL: Duration = Duration::from_secs(5);
 

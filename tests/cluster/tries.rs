@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::{LockClient, LockGuard};
 use tokio::task::JoinSet;
 
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 /// A try has to answer within this time.
 const AT_ONCE: Duration = Duration::from_millis(200);

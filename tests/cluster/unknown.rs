@@ -8,11 +8,10 @@ use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outc
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::history::{Moment, overlap};
 use super::lossy::{Loss, LossySession};
-use super::monotonic::now;
-use super::scene::Scene;
-use super::support;
+use support::history::{Moment, overlap};
+use support::monotonic::now;
+use support::scene::Scene;
 
 const TTL: Duration = Duration::from_secs(5);
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);

@@ -11,8 +11,7 @@ use scylla::client::session_builder::SessionBuilder;
 use tokio::time::sleep;
 
 use super::hurt;
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 const KEYSPACE: &str = "locks";
 

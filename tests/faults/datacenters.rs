@@ -10,8 +10,7 @@ use cassandra_cluster::{Cluster, ClusterOptions, Compiler};
 use scylla::client::session_builder::SessionBuilder;
 
 use super::hurt::Hurt;
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 const HERE: &str = "datacenter1";
 const THERE: &str = "datacenter2";

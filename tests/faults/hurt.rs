@@ -8,7 +8,7 @@ use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::spawn_blocking;
 
-use super::scene::Scene;
+use support::scene::Scene;
 
 /// Leases a cluster without blocking the runtime.
 pub(crate) async fn lease(options: ClusterOptions) -> Cluster {

@@ -12,8 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::hurt::Hurt;
-use super::scene::Scene;
-use super::support;
+use support::scene::Scene;
 
 /// A short TTL, so that renewals fall into the time in which a node is missed.
 const TTL: Duration = Duration::from_secs(6);

@@ -28,12 +28,11 @@ use cassandra_cluster::{ClusterOptions, CommitLog, Network};
 use tokio::time::sleep;
 
 use super::hurt::Hurt;
-use super::scene::Scene;
-use super::support;
 use crew::Crew;
 use nemesis::{KINDS, NODE_WITH_CLOCK, Nemesis};
 use progress::Progress;
 use report::Report;
+use support::scene::Scene;
 use worker::TASKS;
 
 /// Says how many locks are to be granted, at least half of them contended.

@@ -2,8 +2,8 @@
 //! gives up.
 
 use super::batch::{Invariant, assert_kept};
-use super::history::overtaking;
 use super::log::Log;
+use support::history::overtaking;
 
 /// A client that was overtaken, and the one that overtook it.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {

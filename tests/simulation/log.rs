@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bakery_lock::testing::{LossRecord, SimulatedCluster, WriteKind, WriteRecord};
 
-use super::history::{End, Moment, Round};
 use super::plan::MAX_CLOCK_SKEW;
+use support::history::{End, Moment, Round};
 
 /// What happened in a run. Times are of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

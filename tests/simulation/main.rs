@@ -14,9 +14,6 @@
 //! overlap of two holders must end in time. `cargo test --test simulation lost_rows` runs the one
 //! alone, `... force` the other.
 
-#[path = "../support/history.rs"]
-mod history;
-
 pub(crate) mod batch;
 mod failure;
 mod log;

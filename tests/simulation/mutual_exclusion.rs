@@ -2,8 +2,8 @@
 //! broken on purpose: see [`overlap`](super::overlap).
 
 use super::batch::{Invariant, assert_kept};
-use super::history::overlap;
 use super::log::Log;
+use support::history::overlap;
 
 /// Two clients that held an object at the same time.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {

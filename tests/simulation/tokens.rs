@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::batch::{Invariant, assert_kept};
-use super::history::{Drawn, disorder};
 use super::log::{Hold, Log, Token, nanos};
+use support::history::{Drawn, disorder};
 
 /// A token that was requested after another one was given, and is not above it.
 pub(crate) fn check(log: &Log, object: &str) -> Option<String> {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_with_the_time_that_somebody_stays() {
+    fn pauses_grow_with_the_time_that_a_blocker_stays() {
         let s = Duration::from_secs;
         let snapshot = Snapshot::of(&rows(&queue(2)));
         let mut line = line(&queue(2));

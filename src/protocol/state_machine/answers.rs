@@ -124,7 +124,7 @@ impl StateMachine {
         snapshot: &Snapshot,
         round_trip: Duration,
     ) {
-        let somebody_left = match question {
+        let one_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
                 let gone = line.answered(contender, snapshot, now.elapsed);
                 if SeededBug::NoConfirmingRead.is_planted() && line.admits() {
@@ -136,20 +136,17 @@ impl StateMachine {
                 if let Err(denial) = snapshot.shows(&entry.claim) {
                     return self.leave_line(now, entry.acquire, denial);
                 }
-                let somebody_left = line.confirmed(snapshot, now.elapsed);
+                let one_left = line.confirmed(snapshot, now.elapsed);
                 self.ahead = line.blockers().contenders();
                 // Only a read of the whole object lets in: a look at one row confirms no other.
                 if line.admits() {
                     return self.hold(now, entry);
                 }
-                somebody_left
+                one_left
             }
         };
-        let pause = if somebody_left {
-            Duration::ZERO
-        } else {
-            line.pause(now.elapsed, round_trip, now.jitter)
-        };
+        let pause =
+            if one_left { Duration::ZERO } else { line.pause(now.elapsed, round_trip, now.jitter) };
         self.wait(now, entry, line, pause);
     }
 

@@ -47,7 +47,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 // one.
 // Method: the line ahead in any table, then answers that show no contender.
 #[test]
-fn a_line_that_everybody_left_is_soon_over() {
+fn a_line_that_all_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let mine = Place { ticket, contender: ME };
         let blockers = Snapshot::of(&rows).blockers_of(mine, mode);

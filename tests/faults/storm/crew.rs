@@ -11,8 +11,8 @@ use super::ledger::Ledger;
 use super::routes::Routes;
 use super::said::Said;
 use super::worker::{Order, PROGRAM};
-use crate::monotonic::now;
-use crate::program::Program;
+use support::monotonic::now;
+use support::program::Program;
 
 /// All clients, and what they told.
 pub(crate) struct Crew {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::said::{LOST, NO_OBJECT, Said, What};
-use crate::history::{Drawn, End, Moment, Round, disorder, overlap, overtaking};
+use support::history::{Drawn, End, Moment, Round, disorder, overlap, overtaking};
 
 /// Longer than any client waits, in microseconds.
 const WAIT_MAX: u64 = 1_000_000_000;

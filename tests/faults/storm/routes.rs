@@ -15,7 +15,7 @@ use scylla_proxy::{
 };
 use tokio::sync::Mutex;
 
-use crate::proxy::{acknowledgement, in_front_of};
+use support::proxy::{acknowledgement, in_front_of};
 
 /// What is wrong on the way between a client and the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

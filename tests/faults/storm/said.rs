@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::history::{Drawn, Moment};
+use support::history::{Drawn, Moment};
 
 /// How the kinds of failures begin that mean a lost lock.
 pub(crate) const LOST: &str = "lost: ";

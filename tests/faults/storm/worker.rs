@@ -16,10 +16,10 @@ use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
 use super::{CLIENTS, KEYSPACE, LEASE, TTL};
-use crate::history::{Drawn, Moment};
-use crate::monotonic::now;
-use crate::program;
-use crate::record::{Recorder, record_rounds};
+use support::history::{Drawn, Moment};
+use support::monotonic::now;
+use support::program;
+use support::record::{Recorder, record_rounds};
 
 /// The test below, as a program.
 pub(crate) const PROGRAM: &str = "storm::worker::client_program";

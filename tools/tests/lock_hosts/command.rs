@@ -2,8 +2,6 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use super::support;
-
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {

@@ -1,8 +1,5 @@
 //! `lock-hosts` as its users see it: arguments in; text, exit codes and rows out.
 
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-
 mod command;
 mod login;
 mod outages;

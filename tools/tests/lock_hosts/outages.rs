@@ -7,7 +7,6 @@ use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
 use scylla::client::session_builder::SessionBuilder;
 
 use super::command::{Answer, lock_hosts};
-use super::support;
 
 /// How long a command may take.
 const AT_MOST: Duration = Duration::from_secs(10);

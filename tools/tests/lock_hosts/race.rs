@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::command::{Answer, Tool, finish};
-use super::support;
 
 const ROUNDS: usize = 50;
 

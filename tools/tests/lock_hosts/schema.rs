@@ -1,7 +1,6 @@
 //! `init` and `check` on a cluster.
 
 use super::command::{Tool, replicas};
-use super::support;
 
 #[tokio::test]
 async fn tables_are_created_once() {

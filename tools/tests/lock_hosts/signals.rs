@@ -7,7 +7,6 @@ use bakery_lock::{LockClient, LockGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::command::{Tool, finish};
-use super::support;
 
 /// The object that is locked while the registry is changed.
 const REGISTRY_LOCK: &str = "bakery-lock::hosts";

@@ -7,7 +7,6 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
 use super::command::{Tool, replicas};
-use super::support;
 
 /// A moment in 2020, in milliseconds.
 const LONG_AGO: i64 = 1_577_836_800_000;

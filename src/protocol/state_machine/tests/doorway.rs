@@ -17,7 +17,7 @@ fn the_fast_path_is_one_write_and_one_read() {
 }
 
 #[test]
-fn whoever_is_seen_makes_it_draw() {
+fn any_contender_that_is_seen_makes_it_draw() {
     for (others, ticket) in [(choosing(1), 1), (queued(1, 1), 2), (unreadable(1), 1)] {
         let mut script = Script::looking(exclusive());
         script.sees(&[others]);
@@ -40,7 +40,7 @@ fn the_ticket_is_above_all_that_are_seen() {
 }
 
 #[test]
-fn a_ticket_of_somebody_absent_does_not_keep_it_out() {
+fn a_ticket_of_an_absent_contender_does_not_keep_it_out() {
     let mut script = Script::looking(exclusive());
     script.sees(&[vec![queued(9, 41)[1].clone()]]);
     script.is_let_in();

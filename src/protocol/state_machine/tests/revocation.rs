@@ -81,7 +81,7 @@ fn a_round_that_is_over_is_not_meant() {
 }
 
 #[test]
-fn a_revocation_of_somebody_else_changes_nothing() {
+fn a_revocation_of_another_contender_changes_nothing() {
     let theirs = StoredRow::revoked(&Revocation { contender: id(1), ..revocation(1) });
     let mut script = Script::looking(exclusive());
     script.sees(&[queued(1, 7), vec![theirs.clone()]]);

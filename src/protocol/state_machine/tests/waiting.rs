@@ -19,7 +19,7 @@ fn it_asks_the_middle_confirms_and_is_let_in() {
 }
 
 #[test]
-fn nobody_is_gone_because_another_one_is() {
+fn no_contender_is_gone_because_another_one_is() {
     let queue = [queued(1, 6), queued(2, 7)];
     let mut script = Script::settling(exclusive(), &queue, 8);
     script.sees(&queue);

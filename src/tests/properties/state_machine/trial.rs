@@ -376,7 +376,7 @@ impl Trial {
     fn look(&mut self, read: Read, rows: Vec<StoredRow>) -> Sight {
         let settles = read == Read::Object && self.in_the_way.is_none();
         let ticket = self.claim.as_ref().and_then(|claim| claim.ticket);
-        let nobody_in_the_way = match (read, ticket) {
+        let none_in_the_way = match (read, ticket) {
             (Read::Object, None) => {
                 let others = design::contenders(&rows).into_iter().filter(|who| *who != ME);
                 let standings = others.filter_map(|who| design::standing(&rows, who));
@@ -398,7 +398,7 @@ impl Trial {
         };
         // A holder reads the whole object too.
         let waits = self.held_since.is_none();
-        let lets_in = waits && nobody_in_the_way && self.stands(&rows);
+        let lets_in = waits && none_in_the_way && self.stands(&rows);
         Sight { read, rows, lets_in, settles: settles && ticket.is_some() }
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use scylla_proxy::{Condition, Node, Proxy, ResponseOpcode, RunningProxy, ShardAwareness};
 
 /// Puts a proxy in front of a node.
-pub(crate) async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy {
+pub async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy {
     let node = Node::builder().real_address(node).proxy_address(address);
     let node = node.shard_awareness(ShardAwareness::Unaware).build();
     let proxy = Proxy::new([node]).run().await;
@@ -13,7 +13,7 @@ pub(crate) async fn in_front_of(node: SocketAddr, address: SocketAddr) -> Runnin
 }
 
 /// The answer to a write. A result without rows has the kind 1, one with rows has the kind 2.
-pub(crate) fn acknowledgement() -> Condition {
+pub fn acknowledgement() -> Condition {
     let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
     let result = Condition::ResponseOpcode(ResponseOpcode::Result);
     result.and(contains(1)).and(Condition::not(contains(2)))

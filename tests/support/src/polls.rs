@@ -6,7 +6,7 @@ use std::task::Poll;
 
 /// Polls a future `polls` times at most, whether it asked for it or not, with `pause` in between,
 /// and drops it. `None` says that it was not complete by then.
-pub(crate) async fn poll_at_most<F: Future>(
+pub async fn poll_at_most<F: Future>(
     polls: usize,
     future: F,
     mut pause: impl AsyncFnMut(),

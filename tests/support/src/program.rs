@@ -4,8 +4,6 @@
 //! itself. It talks to the process that started it in lines behind [`MARK`], because the test
 //! harness writes to the same stream, and a line tells it to begin.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 use std::env;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -29,31 +27,31 @@ const MARK: &str = "@ ";
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// The order of this process, if it is a program.
-pub(crate) fn order() -> Option<String> {
+pub fn order() -> Option<String> {
     env::var(ORDER).ok()
 }
 
 /// Tells something to the process that started this program.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     println!("{MARK}{line}");
 }
 
 /// Waits for a line from the process that started this program: the first one tells it to begin.
-pub(crate) fn wait_for_word() {
+pub fn wait_for_word() {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     assert!(read.expect("the other side is there") > 0, "the other side is gone");
 }
 
 /// A program that runs. It is killed when this value is dropped.
-pub(crate) struct Program {
+pub struct Program {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Program {
     /// Starts a test of this binary, named with its path, with an order, on a cluster's nodes.
-    pub(crate) fn start(test: &str, order: &str, nodes: &[SocketAddr]) -> Self {
+    pub fn start(test: &str, order: &str, nodes: &[SocketAddr]) -> Self {
         let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
         let mut child = Command::new(env::current_exe().expect("this binary has a path"))
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
@@ -69,7 +67,7 @@ impl Program {
     }
 
     /// The next thing that the program says; `None` when it has ended.
-    pub(crate) async fn next(&mut self) -> Option<String> {
+    pub async fn next(&mut self) -> Option<String> {
         let next = async {
             while let Some(line) = self.lines.next_line().await.expect("the output is text") {
                 if let Some((_, said)) = line.split_once(MARK) {
@@ -82,18 +80,18 @@ impl Program {
     }
 
     /// Waits until the program says `expected`, and for nothing else.
-    pub(crate) async fn expect(&mut self, expected: &str) {
+    pub async fn expect(&mut self, expected: &str) {
         assert_eq!(self.next().await.as_deref(), Some(expected), "from a program");
     }
 
     /// Tells a program that waits for it to begin, or to come to an end.
-    pub(crate) async fn go_on(&mut self) {
+    pub async fn go_on(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("it is piped");
         stdin.write_all(b"go on\n").await.expect("the program listens");
     }
 
     /// Sends the program a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().expect("it was not waited for yet");
         let pid =
             i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid is no large number");
@@ -101,7 +99,7 @@ impl Program {
     }
 
     /// Takes what the program still says, and asserts that it ends well.
-    pub(crate) async fn finish(mut self) -> Vec<String> {
+    pub async fn finish(mut self) -> Vec<String> {
         let mut said = Vec::new();
         while let Some(line) = self.next().await {
             said.push(line);
@@ -112,7 +110,7 @@ impl Program {
     }
 
     /// Kills the program with `SIGKILL`, and returns what it still had said.
-    pub(crate) async fn kill(mut self) -> Vec<String> {
+    pub async fn kill(mut self) -> Vec<String> {
         self.child.kill().await.expect("it is our child");
         let mut said = Vec::new();
         while let Some(line) = self.next().await {

@@ -4,15 +4,13 @@
 //! can't hide a fault: too late for the beginning of something that must come later, too early for
 //! the end of something that must come earlier.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub enum Moment {
     /// A caller had the lock, from its guard to just before its release.
     Held { from: u64, until: u64 },
     /// A contender went through a round.
@@ -21,18 +19,18 @@ pub(crate) enum Moment {
 
 /// A contender's try to get in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Round {
+pub struct Round {
     /// Just before its announcement was sent.
-    pub(crate) announced: u64,
+    pub announced: u64,
     /// Once its ticket was acknowledged, if it drew one.
-    pub(crate) drawn: Option<u64>,
+    pub drawn: Option<u64>,
     /// How it ended.
-    pub(crate) end: End,
+    pub end: End,
 }
 
 /// How a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// The contender was let in.
     Granted(u64),
     /// It gave up.
@@ -41,16 +39,16 @@ pub(crate) enum End {
 
 /// A fencing token that a client drew while it held the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Drawn {
+pub struct Drawn {
     /// Just before it was asked for.
-    pub(crate) asked: u64,
+    pub asked: u64,
     /// Once it was there.
-    pub(crate) given: u64,
-    pub(crate) value: i64,
+    pub given: u64,
+    pub value: i64,
 }
 
 /// Two clients that held the lock at the same time, if there were any.
-pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
+pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
     let mut held: Vec<_> = moments
         .iter()
         .filter_map(|moment| match moment {
@@ -73,7 +71,7 @@ pub(crate) fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
 
 /// A client that announced itself after another one's ticket was acknowledged, and was let in
 /// before that other client was let in or gave up, if there was any.
-pub(crate) fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
+pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
     let rounds = rounds(moments);
     // By the time of drawing: the latest end of all rounds that drew up to then.
     let mut drawn: Vec<_> =
@@ -97,7 +95,7 @@ pub(crate) fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
 
 /// A token that was there before another one was asked for, and is not below it, if there was
 /// such.
-pub(crate) fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
+pub fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
     let mut given = tokens.to_vec();
     given.sort_unstable_by_key(|token| token.given);
     let mut asked = tokens.to_vec();
@@ -117,7 +115,7 @@ pub(crate) fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
 }
 
 /// The rounds of a history.
-pub(crate) fn rounds(moments: &[Moment]) -> Vec<Round> {
+pub fn rounds(moments: &[Moment]) -> Vec<Round> {
     let rounds = moments.iter().filter_map(|moment| match moment {
         Moment::Round(round) => Some(*round),
         Moment::Held { .. } => None,
@@ -127,7 +125,7 @@ pub(crate) fn rounds(moments: &[Moment]) -> Vec<Round> {
 
 impl Moment {
     /// When it began.
-    pub(crate) fn first(&self) -> u64 {
+    pub fn first(&self) -> u64 {
         match self {
             Moment::Held { from, .. } => *from,
             Moment::Round(round) => round.announced,
@@ -135,7 +133,7 @@ impl Moment {
     }
 
     /// When it ended.
-    pub(crate) fn last(&self) -> u64 {
+    pub fn last(&self) -> u64 {
         match self {
             Moment::Held { until, .. } => *until,
             Moment::Round(round) => round.end.time(),
@@ -145,7 +143,7 @@ impl Moment {
 
 impl End {
     /// When that was.
-    pub(crate) fn time(self) -> u64 {
+    pub fn time(self) -> u64 {
         match self {
             End::Granted(time) | End::GaveUp(time) => time,
         }
@@ -193,6 +191,7 @@ impl FromStr for Moment {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
 

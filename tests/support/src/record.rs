@@ -19,7 +19,7 @@ const TARGET: &str = "bakery_lock::engine::runner";
 
 /// Records the rounds of all contenders of this process from now on, one of each object, whose
 /// rows stand for a lease.
-pub(crate) fn record_rounds(lease: Duration) -> Arc<Mutex<Recorder>> {
+pub fn record_rounds(lease: Duration) -> Arc<Mutex<Recorder>> {
     let lease = u64::try_from(lease.as_nanos()).expect("a lease is short");
     let recorder = Recorder { lease, contenders: BTreeMap::new(), rounds: Vec::new() };
     let recorder = Arc::new(Mutex::new(recorder));
@@ -31,7 +31,7 @@ pub(crate) fn record_rounds(lease: Duration) -> Arc<Mutex<Recorder>> {
 
 /// What was recorded.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     /// In nanoseconds, from the moment at which a write is sent.
     lease: u64,
     /// Where the contender of each object is.
@@ -59,7 +59,7 @@ enum Stage {
 
 impl Recorder {
     /// Takes the rounds that were finished so far, each with its object.
-    pub(crate) fn take(&mut self) -> Vec<(String, Moment)> {
+    pub fn take(&mut self) -> Vec<(String, Moment)> {
         std::mem::take(&mut self.rounds)
     }
 
@@ -177,6 +177,7 @@ impl Visit for Text {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
 

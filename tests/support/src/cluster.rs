@@ -4,10 +4,6 @@
 //! that `BAKERY_LOCK_TEST_IMAGE` names; three nodes of `tools/cassandra-cluster`. When none of them
 //! can be had, tests fail and say what to install.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
-mod container;
-
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,7 +27,7 @@ const CQL_PORT: u16 = 9042;
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A session on the cluster. It belongs to the runtime of the test that asks for it.
-pub(crate) async fn session() -> Arc<Session> {
+pub async fn session() -> Arc<Session> {
     let builder = SessionBuilder::new().known_nodes_addr(nodes().await);
     let session = builder.schema_agreement_timeout(SCHEMA_TIMEOUT).build().await;
     Arc::new(session.expect("the cluster answers"))
@@ -39,7 +35,7 @@ pub(crate) async fn session() -> Arc<Session> {
 
 /// The keyspace that all tests share, with the tables. Objects have names of their own, see
 /// [`unique`].
-pub(crate) async fn keyspace() -> String {
+pub async fn keyspace() -> String {
     static CREATED: OnceCell<()> = OnceCell::const_new();
     let create = async || create_keyspace(KEYSPACE, CreateOptions::new()).await;
     CREATED.get_or_init(create).await;
@@ -47,7 +43,7 @@ pub(crate) async fn keyspace() -> String {
 }
 
 /// Makes a keyspace with the tables, on as many replicas as there are nodes for.
-pub(crate) async fn create_keyspace(keyspace: &str, options: CreateOptions) {
+pub async fn create_keyspace(keyspace: &str, options: CreateOptions) {
     let session = session().await;
     let nodes = session.get_cluster_state().get_nodes_info().len();
     let replicas = u32::try_from(nodes.min(REPLICAS)).expect("a few replicas");
@@ -56,30 +52,30 @@ pub(crate) async fn create_keyspace(keyspace: &str, options: CreateOptions) {
 }
 
 /// The addresses of the cluster's nodes; of those that are to be connected to first.
-pub(crate) async fn nodes() -> Vec<SocketAddr> {
+pub async fn nodes() -> Vec<SocketAddr> {
     let nodes = tokio::task::spawn_blocking(cluster).await;
     nodes.expect("finding a cluster does not panic").to_vec()
 }
 
 /// A name that no other test and no other run uses.
-pub(crate) fn unique(tag: &str) -> String {
+pub fn unique(tag: &str) -> String {
     format!("test::{tag}::{}", suffix("-"))
 }
 
 /// A name for a keyspace that no other test and no other run uses.
-pub(crate) fn unique_keyspace(tag: &str) -> String {
+pub fn unique_keyspace(tag: &str) -> String {
     format!("test_{tag}_{}", suffix("_"))
 }
 
 /// Lets the holder run without the other tests of this program that ask for it, or for
 /// [`beside_others`]: for tests that measure, and for tests that take all of the machine.
-pub(crate) async fn alone() -> RwLockWriteGuard<'static, ()> {
+pub async fn alone() -> RwLockWriteGuard<'static, ()> {
     TURNS.write().await
 }
 
 /// Lets the holder run beside others that ask for it: for tests that measure nothing, or whose
 /// bounds leave seconds.
-pub(crate) async fn beside_others() -> RwLockReadGuard<'static, ()> {
+pub async fn beside_others() -> RwLockReadGuard<'static, ()> {
     TURNS.read().await
 }
 
@@ -93,7 +89,7 @@ fn cluster() -> &'static [SocketAddr] {
         if let Ok(named) = std::env::var("BAKERY_LOCK_TEST_NODES") {
             (named.split(',').map(resolve).collect(), None)
         } else if let Ok(image) = std::env::var("BAKERY_LOCK_TEST_IMAGE") {
-            let node = container::contact_point(&image);
+            let node = crate::container::contact_point(&image);
             let node = node.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
             (vec![resolve(&node)], None)
         } else {

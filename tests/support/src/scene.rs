@@ -1,7 +1,5 @@
 //! What every test on a cluster needs: a session, clients, and a look at the rows.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,66 +10,64 @@ use scylla::errors::ExecutionError;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
-use super::support;
-
 /// How long a busy cluster may take to answer at all.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// A session on the cluster, and a keyspace with the tables.
 #[derive(Clone)]
-pub(crate) struct Scene {
-    pub(crate) session: Arc<Session>,
-    pub(crate) keyspace: String,
+pub struct Scene {
+    pub session: Arc<Session>,
+    pub keyspace: String,
 }
 
 impl Scene {
     /// The scene that all tests share; their objects have names of their own.
-    pub(crate) async fn new() -> Self {
-        Scene { session: support::session().await, keyspace: support::keyspace().await }
+    pub async fn new() -> Self {
+        Scene { session: crate::session().await, keyspace: crate::keyspace().await }
     }
 
     /// A scene in the keyspace of another one.
-    pub(crate) async fn in_keyspace(keyspace: &str) -> Self {
-        Scene { session: support::session().await, keyspace: keyspace.to_owned() }
+    pub async fn in_keyspace(keyspace: &str) -> Self {
+        Scene { session: crate::session().await, keyspace: keyspace.to_owned() }
     }
 
     /// A scene with a keyspace of its own, for tests whose subject is the schema.
-    pub(crate) async fn of_its_own(tag: &str) -> Self {
-        let keyspace = support::unique_keyspace(tag);
-        support::create_keyspace(&keyspace, CreateOptions::new()).await;
-        Scene { session: support::session().await, keyspace }
+    pub async fn of_its_own(tag: &str) -> Self {
+        let keyspace = crate::unique_keyspace(tag);
+        crate::create_keyspace(&keyspace, CreateOptions::new()).await;
+        Scene { session: crate::session().await, keyspace }
     }
 
     /// The same session, another keyspace, which need not exist.
-    pub(crate) fn elsewhere(&self, keyspace: &str) -> Self {
+    pub fn elsewhere(&self, keyspace: &str) -> Self {
         Scene { session: Arc::clone(&self.session), keyspace: keyspace.to_owned() }
     }
 
     /// Drops a keyspace that was made for one test.
-    pub(crate) async fn drop_keyspace(&self) {
+    pub async fn drop_keyspace(&self) {
         self.execute(&format!("DROP KEYSPACE \"{}\"", self.keyspace)).await;
     }
 
     /// Executes a statement that has no values.
-    pub(crate) async fn execute(&self, statement: &str) {
+    pub async fn execute(&self, statement: &str) {
         let mut statement = Statement::new(statement);
         statement.set_consistency(Consistency::Quorum);
         self.session.query_unpaged(statement, ()).await.expect("the cluster answers");
     }
 
     /// A builder of clients with the defaults.
-    pub(crate) fn builder(&self) -> LockClientBuilder {
+    pub fn builder(&self) -> LockClientBuilder {
         let builder = LockClient::builder(Arc::clone(&self.session), self.keyspace.clone());
         builder.host("test-host").register_host(true)
     }
 
     /// A client with the defaults.
-    pub(crate) async fn client(&self) -> LockClient {
+    pub async fn client(&self) -> LockClient {
         self.builder().build().await.expect("the cluster is ready")
     }
 
     /// The names of the live rows of an object. A node that is too busy is asked again.
-    pub(crate) async fn rows(&self, object: &str) -> Vec<String> {
+    pub async fn rows(&self, object: &str) -> Vec<String> {
         let began = Instant::now();
         loop {
             match self.try_rows(object).await {
@@ -96,12 +92,7 @@ impl Scene {
     }
 
     /// Waits until an object has `count` rows, and says how long that took.
-    pub(crate) async fn wait_for_rows(
-        &self,
-        object: &str,
-        count: usize,
-        at_most: Duration,
-    ) -> Duration {
+    pub async fn wait_for_rows(&self, object: &str, count: usize, at_most: Duration) -> Duration {
         let began = Instant::now();
         loop {
             let rows = self.rows(object).await;

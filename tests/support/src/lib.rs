@@ -1,0 +1,28 @@
+//! What the integration tests share.
+//!
+//! [`cluster`] finds or starts the cluster that they run on, [`scene`] is a keyspace on it with its
+//! clients, [`proxy`] loses messages on the way to it. [`program`] starts a test as a program of
+//! its own; [`record`] and [`history`] tell what happened to locks, and what must hold of it.
+
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    reason = "only tests use it, and they fail by panics"
+)]
+
+mod cluster;
+mod container;
+pub mod history;
+pub mod monotonic;
+pub mod polls;
+pub mod program;
+pub mod proxy;
+pub mod record;
+pub mod scene;
+
+pub use self::cluster::{
+    alone, beside_others, create_keyspace, keyspace, nodes, session, unique, unique_keyspace,
+};
