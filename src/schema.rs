@@ -11,7 +11,6 @@ mod existing;
 mod nodes;
 mod options;
 mod replication;
-mod report;
 mod settings;
 mod tables;
 
@@ -38,7 +37,6 @@ use crate::store::{
 pub use self::error::SchemaError;
 pub use self::options::CreateOptions;
 pub use self::replication::Replication;
-pub use self::report::Report;
 pub use crate::finding::{Finding, Severity};
 pub use crate::store::InvalidIdentifier;
 
@@ -236,6 +234,22 @@ pub async fn check(
     findings.extend(clock_skew::clocks(&clocks, max_clock_skew));
     findings.extend(nodes::commit_logs(&reports, max_ttl + max_clock_skew));
     Ok(Report { findings })
+}
+
+/// What a check has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Each thing that was looked at, in the order in which it was.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The worst severity among the findings.
+    #[must_use]
+    pub fn worst(&self) -> Severity {
+        self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+    }
 }
 
 /// A lock table that can be used.

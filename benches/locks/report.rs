@@ -6,7 +6,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::summary::{Bound, Quantiles, Summary};
+use crate::summary::{Quantiles, Summary};
 
 /// Prints all tables, as Markdown.
 pub(crate) fn print(summary: &Summary) {
@@ -17,7 +17,6 @@ pub(crate) fn print(summary: &Summary) {
         contended(summary)
     );
     println!("\nRatios, each between figures of the same half round\n\n{}", ratios(summary));
-    println!("\nTargets\n\n{}", targets(summary));
 }
 
 /// Keeps all figures.
@@ -98,23 +97,6 @@ fn ratios(summary: &Summary) -> Table {
     for ratio in &summary.ratios {
         let figures = [ratio.median, ratio.min, ratio.max].map(|figure| format!("{figure:.2}"));
         table.add_row([vec![ratio.what.clone()], figures.to_vec()].concat());
-    }
-    table
-}
-
-fn targets(summary: &Summary) -> Table {
-    let mut table = table(&["target", "bound", "measured", ""], 1);
-    for target in &summary.targets {
-        let bound = match target.bound {
-            Bound::AtMost(most) => format!("at most {most}"),
-            Bound::AtLeast(least) => format!("at least {least}"),
-        };
-        table.add_row([
-            target.what.clone(),
-            bound,
-            format!("{:.2}", target.figure),
-            if target.met { "met" } else { "MISSED" }.to_owned(),
-        ]);
     }
     table
 }

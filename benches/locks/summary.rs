@@ -1,4 +1,4 @@
-//! What was measured, in figures: medians, ratios, and whether the targets are met.
+//! What was measured, in figures: medians and ratios.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,6 @@ pub(crate) struct Summary {
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) contended: Vec<Contended>,
     pub(crate) ratios: Vec<Ratio>,
-    pub(crate) targets: Vec<Target>,
     pub(crate) tuning: Vec<Tuning>,
     pub(crate) halves: Vec<HalfFigures>,
 }
@@ -69,21 +68,6 @@ pub(crate) struct Ratio {
     pub(crate) max: f64,
 }
 
-/// What is aimed at.
-#[derive(Debug, Serialize)]
-pub(crate) struct Target {
-    pub(crate) what: String,
-    pub(crate) figure: f64,
-    pub(crate) bound: Bound,
-    pub(crate) met: bool,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
 /// How a set of parameters of the lock on lightweight transactions did.
 #[derive(Debug, Serialize)]
 pub(crate) struct Tuning {
@@ -120,9 +104,6 @@ const BAKERY: &str = "bakery";
 
 impl Summary {
     pub(crate) fn of(measured: &Measured) -> Self {
-        let ratios = ratios(measured);
-        let contended = contended(measured);
-        let targets = targets(measured, &ratios, &contended);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Summary {
             plan: measured.plan,
@@ -130,9 +111,8 @@ impl Summary {
             replicas: measured.replicas,
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             uncontended: uncontended(measured),
-            contended,
-            ratios,
-            targets,
+            contended: contended(measured),
+            ratios: ratios(measured),
             tuning: measured.trials.iter().map(Tuning::of).collect(),
             halves: measured.halves.iter().map(HalfFigures::of).collect(),
         }
@@ -257,46 +237,6 @@ fn grants(contenders: usize, paxos: Paxos) -> String {
 
 fn handoffs(contenders: usize, paxos: Paxos) -> String {
     format!("handoffs per second / {}, {contenders} contenders", paxos.label())
-}
-
-fn targets(measured: &Measured, ratios: &[Ratio], contended: &[Contended]) -> Vec<Target> {
-    const MOST: usize = 32;
-    let ratio = |what: &str| {
-        let ratio = ratios.iter().find(|ratio| ratio.what == what);
-        ratio.expect("every ratio was calculated").median
-    };
-    let lock = "lock / (bare write + bare read)";
-    let mut targets = vec![Target::of(lock, ratio(lock), Bound::AtMost(1.15))];
-    for &paxos in measured.variants {
-        let bound = match paxos {
-            Paxos::V1 => Bound::AtMost(0.6),
-            // It is not known what a given cluster runs: v2 is the harder one to beat.
-            Paxos::V2 | Paxos::AsGiven => Bound::AtMost(0.7),
-        };
-        let what = lock_and_unlock(paxos);
-        targets.push(Target::of(&what, ratio(&what), bound));
-    }
-    for &paxos in measured.variants {
-        for what in [grants(MOST, paxos), handoffs(MOST, paxos)] {
-            targets.push(Target::of(&what, ratio(&what), Bound::AtLeast(2.0)));
-        }
-    }
-    let most = contended.iter().find(|line| line.contenders == MOST && line.side == BAKERY);
-    let most = most.expect("our lock was measured with every number of contenders");
-    targets.push(Target::of("errors, 32 contenders", most.errors as f64, Bound::AtMost(0.0)));
-    let share = "worst-served of the mean, 32 contenders, worst slot";
-    targets.push(Target::of(share, most.worst_share_min, Bound::AtLeast(0.5)));
-    targets
-}
-
-impl Target {
-    fn of(what: &str, figure: f64, bound: Bound) -> Self {
-        let met = match bound {
-            Bound::AtMost(most) => figure <= most,
-            Bound::AtLeast(least) => figure >= least,
-        };
-        Target { what: what.to_owned(), figure, bound, met }
-    }
 }
 
 impl Ratio {
