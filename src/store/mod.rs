@@ -8,6 +8,7 @@ mod counted;
 mod error;
 mod identifier;
 pub(crate) mod memory;
+mod node;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -18,8 +19,8 @@ use tracing::debug;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, ClockReading, Column, Coverage, Dialect, KeyspaceFacts, Node,
-    NodeReport, Nodes, SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
+    CassandraStore, Catalog, Column, Coverage, Dialect, KeyspaceFacts, Nodes, SettingsRecord,
+    TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
@@ -28,6 +29,7 @@ pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
 pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
+pub(crate) use node::{ClockReading, Node, NodeReport};
 
 /// What all data centres together show; where they don't answer, what is seen nearby, if it is
 /// seen there. What is not seen nearby may have been written elsewhere: that stays unknown.

@@ -25,7 +25,7 @@ use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
     revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows,
 };
-pub(crate) use self::nodes::{ClockReading, Coverage, Node, NodeReport, Nodes, at_the_same_time};
+pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use super::{Answer, HostRow, Identifier, RowStamp, Store, Testimonies};

@@ -17,7 +17,7 @@ use super::catalog::Dialect;
 use super::classify::classify;
 use super::codec::decode;
 use crate::clock::{Clock, SystemClock};
-use crate::store::{DatabaseError, Identifier, Outcome};
+use crate::store::{ClockReading, DatabaseError, Identifier, Node, NodeReport, Outcome};
 
 /// How long one node may take to answer a question about itself.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,53 +27,6 @@ const CLOCK_READINGS: usize = 3;
 
 /// How long all readings of a clock may take, and what else is asked in passing.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A node as the driver knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    /// Identifies the node.
-    pub(crate) host_id: Uuid,
-    /// Its address, for people.
-    pub(crate) address: String,
-    /// Its data centre.
-    pub(crate) datacenter: String,
-    /// Whether the driver has a connection to it.
-    pub(crate) connected: bool,
-}
-
-/// How a node's wall clock compares with ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClockReading {
-    /// The node's clock less ours, in µs.
-    pub(crate) offset_micros: i64,
-    /// How far the truth may be from that, in µs: half of the round trip, and what the server
-    /// rounds.
-    pub(crate) error_micros: i64,
-}
-
-impl ClockReading {
-    /// That of a clock which is ours.
-    pub(crate) const OURS: ClockReading = ClockReading { offset_micros: 0, error_micros: 0 };
-
-    /// The least that the node's clock can be ahead of ours, in µs.
-    pub(crate) fn earliest(self) -> i64 {
-        self.offset_micros - self.error_micros
-    }
-
-    /// The most that the node's clock can be ahead of ours, in µs.
-    pub(crate) fn latest(self) -> i64 {
-        self.offset_micros + self.error_micros
-    }
-}
-
-/// What a node says of what locks rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NodeReport {
-    /// Its clock.
-    pub(crate) clock: ClockReading,
-    /// The id that the lock table has for it; `None` when there is no such table.
-    pub(crate) lock_table: Option<Uuid>,
-}
 
 /// How well the replicas of a table are covered by nodes that answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
