@@ -179,6 +179,20 @@ impl LockClient {
     /// # Cancel safety
     ///
     /// Once polled, the shutdown goes on in the background when the future is dropped.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// client.shutdown().await?;
+    /// assert!(client.lock("users::snap").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self) -> Result<(), ShutdownError> {
         // The task may have ended before: then there is nothing to shut down.
         let _ = self.inner.calls.send(Call::Shutdown);
@@ -188,6 +202,22 @@ impl LockClient {
     }
 
     /// How many operations this client has made since it was built.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// // On the fast path: one write, and one read of the whole object.
+    /// assert_eq!(client.statistics().writes, 1);
+    /// assert_eq!(client.statistics().object_reads, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.inner.store.statistics()

@@ -87,10 +87,9 @@ pub struct Created {
     pub settings: bool,
 }
 
-/// Makes the keyspace, if `options` say how to replicate it, and the tables, as far as they are
-/// missing; then waits until the nodes agree on them, and records the settings of the lock table,
-/// unless they are. What is there as asked for stays as it is. A registry that an earlier version
-/// made is completed.
+/// Makes what is missing: the keyspace, if `options` say how to replicate it, and the tables. Then
+/// waits until the nodes agree on them, and records the settings of the lock table. Matching
+/// objects are left unchanged. A registry that an earlier version made is completed.
 ///
 /// The tables are the lock table, the registry of hosts, and `lock_table` if the lock table has
 /// another name: the registry's own lock is in that one, whatever table the hosts use.
@@ -106,6 +105,20 @@ pub struct Created {
 /// # Cancel safety
 ///
 /// When the future is dropped, some of it may have been made. Making it again completes it.
+///
+/// # Example
+///
+/// ```no_run
+/// # async fn example(session: scylla::client::session::Session)
+/// # -> Result<(), bakery_lock::schema::SchemaError> {
+/// use bakery_lock::schema::{self, CreateOptions, Replication};
+///
+/// let options = CreateOptions::new().replication(Replication::Factor(3));
+/// let created = schema::create(&session, "bakery_lock", &options).await?;
+/// println!("made: {created:?}");
+/// # Ok(())
+/// # }
+/// ```
 pub async fn create(
     session: &Session,
     keyspace: &str,
@@ -191,6 +204,24 @@ async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<
 /// # Cancel safety
 ///
 /// Dropping the future changes nothing.
+///
+/// # Example
+///
+/// ```no_run
+/// # async fn example(session: scylla::client::session::Session)
+/// # -> Result<(), bakery_lock::schema::SchemaError> {
+/// use bakery_lock::Consistency;
+/// use bakery_lock::schema::{self, LOCK_TABLE_DEFAULT, Severity};
+///
+/// let report =
+///     schema::check(&session, "bakery_lock", LOCK_TABLE_DEFAULT, &Consistency::Quorum).await?;
+/// for finding in &report.findings {
+///     println!("{finding:?}");
+/// }
+/// assert!(report.worst() < Severity::Error);
+/// # Ok(())
+/// # }
+/// ```
 pub async fn check(
     session: &Session,
     keyspace: &str,

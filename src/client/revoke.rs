@@ -76,6 +76,23 @@ impl LockClient {
     ///
     /// After dropping the future the contender may be asked to leave or not, and its rows may be
     /// there or not. Doing it again does no harm.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// std::mem::forget(guard); // Its process was killed.
+    /// let contenders = client.contenders("users::snap").await?;
+    /// let dead = contenders.first().ok_or("the lock is held")?;
+    /// client.revoke_by_force("users::snap", dead, "its machine is gone").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn revoke_by_force(
         &self,
         name: &str,

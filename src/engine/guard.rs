@@ -83,6 +83,25 @@ impl LockGuard {
 
     /// What is known of the lock now, by the clock: no I/O. This alone
     /// [decides](Self#what-decides) whether the lock is held.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use bakery_lock::GuardState;
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// match guard.state() {
+    ///     GuardState::Held { remaining } => println!("held for {remaining:?} at least"),
+    ///     GuardState::AtRisk { .. } | GuardState::Expiring { .. } => println!("come to an end"),
+    ///     state => println!("stop: {state:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn state(&self) -> GuardState {
         self.grant.state()
@@ -109,6 +128,25 @@ impl LockGuard {
     /// # Panics
     ///
     /// The future, when it is polled on a tokio runtime without timers.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// let lost = guard.lost();
+    /// tokio::spawn(async move {
+    ///     if let Some(reason) = lost.await {
+    ///         eprintln!("users::snap is lost: {reason}");
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless polled"]
     pub fn lost(&self) -> LostFuture {
         LostFuture::new(Arc::clone(&self.grant))
@@ -120,6 +158,23 @@ impl LockGuard {
     /// It has no timer: the client's task cancels it, or whatever looks at the guard first, such as
     /// [`state`](Self::state) or a future of [`lost`](Self::lost) that is polled. So it stays
     /// silent while the client's runtime is blocked. [What decides](Self#what-decides) is `state`.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// let token = guard.cancellation_token();
+    /// let work = tokio::spawn(token.run_until_cancelled_owned(async { /* the work */ }));
+    /// guard.unlock().await?;
+    /// assert!(work.await.is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn cancellation_token(&self) -> CancellationToken {
         self.grant.token()
@@ -143,6 +198,23 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing; the renewal may go on in the background.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// // Sending the file takes up to 20 s.
+    /// guard.ensure(Duration::from_secs(20)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn ensure(&self, min: Duration) -> Result<Duration, EnsureError> {
         match self.held_for() {
             Ok(remaining) if remaining >= min => Ok(remaining),
@@ -164,6 +236,21 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Dropping the future changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// let remaining = guard.check().await?;
+    /// println!("the rows are there, and the lease lasts {remaining:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn check(&self) -> Result<Duration, EnsureError> {
         self.held_for()?;
         self.ask(Need::Rows).await
@@ -210,6 +297,21 @@ impl LockGuard {
     ///
     /// Dropping the future does no harm: a value may have been drawn that no caller gets, and the
     /// next token is above it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// let token = guard.fencing_token().await?;
+    /// assert!(guard.fencing_token().await? > token);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
         self.fence.draw().await
     }
@@ -228,6 +330,25 @@ impl LockGuard {
     ///
     /// Once polled, the release goes on in the background when the future is dropped; dropped
     /// before, the guard is dropped with it, which gives the lock back as well.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use bakery_lock::UnlockError;
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let guard = client.lock("users::snap").await?;
+    /// match guard.unlock().await {
+    ///     Ok(()) => println!("the next client can have it"),
+    ///     Err(UnlockError::Lost(reason)) => println!("another client may have had it: {reason}"),
+    ///     Err(error) => println!("it goes on in the background, or expires: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn unlock(self) -> Result<(), UnlockError> {
         let (reply, answer) = oneshot::channel();
         if let Err(ended) = self.grant.end(End::Released) {

@@ -1,12 +1,16 @@
 //! What becomes of a name when the task behind it ends as it should not, and of durations that no
 //! clock reaches.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{EnsureError, GuardState, LockClient, LockError, LostReason, UnlockError};
 use tokio::time::{sleep, timeout};
 
+use super::chance::seeded;
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 
 /// The shortest TTL, and the lease that it gives.
@@ -35,13 +39,36 @@ async fn the_longest_timeout_is_one() {
         assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
         store.fail_next(usize::MAX, Fault::UnknownNotApplied);
         assert!(timeout(s(1), guard.check()).await.is_err(), "nothing answers");
-        let mut unlocking = std::pin::pin!(guard.unlock());
+        let mut unlocking = pin!(guard.unlock());
         assert!(timeout(s(10), unlocking.as_mut()).await.is_err(), "nothing answers");
         store.fail_next(0, Fault::UnknownNotApplied);
         unlocking.await.expect("it was held");
     }
     client.shutdown().await.expect("the store answers");
     expect_rows(&store, 0).await;
+}
+
+// Goal: a caller that comes as the task of its name ends is served by the next one, in its turn.
+// Method: calls take no time, so the release that ends the task is done before the callers, who
+// asked just before it, are looked at.
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_as_a_task_ends_are_served() {
+    let store = seeded();
+    let client = client(&store, "a").await;
+    let guard = client.lock(OBJECT).await.expect("the lock is free");
+    let mut first = pin!(client.lock(OBJECT));
+    let mut second = pin!(client.lock(OBJECT));
+    for asked in [&mut first, &mut second] {
+        let waits = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await;
+        assert!(waits, "the lock is held");
+    }
+    drop(guard);
+    let guard = first.await.expect("it is its turn");
+    let waits = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "the lock is held");
+    drop(guard);
+    second.await.expect("it is its turn").unlock().await.expect("the lock was held");
+    assert_eq!(store.live_rows(OBJECT), 0);
 }
 
 // Goal: a task that ends by a bug costs what it held, and not its name: the guard is lost, callers
