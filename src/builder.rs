@@ -21,8 +21,8 @@ use crate::schema;
 use crate::store::{Counted, Embedded, MemoryStore};
 
 impl LockClient {
-    /// Builds a client on a session; its tables are in `keyspace`, as `lock-hosts init` or
-    /// [`schema::create`] made them.
+    /// Builds a client on a session. Its tables are in `keyspace`, created by `lock-hosts init` or
+    /// [`schema::create`].
     ///
     /// Set the session's `keepalive_interval` and `keepalive_timeout` to a few seconds: by default
     /// the driver takes up to a minute to notice a frozen node, and no client is built meanwhile.
@@ -52,8 +52,8 @@ impl LockClient {
         })
     }
 
-    /// Builds a client on a store in memory, for examples and tests. The clients of one
-    /// store exclude each other, and no other clients.
+    /// Builds a client on a store in memory, for examples and tests. The clients of one store
+    /// exclude each other, and no others.
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
         LockClientBuilder::embedded(store.embedded())
     }
@@ -112,19 +112,19 @@ impl LockClientBuilder {
     }
 
     /// The name under which this host is registered; the machine's own name by default. It may be a
-    /// label that many machines share: clients tell themselves apart without it.
+    /// label that many machines share: clients are told apart without it.
     ///
-    /// The client notes in the registry that the host is in use, when it is built and then once a
-    /// day, in the background. One that may not write the registry works, but `lock-hosts remove
-    /// --unseen-for` takes its host for unused.
+    /// The client records in the registry that the host is in use, when it is built and then once a
+    /// day, in the background. A client without permission to write the registry works, but
+    /// `lock-hosts remove --unseen-for` treats its host as unused.
     pub fn host(mut self, name: impl Into<String>) -> Self {
         self.host = Some(name.into());
         self
     }
 
-    /// Whether to register the host when it is missing, for machines that come and go; `false` by
-    /// default. A host that was removed is not missing: it stays removed, and
-    /// [`build`](Self::build) fails, until an operator adds it again (`lock-hosts add`).
+    /// Whether to register the host if it is missing, for machines that come and go; `false` by
+    /// default. A removed host is not missing: it stays removed, and [`build`](Self::build) fails,
+    /// until an operator adds it again (`lock-hosts add`).
     pub fn register_host(mut self, register: bool) -> Self {
         self.register_host = register;
         self
@@ -139,19 +139,18 @@ impl LockClientBuilder {
     }
 
     /// How long rows live without renewal unless a request says otherwise: whole seconds, from 5 to
-    /// what the lock table was made for; 60 by default. They are renewed at a third of it. A
-    /// crashed holder blocks the lock for at most this long, and the clock skew.
+    /// the longest TTL that the lock table allows; 60 by default. They are renewed at a third of
+    /// it. A crashed holder blocks the lock for at most this long plus the clock skew.
     ///
     /// A renewal is a read and a write. With 5 s it is due halfway through a lease of 3 s, and has
-    /// the other half for both; take 10 s or more where the database may stall for a moment.
+    /// the other half for both; use 10 s or more where the database may stall for a moment.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Which replicas have to answer; [`Consistency::Quorum`] by default. All clients of a lock
-    /// table have to say the same: what was recorded when the table was made. Another one is
-    /// refused.
+    /// Which replicas must answer; [`Consistency::Quorum`] by default. All clients of a lock table
+    /// must use the consistency that was recorded when the table was created. Any other is refused.
     pub fn consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
         self
@@ -163,17 +162,17 @@ impl LockClientBuilder {
         self
     }
 
-    /// Checks the options and the tables, looks the host up, prepares statements and starts the
+    /// Checks the options and the tables, looks up the host, prepares statements and starts the
     /// client's task on the current runtime.
     ///
     /// # Errors
     ///
-    /// See [`BuildError`]: each says what to do. Nothing was written, but the host's registration
-    /// where it was asked for.
+    /// See [`BuildError`]: each error says what to do. Nothing was written, except the host's
+    /// registration if requested.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind but perhaps the host's registration.
+    /// Dropping the future leaves nothing behind, except perhaps the host's registration.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
 //! The lock client and its requests.
 //!
-//! This file is what a client does. [`setup`] says what it is made of, and starts its task.
-//! [`request`] checks what is asked for, and sends it there.
+//! This file has the operations of a client. [`setup`] assembles a client and starts its task.
+//! [`request`] checks a request and sends it to that task.
 
 mod contenders;
 mod request;
@@ -26,10 +26,10 @@ use crate::engine::shared::Shared;
 use crate::error::{LockError, ShutdownError};
 use crate::store::{Counted, Statistics};
 
-/// Takes locks. Cheap to clone; clones are the same client.
+/// Acquires locks. Cheap to clone; clones are the same client.
 ///
-/// Callers of one client that want the same name wait in a queue in memory; one of them at a time
-/// stands in the queue in the database.
+/// Callers of one client that request the same name wait in a queue in memory; one of them at a
+/// time stands in the queue in the database.
 ///
 /// # Example
 ///
@@ -63,16 +63,16 @@ struct Inner {
     ttl: Duration,
     max_ttl: Duration,
     max_clock_skew: Duration,
-    /// How many callers there were, which numbers them.
+    /// The number of callers so far, which numbers the next one.
     callers: AtomicU64,
 }
 
-/// Why work of a client came to no end.
+/// Why work of a client did not finish.
 #[derive(Debug)]
 pub(crate) enum Interruption {
-    /// The acquire timeout was over.
+    /// The acquire timeout passed.
     TimedOut {
-        /// How long it was waited for.
+        /// How long the client waited.
         waited: Duration,
     },
     /// The client's task has ended.
@@ -84,16 +84,16 @@ pub(crate) enum Interruption {
 impl LockClient {
     /// Acquires the lock of `name`, with the client's timeout and TTL.
     ///
-    /// Waiters are let in in the order in which they drew their tickets. An uncontended lock costs
-    /// two quorum operations. When the host's registration was read more than a minute ago, it is
-    /// read again first, by one more operation; the caller waits for that until its timeout.
+    /// Waiters are admitted in the order in which they drew their tickets. An uncontended lock
+    /// costs two quorum operations. If the host's registration was read more than a minute ago, it
+    /// is first read again, by one more operation; the caller waits for that until its timeout.
     ///
-    /// While locks are held, and once a minute when they are asked for, the client checks in the
+    /// While locks are held, and once a minute when they are requested, the client checks in the
     /// background that clocks still agree and that the lock table is still the same. If not, it
-    /// takes no more locks: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
+    /// acquires no more locks: [`LockError::ClocksDiffer`], [`LockError::TableGone`].
     ///
-    /// That the lock is held is checked last, as the future completes: when it was not polled for
-    /// longer than the lease lasts, it answers [`LockError::Lost`].
+    /// The last check, as the future completes, is that the lock is held: a future that was not
+    /// polled for longer than the lease lasts returns [`LockError::Lost`].
     ///
     /// # Errors
     ///
@@ -101,8 +101,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives up the place in the queue and leaves nothing held and no row,
-    /// at whatever point it is dropped: what was written is deleted in the background.
+    /// Dropping the future at any point gives up the place in the queue, and leaves no lock held
+    /// and no row: rows already written are deleted in the background.
     ///
     /// # Example
     ///
@@ -131,12 +131,12 @@ impl LockClient {
     /// Acquires the lock of `name` if no client holds it or waits for it, without waiting for
     /// others.
     ///
-    /// Of tries made at the same moment at most one wins, and possibly none: a try may take another
-    /// one that is about to fail for a holder.
+    /// Of several tries at the same moment at most one succeeds, and possibly none: a try may
+    /// mistake for a holder another try that is about to fail.
     ///
     /// # Errors
     ///
-    /// See [`LockError`]. That the lock is taken is no error but `None`.
+    /// See [`LockError`]. A lock that is taken is not an error but `None`.
     ///
     /// # Cancel safety
     ///
@@ -168,17 +168,18 @@ impl LockClient {
         LockRequest::new(Arc::clone(&self.inner), name.into())
     }
 
-    /// Refuses new requests, ends waiting ones with [`LockError::Closed`], gives back what is held
-    /// (guards become lost: the client was shut down) and waits until that is acknowledged.
+    /// Refuses new requests, fails waiting ones with [`LockError::Closed`], releases the locks that
+    /// are held (guards become lost: the client was shut down) and waits until that is
+    /// acknowledged.
     ///
     /// # Errors
     ///
-    /// [`ShutdownError`] when that took longer than the acquire timeout; it goes on in the
-    /// background, while the runtime lives.
+    /// [`ShutdownError`] if that took longer than the acquire timeout; the shutdown continues in
+    /// the background while the runtime lives.
     ///
     /// # Cancel safety
     ///
-    /// Once polled, the shutdown goes on in the background when the future is dropped.
+    /// Once polled, the shutdown continues in the background if the future is dropped.
     ///
     /// # Example
     ///
@@ -194,7 +195,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn shutdown(&self) -> Result<(), ShutdownError> {
-        // The task may have ended before: then there is nothing to shut down.
+        // If the task has already ended, there is nothing to shut down.
         let _ = self.inner.calls.send(Call::Shutdown);
         let waited = self.inner.shared.acquire_timeout;
         let ended = tokio::time::timeout(waited, self.inner.ended.cancelled());
@@ -223,8 +224,8 @@ impl LockClient {
         self.inner.store.statistics()
     }
 
-    /// Does work beside the acquisitions, as long as the client's task lives and the acquire
-    /// timeout is not over.
+    /// Runs work other than acquisitions, until it is done, the client's task ends or the acquire
+    /// timeout passes.
     pub(crate) async fn unless_interrupted<T>(
         &self,
         work: impl Future<Output = T>,
@@ -235,7 +236,7 @@ impl LockClient {
         let waited = self.inner.shared.acquire_timeout;
         tokio::select! {
             biased;
-            // Its connections may have ended with its runtime, and then nothing answers any more.
+            // The connections may have ended with the task's runtime; then no request is answered.
             () = self.inner.ended.cancelled() => Err(Interruption::Closed),
             done = tokio::time::timeout(waited, work) => {
                 done.map_err(|_| Interruption::TimedOut { waited })
@@ -248,7 +249,7 @@ impl LockClient {
         &self.inner.shared
     }
 
-    /// Host name and process id, for people.
+    /// Host name and process id, for display.
     pub(crate) fn owner(&self) -> &str {
         &self.inner.owner
     }

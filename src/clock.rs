@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// However far the next deadline is, look at the clock this often: timers stop while the machine is
-/// suspended, the clock does not (design section 5).
+/// The longest sleep before the clock is read again, however far the next deadline is: timers stop
+/// while the machine is suspended, the clock does not (design section 5).
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Where time comes from.
+/// A source of time.
 pub(crate) trait Clock: Debug + Send + Sync {
     /// Time elapsed since an origin that the clock chose. It never goes back.
     fn elapsed(&self) -> Duration;
 
-    /// Time since the same origin by the boot-time clock alone. It never jumps; where a virtual
-    /// machine is halted, it may stand still.
+    /// Time since the same origin by the boot-time clock alone. It never jumps; it may stand still
+    /// while a virtual machine is halted.
     fn since_boot(&self) -> Duration;
 
     /// Microseconds since the Unix epoch. It may step.
@@ -34,7 +34,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The moment that it is.
+    /// The current moment.
     pub(crate) fn now(clock: &dyn Clock) -> Self {
         Moment { elapsed: clock.elapsed(), unix_micros: clock.unix_micros() }
     }
@@ -42,10 +42,9 @@ impl Moment {
 
 /// The system's clocks.
 ///
-/// Elapsed time is the boot-time clock's, and by how much the wall clock was ahead of it at most.
-/// The boot-time clock goes on while the machine is suspended, as [`std::time::Instant`] does not,
-/// and a wall clock that was set forward may be right. Erring to the long side is safe: it shortens
-/// leases.
+/// Elapsed time is the boot-time clock's, plus the largest lead of the wall clock over it. Unlike
+/// [`std::time::Instant`], the boot-time clock runs while the machine is suspended, and a wall
+/// clock that was set forward may be right. Erring on the long side is safe: it shortens leases.
 #[derive(Debug)]
 pub(crate) struct SystemClock {
     boot_origin: Duration,
@@ -82,15 +81,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// How far the wall clock was ahead of the boot-time clock at most, in nanoseconds.
+/// The largest lead of the wall clock over the boot-time clock, in nanoseconds.
 ///
-/// It is kept when the wall clock is set back again. Else elapsed time would go back, which revives
-/// leases, or stand still until the boot-time clock has come after, which prolongs them.
+/// It is kept when the wall clock is set back again. Otherwise elapsed time would go back, which
+/// revives leases, or stand still until the boot-time clock catches up, which prolongs them.
 #[derive(Debug, Default)]
 pub(crate) struct Lead(AtomicU64);
 
 impl Lead {
-    /// The elapsed time, by what the two clocks say.
+    /// The elapsed time by the two clocks.
     pub(crate) fn elapsed(&self, boot: Duration, wall: Duration) -> Duration {
         let lead = u64::try_from(wall.saturating_sub(boot).as_nanos()).unwrap_or(u64::MAX);
         let before = self.0.fetch_max(lead, Ordering::Relaxed);
@@ -102,7 +101,7 @@ impl Lead {
 #[cfg(feature = "test-util")]
 static WALL_CLOCK_ERROR: AtomicI64 = AtomicI64::new(0);
 
-/// Lets the wall clock of this process be off by so many µs from now on, for tests with clients
+/// Sets by how many µs the wall clock of this process is off from now on, for tests with clients
 /// whose clocks differ.
 #[cfg(feature = "test-util")]
 pub fn set_wall_clock_error(micros: i64) {
@@ -111,7 +110,7 @@ pub fn set_wall_clock_error(micros: i64) {
 
 #[cfg(target_os = "linux")]
 const BOOT_TIME: ClockId = ClockId::Boottime;
-/// Elsewhere the monotonic clock is the nearest thing; the wall clock covers a suspended machine.
+/// Elsewhere the monotonic clock is the closest one; the wall clock covers a suspended machine.
 #[cfg(not(target_os = "linux"))]
 const BOOT_TIME: ClockId = ClockId::Monotonic;
 
@@ -122,9 +121,9 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(seconds, nanos)
 }
 
-/// What the wall clock can say at most: what it said when it was last found to agree with the
-/// clocks of the nodes, carried on by the boot-time clock. A wall clock that was set ahead since
-/// then is not believed until it was compared again.
+/// An upper bound of the wall clock: its time when it was last found to agree with the clocks of
+/// the nodes, advanced by the boot-time clock. A wall clock set ahead since then is not trusted
+/// until the next comparison.
 #[derive(Debug)]
 pub(crate) struct WallClockBound(Mutex<Compared>);
 
@@ -146,7 +145,7 @@ impl WallClockBound {
         *self.compared() = Compared::now(clock);
     }
 
-    /// The latest that the clock can say, in µs since the Unix epoch, if it may be off by
+    /// The latest time that the clock can show, in µs since the Unix epoch, if it may be off by
     /// `max_clock_skew`.
     pub(crate) fn at_most(&self, clock: &dyn Clock, max_clock_skew: Duration) -> i64 {
         let compared = *self.compared();
@@ -175,7 +174,7 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// A stamp above all that were drawn before: the time, or one above the last stamp.
+    /// A stamp above all earlier ones: the time, or one above the last stamp.
     pub(crate) fn draw(&self, clock: &dyn Clock) -> i64 {
         let now = clock.unix_micros();
         let next = |last: i64| Some(now.max(last + 1));

@@ -1,4 +1,4 @@
-//! A client that holds a lock or waits for it, as others see it.
+//! A client that holds a lock or waits for it, as other clients see it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,23 +10,23 @@ use crate::protocol::{ContenderId, SeenContender};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// Host name, process id and label, as it wrote them.
+    /// Host name, process id and label, as the client wrote them.
     pub owner: String,
-    /// Number of its host.
+    /// The number of its host.
     pub host: i32,
-    /// The client.
+    /// The id of the client.
     pub client: Uuid,
-    /// Which of the client's places for the lock.
+    /// The client's place for the lock.
     pub slot: i16,
-    /// Which of its tries to acquire the lock this is: a number that only grows within a client.
-    /// `None` when its rows can't be read by this version; then it blocks all others.
+    /// Its round, one attempt to acquire the lock: a number that only grows within a client. `None`
+    /// if this version can't read its rows; then it blocks all others.
     pub round: Option<i64>,
-    /// Its ticket; `None` while it chooses one, or holds without.
+    /// Its ticket; `None` while it chooses one, or if it holds without one.
     pub ticket: Option<i64>,
 }
 
 impl Contender {
-    /// When it began to acquire the lock, by its own clock; `None` when its rows can't be read.
+    /// When it began to acquire the lock, by its own clock; `None` if its rows can't be read.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         // A round is the write timestamp of its announcement, in µs.

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 use uuid::Uuid;
 
-/// Where randomness comes from. Like the clock it is handed in, so that a simulation can bring its
-/// own and repeat a run.
+/// A source of randomness. Like the clock, it is passed in, so that a simulation can use its own
+/// and repeat a run.
 pub(crate) trait Entropy: Debug + Send + Sync {
-    /// What tells a client from all others.
+    /// The unique id of a client.
     fn client(&self) -> Uuid;
 
     /// A number from 0 to below 1, to spread pauses.

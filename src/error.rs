@@ -11,11 +11,11 @@ use crate::options::{InvalidOption, shown};
 use crate::store::DatabaseError;
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
-/// deleted in the background; should that fail too, they expire by their TTL.
+/// deleted in the background; if that fails too, they expire by their TTL.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The name or an option can't be used. Nothing was written.
+    /// The name or an option is invalid. Nothing was written.
     #[error(transparent)]
     Option(#[from] InvalidOption),
     /// The timeout passed before the lock was free, or while the database did not answer: for the
@@ -26,24 +26,24 @@ pub enum LockError {
         name: String,
         /// How long the caller waited.
         waited: Duration,
-        /// The contenders that hold the lock or are ahead, as last seen; empty when none was seen.
+        /// The contenders that hold the lock or are ahead, as last seen; empty if none was seen.
         ahead: Vec<Contender>,
-        /// The last error of the database, if the last thing that it said was one.
+        /// The last error of the database, if its last answer was one.
         #[source]
         cause: Option<DatabaseError>,
     },
     /// The database refuses a statement: the table is gone, as later callers are
-    /// [told](Self::TableGone), or access is denied. `lock-hosts check` tells what is wrong.
+    /// [told](Self::TableGone), or access is denied. `lock-hosts check` shows what is wrong.
     #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
     Refused {
         /// The object.
         name: String,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         cause: DatabaseError,
     },
-    /// A row that a quorum had acknowledged was not there: the clocks differ by more than the
-    /// bound, or it was deleted. `lock-hosts check` compares clocks.
+    /// A row that a quorum had acknowledged was missing: the clocks differ by more than the bound,
+    /// or the row was deleted. `lock-hosts check` compares clocks.
     #[error(
         "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts check`",
         shown(name)
@@ -57,22 +57,22 @@ pub enum LockError {
     Revoked {
         /// The object.
         name: String,
-        /// Who: host name and process id.
+        /// The revoking client: host name and process id.
         by: String,
-        /// Why, in its words.
+        /// The reason that it gave.
         why: String,
     },
-    /// It was obtained, but lost again before the caller's future was polled: after a pause longer
+    /// The lock was obtained, but lost before the caller's future was polled: after a pause longer
     /// than the lease, or because another client [revoked](crate::LockClient::revoke) it. The
-    /// caller was not inside.
+    /// caller never held it.
     #[error("lock {:?} was obtained and lost before the caller looked: {reason}", shown(name))]
     Lost {
         /// The object.
         name: String,
-        /// Why it is not held any more.
+        /// Why it is no longer held.
         reason: LostReason,
     },
-    /// The largest ticket there is was written; it goes with the TTL of its row.
+    /// The largest possible ticket was written; it expires with the TTL of its row.
     #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
     NoTicketLeft {
         /// The object.
@@ -84,12 +84,12 @@ pub enum LockError {
         /// The host's name.
         host: String,
     },
-    /// Clocks certainly differ by more than the settings of the lock table allow, so two may hold
-    /// one lock. Locks that are held go on, and their guards are
-    /// [at risk](crate::GuardState::AtRisk). The client looks again when it is asked for a lock
-    /// later on, or renews one, at most every 5 s. It goes on by itself once the clocks agree, or
-    /// once three looks in a row have asked the nodes that differed and could not show for certain
-    /// that they still do: a bound about as small as the error of the measurement is never seen to
+    /// Clocks certainly differ by more than the settings of the lock table allow, so two clients
+    /// may hold one lock. Held locks stay held, and their guards are
+    /// [at risk](crate::GuardState::AtRisk). The client compares clocks again when a lock is
+    /// requested later, or when it renews one, at most every 5 s. It recovers by itself once the
+    /// clocks agree, or once three comparisons in a row with the nodes that differed show no
+    /// certain difference: a bound about as small as the error of the measurement is never seen to
     /// be kept.
     #[error(
         "lock {:?}: the clocks differ by too much for locks: {}",
@@ -102,8 +102,8 @@ pub enum LockError {
         /// Which ones, by how much, and what to do.
         problems: Vec<Finding>,
     },
-    /// The lock table was dropped, or dropped and made again, since the client was built. All that
-    /// it held is [lost](LostReason::TableGone), and it gets no lock any more.
+    /// The lock table was dropped, or dropped and created again, since the client was built. All
+    /// its locks are [lost](LostReason::TableGone), and it gets no more locks.
     #[error(
         "lock {:?}: the lock table was dropped or made again since this client was built: run \
          `lock-hosts check`, `lock-hosts init` if the table is missing, and build another client",
@@ -115,7 +115,7 @@ pub enum LockError {
     },
     /// The client was shut down, or the runtime that it was built on has ended. Or the task behind
     /// this lock ended by a bug, which is logged as an error: then the next request gets another
-    /// task, and rows that are left are in the way of other clients until their TTL is over.
+    /// task, and rows left behind block other clients until their TTL is over.
     #[error("the lock client is closed")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.
@@ -123,7 +123,7 @@ pub enum LockError {
     Forked,
 }
 
-/// Tells which contenders are ahead, for people.
+/// The contenders ahead, for people.
 struct Waiting<'a>(&'a [Contender]);
 
 impl fmt::Display for Waiting<'_> {
@@ -138,20 +138,20 @@ impl fmt::Display for Waiting<'_> {
     }
 }
 
-/// Why a lock could not be given back as it should.
+/// Why an unlock failed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum UnlockError {
     /// The lock had been lost before. Nothing is held; another client may hold it by now.
     #[error("the lock was lost before it was given back: {0}")]
     Lost(LostReason),
-    /// No quorum acknowledged the release in time. It goes on in the background; at the latest the
-    /// rows expire by their TTL.
+    /// No quorum acknowledged the release in time. It continues in the background; at the latest
+    /// the rows expire by their TTL.
     #[error("the release was not acknowledged within {waited:?}")]
     Unacknowledged {
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
@@ -160,38 +160,38 @@ pub enum UnlockError {
     Closed,
 }
 
-/// Why a held lock is held no longer.
+/// Why a held lock is no longer held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum LostReason {
     /// The lease ran out before a renewal was acknowledged.
     #[error("the lease ran out")]
     Expired,
-    /// A row of ours was not there any more.
+    /// A row of this holder was missing.
     #[error("the row of the lock is missing")]
     RowMissing,
     /// Another client [revoked](crate::LockClient::revoke) it.
     #[error("it was revoked by {by}: {why}")]
     Revoked {
-        /// Who: host name and process id.
+        /// The revoking client: host name and process id.
         by: String,
-        /// Why, in its words.
+        /// The reason that it gave.
         why: String,
     },
     /// Another client holds the lock too, and was granted it later: rows of this holder were lost
-    /// for a while, because an assumption about the database or its clocks failed. Of two
-    /// such holders the earlier one is lost, within two thirds of a TTL.
+    /// for a while, because an assumption about the database or its clocks failed. Of two such
+    /// holders, the earlier one loses the lock, within two thirds of a TTL.
     #[error("{holder} holds it too, and was granted it later: rows of the lock had been lost")]
     Conflict {
-        /// What the other holder calls itself: host name, process id and label.
+        /// The other holder: host name, process id and label.
         holder: String,
     },
     /// It was held for longer than the request's [`max_hold`](crate::LockRequest::max_hold) and
     /// [`grace`](crate::LockRequest::grace).
     #[error("it was held for longer than its limit and the grace allow")]
     HoldLimit,
-    /// The lock table was dropped, and with it went the rows of all holders. Where it was made
-    /// again at once, a holder may find its [row missing](Self::RowMissing) first.
+    /// The lock table was dropped, with the rows of all holders. If it was created again at once, a
+    /// holder may find its [row missing](Self::RowMissing) first.
     #[error("the lock table was dropped or made again")]
     TableGone,
     /// The client was shut down, or the runtime that it was built on has ended; or the task behind
@@ -208,16 +208,16 @@ pub enum LostReason {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum EnsureError {
-    /// The lock is not held any more.
+    /// The lock is no longer held.
     #[error("the lock is lost: {0}")]
     Lost(LostReason),
-    /// A lease as long as asked for can't be had. The lock is held.
+    /// A lease of the requested length is not possible. The lock is held.
     #[error(
         "the lock can't be held for {min:?} without another renewal, but for {remaining:?}: use a \
          longer ttl, one that is renewed, or a later hold limit"
     )]
     TooLong {
-        /// What was asked for.
+        /// The requested time.
         min: Duration,
         /// How long it is held.
         remaining: Duration,
@@ -225,9 +225,9 @@ pub enum EnsureError {
     /// The database did not confirm it in time. The lock is held until its lease ends.
     #[error("that the lock is held was not confirmed within {waited:?}")]
     Unconfirmed {
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
@@ -236,24 +236,24 @@ pub enum EnsureError {
     Closed,
 }
 
-/// Why [`with_lock`](crate::LockClient::with_lock) has no output of its body.
+/// Why [`with_lock`](crate::LockClient::with_lock) returned no output of its body.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum WithLockError {
-    /// The lock was not obtained, and the body did not begin.
+    /// The lock was not obtained, and the body did not run.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The lock was lost before the body was done. The body was dropped where it stood, or its
-    /// output is; another client may hold it by now.
+    /// The lock was lost before the body finished. The body, or its output, was dropped; another
+    /// client may hold the lock by now.
     #[error("the lock was lost before the work under it was done: {0}")]
     Lost(LostReason),
 }
 
-/// Why the contenders of a lock can't be told. Nothing was changed.
+/// Why the contenders of a lock could not be read. Nothing was changed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum ContendersError {
-    /// The name can't be used.
+    /// The name is invalid.
     #[error(transparent)]
     Option(#[from] InvalidOption),
     /// The database did not answer within the client's acquire timeout.
@@ -261,19 +261,19 @@ pub enum ContendersError {
     TimedOut {
         /// The object.
         name: String,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
     /// The database refuses the request: the table is gone, or access is denied. `lock-hosts check`
-    /// tells what is wrong.
+    /// shows what is wrong.
     #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
     Refused {
         /// The object.
         name: String,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         cause: DatabaseError,
     },
@@ -289,20 +289,20 @@ pub enum ContendersError {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum RevokeError {
-    /// The name can't be used. Nothing was written.
+    /// The name is invalid. Nothing was written.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// The contender is not there any more, or in another round: what it held or waited for when it
-    /// was seen is over. Nothing was written.
+    /// The contender is gone, or in another round: the acquisition that was seen is over. Nothing
+    /// was written.
     #[error("lock {:?}: {owner} neither holds it nor waits for it any more", shown(name))]
     Gone {
         /// The object.
         name: String,
-        /// What the contender called itself.
+        /// The contender's `owner`.
         owner: String,
     },
     /// The contender's rows are not of this version, or incomplete: what it would take from them
-    /// can't be told. Nothing was written; they go with their TTL.
+    /// can't be told. Nothing was written; the rows expire by their TTL.
     #[error(
         "lock {:?}: the rows of {owner} can't be read; use the version that wrote them",
         shown(name)
@@ -310,33 +310,33 @@ pub enum RevokeError {
     Unreadable {
         /// The object.
         name: String,
-        /// What the contender called itself.
+        /// The contender's `owner`.
         owner: String,
     },
-    /// The database did not acknowledge it within the client's acquire timeout. It may be revoked
-    /// or not; revoking it again does no harm.
+    /// The database did not acknowledge the revocation within the client's acquire timeout. The
+    /// contender may be revoked or not; revoking it again does no harm.
     #[error("lock {:?}: revoking was not acknowledged within {waited:?}; do it again", shown(name))]
     TimedOut {
         /// The object.
         name: String,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
     /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
-    /// tells what is wrong.
+    /// shows what is wrong.
     #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
     Refused {
         /// The object.
         name: String,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         cause: DatabaseError,
     },
-    /// The client was shut down, or the runtime that it was built on has ended. It may be revoked
-    /// or not.
+    /// The client was shut down, or the runtime that it was built on has ended. The contender may
+    /// be revoked or not.
     #[error("the lock client is closed")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.
@@ -344,12 +344,12 @@ pub enum RevokeError {
     Forked,
 }
 
-/// A shutdown that did not finish in time: releases are not acknowledged yet. They go on in the
+/// A shutdown that did not finish in time: releases are not acknowledged yet. They continue in the
 /// background while the runtime lives; at the latest the rows expire by their TTL.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("not every lock was given back within {waited:?}; the rest expires by its ttl")]
 #[non_exhaustive]
 pub struct ShutdownError {
-    /// How long was waited.
+    /// How long the call waited.
     pub waited: Duration,
 }

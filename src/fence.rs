@@ -1,5 +1,5 @@
-//! Fencing tokens: numbers that let a resource tell the holder of a lock from one that lost it and
-//! does not know yet (design section 6).
+//! Fencing tokens: numbers that let a resource tell the holder of a lock from one that has not yet
+//! noticed its loss (design section 6).
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -15,19 +15,19 @@ use crate::store::DatabaseError;
 /// A number that grows from holder to holder, drawn by
 /// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
 ///
-/// A process that was stopped for longer than its lease holds the lock no longer, but goes on with
-/// what it was about to do before it looks at its guard. No lock can prevent this; what it writes
-/// to can, when each write carries a token: after a larger one, smaller ones are rejected.
+/// A process that was stopped for longer than its lease no longer holds the lock, but continues its
+/// work until it looks at its guard. No lock can prevent this; the written resource can, if each
+/// write carries a token: after a larger one, smaller ones are rejected.
 ///
-/// Tokens of one lock grow whatever the clocks of the clients say, as long as the lock is fenced at
-/// least once in 30 days; after a longer pause they grow by the clocks. Tokens of different locks
-/// have nothing to do with each other.
+/// Tokens of one lock grow whatever the clients' clocks say, as long as the lock is fenced at least
+/// once in 30 days; after a longer pause they grow by the clocks. Tokens of different locks are
+/// unrelated.
 ///
 /// # What Cassandra and ScyllaDB refuse by themselves
 ///
-/// A token is a legal write timestamp, with room for [`WRITES`](Self::WRITES) writes. So when each
+/// A token is a legal write timestamp, with room for [`WRITES`](Self::WRITES) writes. So if each
 /// write of a row says `USING TIMESTAMP` [`write_timestamp(n)`](Self::write_timestamp), the late
-/// write of a stale holder loses to what the next holder has written:
+/// write of a stale holder loses to the writes of the next holder:
 ///
 /// ```
 /// # fn write(cql: &str, stamp: i64) {}
@@ -43,21 +43,22 @@ use crate::store::DatabaseError;
 /// It works cell by cell, by comparing timestamps and nothing else. Therefore:
 ///
 /// - Every writer of those cells uses tokens of the same lock. A write with the server's or the
-///   driver's timestamp, by a machine whose clock is ahead, hides those that carry tokens.
-/// - The n of one token are below 1000 and increase: what is written later to the same cell has the
-///   larger one.
+///   driver's timestamp, by a machine with a clock that is ahead, hides those that carry tokens.
+/// - The n of one token are below 1000 and increase: a later write to the same cell has the larger
+///   one.
 /// - The next holder has to write a cell to protect it. A cell that only the stale holder writes
-///   has its value, so rewrite what you rely on, even if it stays the same.
-/// - No lightweight transactions on those cells, which choose timestamps themselves, and no
-///   counters, which have none.
+///   takes its value, so rewrite what you rely on, even if it stays the same.
+/// - No lightweight transactions on those cells: they choose timestamps themselves. No counters:
+///   they have none.
 /// - A delete beats an insert of the same timestamp. To delete and then insert, use two n.
-/// - Write and read at QUORUM, as always with this lock, or the next holder may not see it at all.
+/// - Write and read at QUORUM, as always with this lock, or the next holder may not see the write
+///   at all.
 ///
-/// Where tables have been written without tokens before, see that no clock was ahead by then.
+/// If tables were written without tokens before, make sure that no clock was ahead then.
 ///
 /// # Other resources
 ///
-/// [`FenceGate`] keeps the largest token that was seen, for whatever can ask it before each write.
+/// [`FenceGate`] keeps the largest token seen, for any resource that can ask it before each write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
 
@@ -65,23 +66,22 @@ impl FencingToken {
     /// How many writes a token has room for.
     pub const WRITES: u16 = SPACING;
 
-    /// A token from its [`value`](Self::value), as another process or a file has it.
+    /// A token from its [`value`](Self::value), from another process or a file.
     #[must_use]
     pub const fn from_value(value: i64) -> Self {
         FencingToken(value)
     }
 
-    /// The token as a number: microseconds since the Unix epoch, more or less.
+    /// The token as a number: roughly microseconds since the Unix epoch.
     #[must_use]
     pub const fn value(self) -> i64 {
         self.0
     }
 
     /// The timestamp, in µs, for the n-th write of the holder, counted from 0. It is above those of
-    /// all earlier holders and below those of all later ones. What else has to be kept to is said
-    /// [above](Self).
+    /// all earlier holders and below those of all later ones. The other rules are [above](Self).
     ///
-    /// `None` when n is not below [`WRITES`](Self::WRITES): draw another token.
+    /// `None` if n is not below [`WRITES`](Self::WRITES): draw another token.
     #[must_use]
     pub fn write_timestamp(self, n: u16) -> Option<i64> {
         (n < Self::WRITES).then(|| self.0.checked_add(i64::from(n))).flatten()
@@ -94,18 +94,17 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// Lets holders of one lock pass in the order of their tokens, for resources that Cassandra does
-/// not keep.
+/// Admits holders of one lock in the order of their tokens, for resources outside of Cassandra.
 ///
-/// The side of the resource has it, not the holder. A token is admitted when no larger one was; an
-/// equal one is, because a holder writes more than once, and shared holders have the same.
+/// It belongs to the resource, not to the holder. A token is admitted if no larger one was; an
+/// equal one is, because a holder writes more than once, and shared holders have the same token.
 ///
 /// # What it needs of the resource
 ///
-/// - To admit a token and to do what it was admitted for has to be one step: hold the resource's
-///   own lock over both, or a larger token may be admitted in between.
-/// - The [high-water mark](Self::high_water) has to be stored with what was done, and a gate be
-///   made from it after a restart. A gate that forgets lets a stale holder in.
+/// - Admitting a token and doing the admitted work has to be one step: hold the resource's own lock
+///   over both, or a larger token may be admitted in between.
+/// - The [high-water mark](Self::high_water) has to be stored with the work, and the gate created
+///   from it after a restart. A gate that forgets it admits a stale holder.
 ///
 /// ```
 /// use bakery_lock::{FenceGate, FencingToken};
@@ -124,8 +123,8 @@ pub struct FenceGate {
 }
 
 impl FenceGate {
-    /// A gate that refuses what is below `high_water`, the mark that an earlier gate of the same
-    /// resource left; `None` when there was none.
+    /// A gate that refuses tokens below `high_water`, the mark of an earlier gate of the same
+    /// resource; `None` if there was none.
     #[must_use]
     pub const fn new(high_water: Option<FencingToken>) -> Self {
         FenceGate { high_water: Mutex::new(high_water) }
@@ -135,7 +134,8 @@ impl FenceGate {
     ///
     /// # Errors
     ///
-    /// [`StaleToken`]: its holder lost the lock, and a later one was here. The gate stays as it is.
+    /// [`StaleToken`]: its holder lost the lock, and a later holder was here. The gate is
+    /// unchanged.
     pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
         let mut mark = self.high_water.lock().unwrap_or_else(PoisonError::into_inner);
         match *mark {
@@ -147,38 +147,38 @@ impl FenceGate {
         }
     }
 
-    /// The largest token that was admitted, to be stored with the resource; `None` when none was.
+    /// The largest admitted token, to be stored with the resource; `None` if there is none.
     #[must_use]
     pub fn high_water(&self) -> Option<FencingToken> {
         *self.high_water.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A token that came too late: its holder lost the lock, and a later one was here.
+/// A token that came too late: its holder lost the lock, and a later holder was here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("fencing token {token} is stale: {high_water} was here, so its holder has lost the lock")]
 #[non_exhaustive]
 pub struct StaleToken {
-    /// The token that was refused.
+    /// The refused token.
     pub token: FencingToken,
-    /// The largest one that was admitted.
+    /// The largest admitted one.
     pub high_water: FencingToken,
 }
 
-/// Why a guard has no fencing token. The lock itself is as it was: ask the guard whether it is
-/// held. The fence may have been raised, which makes the next token larger and does nothing else.
+/// Why a guard has no fencing token. The lock itself is unaffected: ask the guard whether it is
+/// held. The fence may have been raised, which only makes the next token larger.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum FencingError {
-    /// The lock was lost before a token was certain. Another client may hold it by now.
+    /// The lock was lost before a token was confirmed. Another client may hold it by now.
     #[error("no fencing token: the lock is lost: {0}")]
     Lost(LostReason),
-    /// The lock is held by several at once and keeps others out, so there is no order of holders.
+    /// A limited number of holders share the lock and exclude others, so they have no order.
     #[error("no fencing token: one of a limited number of holders has none")]
     Limited,
     /// The last token is ahead of this machine's clock by more than clocks may differ. A client
-    /// whose clock was wrong drew it, or this machine's clock is wrong. Tokens are refused until
-    /// the clock has come so far, because timestamps of the future would hide what others write.
+    /// with a wrong clock drew it, or this machine's clock is wrong. Tokens are refused until the
+    /// clock catches up, because timestamps in the future would hide the writes of others.
     #[error(
         "no fencing token: the last one of lock {:?} is {ahead:?} ahead of this machine's clock; \
          set the clocks of all clients right, then wait that long or use another name",
@@ -191,7 +191,7 @@ pub enum FencingError {
         ahead: Duration,
     },
     /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
-    /// tells what is wrong.
+    /// shows what is wrong.
     #[error(
         "no fencing token: the database refuses the request for lock {:?}; run `lock-hosts check`",
         shown(name)
@@ -199,18 +199,18 @@ pub enum FencingError {
     Refused {
         /// The object.
         name: String,
-        /// What the database says.
+        /// The error of the database.
         #[source]
         cause: DatabaseError,
     },
-    /// No quorum answered within the client's acquire timeout. Trying again may help.
+    /// No quorum answered within the client's acquire timeout. A retry may help.
     #[error("no fencing token of lock {:?} within {waited:?}", shown(name))]
     TimedOut {
         /// The object.
         name: String,
-        /// How long was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(gate.admit(token).is_ok(), admitted, "{token} after {before:?}");
         }
         assert_eq!(gate.admit(one), Err(StaleToken { token: one, high_water: three }));
-        // After a restart it goes on where it was.
+        // After a restart it continues where it was.
         let gate = FenceGate::new(gate.high_water());
         assert_eq!(gate.admit(two), Err(StaleToken { token: two, high_water: three }));
         assert_eq!(gate.admit(three), Ok(()));

@@ -1,4 +1,4 @@
-//! What a check or a look has found, in words.
+//! Findings of checks, in words.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
     /// Locks work, but slower than they could, or on a condition that the advice names.
     Warning,
-    /// Locks don't work, or might let two in.
+    /// Locks don't work, or might admit two holders.
     Error,
 }
 
-/// One thing that was looked at.
+/// One result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
-    /// What was looked at.
+    /// What was checked.
     pub subject: String,
-    /// What it is like.
+    /// What was found.
     pub found: String,
-    /// What to do, unless it is as it should be.
+    /// What to do; `None` if there is no problem.
     pub advice: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings one after the other, for an error's message.
+/// Joined findings, for an error message.
 pub(crate) struct Joined<'a>(pub(crate) &'a [Finding]);
 
 impl fmt::Display for Joined<'_> {

@@ -1,19 +1,19 @@
 //! The registry of host numbers.
 //!
-//! Every host that takes locks has a number. It goes into the rows of the host's clients, where it
-//! breaks ties between equal tickets. Numbers are given out once and for ever: a host that is
-//! removed and added again gets its old one, and no number is ever given to a second name, whatever
-//! fails in between.
+//! Every host that takes locks has a number. It is part of the rows of the host's clients, where it
+//! breaks ties between equal tickets. A number belongs to one name permanently: a host that is
+//! removed and added again gets its old number, and no failure gives a number to a second name.
 //!
 //! A client that changes the registry holds the registry's own lock: always in the table
-//! `lock_table`, at QUORUM, as host 0, which no host has. A new number is first reserved in a
-//! register that only grows, and used once that was acknowledged while the lock was still held. A
-//! client that dies in between spends a number; the next one continues above it, at most one short
-//! TTL later. So the register is never below the number of a host, and nothing but it and the
-//! host's own row is read to add one, however many hosts there are. Only a row that was written by
-//! hand can be above it, until that host is added by this module, which raises the register to it.
+//! `lock_table`, at QUORUM, as host 0, a number that no host has. A new number is first reserved in
+//! a register that only grows, and used once the reservation is acknowledged while the lock is
+//! still held. A client that dies in between spends a number; the next client continues above it,
+//! at most one short TTL later. So the register is never below the number of a host, and adding a
+//! host reads only the register and the host's own row, however many hosts there are. Only a row
+//! written by hand can be above the register, until this module adds that host and raises the
+//! register to its number.
 //!
-//! The tool `lock-hosts` does from a shell what this module does from a program.
+//! The tool `lock-hosts` does the same from a shell.
 
 mod attempt;
 mod error;
@@ -39,21 +39,21 @@ use crate::store::{
     CassandraStore, Counted, Embedded, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,
 };
 
-/// The shortest time for which a host can be asked not to have been seen: one that is in use is
-/// seen once a day, and may miss that for some hours.
+/// The shortest unseen time that can be requested: a host in use is seen once a day, sometimes some
+/// hours late.
 pub const UNSEEN_MIN: Duration = Duration::from_secs(2 * SIGHTING_PAUSE.as_secs());
 
-/// The object that is locked while the registry is changed.
+/// The object that is locked during a change of the registry.
 const REGISTRY_LOCK: &str = "bakery-lock::hosts";
 
-/// How long a change of the registry may take unless told otherwise: longer than a client that was
-/// killed while changing it keeps others waiting.
+/// The default timeout of a change of the registry: longer than a client killed during a change
+/// blocks others.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(20);
 
-/// How long the release of the registry's lock is waited for; later it expires by its short TTL.
+/// How long to wait for the release of the registry's lock; later it expires by its short TTL.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause before a change is tried again.
+/// The pause before a change is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The registry of host numbers of one keyspace.
@@ -79,12 +79,13 @@ pub struct HostRegistry {
 }
 
 impl HostRegistry {
-    /// The registry of `keyspace`. Checks the tables, and starts a task on the current runtime.
+    /// Opens the registry of `keyspace`. Checks the tables, and starts a task on the current
+    /// runtime.
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Schema`] when the tables are missing or not as they must be;
-    /// [`RegistryError::Refused`] and [`RegistryError::Unanswered`]. Nothing was written.
+    /// [`RegistryError::Schema`] when the tables are missing or unfit; [`RegistryError::Refused`]
+    /// and [`RegistryError::Unanswered`]. Nothing was written.
     ///
     /// # Cancel safety
     ///
@@ -123,7 +124,7 @@ impl HostRegistry {
         Self::over(store, clock, entropy, MAX_CLOCK_SKEW)
     }
 
-    /// The registry in a store, whose lock table is the default one, read and written at QUORUM.
+    /// The registry in a store with the default lock table, read and written at QUORUM.
     fn over(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -134,56 +135,57 @@ impl HostRegistry {
             store: Arc::new(Counted::new(Arc::clone(&store))),
             clock: Arc::clone(&clock),
             entropy,
-            // It is made for a change or two, and by hosts that are not registered yet.
+            // It serves a change or two, also on hosts that are not registered yet.
             registered: None,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,
-            // Changes are short, and a client that dies in one should not keep others long.
+            // Changes are short, and a client that dies during one should not block others for
+            // long.
             ttl: TTL_MIN,
             max_ttl: TTL_MIN,
             max_clock_skew,
-            // It is made for a change or two, and its bound is not the recorded one.
+            // It serves a change or two, and its bound is not the recorded one.
             lock_table: None,
         });
         HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
     }
 
-    /// How long [`add`](Self::add) and [`remove`](Self::remove) try, 20 s by default. A client that
-    /// was killed while changing the registry keeps others waiting for 6 s.
+    /// The timeout of [`add`](Self::add) and [`remove`](Self::remove), 20 s by default. A client
+    /// killed during a change of the registry blocks others for 6 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Adds a host and returns it, with its number. A host that was removed gets its old number
-    /// back. When the host is there already, it is returned and nothing is written.
+    /// Adds a host and returns it, with its number. A removed host gets its old number back. If the
+    /// host is already registered, it is returned and nothing is written.
     ///
     /// # Errors
     ///
-    /// See [`RegistryError`], which says what each leaves behind. An outcome that is not known is
-    /// tried again, from the start and under the lock, until the timeout.
+    /// See [`RegistryError`], which states what each error leaves behind. A change with an unknown
+    /// outcome is retried, from the start and under the lock, until the timeout.
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the host may have been added or a number been spent. Adding it
-    /// again is safe. The registry's lock is given back in the background.
+    /// If the future is dropped, the host may have been added or a number spent. Adding it again is
+    /// safe. The registry's lock is released in the background.
     pub async fn add(&self, name: &str) -> Result<Host, RegistryError> {
         check_name(name)?;
         self.change(name, async |attempt: &mut Attempt<'_>| attempt.add().await).await
     }
 
-    /// Adds a host unless it is there, and returns it; `None` when it was removed, and stays so.
+    /// Adds a host unless it is registered, and returns it; `None` if it was removed, and stays so.
     pub(crate) async fn register(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
         self.change(name, async |attempt: &mut Attempt<'_>| attempt.register().await).await
     }
 
     /// Removes a host: its new acquisitions fail within a minute, held locks stay held, and none of
-    /// its clients is built any more, not even one that would register it, until it is
+    /// its clients can be built, not even one that registers its host, until it is
     /// [added](Self::add) again. The number stays with the name. Returns the host, or `None` if no
-    /// host of that name was ever added. When the host was removed before, it is returned and
-    /// nothing is written.
+    /// host of that name was ever added. If the host is already removed, it is returned and nothing
+    /// is written.
     ///
     /// # Errors
     ///
@@ -191,17 +193,17 @@ impl HostRegistry {
     ///
     /// # Cancel safety
     ///
-    /// When the future is dropped, the host may have been removed. Removing it again is safe. The
-    /// registry's lock is given back in the background.
+    /// If the future is dropped, the host may have been removed. Removing it again is safe. The
+    /// registry's lock is released in the background.
     pub async fn remove(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
         self.change(name, async |attempt: &mut Attempt<'_>| attempt.remove().await).await
     }
 
-    /// The hosts that are not removed and that no client was seen of for `time`: at least
-    /// [`UNSEEN_MIN`], because a client is seen once a day. A host that was never seen counts from
-    /// when it was added. A registry that an earlier version made counts from when it was completed
-    /// by [`schema::create`]; clients that were built before are not seen. Takes no lock.
+    /// All hosts, except removed ones, with no client seen for `time`: at least [`UNSEEN_MIN`],
+    /// because a client is seen once a day. For a host that was never seen, the time starts at its
+    /// addition. For a registry of an earlier version, it starts at the completion by
+    /// [`schema::create`]; clients built before are not seen. Takes no lock.
     ///
     /// # Errors
     ///
@@ -218,8 +220,8 @@ impl HostRegistry {
         Ok(hosts)
     }
 
-    /// Removes a host if no client of it was seen for `time`, as for
-    /// [`unseen_for`](Self::unseen_for), and returns it; `None` when it was seen, removed or never
+    /// Removes a host if no client of it was seen for `time`, as in
+    /// [`unseen_for`](Self::unseen_for), and returns it; `None` if it was seen, removed or never
     /// added.
     ///
     /// # Errors
@@ -240,8 +242,8 @@ impl HostRegistry {
         self.change(name, remove).await
     }
 
-    /// Hosts that were seen last before this, in milliseconds since the Unix epoch, were not seen
-    /// for `time`. None are as long as that time was not watched.
+    /// The limit for `time`, in milliseconds since the Unix epoch: a host last seen before it is
+    /// unseen. No host is until sightings have been recorded for that long.
     async fn unseen_limit(&self, time: Duration) -> Result<i64, RegistryError> {
         if time < UNSEEN_MIN {
             return Err(RegistryError::UnseenTooShort { time });
@@ -268,8 +270,8 @@ impl HostRegistry {
         Ok(row.map(Host::from))
     }
 
-    /// All hosts in the order of their names, removed ones too. Takes no lock, and reads page by
-    /// page: a host that is added or removed meanwhile may be told as it was before.
+    /// All hosts in the order of their names, including removed ones. Takes no lock, and reads page
+    /// by page: a host added or removed meanwhile may appear as it was before.
     ///
     /// # Errors
     ///
@@ -292,19 +294,19 @@ impl HostRegistry {
         }
     }
 
-    /// Gives back the registry's lock, should a dropped future have left it held, and waits at most
-    /// 2 s for that. Programs end with it, or else the next change may wait for the lock's TTL.
+    /// Releases the registry's lock if a dropped future left it held, and waits at most 2 s for
+    /// that. Call it before the program ends, or the next change may wait for the lock's TTL.
     ///
     /// # Cancel safety
     ///
-    /// Once polled, it goes on in the background when the future is dropped.
+    /// Once polled, it continues in the background if the future is dropped.
     pub async fn close(&self) {
         if let Err(error) = self.client.shutdown().await {
             debug!(%error, "the lock of the registry expires by its ttl");
         }
     }
 
-    /// Makes a change under the registry's lock, again and again until it is known to be made.
+    /// Makes a change under the registry's lock, with retries until it is confirmed.
     async fn change<T>(
         &self,
         name: &str,
@@ -325,7 +327,7 @@ impl HostRegistry {
             written = attempt.written;
             let setback = match made {
                 Ok(made) => {
-                    // What was changed stays changed; the lock expires soon if it must.
+                    // The change is made either way; an unreleased lock expires soon.
                     if let Err(error) = guard.unlock().await {
                         debug!(%error, "the lock of the registry was not given back in time");
                     }
@@ -361,26 +363,26 @@ impl Host {
         &self.name
     }
 
-    /// Its number, 1 or more, which no other name ever had or will have.
+    /// Its number, 1 or more. No other name ever had it or will have it.
     #[must_use]
     pub fn number(&self) -> i32 {
         self.number
     }
 
-    /// When it was added first.
+    /// When it was first added.
     #[must_use]
     pub fn added_at(&self) -> SystemTime {
         self.added_at
     }
 
-    /// When it was removed, if it is.
+    /// When it was removed; `None` if it is not removed.
     #[must_use]
     pub fn removed_at(&self) -> Option<SystemTime> {
         self.removed_at
     }
 
-    /// When a client of it was seen, to a day; `None` when none ever was. Clients that may not
-    /// write the registry are not seen.
+    /// When a client of it was last seen, to a day; `None` if none ever was. Clients without write
+    /// permission on the registry are not seen.
     #[must_use]
     pub fn seen_at(&self) -> Option<SystemTime> {
         self.seen_at_millis.map(system_time)
@@ -409,6 +411,6 @@ pub(crate) fn system_time(millis: i64) -> SystemTime {
     let distance = Duration::from_millis(millis.unsigned_abs());
     let epoch = SystemTime::UNIX_EPOCH;
     let time = if millis < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
-    // Only a row that was made up has a time that the system can't hold.
+    // Only a forged row has a time that the system can't represent.
     time.unwrap_or(epoch)
 }

@@ -8,29 +8,30 @@ use thiserror::Error;
 
 use crate::protocol::{LeaseTerms, TTL_MIN};
 
-/// How long an acquisition waits unless told otherwise, as `QCassandraLock` did.
+/// How long an acquisition waits by default, as in `QCassandraLock`.
 pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long rows live without renewal unless told otherwise, as `QCassandraLock`'s did.
+/// How long rows live without renewal by default, as in `QCassandraLock`.
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
 /// How far clocks may differ unless a lock table's settings say otherwise (design section 5).
 pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
-/// What the settings of a lock table may say of clocks, in whole milliseconds.
+/// The range of the clock skew in a lock table's settings, in whole milliseconds.
 pub(crate) const MAX_CLOCK_SKEW_RANGE: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(1_499);
 
 /// The longest object name, in bytes: a partition key holds no more.
 pub(crate) const NAME_BYTES_MAX: usize = 65_535;
 
-// Whatever the settings say, the shortest TTL has to leave a lease worth the name.
+// Whatever the settings say, the shortest TTL has to leave a useful lease.
 const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
 const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
 
 /// How many replicas have to answer.
 ///
-/// Only levels whose quorums intersect exist here: with any other, two could hold one lock.
+/// Only levels with intersecting quorums exist here: with any other, two clients could hold one
+/// lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consistency {
@@ -39,23 +40,23 @@ pub enum Consistency {
     Quorum,
     /// More than half of the replicas of the named data centre. All clients of a lock table have to
     /// name the same one: clients of two data centres would not exclude each other. So the name is
-    /// recorded when the table is made, and a client that names another one is refused.
+    /// recorded when the table is created, and a client that names another one is refused.
     ///
-    /// The database takes "local" for the data centre of the node that it is asked through. So
-    /// whatever the session does otherwise, the lock's statements go to nodes of that data centre
-    /// alone, and never fail over to another one: with its nodes, the locks are gone. A client is
-    /// refused when there is no such data centre, when the keyspace has no replicas in it, or when
-    /// the session reaches none of its nodes.
+    /// For the database, "local" is the data centre of the coordinator. So whatever the session
+    /// does otherwise, the lock's statements go only to nodes of the named data centre, and never
+    /// fail over to another one: without its nodes there are no locks. A client is refused if there
+    /// is no such data centre, if the keyspace has no replicas in it, or if the session reaches
+    /// none of its nodes.
     ///
-    /// Host numbers and settings are kept by all data centres together. While the others are down,
-    /// a client goes by what this one shows of them, if it shows something: a removal of the host,
-    /// or other settings, that were written elsewhere may not be seen here until they are back. A
-    /// host or settings that this one does not show are unknown, and a client is not built.
+    /// All data centres together keep host numbers and settings. While the others are down, a
+    /// client uses what this one shows of them, if anything: a removal of the host, or other
+    /// settings, written elsewhere may not be seen here until the others are back. If this one does
+    /// not show the host or the settings, they are unknown, and the client is not built.
     LocalQuorum(String),
 }
 
 impl Consistency {
-    /// The data centre whose nodes alone are asked; `None` when all are.
+    /// The only data centre to ask; `None` if all are asked.
     pub(crate) fn datacenter(&self) -> Option<&str> {
         match self {
             Consistency::Quorum => None,
@@ -75,7 +76,8 @@ impl fmt::Display for Consistency {
     }
 }
 
-/// What all clients of a lock table have to agree on. It is recorded when the table is made.
+/// The settings that all clients of a lock table share. They are recorded when the table is
+/// created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// How many replicas have to answer.
@@ -90,7 +92,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// An option or a name that can't be used. Nothing was written.
+/// An invalid option or name. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidOption {
@@ -106,16 +108,16 @@ pub enum InvalidOption {
     /// A TTL is below the minimum of 5 seconds.
     #[error("a ttl of {ttl:?} is too short: use at least {TTL_MIN:?}")]
     TtlTooShort {
-        /// The TTL asked for.
+        /// The requested TTL.
         ttl: Duration,
     },
-    /// A TTL is above what the lock table was made for.
+    /// A TTL is above the longest one of the lock table.
     #[error(
         "a ttl of {ttl:?} is longer than the lock table allows: use at most {max_ttl:?}; locks are \
          renewed while they are held, so they need no long one"
     )]
     TtlTooLong {
-        /// The TTL asked for.
+        /// The requested TTL.
         ttl: Duration,
         /// The table's `default_time_to_live`.
         max_ttl: Duration,
@@ -123,16 +125,16 @@ pub enum InvalidOption {
     /// A TTL has a fraction of a second, which Cassandra can't store.
     #[error("a ttl of {ttl:?} is not in whole seconds")]
     TtlNotWholeSeconds {
-        /// The TTL asked for.
+        /// The requested TTL.
         ttl: Duration,
     },
-    /// An acquisition has no time to succeed.
+    /// An acquire timeout is zero.
     #[error("an acquire timeout of zero never succeeds: use `try_lock` to not wait")]
     ZeroTimeout,
-    /// A lock that may be held for no time at all.
+    /// A hold limit is zero.
     #[error("a max_hold of zero would take the lock back at once: leave it out for no limit")]
     ZeroMaxHold,
-    /// A grace without the limit that it follows.
+    /// A grace is set without a hold limit.
     #[error("a grace follows a max_hold: set that too")]
     GraceWithoutMaxHold,
 }
@@ -169,7 +171,7 @@ pub(crate) fn lease_terms(
     Ok(LeaseTerms::new(ttl, max_clock_skew))
 }
 
-/// A name as it is shown in errors and spans: long ones are cut.
+/// A name for errors and spans: long ones are truncated.
 pub(crate) fn shown(name: &str) -> String {
     const CHARS_MAX: usize = 100;
     match name.char_indices().nth(CHARS_MAX) {

@@ -1,9 +1,9 @@
-//! The keyspace and the tables that locks need: to make them, and to check them.
+//! Creates and checks the keyspace and the tables that locks need.
 //!
 //! The statements are in the directory `cql` of the package, in two dialects: Apache Cassandra and
-//! ScyllaDB differ in table options. Which one a cluster speaks is found out by asking it.
+//! ScyllaDB differ in table options. A cluster is asked for its dialect.
 //!
-//! The tool `lock-hosts` does from a shell what this module does from a program.
+//! The tool `lock-hosts` does the same from a shell.
 
 mod definition;
 mod error;
@@ -40,25 +40,25 @@ pub use self::replication::Replication;
 pub use crate::finding::{Finding, Severity};
 pub use crate::store::InvalidIdentifier;
 
-/// The name of the lock table unless another one is asked for.
+/// The default name of the lock table.
 pub const LOCK_TABLE_DEFAULT: &str = "lock_table";
 
-/// The longest TTL of a new lock table unless another one is asked for.
+/// The default longest TTL of a new lock table.
 pub const MAX_TTL_DEFAULT: Duration = Duration::from_secs(120);
 
-/// What the longest TTL may be.
+/// The range of the longest TTL.
 ///
 /// Tombstones are kept for twice as long, and have to outlive the rows that they hide: the TTL, the
-/// clock skew and the time that a late write may still be on its way. That needs 16 s; 30 s leave
-/// time for a client that is stopped in the middle of a write. Above 600 s dead rows would slow
-/// reads down for too long; locks are renewed while they are held, so they need no long TTL.
+/// clock skew and the time in flight of a late write. That needs 16 s; 30 s leave time for a client
+/// that is stopped in the middle of a write. Above 600 s, dead rows would slow down reads for too
+/// long; locks are renewed while they are held, so they need no long TTL.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(600);
 const _: () = assert!(
     MAX_TTL_RANGE.start().as_millis()
         >= MAX_CLOCK_SKEW_RANGE.end().as_millis() + TIME_IN_FLIGHT.as_millis()
 );
 
-/// How long one step of a check may take, where a node may have failed.
+/// The timeout of one step of a check, because a node may have failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The table of the registry of hosts.
@@ -73,38 +73,37 @@ pub fn check_names(keyspace: &str, lock_table: &str) -> Result<(), SchemaError> 
     Names::check(keyspace, lock_table).map(drop)
 }
 
-/// What [`create`] made; all else was there.
+/// What [`create`] created; everything else existed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Created {
-    /// Whether the keyspace was made.
+    /// Whether the keyspace was created.
     pub keyspace: bool,
-    /// The tables that were made.
+    /// The tables that were created.
     pub tables: Vec<String>,
-    /// The columns that were added to a table that an earlier version made: `lock_hosts.seen_at`.
+    /// The columns that were added to a table of an earlier version: `lock_hosts.seen_at`.
     pub columns: Vec<String>,
     /// Whether the settings of the lock table were recorded.
     pub settings: bool,
 }
 
-/// Makes what is missing: the keyspace, if `options` say how to replicate it, and the tables. Then
+/// Creates what is missing: the keyspace, if `options` name its replication, and the tables. Then
 /// waits until the nodes agree on them, and records the settings of the lock table. Matching
-/// objects are left unchanged. A registry that an earlier version made is completed.
+/// objects are left unchanged. A registry of an earlier version is completed.
 ///
 /// The tables are the lock table, the registry of hosts, and `lock_table` if the lock table has
-/// another name: the registry's own lock is in that one, whatever table the hosts use.
+/// another name: the registry's own lock is in `lock_table`, whatever table the hosts use.
 ///
-/// Run it from one place at a time: Cassandra can't make one table twice at the same moment, and of
-/// two different settings that are recorded at the same moment the later ones stay.
+/// Run it from one place at a time: Cassandra can't create one table twice at the same moment, and
+/// of two different settings recorded at the same moment the later ones stay.
 ///
 /// # Errors
 ///
-/// See [`SchemaError`]. When something is there but differs from what was asked for, nothing is
-/// changed.
+/// See [`SchemaError`]. If something exists but differs from the options, nothing is changed.
 ///
 /// # Cancel safety
 ///
-/// When the future is dropped, some of it may have been made. Making it again completes it.
+/// If the future is dropped, some objects may have been created. Calling it again creates the rest.
 ///
 /// # Example
 ///
@@ -164,14 +163,14 @@ pub async fn create(
         catalog.define(Definition::lock_hosts(&names.keyspace, schema.dialect).cql).await?;
         created.tables.push(names.lock_hosts.to_string());
     }
-    // Another client may have made it at the same time, and with other options.
+    // Another client may have created it at the same time, with other options.
     let schema = Schema::read(&catalog, &names).await?;
     let differences = schema.differences(&names, options, &datacenters);
     if !differences.is_empty() {
         return Err(SchemaError::Differs { differences });
     }
     for (column, statement) in schema.additions(&names) {
-        // Before the column is there, so that no host is ever taken for one that was not seen.
+        // Before the column exists, so that no host is ever wrongly taken for unseen.
         names.record(session).begin_sightings(SystemClock::new().unix_micros()).await?;
         catalog.define(statement).await?;
         created.columns.push(format!("{LOCK_HOSTS}.{column}"));
@@ -180,7 +179,7 @@ pub async fn create(
     Ok(created)
 }
 
-/// Refuses a bound on clocks that are never seen to keep it, because they can't be read as exactly.
+/// Refuses a bound that clocks are never seen to keep, because they can't be read as exactly.
 async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<(), SchemaError> {
     let Settings { consistency, max_clock_skew } = options.settings();
     let clocks = Nodes::new(session).glance_at_clocks(consistency.datacenter()).await;
@@ -192,14 +191,13 @@ async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<
     }
 }
 
-/// Looks at all that locks rely on: tables and their options, replication, the quorum, the nodes'
-/// clocks and commit logs. Changes nothing. Each finding that is not as it should be says what to
-/// do.
+/// Checks all that locks rely on: tables and their options, replication, the quorum, the nodes'
+/// clocks and commit logs. Changes nothing. Each warning and error says what to do.
 ///
 /// # Errors
 ///
 /// [`SchemaError::Name`], and [`SchemaError::Database`] when the cluster does not answer at all.
-/// What is wrong with it otherwise is in the report.
+/// Other problems are in the report.
 ///
 /// # Cancel safety
 ///
@@ -230,7 +228,7 @@ pub async fn check(
 ) -> Result<Report, SchemaError> {
     let names = Names::check(keyspace, lock_table)?;
     let nodes = Nodes::new(session);
-    // What the driver knew before has to do where its own connection to a node is broken.
+    // If the driver's own connection to a node is broken, its old metadata has to do.
     let refreshed = timeout(STEP_TIMEOUT, nodes.refresh()).await;
     debug!(?refreshed, "what the driver knows of the nodes");
     let schema = Schema::read(&Catalog::new(session), &names).await?;
@@ -267,11 +265,11 @@ pub async fn check(
     Ok(Report { findings })
 }
 
-/// What a check has found.
+/// The findings of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Each thing that was looked at, in the order in which it was.
+    /// All findings, in the order of the checks.
     pub findings: Vec<Finding>,
 }
 
@@ -283,26 +281,26 @@ impl Report {
     }
 }
 
-/// A lock table that can be used.
+/// A usable lock table.
 #[derive(Clone, Debug)]
 pub(crate) struct LockTableFacts {
     /// Its keyspace.
     pub(crate) keyspace: Identifier,
     /// Its name.
     pub(crate) lock_table: Identifier,
-    /// Changes when the table is dropped and made again.
+    /// Changes when the table is dropped and created again.
     pub(crate) id: Uuid,
-    /// The longest TTL that it was made for.
+    /// Its longest TTL.
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ.
     pub(crate) max_clock_skew: Duration,
-    /// Whether the registry beside it tells when hosts were seen: not one of an earlier version.
+    /// Whether its registry records when hosts are seen: one of an earlier version does not.
     pub(crate) hosts_are_seen: bool,
 }
 
 impl LockTableFacts {
-    /// Refuses a store whose table is another one than that which was looked at, because it was
-    /// dropped before the store's statements were prepared.
+    /// Refuses a store if its table is not the one that was checked, because that was dropped
+    /// before the store's statements were prepared.
     pub(crate) async fn confirm(&self, store: &CassandraStore) -> Result<(), SchemaError> {
         if store.lock_table_id().await? == Some(self.id) {
             return Ok(());
@@ -312,7 +310,7 @@ impl LockTableFacts {
     }
 }
 
-/// Looks at all that a client relies on and refuses what is certainly wrong: tables, replication,
+/// Checks all that a client relies on, and refuses what is certainly wrong: tables, replication,
 /// the recorded settings, the clocks. A node that does not answer is left out.
 pub(crate) async fn inspect(
     session: &Session,
@@ -326,8 +324,8 @@ pub(crate) async fn inspect(
     let datacenter = consistency.datacenter();
     let (recorded, clocks) =
         tokio::join!(record.read_for(consistency), nodes.glance_at_clocks(datacenter));
-    // Nodes drop what a node whose clock is behind asks of them, so a wrong clock may be the reason
-    // why the record can't be read: it comes first.
+    // Nodes drop the requests of a node with a clock that is behind, so a wrong clock may be why
+    // the record can't be read: it comes first.
     let bound = match &recorded {
         Ok(Some(settings)) => settings.max_clock_skew,
         Ok(None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
@@ -341,8 +339,8 @@ pub(crate) async fn inspect(
     Ok(facts)
 }
 
-/// Looks at the lock table of the registry's own lock, which is always taken at QUORUM, and with
-/// the largest skew that settings may allow: so it needs no settings, and none can be wrong for it.
+/// Checks the lock table of the registry's own lock, which is always taken at QUORUM, and with the
+/// largest skew that settings may allow: so it needs no settings, and none can be wrong for it.
 pub(crate) async fn inspect_registry(
     session: &Session,
     keyspace: &str,
@@ -351,7 +349,7 @@ pub(crate) async fn inspect_registry(
     inspect_tables(session, &names, &Consistency::Quorum).await
 }
 
-/// Looks at the tables and their replication, and refuses what is wrong.
+/// Checks the tables and their replication, and refuses what is wrong.
 async fn inspect_tables(
     session: &Session,
     names: &Names,
@@ -360,7 +358,7 @@ async fn inspect_tables(
     let catalog = Catalog::new(session);
     let mut schema = Schema::read(&catalog, names).await?;
     if schema.missing(names).is_some() {
-        // The node that was asked may not know yet what another one made.
+        // The node asked may not know yet what another one created.
         catalog.settle().await;
         schema = Schema::read(&catalog, names).await?;
     }
@@ -393,7 +391,7 @@ fn datacenters(session: &Session) -> BTreeMap<String, u32> {
     datacenters
 }
 
-/// The recorded settings, read in a time in which there is an answer if nothing is wrong.
+/// The recorded settings, read within a time that suffices if nothing is wrong.
 async fn recorded(
     session: &Session,
     names: &Names,

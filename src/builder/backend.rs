@@ -33,7 +33,7 @@ pub(super) struct Opened {
 }
 
 impl Backend {
-    /// Opens the store and its surroundings, once the tables were found to be as they must be.
+    /// Opens the store and its surroundings, once the tables have passed their checks.
     pub(super) async fn open(
         &self,
         lock_table: &str,
@@ -71,7 +71,7 @@ impl Backend {
         }
     }
 
-    /// Adds a host to the registry; `None` when it was removed there.
+    /// Adds a host to the registry; `None` if it was removed from it.
     pub(super) async fn register(
         &self,
         host_name: &str,
@@ -87,17 +87,17 @@ impl Backend {
         Ok(host?.as_ref().map(Host::registered))
     }
 
-    /// What a client is told whose host is not registered.
+    /// The error for a client on an unregistered host.
     pub(super) fn unknown_host(&self, host: String) -> BuildError {
         BuildError::UnknownHost { host, keyspace: self.keyspace() }
     }
 
-    /// What a client is told whose host was removed.
+    /// The error for a client on a removed host.
     pub(super) fn removed_host(&self, host: String) -> BuildError {
         BuildError::HostRemoved { host, keyspace: self.keyspace() }
     }
 
-    /// The keyspace, for people.
+    /// The keyspace, for display.
     fn keyspace(&self) -> String {
         match self {
             Backend::Cassandra { keyspace, .. } => keyspace.clone(),

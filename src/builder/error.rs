@@ -7,15 +7,15 @@ use crate::options::InvalidOption;
 use crate::schema::SchemaError;
 use crate::store::DatabaseError;
 
-/// Why a client was not built. Nothing was written, but a host's registration where
-/// `register_host(true)` asks for it.
+/// Why a client was not built. Nothing was written, except a host's registration if
+/// `register_host(true)` requests it.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// An option can't be used.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// The tables are missing, or not as they must be.
+    /// The tables are missing or not as they must be.
     #[error(transparent)]
     Schema(#[from] SchemaError),
     /// The host has no number.
@@ -33,7 +33,7 @@ pub enum BuildError {
     /// `register_host(true)` does not undo a removal.
     #[error(
         "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
-         {host}` if it shall take locks again, or build the client with another host name"
+         {host}` to let it take locks again, or build the client with another host name"
     )]
     HostRemoved {
         /// The host's name.
@@ -41,7 +41,7 @@ pub enum BuildError {
         /// The keyspace of the registry.
         keyspace: String,
     },
-    /// The registry of hosts could not be read, or the host not added.
+    /// The registry of hosts could not be read, or the host could not be added.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The database did not answer.

@@ -10,9 +10,9 @@ use crate::protocol::{Read, Snapshot};
 impl LockClient {
     /// The contenders that hold the lock of `name` or wait for it now, in the order of the queue.
     ///
-    /// The holder is the first one, if the lock is held. Contenders without a ticket come before
-    /// the others: each of them may hold the lock, or be about to draw a ticket. It costs one read
-    /// of the whole object, the most expensive operation there is, so don't poll it.
+    /// If the lock is held, the holder comes first. Contenders without a ticket come before the
+    /// others: each of them may hold the lock, or be about to draw a ticket. The call costs one
+    /// read of the whole object, the most expensive operation, so don't poll it.
     ///
     /// # Errors
     ///

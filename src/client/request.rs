@@ -77,37 +77,37 @@ impl LockRequest {
     }
 
     /// How long rows live without renewal, instead of the client's TTL: whole seconds, from 5 to
-    /// what the lock table was made for.
+    /// the longest TTL that the lock table allows.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
     /// Whether to renew the lease while the lock is held; `true` by default. With `false` the lock
-    /// is held for one lease at most, which is a second and the clock skew less than the TTL.
+    /// is held for at most one lease: the TTL less a second and the clock skew.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
     /// How long the lock should be held at most; by default there is no limit, and a task that
-    /// hangs while its process lives holds it for ever.
+    /// hangs while its process lives holds it forever.
     ///
-    /// When the time is over the guard says [`Expiring`](crate::GuardState::Expiring). When the
-    /// [grace](Self::grace) is over too, the lock is lost and given to the next one.
+    /// When the time has passed the guard reports [`Expiring`](crate::GuardState::Expiring). When
+    /// the [grace](Self::grace) has passed too, the lock is lost and goes to the next contender.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// How long a holder that exceeds [`max_hold`](Self::max_hold) may take to come to an end; by
-    /// default as long again, and a minute at least.
+    /// How long a holder that exceeds [`max_hold`](Self::max_hold) may take to finish; by default
+    /// as long again, and at least a minute.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// What others see of this client beside host name and process id.
+    /// What others see of this client besides host name and process id.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -131,11 +131,11 @@ impl LockRequest {
 
     /// Acquires the lock if no client holds it or waits for it:
     /// [`LockClient::try_lock`](crate::LockClient::try_lock) with this request's options. The
-    /// timeout bounds how long the database is waited for.
+    /// timeout bounds the wait for the database.
     ///
     /// # Errors
     ///
-    /// See [`LockError`]. That the lock is taken is no error but `None`.
+    /// See [`LockError`]. A lock that is taken is not an error but `None`.
     ///
     /// # Cancel safety
     ///
@@ -171,8 +171,8 @@ impl LockRequest {
     }
 }
 
-/// A caller that waits for its answer. Dropped before that, it tells the client's task, which then
-/// need not look whether each caller is still there.
+/// A caller that waits for its answer. If dropped before the answer, it tells the client's task,
+/// which then need not check whether each caller is still there.
 struct Waiting {
     inner: Arc<Inner>,
     object: Arc<str>,
@@ -194,23 +194,23 @@ impl Drop for Waiting {
         if self.answered {
             return;
         }
-        // First: where the message comes before the caller itself, that one is seen to have left.
+        // First: if the message overtakes its caller, the closed channel shows that it has left.
         self.answer.close();
         let call = Call::Leave { object: Arc::clone(&self.object), caller: self.number };
-        // When the task has ended, there is nothing to leave.
+        // If the task has ended, there is nothing to leave.
         let _ = self.inner.calls.send(call);
     }
 }
 
-/// The guard, unless its lock is not held any more. Checked last: any time may have passed since
-/// the answer was sent. A guard that is not handed out is dropped, which gives the rows back.
+/// The guard, if its lock is still held. Checked last: any time may have passed since the answer
+/// was sent. A guard that is not returned is dropped, which releases its rows.
 fn if_held(guard: LockGuard) -> Result<LockGuard, LockError> {
     match guard.state() {
         GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Expiring { .. } => {
             Ok(guard)
         }
         GuardState::Lost(LostReason::Forked) => Err(LockError::Forked),
-        // Only its owner gives a guard back, so it can't be released here.
+        // Only its owner releases a guard, so it can't be released here.
         GuardState::Lost(LostReason::ClientClosed) | GuardState::Released => Err(LockError::Closed),
         GuardState::Lost(reason) => Err(LockError::Lost { name: guard.name().to_owned(), reason }),
     }

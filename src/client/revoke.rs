@@ -1,4 +1,4 @@
-//! Taking a lock from its holder, or a waiting one out of the queue (design section 5).
+//! Taking a lock from its holder, or a waiter out of the queue (design section 5).
 
 use tracing::debug;
 
@@ -13,14 +13,14 @@ use crate::store::{DatabaseError, RowStamp};
 
 impl LockClient {
     /// Asks a contender of the lock of `name`, as [`contenders`](Self::contenders) or
-    /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up what it holds or waits for. It
-    /// is told who asks, and `why`.
+    /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up the lock or its place in the
+    /// queue. The contender is told which client asks, and `why`.
     ///
-    /// It is safe: only the contender itself acts on it, and no client is let in before it has
-    /// left. A holder finds it at its next renewal, after a third of its TTL at the latest, and
-    /// loses the lock: [`LostReason::Revoked`](crate::LostReason::Revoked). One that waits fails
-    /// with [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not renew, or
-    /// does not live any more, leaves when its lease is over, as it would have anyhow.
+    /// This is safe: only the contender itself acts on the request, and no client is admitted
+    /// before it has left. A holder finds the request at its next renewal, after a third of its TTL
+    /// at the latest, and loses the lock: [`LostReason::Revoked`](crate::LostReason::Revoked). A
+    /// waiter fails with [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not
+    /// renew, or is dead, leaves when its lease ends, as it would have anyway.
     ///
     /// # Errors
     ///
@@ -28,8 +28,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future the contender may be asked to leave or not. Asking again does no
-    /// harm.
+    /// If the future is dropped, the contender may or may not be asked to leave. Asking again is
+    /// harmless.
     ///
     /// # Example
     ///
@@ -57,16 +57,17 @@ impl LockClient {
         self.carry_out(name, contender, why, Means::Asking).await
     }
 
-    /// [Revokes](Self::revoke), and takes the contender's rows out of the table without waiting
-    /// until it has left: the next one is let in at once.
+    /// [Revokes](Self::revoke), and deletes the contender's rows without waiting until it has left:
+    /// the next contender is admitted at once.
     ///
-    /// It is for holders that certainly do not live any more. One that does is told at its next
-    /// renewal, and removes what it may have written since; until then **two may hold the lock**,
-    /// and only [fencing tokens](crate::LockGuard::fencing_token) protect the data from the one
-    /// that lost it.
+    /// It is for holders that are certainly dead. A live holder is told at its next renewal, and
+    /// deletes what it may have written since; until then **two may hold the lock**, and only
+    /// [fencing tokens](crate::LockGuard::fencing_token) protect the data from the one that lost
+    /// it.
     ///
-    /// A waiter whose read is under way at that moment may find its rows gone before it finds why,
-    /// and begin a new round. [`contenders`](Self::contenders) shows it, to be revoked once more.
+    /// A waiter with a read in progress at that moment may find its rows gone before it finds why,
+    /// and begin a new round. [`contenders`](Self::contenders) shows it, so it can be revoked
+    /// again.
     ///
     /// # Errors
     ///
@@ -74,8 +75,8 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// After dropping the future the contender may be asked to leave or not, and its rows may be
-    /// there or not. Doing it again does no harm.
+    /// If the future is dropped, the contender may or may not be asked to leave, and its rows may
+    /// or may not be there. Calling this again is harmless.
     ///
     /// # Example
     ///
@@ -153,7 +154,7 @@ enum Means {
     Force,
 }
 
-/// One revocation on its way.
+/// A revocation in progress.
 struct Revoking<'a> {
     shared: &'a Shared,
     object: &'a str,
@@ -162,7 +163,7 @@ struct Revoking<'a> {
 
 /// Why a revocation is not carried out.
 enum Obstacle {
-    /// The contender is not there, or in another round.
+    /// The contender is gone, or in another round.
     Gone,
     /// The database refuses a statement.
     Refused(DatabaseError),
@@ -178,8 +179,9 @@ impl Revoking<'_> {
         let Revocation { contender, round, ref why, .. } = self.revocation;
         let stamps = self.stamps(setback).await?;
         self.stamp_of_round(&stamps).ok_or(Obstacle::Gone)?;
-        // Just above what it has to beat: an earlier `revoked::` row, and the delete of one, which
-        // is older than the round. So the contender's own delete beats it, whatever the clocks say.
+        // Just above the writes it has to beat: an earlier `revoked::` row, and the delete of one,
+        // which is older than the round. So the contender's own delete beats it, whatever the
+        // clocks say.
         let earlier = stamps.iter().filter(|row| row.row_name == row_name::REVOKED);
         let newest = earlier.map(|row| row.stamp).max();
         let stamp = newest.map_or(round, |newest| round.max(newest.saturating_add(1)));
@@ -190,17 +192,17 @@ impl Revoking<'_> {
         Ok(())
     }
 
-    /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a holder that lives
-    /// reads that row after each renewal, so it does not leave again what it has recreated.
+    /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a live holder reads
+    /// that row after each renewal, so it leaves no recreated rows behind.
     async fn delete_rows(&self, setback: &mut Option<DatabaseError>) -> Result<(), Obstacle> {
         let Revocation { contender, .. } = self.revocation;
         let stamps = self.stamps(setback).await?;
         let Some(newest) = self.stamp_of_round(&stamps) else {
-            // It has left by itself.
+            // The contender has left by itself.
             return Ok(());
         };
-        // Just above the rows of this round, and so below those of the next one, whose first stamp
-        // is above that of this one's release.
+        // Just above the rows of this round, and so below those of the next round: its first stamp
+        // is above that of this round's release.
         let stamp = newest + 1;
         let change = Change::Delete { contender, ticket: true, revoked: false };
         self.write(Write { stamp, change }, setback).await?;
@@ -208,7 +210,7 @@ impl Revoking<'_> {
         Ok(())
     }
 
-    /// The newest stamp of the rows of the round that is revoked; `None` when it is over.
+    /// The newest stamp of the rows of the revoked round; `None` if that round is over.
     fn stamp_of_round(&self, stamps: &[RowStamp]) -> Option<i64> {
         let of_round = stamps.iter().filter(|row| row.round == self.revocation.round);
         let entering = of_round.clone().any(|row| row.row_name == row_name::ENTERING);

@@ -1,4 +1,4 @@
-//! What a client is made of, and how it starts.
+//! The parts of a client, and how it starts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,17 +20,17 @@ use crate::entropy::Entropy;
 use crate::protocol::ContenderId;
 use crate::store::{Counted, Store};
 
-/// What a client is made of.
+/// The parts of a client.
 pub(crate) struct ClientSetup {
     /// Where the rows live.
     pub(crate) store: Arc<Counted>,
-    /// The clock of everything that the client does.
+    /// The clock for everything the client does.
     pub(crate) clock: Arc<dyn Clock>,
-    /// The randomness of everything that the client does.
+    /// The randomness for everything the client does.
     pub(crate) entropy: Arc<dyn Entropy>,
     /// The host as the registry showed it; `None` for the registry's own client.
     pub(crate) registered: Option<Registered>,
-    /// Name of the host.
+    /// The name of the host.
     pub(crate) host_name: String,
     /// How long acquisitions, releases and a shutdown wait.
     pub(crate) acquire_timeout: Duration,
@@ -38,22 +38,22 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// The longest TTL that the lock table allows.
     pub(crate) max_ttl: Duration,
-    /// How far clocks may differ, by the lock table's settings.
+    /// How far clocks may differ, according to the lock table's settings.
     pub(crate) max_clock_skew: Duration,
-    /// The id of the lock table, if the client checks that it and the clocks stay as they are.
+    /// The id of the lock table, if the client checks health.
     pub(crate) lock_table: Option<Uuid>,
 }
 
 /// A registration as it was read.
 pub(crate) struct Registered {
-    /// What it shows.
+    /// The host it shows.
     pub(crate) host: RegisteredHost,
-    /// A moment before it was read.
+    /// A moment before the read.
     pub(crate) read: Moment,
 }
 
 impl LockClient {
-    /// Starts the task of a client.
+    /// Starts a client's task.
     pub(crate) fn start(setup: ClientSetup) -> Self {
         let ClientSetup {
             store,

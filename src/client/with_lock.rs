@@ -1,4 +1,4 @@
-//! Work under a lock that stops when the lock does.
+//! Work under a lock that stops when the lock is lost.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -10,28 +10,28 @@ use crate::engine::guard::LockGuard;
 use crate::error::{LostReason, UnlockError, WithLockError};
 
 impl LockClient {
-    /// Acquires the lock of `name`, runs `body` under it, and gives it back. Programs that hold a
+    /// Acquires the lock of `name`, runs `body` under it, and releases it. Programs that hold a
     /// lock for more than a moment should use this.
     ///
     /// Before each poll of the body it checks the clock. Once the lock is lost it drops the body
-    /// instead of polling it again, so the body stops at the `await` where it stands. A poll that
-    /// has begun may finish: work that blocks, or is paused with the whole process, goes on to its
-    /// next `await` after the lease. Where that must do no harm either, use
-    /// [fencing tokens](LockGuard::fencing_token).
+    /// instead of polling it again, so the body stops at its current `await`. A poll that has begun
+    /// may finish: work that blocks, or is paused with the whole process, continues to its next
+    /// `await` after the lease has ended. Where even that must do no harm, use [fencing
+    /// tokens](LockGuard::fencing_token).
     ///
-    /// The output of the body is returned whatever became of the release, which goes on in the
+    /// The output of the body is returned whatever becomes of the release, which continues in the
     /// background if needed.
     ///
     /// # Errors
     ///
-    /// [`WithLockError::Lock`]: the lock was not obtained, or lost before the body could begin, and
+    /// [`WithLockError::Lock`]: the lock was not obtained, or was lost before the body could begin;
     /// nothing was done.
-    /// [`WithLockError::Lost`]: it was lost before the body was done; the body was dropped, or its
-    /// output was.
+    /// [`WithLockError::Lost`]: the lock was lost before the body was done; the body or its output
+    /// was dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the body where it stands and gives the lock back.
+    /// Dropping the future drops the body at its current `await` and releases the lock.
     ///
     /// # Example
     ///
@@ -62,7 +62,7 @@ impl LockClient {
 }
 
 impl LockRequest {
-    /// Does work under the lock: [`LockClient::with_lock`] with this request's options.
+    /// Runs `body` under the lock: [`LockClient::with_lock`] with this request's options.
     ///
     /// # Errors
     ///
@@ -84,13 +84,12 @@ impl LockRequest {
     }
 }
 
-/// Polls `work` as long as the lock is held.
+/// Polls `work` while the lock is held.
 async fn while_held<T>(guard: &LockGuard, work: impl Future<Output = T>) -> Result<T, LostReason> {
     let mut work = pin!(work);
     let mut lost = pin!(guard.lost());
     poll_fn(|cx| {
-        // This wakes the task when the lock is lost, by a timer of its own if need be; what counts
-        // is the clock.
+        // This wakes the task when the lock is lost, by its own timer if needed. The clock decides.
         let _ = lost.as_mut().poll(cx);
         match guard.state() {
             GuardState::Lost(reason) => Poll::Ready(Err(reason)),

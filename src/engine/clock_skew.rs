@@ -1,4 +1,4 @@
-//! Whether clocks agree: those of the nodes, which leases rely on, and ours.
+//! Whether clocks agree: those of the nodes, on which leases rely, and ours.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,28 +10,28 @@ use uuid::Uuid;
 use crate::finding::{Finding, Severity};
 use crate::store::{ClockReading, Node};
 
-/// What clocks mean for locks.
+/// The verdict on clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Clocks {
     /// They agree within the bound.
     Agree,
-    /// They were not measured exactly enough to tell, or not at all.
+    /// They were not measured precisely enough to tell, or not at all.
     Unclear,
     /// They certainly differ by more.
     Differ(ClockDifference),
 }
 
-/// Clocks that certainly differ by more than they may.
+/// Clocks that certainly differ by more than the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClockDifference {
-    /// Which ones, by how much, and what to do.
+    /// Which clocks, by how much, and what to do.
     pub(crate) problems: Vec<Finding>,
-    /// The nodes whose clocks these are.
+    /// The nodes of these clocks.
     pub(crate) nodes: BTreeSet<Uuid>,
 }
 
 impl Clocks {
-    /// Judges what was read.
+    /// Judges the readings.
     pub(crate) fn judge(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Self {
         let mut judgements = judgements(read, max_clock_skew);
         match judgements.iter().map(|judgement| judgement.finding.severity).max() {
@@ -48,8 +48,8 @@ impl Clocks {
     }
 }
 
-/// The least bound within which clocks that are equal can be seen to agree, read as exactly as
-/// here: those of the two nodes that are read least exactly. `None` when none was read.
+/// The smallest bound within which equal clocks, read as precisely as here, can be seen to agree:
+/// the errors of the two least precise readings together. `None` if none was read.
 pub(crate) fn measurable(read: &[(Node, ClockReading)]) -> Option<Duration> {
     let mut errors: Vec<_> = read.iter().map(|(_, clock)| clock.error_micros).collect();
     errors.sort_unstable_by_key(|error| Reverse(*error));
@@ -57,14 +57,14 @@ pub(crate) fn measurable(read: &[(Node, ClockReading)]) -> Option<Duration> {
     (!errors.is_empty()).then(|| Duration::from_micros(sum.unsigned_abs()))
 }
 
-/// What there is to say about clocks: those of the nodes among each other, which leases rely on,
-/// and ours, which stamps and fencing tokens are made of.
+/// Findings about clocks: those of the nodes compared with each other, on which leases rely, and
+/// ours, from which stamps and fencing tokens are made.
 pub(crate) fn clocks(read: &[(Node, ClockReading)], max_clock_skew: Duration) -> Vec<Finding> {
     let judgements = judgements(read, max_clock_skew).into_iter();
     judgements.map(|judgement| judgement.finding).collect()
 }
 
-/// What there is to say about some clocks, and the nodes whose clocks they are.
+/// A finding about some clocks, and the nodes of these clocks.
 struct Judgement {
     finding: Finding,
     nodes: Vec<Uuid>,
@@ -128,15 +128,15 @@ struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// The two that are certainly farthest apart.
+    /// The two nodes with clocks that are certainly farthest apart.
     fn certainly(read: &'a [(Node, ClockReading)]) -> Option<Self> {
         let slow = read.iter().min_by_key(|(_, clock)| clock.latest())?;
         let fast = read.iter().max_by_key(|(_, clock)| clock.earliest())?;
         Some(Pair { slow, fast })
     }
 
-    /// The two that may be farthest apart. A clock that is read least exactly may be both the
-    /// slowest and the fastest, but is not apart from itself.
+    /// The two nodes with clocks that may be farthest apart. The least precisely read clock may be
+    /// both the slowest and the fastest, but is not apart from itself.
     fn perhaps(read: &'a [(Node, ClockReading)]) -> Option<Self> {
         let slow = read.iter().min_by_key(|(_, clock)| clock.earliest())?;
         let fast = read.iter().max_by_key(|(_, clock)| clock.latest())?;
@@ -162,7 +162,7 @@ impl fmt::Display for Pair<'_> {
     }
 }
 
-/// How far two clocks are apart.
+/// How far apart two clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Apart {
     micros: u64,
@@ -194,7 +194,7 @@ impl Apart {
         Duration::from_micros(self.micros + self.error_micros)
     }
 
-    /// What to do when it can't be told whether this is within the bound.
+    /// What to do when it is unclear whether this is within the bound.
     fn advice(self, bound: Duration) -> &'static str {
         let error = Duration::from_micros(self.error_micros);
         if error > bound { MEASURE_AGAIN } else { SYNCHRONIZE }

@@ -1,4 +1,4 @@
-//! The client's task: one runner per object, spawned on demand, which ends when it is idle.
+//! The client's task: it spawns one runner per object on demand, which ends when idle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,25 +28,24 @@ pub(crate) enum Call {
         /// The caller's number.
         caller: u64,
     },
-    /// Refuse new calls, send waiting callers away and give everything back.
+    /// Refuse new calls, dismiss waiting callers and release everything.
     Shutdown,
 }
 
-/// The client's task. It ends when it was shut down, or when all clients, guards and releases are
-/// gone.
+/// The client's task. It ends after a shutdown, or when all clients, guards and releases are gone.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     calls: mpsc::UnboundedReceiver<Call>,
     registration: Option<Registration>,
     health: Option<HealthMonitor>,
-    /// In order, so that a simulation closes them in the same order each time.
+    /// Ordered, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Arc<str>, Entry>,
     tasks: JoinSet<Ended>,
-    /// Reasons of runners to check health.
+    /// Reasons to check health, from the runners.
     checks: mpsc::UnboundedReceiver<CheckReason>,
     check_sender: mpsc::UnboundedSender<CheckReason>,
     closing: bool,
-    /// Tells the clients when the task has ended, also when its runtime ends it.
+    /// Tells the clients that the task has ended, even if its runtime ended it.
     _ended: DropGuard,
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct Dispatcher {
 struct Entry {
     commands: mpsc::UnboundedSender<Command>,
     task: Id,
-    /// The callers that came after it ended, for the next one.
+    /// The callers that came after it ended, for the next runner.
     late: Vec<Caller>,
 }
 
@@ -68,7 +67,7 @@ enum Wake {
 }
 
 impl Dispatcher {
-    /// A dispatcher; a client without `registration` and `health` is the registry's own.
+    /// A dispatcher; the registry's own client has no `registration` and no `health`.
     pub(crate) fn new(
         shared: Arc<Shared>,
         calls: mpsc::UnboundedReceiver<Call>,
@@ -99,7 +98,7 @@ impl Dispatcher {
                 Wake::Call(Some(Call::Acquire(object, caller))) => self.acquire((object, caller)),
                 Wake::Call(Some(Call::Leave { object, caller })) => self.leave(&object, caller),
                 Wake::Call(Some(Call::Shutdown)) => {
-                    // What was called before is answered; what comes later finds the door closed.
+                    // Earlier calls are answered; later ones find the channel closed.
                     self.calls.close();
                     self.close();
                 }
@@ -136,8 +135,8 @@ impl Dispatcher {
             Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Wake::RunnerEnded(ended)
             }
-            // Last: they may come faster than they are passed on, and holders must not wait for
-            // what was seen meanwhile. All else comes of calls, and less often.
+            // Last: calls may come faster than they are passed on, and holders must not wait for
+            // what a check found meanwhile. All other events follow from calls, and are rarer.
             call = self.calls.recv(), if calls_open => Wake::Call(call),
         }
     }
@@ -166,7 +165,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns a caller that is not to be sent away. Any other one is answered.
+    /// Returns the caller, unless it is refused. A refused caller is answered.
     fn refuse(&self, (object, caller): Asking) -> Option<Asking> {
         let refusal = match self.problem() {
             _ if self.closing => LockError::Closed,
@@ -185,7 +184,7 @@ impl Dispatcher {
         self.pass_on(object, caller);
     }
 
-    /// Passes a caller on to the runner of its object, and starts one where there is none.
+    /// Passes a caller on to the runner of its object; starts one if there is none.
     fn pass_on(&mut self, object: Arc<str>, caller: Caller) {
         let command = Command::Acquire(caller);
         let Some(entry) = self.runners.get_mut(&object) else {
@@ -206,14 +205,14 @@ impl Dispatcher {
         self.runners.insert(object, Entry { commands, task, late: Vec::new() });
     }
 
-    /// A caller has stopped waiting. Where its runner has ended, the next one finds that out.
+    /// A caller has stopped waiting. If its runner has ended, the next one finds that out.
     fn leave(&self, object: &str, caller: u64) {
         if let Some(entry) = self.runners.get(object) {
             let _ = entry.commands.send(Command::Leave { caller });
         }
     }
 
-    /// Forgets a runner that has ended, and serves the callers that came meanwhile by another one.
+    /// Removes an ended runner, and serves the callers that came meanwhile with another one.
     fn runner_ended(&mut self, object: &Arc<str>, unserved: Vec<Caller>) {
         let late = self.runners.remove(object).map(|entry| entry.late);
         for caller in unserved.into_iter().chain(late.into_iter().flatten()) {
@@ -221,11 +220,11 @@ impl Dispatcher {
         }
     }
 
-    /// A bug has ended a runner. Its guard is lost: that came before its channel closed. Its rows
-    /// may stand, and a request of it may be on its way, but they are of an earlier round and have
-    /// smaller stamps than all that the next runner writes and deletes: to the others they are a
-    /// contender that is gone, as soon as the new round is announced or their TTL is over. A ticket
-    /// that is left counts in no other round.
+    /// A bug has ended a runner. Its guard was lost before its channel closed. Its rows may remain,
+    /// and one of its requests may be in flight, but they belong to an earlier round and have
+    /// smaller stamps than everything the next runner writes and deletes: to other contenders this
+    /// one is gone as soon as the new round is announced or the rows' TTL has passed. A leftover
+    /// ticket counts in no other round.
     fn runner_failed(&mut self, bug: &JoinError) {
         if bug.is_panic() {
             error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
@@ -246,7 +245,7 @@ impl Dispatcher {
         }
     }
 
-    /// Checks health in the background, if that is due.
+    /// Checks health in the background, if a check is due.
     fn look(&mut self, reason: CheckReason) {
         if let Some(health) = &mut self.health {
             health.look(reason, &self.shared.store, self.shared.clock.elapsed());

@@ -1,5 +1,5 @@
-//! Drawing a fencing token for a guard: a read, a write, a read of the own rows, and a last look at
-//! the guard.
+//! Drawing a fencing token for a guard: a read, a write, a read of the grant's rows, and a last
+//! look at the guard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::store::{Answer, DatabaseError};
 pub(crate) struct Fence {
     shared: Arc<Shared>,
     grant: Arc<Grant>,
-    /// What the rows of the grant say.
+    /// What the grant's rows say.
     claim: Claim,
     max_clock_skew: Duration,
-    /// The client's runtime: requests go on there when a caller stops waiting.
+    /// The client's runtime: requests continue there if a caller stops waiting.
     runtime: Handle,
     /// Held while a token is drawn: two draws that read the same value would write the same one.
     turn: Mutex<()>,
@@ -55,7 +55,7 @@ impl Fence {
         let fence = Arc::clone(self);
         let drawing = async move { fence.draw_while_held(right).await };
         let drawing = self.runtime.spawn(drawing.in_current_span());
-        // The task does not panic, so that it gives no answer means that its runtime has ended.
+        // The task does not panic, so a missing answer means that its runtime has ended.
         drawing.await.unwrap_or(Err(FencingError::Closed))
     }
 
@@ -67,12 +67,12 @@ impl Fence {
         let mut ended = self.grant.subscribe();
         let drawn = tokio::select! {
             biased;
-            // What the read and the write came to is of no use then.
+            // The outcome of the read and the write no longer matters then.
             _ = ended.wait_for(Option::is_some) => None,
             drawn = drawing => Some(drawn),
         };
-        // Last, and by the clock: no other client has been let in before the value was
-        // acknowledged, so each that is let in later reads it.
+        // Last, and by the clock: no other client was admitted before the value was acknowledged,
+        // so each one admitted later reads it.
         self.check()?;
         match drawn {
             Some(Ok(drawn)) => drawn,
@@ -97,24 +97,24 @@ impl Fence {
             debug!(seen, ?ahead, "the fence is poisoned");
             FencingError::Poisoned { name: self.name(), ahead }
         })?;
-        // The same value at each try: whichever of them are applied, and when, it is one write.
+        // The same value at each try: whichever tries are applied, and when, it is one write.
         self.ask(|| store.write_fence(self.grant.name(), value), setback).await?;
         debug!(value, seen, "fence raised");
         self.rows_stand(setback).await?;
         Ok(FencingToken::from_value(value))
     }
 
-    /// Whether the rows of the grant stand, by a read that begins now that the value is
-    /// acknowledged. A holder that was removed by force does not know yet, and a token of it that
-    /// was above its successor's would protect nothing: the wish that it leaves was acknowledged
-    /// before its rows went, so this read shows it (design section 6).
+    /// Whether the grant's rows are still there, by a read that begins after the value was
+    /// acknowledged. A holder revoked by force does not know yet, and a token of its own above its
+    /// successor's would protect nothing: the revocation was acknowledged before the rows were
+    /// deleted, so this read shows it (design section 6).
     async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FencingError> {
         let store = &self.shared.store;
         let own_rows = || store.read(self.grant.name(), Read::Contender(self.claim.contender));
         let rows = self.ask(own_rows, setback).await?;
         Snapshot::of(&rows).shows(&self.claim).map_err(|denial| {
             let reason = LostReason::from(Loss::from(denial));
-            // The runner finds the end at its next look at the clock, and deletes the rows.
+            // The runner notices the end at its next look at the clock, and deletes the rows.
             match self.grant.end(End::Lost(reason.clone())) {
                 Ok(()) => FencingError::Lost(reason),
                 Err(End::Lost(before)) => FencingError::Lost(before),
@@ -138,7 +138,7 @@ impl Fence {
         match self.grant.ended() {
             None => Ok(()),
             Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
-            // Only the guard gives back, and with it go all callers that could wait for a token.
+            // Only the guard releases, and all callers that could wait for a token go with it.
             Some(End::Released) => Err(FencingError::Closed),
         }
     }

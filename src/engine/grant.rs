@@ -1,4 +1,4 @@
-//! One grant of a lock: what its guard and its runner both know of it, and what the guard asks for.
+//! One grant of a lock: the state that its guard and its runner share, and the guard's requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use crate::error::{EnsureError, LostReason, UnlockError};
 use crate::options::shown;
 use crate::protocol::Lease;
 
-/// What the runner and the guard of one grant share.
+/// The state that the runner and the guard of one grant share.
 #[derive(Debug)]
 pub(crate) struct Grant {
     name: Arc<str>,
@@ -25,44 +25,44 @@ pub(crate) struct Grant {
     process: Process,
     granted: Duration,
     hold_limit: Option<HoldLimit>,
-    /// Locked for moments only. It orders renewals and ends, so that what is lost stays lost.
+    /// Locked only briefly. It orders renewals and ends, so that a lost lock stays lost.
     standing: Mutex<Standing>,
-    /// Leases may be worth less than they say: clocks differ by too much.
+    /// Clocks differ by too much, so leases may be worth less than they say.
     clocks_differ: AtomicBool,
     ended: watch::Sender<Option<End>>,
     token: CancellationToken,
-    /// Why the runner lost a lock that its guard had given back, before it heard of that.
+    /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
 }
 
-/// What the guard of a grant asks of its runner. The answer is dropped unsent when the lock is lost
-/// before; the grant tells why.
+/// A guard's request to its runner. The reply is dropped unsent if the lock is lost first; the
+/// grant knows why.
 #[derive(Debug)]
 pub(crate) enum GuardRequest {
-    /// Give the lock back.
+    /// Release the lock.
     Release {
-        /// The caller that waits for the acknowledgement, if one does.
+        /// The caller that waits for the acknowledgement, if any.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
     },
-    /// Make sure that the lock is held.
+    /// Confirm that the lock is held.
     Confirm {
-        /// What has to be sure.
+        /// What to confirm.
         need: Need,
-        /// The caller that waits to know how long it is held.
+        /// The caller that waits to learn how long the lock is held.
         reply: oneshot::Sender<Result<Duration, EnsureError>>,
     },
 }
 
-/// What a holder wants to be sure of.
+/// What a caller needs confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// That the lease lasts so long without renewal.
+    /// That the lease lasts this long without renewal.
     Lease(Duration),
     /// That the rows are there.
     Rows,
 }
 
-/// What a guard knows of its lock.
+/// What a guard knows about its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuardState {
@@ -72,22 +72,22 @@ pub enum GuardState {
         remaining: Duration,
     },
     /// Held, but prepare to stop: no renewal was acknowledged for two thirds of the lease, or
-    /// clocks were found to differ by more than leases allow for, so that another client may be let
-    /// in before this lease ends.
+    /// clocks were found to differ by more than leases allow for, so that another client may be
+    /// admitted before this lease ends.
     AtRisk {
         /// How long the lease still lasts without renewal.
         remaining: Duration,
     },
-    /// Held for longer than the request's [`max_hold`](crate::LockRequest::max_hold): come to an
-    /// end. When the grace is over too, the lock is lost.
+    /// Held for longer than the request's [`max_hold`](crate::LockRequest::max_hold): finish. When
+    /// the grace has passed too, the lock is lost.
     Expiring {
-        /// How long the lock is still held: to the end of the grace, or of the lease if that comes
-        /// earlier and is not renewed.
+        /// How long the lock is still held: until the end of the grace, or of the lease if that
+        /// ends earlier and is not renewed.
         remaining: Duration,
     },
     /// Lost. Final.
     Lost(LostReason),
-    /// Given back.
+    /// Released.
     Released,
 }
 
@@ -116,23 +116,23 @@ struct Standing {
 pub(crate) enum End {
     /// The lock was lost.
     Lost(LostReason),
-    /// It was given back.
+    /// The lock was released.
     Released,
 }
 
 impl End {
-    /// What a guard answers that is to be unlocked after this.
+    /// The error of an `unlock` after this end.
     pub(crate) fn into_unlock_error(self) -> UnlockError {
         match self {
             End::Lost(reason) => UnlockError::Lost(reason),
-            // Only a guard gives back, and it is consumed by that.
+            // Only a guard releases, and that consumes it.
             End::Released => UnlockError::Closed,
         }
     }
 }
 
 impl Grant {
-    /// A grant of the object `name`, with its first lease and how long it may be held.
+    /// A grant of the object `name`, with its first lease and its hold terms.
     pub(crate) fn new(
         name: Arc<str>,
         span: Span,
@@ -166,23 +166,23 @@ impl Grant {
         &self.span
     }
 
-    /// When the lock is taken from its holder, if it may not be held for ever.
+    /// When the lock is taken from its holder, if it has a hold limit.
     pub(crate) fn hold_ends(&self) -> Option<Duration> {
         self.hold_limit.map(|limit| limit.ends)
     }
 
-    /// When the lease is at risk, if it is not renewed before.
+    /// When the lease becomes at risk if it is not renewed before.
     pub(crate) fn at_risk_from(&self) -> Duration {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner).lease.at_risk_from()
     }
 
-    /// Puts a renewed lease in place; `Err` says how the grant had ended before.
+    /// Installs a renewed lease; `Err` says how the grant had ended before.
     pub(crate) fn renew(&self, renewed: Lease) -> Result<(), End> {
         let acknowledged = self.clock.elapsed();
         self.unless_ended(None, |standing| *standing = Standing { lease: renewed, acknowledged })
     }
 
-    /// Notes whether clocks differ by too much for leases.
+    /// Records whether clocks differ by too much for leases.
     pub(crate) fn set_clocks_differ(&self, differ: bool) {
         // Nothing else is ordered by it.
         self.clocks_differ.store(differ, Ordering::Relaxed);
@@ -198,22 +198,22 @@ impl Grant {
         self.unless_ended(None, |_| ()).err()
     }
 
-    /// Ends the grant as lost. Where the guard had given it back, [`overtaken`](Self::overtaken)
-    /// keeps the reason for its `unlock`.
+    /// Ends the grant as lost. If the guard had released it, [`overtaken`](Self::overtaken) keeps
+    /// the reason for its `unlock`.
     pub(crate) fn lose(&self, reason: LostReason) {
         if let Err(End::Released) = self.end(End::Lost(reason.clone())) {
-            // The runner loses a grant once.
+            // The runner loses a grant only once.
             let _ = self.overtaken.set(reason);
         }
     }
 
-    /// Why the lock was lost between its release by the guard and the moment at which the runner
-    /// heard of that; `None` when it was not.
+    /// Why the lock was lost between its release by the guard and the moment the runner learned of
+    /// it; `None` if it was not.
     pub(crate) fn overtaken(&self) -> Option<LostReason> {
         self.overtaken.get().cloned()
     }
 
-    /// What is known of the lock by the clock.
+    /// The state of the lock, by the clock.
     pub(crate) fn state(&self) -> GuardState {
         match self.unless_ended(None, |standing| standing.lease) {
             Err(End::Lost(reason)) => GuardState::Lost(reason),
@@ -235,7 +235,7 @@ impl Grant {
         }
     }
 
-    /// Follows the end of the grant.
+    /// Subscribes to the end of the grant.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<End>> {
         self.ended.subscribe()
     }
@@ -259,14 +259,14 @@ impl Grant {
         warn!(parent: &self.span, object, %reason, ?held_for, ?unrenewed_for, "lock lost");
     }
 
-    /// How long it is held, and how long no renewal was acknowledged.
+    /// How long the lock has been held, and how long no renewal was acknowledged.
     fn times(&self, standing: Standing) -> (Duration, Duration) {
         let now = self.clock.elapsed();
         (now.saturating_sub(self.granted), now.saturating_sub(standing.acknowledged))
     }
 
-    /// Does something with the lease, and then ends the grant if there is an `end`; `Err` says how
-    /// it had ended before. An end by time alone that was not noticed yet is noticed here.
+    /// Applies `act` to the lease, and then ends the grant if there is an `end`; `Err` says how it
+    /// had ended before. An end by time alone that was not noticed yet is noticed here.
     fn unless_ended<T>(
         &self,
         end: Option<End>,
@@ -287,7 +287,7 @@ impl Grant {
             self.ended.send_replace(Some(end.clone()));
             self.token.cancel();
         }
-        // What listens to warnings may look at the guard.
+        // A subscriber to warnings may look at the guard.
         drop(locked);
         match end {
             // In a fork there is nothing to lose: the parent holds the lock.
@@ -297,12 +297,12 @@ impl Grant {
         outcome
     }
 
-    /// Why a grant is over that was not ended explicitly, if it is.
+    /// Why a grant that was not ended explicitly is over, if it is.
     fn loss(&self, lease: Lease) -> Option<LostReason> {
         if !self.process.is_current() {
             return Some(LostReason::Forked);
         }
-        // Last, so that little time passes from the look at the clock to what is done by it.
+        // Last, so that little time passes between the look at the clock and its use.
         let now = self.clock.elapsed();
         let lease_ended = (!lease.is_valid(now)).then(|| (lease.deadline(), LostReason::Expired));
         let hold_ended = self.hold_ends().filter(|ends| now >= *ends);

@@ -1,4 +1,4 @@
-//! The guard of a held lock, and what it knows of its lease.
+//! The guard of a held lock, and what it knows about its lease.
 
 mod lost;
 
@@ -15,30 +15,31 @@ use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 
-/// A held lock. Dropping it gives the lock back.
+/// A held lock. Dropping it releases the lock.
 ///
-/// The lock is kept by a lease that is renewed in the background. A holder that is stopped for
-/// longer than the lease, or cut off from the database, loses the lock; the guard tells, by
+/// The lock is kept by a lease that is renewed in the background. A holder that is paused for
+/// longer than the lease, or cut off from the database, loses the lock; the guard reports that by
 /// [`state`](Self::state), [`lost`](Self::lost) and
 /// [`cancellation_token`](Self::cancellation_token).
 ///
 /// # What decides
 ///
-/// [`state`](Self::state) looks at the clock at each call, so it alone decides whether the lock is
+/// [`state`](Self::state) reads the clock at each call, so it alone decides whether the lock is
 /// held. The other two only wake a task, and a task can't be woken while its runtime does not run:
-/// while it is blocked, or the whole process or machine stands still. The future of
-/// [`lost`](Self::lost) has a timer of its own, so it needs no more than the runtime on which it is
-/// polled; the token needs the runtime on which the client was built, or anything else that looks
-/// at the guard's clock. After such a pause both are late. So look at `state` before each step that
-/// must not be taken twice.
+/// while the runtime is blocked, or the whole process or machine is paused. The future of
+/// [`lost`](Self::lost) has its own timer, so it needs only the runtime on which it is polled; the
+/// token needs the runtime on which the client was built, or anything else that looks at the
+/// guard's clock. After such a pause both are late. So check `state` before each step that must not
+/// be taken twice.
 ///
 /// # Dropping
 ///
-/// Dropping hands the release to the client's task: it neither blocks nor spawns, and works outside
-/// a runtime, as long as the runtime on which the client was built lives. Nothing waits for it: a
-/// guard that is dropped as `main` ends, or not dropped at all (`std::process::exit`,
-/// `panic=abort`, a killed process), leaves its rows until their TTL is over. End programs with
-/// [`unlock`](Self::unlock) or [`LockClient::shutdown`](crate::LockClient::shutdown).
+/// Dropping passes the release to the client's task: it neither blocks nor spawns, and works
+/// outside a runtime, as long as the runtime on which the client was built lives. Nothing waits for
+/// the release: a guard that is dropped as `main` ends, or not dropped at all
+/// (`std::process::exit`, `panic=abort`, a killed process), leaves its rows until their TTL passes.
+/// End programs with [`unlock`](Self::unlock) or
+/// [`LockClient::shutdown`](crate::LockClient::shutdown).
 ///
 /// # Example
 ///
@@ -66,7 +67,7 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// The guard of a grant, whose holder takes its requests.
+    /// The guard of a grant, whose holder receives the guard's requests.
     pub(crate) fn new(
         grant: Arc<Grant>,
         fence: Arc<Fence>,
@@ -81,8 +82,8 @@ impl LockGuard {
         self.grant.name()
     }
 
-    /// What is known of the lock now, by the clock: no I/O. This alone
-    /// [decides](Self#what-decides) whether the lock is held.
+    /// The state of the lock now, by the clock: no I/O. This alone [decides](Self#what-decides)
+    /// whether the lock is held.
     ///
     /// # Example
     ///
@@ -113,13 +114,13 @@ impl LockGuard {
         self.state().remaining()
     }
 
-    /// Resolves when the lock is not held any more: with the reason when it was lost, with `None`
-    /// when it was given back. It does not borrow the guard.
+    /// Resolves when the lock is no longer held: with the reason if it was lost, with `None` if it
+    /// was released. It does not borrow the guard.
     ///
-    /// It resolves at the end of the lease also while the client's runtime is blocked, as long as
-    /// the runtime on which it is polled runs. Polled outside of tokio it has no timer: then it
+    /// It resolves at the end of the lease even while the client's runtime is blocked, as long as
+    /// the runtime on which it is polled runs. Polled outside tokio it has no timer: then it
     /// resolves when the client's task, or a look at the guard, notices the end. After a suspend it
-    /// may be late by up to a second. [What decides](Self#what-decides) is `state`.
+    /// may be up to a second late. Only `state` [decides](Self#what-decides).
     ///
     /// # Cancel safety
     ///
@@ -127,7 +128,7 @@ impl LockGuard {
     ///
     /// # Panics
     ///
-    /// The future, when it is polled on a tokio runtime without timers.
+    /// The future panics when polled on a tokio runtime without timers.
     ///
     /// # Example
     ///
@@ -152,12 +153,12 @@ impl LockGuard {
         LostFuture::new(Arc::clone(&self.grant))
     }
 
-    /// A token that is cancelled when the lock is not held any more, be it lost or given back.
-    /// Cancelling it does nothing to the lock.
+    /// A token that is cancelled when the lock is no longer held, be it lost or released.
+    /// Cancelling it does not affect the lock.
     ///
-    /// It has no timer: the client's task cancels it, or whatever looks at the guard first, such as
-    /// [`state`](Self::state) or a future of [`lost`](Self::lost) that is polled. So it stays
-    /// silent while the client's runtime is blocked. [What decides](Self#what-decides) is `state`.
+    /// It has no timer: the client's task cancels it, or a look at the guard if that comes first,
+    /// such as [`state`](Self::state) or a polled future of [`lost`](Self::lost). So it stays
+    /// silent while the client's runtime is blocked. Only `state` [decides](Self#what-decides).
     ///
     /// # Example
     ///
@@ -181,9 +182,9 @@ impl LockGuard {
     }
 
     /// Ensures that at least `min` of the lease remains, renewing it if needed, so that the lock is
-    /// held for so long whatever happens to the database. Returns how much remains.
+    /// held for that long whatever happens to the database. Returns how much remains.
     ///
-    /// Call it before a step that takes up to `min`. Where enough is left it costs nothing, else a
+    /// Call it before a step that takes up to `min`. If enough is left it costs nothing, else a
     /// renewal: a read and a write, and another read in the background.
     ///
     /// # Errors
@@ -192,12 +193,12 @@ impl LockGuard {
     /// - [`EnsureError::TooLong`]: no lease of this TTL lasts as long as `min`.
     /// - [`EnsureError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
     ///   acquire timeout. The lock is held for as long as [`remaining`](Self::remaining) says, and
-    ///   renewing goes on.
+    ///   renewal continues.
     /// - [`EnsureError::Closed`]: the client's runtime ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; the renewal may go on in the background.
+    /// Dropping the future changes nothing; the renewal may continue in the background.
     ///
     /// # Example
     ///
@@ -223,15 +224,15 @@ impl LockGuard {
         }
     }
 
-    /// Confirms by a read of a quorum, begun after this call, that the rows of the lock are still
-    /// there. Returns how long it is held.
+    /// Confirms by a quorum read, begun after this call, that the rows of the lock are still there.
+    /// Returns how long the lock is held.
     ///
-    /// The lease alone tells what the clock knows. This tells at once what the next renewal would
-    /// find: that rows are missing, or that another client asked for the lock back.
+    /// The lease alone shows what the clock knows. This shows at once what the next renewal would
+    /// find: that rows are missing, or that another client revoked the lock.
     ///
     /// # Errors
     ///
-    /// As for [`ensure`](Self::ensure), but for [`EnsureError::TooLong`].
+    /// As for [`ensure`](Self::ensure), except [`EnsureError::TooLong`].
     ///
     /// # Cancel safety
     ///
@@ -258,13 +259,13 @@ impl LockGuard {
 
     async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
-        // A lock that ends meanwhile leaves the request without an answer, and the grant tells why.
+        // If the lock ends meanwhile, the request gets no answer, and the grant knows why.
         let _ = self.requests.send(GuardRequest::Confirm { need, reply });
         let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
         self.held_for().and(answer)
     }
 
-    /// How long the lock is still held by the clock.
+    /// How long the lock is still held, by the clock.
     fn held_for(&self) -> Result<Duration, EnsureError> {
         match self.state() {
             GuardState::Lost(reason) => Err(EnsureError::Lost(reason)),
@@ -275,17 +276,17 @@ impl LockGuard {
         }
     }
 
-    /// Draws a fencing token: a number above those of all earlier holders, which the protected data
-    /// can tell this holder by from one that lost the lock. [`FencingToken`] says how to use it.
+    /// Draws a fencing token: a number above those of all earlier holders, by which the protected
+    /// data can tell this holder from one that lost the lock. [`FencingToken`] says how to use it.
     ///
-    /// It costs two reads and a write. Each call draws a new token, above the last one, with room
-    /// for as many writes again; calls of one guard at the same time wait for each other. Draw it
-    /// before reading what is to be changed under the lock, and not for each write: more than a
+    /// A draw costs two reads and a write. Each call draws a new token, above the last one, with
+    /// room for as many writes again; concurrent calls of one guard wait for each other. Draw a
+    /// token before reading what is to be changed under the lock, not for each write: more than a
     /// thousand tokens a second would run ahead of the clock, and be refused in the end.
     ///
-    /// It is handed out only if the lock is still held, by its lease and by its rows, once a quorum
-    /// has acknowledged the token. So all clients that are let in later draw larger ones, also
-    /// when this lock was [taken away by force](crate::LockClient::revoke_by_force): the call then
+    /// The token is returned only if the lock is still held, by its lease and by its rows, once a
+    /// quorum has acknowledged the token. So all clients admitted later draw larger ones, even if
+    /// this lock was [taken away by force](crate::LockClient::revoke_by_force): the call then
     /// fails, and the guard is lost.
     ///
     /// # Errors
@@ -295,8 +296,8 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does no harm: a value may have been drawn that no caller gets, and the
-    /// next token is above it.
+    /// Dropping the future is harmless: a drawn value may reach no caller, and the next token is
+    /// above it.
     ///
     /// # Example
     ///
@@ -316,20 +317,20 @@ impl LockGuard {
         self.fence.draw().await
     }
 
-    /// Gives the lock back and waits until a quorum has acknowledged it: one operation.
+    /// Releases the lock and waits until a quorum has acknowledged that: one operation.
     ///
     /// # Errors
     ///
-    /// [`UnlockError::Lost`]: it had been lost before, perhaps by the end of the client's runtime;
-    /// or it was found to be lost before the release was sent.
+    /// [`UnlockError::Lost`]: the lock had been lost before, perhaps by the end of the client's
+    /// runtime; or it was found to be lost before the release was sent.
     /// [`UnlockError::Unacknowledged`]: no quorum answered within the client's acquire timeout; the
-    /// release goes on in the background. [`UnlockError::Closed`]: the client's runtime ended
+    /// release continues in the background. [`UnlockError::Closed`]: the client's runtime ended
     /// meanwhile; the rows expire by their TTL.
     ///
     /// # Cancel safety
     ///
-    /// Once polled, the release goes on in the background when the future is dropped; dropped
-    /// before, the guard is dropped with it, which gives the lock back as well.
+    /// Once polled, the release continues in the background if the future is dropped. Dropped
+    /// before that, it drops the guard, which releases the lock as well.
     ///
     /// # Example
     ///
@@ -354,7 +355,7 @@ impl LockGuard {
         if let Err(ended) = self.grant.end(End::Released) {
             return Err(ended.into_unlock_error());
         }
-        // A lock that the client lost before it heard of the release leaves it without an answer.
+        // If the client lost the lock before it learned of the release, there is no answer.
         let _ = self.requests.send(GuardRequest::Release { reply: Some(reply) });
         let overtaken = || self.grant.overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
@@ -364,11 +365,11 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if self.grant.end(End::Released) == Err(End::Released) {
-            // By `unlock`, which told the runner.
+            // Released by `unlock`, which told the runner.
             return;
         }
-        // A lock that was lost is given back like one that is held: the runner may not know yet.
-        // The runner is gone when the runtime is; then the rows expire by their TTL.
+        // A lost lock is released like a held one: the runner may not know yet. If the runtime is
+        // gone, so is the runner; then the rows expire by their TTL.
         let _ = self.requests.send(GuardRequest::Release { reply: None });
     }
 }

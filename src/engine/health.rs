@@ -1,12 +1,12 @@
-//! What locks rely on, as far as it can be seen to fail while they are held.
+//! What locks rely on, as far as a client can see it fail while they are held.
 //!
-//! Leases rely on the clocks of the nodes, stamps and tokens on ours, and all of it on one lock
-//! table. A client checks both when it is built, and again while it is used: [`HealthMonitor`] says
-//! when, [`Baseline`] what follows.
+//! Leases rely on the clocks of the nodes, stamps and tokens on ours, and all of them on one lock
+//! table. A client checks clocks and table when it is built, and again while it is used:
+//! [`HealthMonitor`] decides when, [`Baseline`] what follows.
 //!
-//! No other read would tell. TTLs are whole seconds, so what is left of one can't show clocks that
-//! are a second apart. A table that was dropped and made again shows by rows that are missing, but
-//! so does much else.
+//! No other read shows this. TTLs are whole seconds, so a remaining TTL can't show clocks that are
+//! a second apart. Missing rows can mean that the table was dropped and created again, but also
+//! much else.
 
 use std::collections::BTreeSet;
 use std::mem::discriminant;
@@ -22,28 +22,28 @@ use crate::error::LockError;
 use crate::finding::Finding;
 use crate::store::{Node, NodeReport, Store};
 
-/// The pause between two looks for the sake of those who hold locks, however many they are.
+/// The pause between two checks for the sake of holders, however many there are.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Renewals come in thirds of a TTL. So where that is shorter, each of them still causes a look.
+/// Renewals come every third of a TTL. So with a short TTL, each of them still causes a check.
 const PAUSES_PER_TTL: u32 = 4;
 
-/// A refused statement may mean that the table is gone, and a missing row that it was made again. A
-/// statement is repeated until the lease is over.
+/// A refused statement may mean that the table is gone, and a missing row that it was created
+/// again. A statement is repeated until the lease ends.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 
-/// How old the last look may be when a lock is asked for, as the host's registration may.
+/// How old the last check may be when a lock is requested; the same as for the registration.
 const ACQUISITION_PAUSE: Duration = Duration::from_secs(60);
 
-/// After so many looks in a row that show no certain difference, one that was seen is forgotten.
+/// After this many checks in a row without a certain difference, an earlier one is forgotten.
 ///
-/// Clocks that agree can't always be seen to: where the bound is about as small as the error of the
-/// measurement, no look ever shows it. A single look says little, because a slow answer hides a
-/// difference. Three are at least three quarters of a short TTL apart, or 15 s: longer than a pause
-/// of one node. A difference that comes back is seen again by any look that is exact enough.
-const LOOKS_WITHOUT_DIFFERENCE: u32 = 3;
+/// Agreement can't always be seen: where the bound is about as small as the measurement error, no
+/// check ever shows it. A single check says little, because a slow answer hides a difference. Three
+/// take at least three quarters of a short TTL, or 15 s: longer than a pause of one node. A
+/// difference that comes back is seen again by any check that is precise enough.
+const CHECKS_WITHOUT_DIFFERENCE: u32 = 3;
 
-/// What has to stay as it was when the client was built.
+/// What must stay as it was when the client was built.
 #[derive(Debug)]
 pub(crate) struct Baseline {
     /// How far clocks may differ.
@@ -52,20 +52,20 @@ pub(crate) struct Baseline {
     pub(crate) lock_table: Uuid,
 }
 
-/// What does not hold any more.
+/// What no longer holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HealthProblem {
-    /// Clocks certainly differ by more than they may. That can pass.
+    /// Clocks certainly differ by more than the bound. That can pass.
     ClocksDiffer {
-        /// Which ones, by how much, and what to do.
+        /// Which clocks, by how much, and what to do.
         problems: Vec<Finding>,
     },
-    /// The lock table was dropped, and perhaps made again. For this client that is final.
+    /// The lock table was dropped, and perhaps created again. For this client that is final.
     TableGone,
 }
 
 impl HealthProblem {
-    /// What those are told who want a lock meanwhile.
+    /// The error for callers that request a lock meanwhile.
     pub(crate) fn refusal(&self, object: &str) -> LockError {
         let name = object.to_owned();
         match self {
@@ -77,7 +77,7 @@ impl HealthProblem {
     }
 }
 
-/// What a look has shown.
+/// What a check has shown.
 #[derive(Debug, PartialEq, Eq)]
 enum Observation {
     Holds,
@@ -87,10 +87,10 @@ enum Observation {
 }
 
 impl Baseline {
-    /// Only what is certain counts, either way: nodes that are silent could say the contrary.
+    /// Only what is certain counts, either way: silent nodes could say the opposite.
     fn judge(&self, seen: &[(Node, Option<NodeReport>)]) -> Observation {
         let told = || seen.iter().filter_map(|(node, said)| Some((node, (*said)?)));
-        // A node that was down while tables were made may not know them yet, so one is not enough.
+        // A node down while tables were created may not know them yet, so one is not enough.
         let gone = told().filter(|(_, said)| said.lock_table != Some(self.lock_table)).count();
         if 2 * gone > seen.len() {
             return Observation::TableGone;
@@ -104,25 +104,25 @@ impl Baseline {
     }
 }
 
-/// Why to look again.
+/// Why to check again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckReason {
-    /// A caller wants a lock.
+    /// A caller requests a lock.
     Acquisition,
     /// A holder's lease was renewed.
     Renewal,
-    /// The database refused a statement for good.
+    /// The database refused a statement permanently.
     Refusal,
-    /// A row is missing that was acknowledged.
+    /// An acknowledged row is missing.
     RowMissing,
 }
 
-/// Looks now and then, one look at a time, and remembers what it has seen.
+/// Checks from time to time, one check at a time, and remembers the result.
 #[derive(Debug)]
 pub(crate) struct HealthMonitor {
     baseline: Baseline,
     pause: Duration,
-    /// When the last look began.
+    /// When the last check began.
     looked: Duration,
     look: JoinSet<Vec<(Node, Option<NodeReport>)>>,
     holds: bool,
@@ -130,12 +130,12 @@ pub(crate) struct HealthMonitor {
     doubt: Doubt,
 }
 
-/// Whether clocks still differ that were seen to.
+/// Whether clocks that were seen to differ still do.
 #[derive(Debug, Default)]
 struct Doubt {
-    /// The nodes whose clocks differed when they last certainly did.
+    /// The nodes of the clocks that last certainly differed.
     suspects: BTreeSet<Uuid>,
-    /// How many looks in a row have asked them all, and have shown no certain difference.
+    /// How many checks in a row have asked them all, and have shown no certain difference.
     looks: u32,
 }
 
@@ -144,20 +144,20 @@ impl Doubt {
         Doubt { suspects, looks: 0 }
     }
 
-    /// Takes a look that shows no certain difference; whether these were enough of them. A node
-    /// that the driver has no connection to was not asked, and takes part in no lock.
+    /// Counts a check that shows no certain difference; returns whether there were enough. A node
+    /// to which the driver has no connection was not asked, and takes part in no lock.
     fn grows(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
         let is_silent = |(node, said): &(Node, Option<NodeReport>)| {
             said.is_none() && self.suspects.contains(&node.host_id)
         };
         let tells = seen.iter().any(|(_, said)| said.is_some()) && !seen.iter().any(is_silent);
         self.looks += u32::from(tells);
-        self.looks >= LOOKS_WITHOUT_DIFFERENCE
+        self.looks >= CHECKS_WITHOUT_DIFFERENCE
     }
 }
 
 impl HealthMonitor {
-    /// A monitor of what was last checked at `now`, for a client that locks with this TTL.
+    /// A monitor that last checked at `now`, for a client with this TTL.
     pub(crate) fn new(baseline: Baseline, ttl: Duration, now: Duration) -> Self {
         let pause = PAUSE_MAX.min(ttl / PAUSES_PER_TTL);
         HealthMonitor {
@@ -165,19 +165,19 @@ impl HealthMonitor {
             pause,
             looked: now,
             look: JoinSet::new(),
-            // A client is built only if it is so.
+            // A client is built only if this is true.
             holds: true,
             problem: None,
             doubt: Doubt::default(),
         }
     }
 
-    /// What does not hold any more, as last seen.
+    /// What no longer holds, as last seen.
     pub(crate) fn problem(&self) -> Option<&HealthProblem> {
         self.problem.as_ref()
     }
 
-    /// Begins a look in the background, if one is due. [`seen`](Self::seen) brings what it shows.
+    /// Begins a check in the background, if one is due. [`seen`](Self::seen) returns its result.
     pub(crate) fn look(&mut self, reason: CheckReason, store: &Arc<dyn Store>, now: Duration) {
         let is_due = self.pause_before(reason).is_some_and(|pause| now >= self.looked + pause);
         if is_due && self.look.is_empty() {
@@ -187,7 +187,7 @@ impl HealthMonitor {
         }
     }
 
-    /// How long after the last look there is a next one; `None` when there is none any more.
+    /// How long after the last check the next one is due; `None` if there are no more.
     fn pause_before(&self, reason: CheckReason) -> Option<Duration> {
         match (&self.problem, reason) {
             (Some(HealthProblem::TableGone), _) => None,
@@ -201,7 +201,7 @@ impl HealthMonitor {
         }
     }
 
-    /// What the look under way shows; never ready while there is none.
+    /// The result of the check in progress; never ready while there is none.
     ///
     /// # Cancel safety
     ///
@@ -209,17 +209,17 @@ impl HealthMonitor {
     pub(crate) async fn seen(&mut self) -> Vec<(Node, Option<NodeReport>)> {
         match self.look.join_next().await {
             Some(Ok(seen)) => seen,
-            // Only the runtime ends it.
+            // Only the runtime ends the check.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
 
-    /// Whether all that the last look showed is as it has to be, for certain.
+    /// Whether the last check showed for certain that everything is as it must be.
     pub(crate) fn holds(&self) -> bool {
         self.holds
     }
 
-    /// Draws conclusions; whether they are others than before. Another figure is none.
+    /// Judges a result; returns whether the conclusion changed. A new figure alone is no change.
     pub(crate) fn judge(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
         let observation = self.baseline.judge(seen);
         self.holds = observation == Observation::Holds;
@@ -338,12 +338,12 @@ mod tests {
         assert!(health.holds());
     }
 
-    /// A bound below what is measured never lets clocks be seen to agree.
+    /// With a bound below what can be measured, clocks are never seen to agree.
     #[test]
     fn a_difference_that_is_not_seen_again_is_forgotten() {
         let mut health = monitor_with(Duration::from_millis(1));
         assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
-        for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
+        for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
             assert!(!health.judge(&seen(&[at(0), at(0), at(0)])));
             assert!(matches!(health.problem(), Some(HealthProblem::ClocksDiffer { .. })));
         }
@@ -357,18 +357,18 @@ mod tests {
         let differ = [at(0), at(0), at(4)];
         assert!(health.judge(&seen(&differ)));
         for _ in 0..10 {
-            for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
+            for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
                 assert!(!health.judge(&seen(&[at(0), at(0), at(0)])));
             }
             assert!(!health.judge(&seen(&differ)), "it begins anew");
         }
         for silent in [&[at(0), at(0), None], &[None, None, at(0)], &[None, None, None]] {
-            for _ in 0..2 * LOOKS_WITHOUT_DIFFERENCE {
+            for _ in 0..2 * CHECKS_WITHOUT_DIFFERENCE {
                 assert!(!health.judge(&seen(silent)), "one that differed does not answer");
             }
         }
         let others = [at(0), None, at(0)];
-        for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
+        for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
             assert!(!health.judge(&seen(&others)));
         }
         assert!(health.judge(&seen(&others)), "the one that is silent did not differ");
@@ -378,7 +378,7 @@ mod tests {
     fn a_node_that_left_does_not_keep_its_difference() {
         let mut health = monitor_with(Duration::from_millis(1));
         assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
-        for _ in 1..LOOKS_WITHOUT_DIFFERENCE {
+        for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
             assert!(!health.judge(&seen(&[at(0), at(0)])));
         }
         assert!(health.judge(&seen(&[at(0), at(0)])));

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::options::InvalidOption;
 
-/// A holder that does not come to its end has at least this long to notice, as in snaplock.
+/// A holder that exceeds its limit has at least this long to notice, as in snaplock.
 const GRACE_MIN: Duration = Duration::from_secs(60);
 
-/// How long a lock may be held, as a request asks for it.
+/// How long a lock may be held, as a request specifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldTerms {
     max_hold: Duration,
@@ -15,7 +15,7 @@ pub(crate) struct HoldTerms {
 }
 
 impl HoldTerms {
-    /// Terms of a request; `None` when it sets no limit.
+    /// The terms of a request; `None` if it sets no limit.
     pub(crate) fn new(
         max_hold: Option<Duration>,
         grace: Option<Duration>,
@@ -31,17 +31,17 @@ impl HoldTerms {
         }
     }
 
-    /// The limit of a lock that was granted at `granted`.
+    /// The limit of a lock granted at `granted`.
     pub(crate) fn limit(self, granted: Duration) -> HoldLimit {
         let expiring_from = granted.saturating_add(self.max_hold);
         HoldLimit { expiring_from, ends: expiring_from.saturating_add(self.grace) }
     }
 }
 
-/// Until when one grant may last.
+/// How long one grant may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HoldLimit {
-    /// From when on the holder is told to come to an end.
+    /// From this time on the holder is told to finish.
     pub(crate) expiring_from: Duration,
     /// When the lock is taken from it.
     pub(crate) ends: Duration,

@@ -7,31 +7,31 @@ use crate::store::{DatabaseError, HostRow, Store, or_nearby};
 /// The host number of the registry's own client; hosts have larger ones.
 pub(crate) const REGISTRAR: i32 = 0;
 
-/// How often a client of a host is seen at most.
+/// The shortest pause between two sightings of a host.
 pub(crate) const SIGHTING_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the registry shows of a host.
+/// What the registry shows about a host.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     /// It was never added.
     Missing,
     /// It was removed.
     Removed,
-    /// It may take locks.
+    /// It may acquire locks.
     Registered(RegisteredHost),
 }
 
-/// A host that may take locks.
+/// A host that may acquire locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisteredHost {
     /// Its number.
     pub(crate) number: i32,
-    /// When a client of it was seen, in milliseconds since the Unix epoch; `None` when none was.
+    /// When a client of the host was seen, in milliseconds since the Unix epoch; `None` if never.
     pub(crate) seen_at_millis: Option<i64>,
 }
 
 impl RegisteredHost {
-    /// How long ago a client of it was seen; `None` when none ever was.
+    /// How long ago a client of the host was seen; `None` if never.
     pub(crate) fn unseen_for(&self, now_micros: i64) -> Option<Duration> {
         let unseen = |seen_at| (now_micros / 1000).saturating_sub(seen_at);
         let millis = self.seen_at_millis.map(unseen)?;
@@ -51,7 +51,7 @@ impl From<Option<HostRow>> for Lookup {
     }
 }
 
-/// Looks a host up, nearby where not all data centres answer. One try.
+/// Looks up a host, nearby if not all data centres answer. One try.
 pub(crate) async fn lookup(store: &dyn Store, name: &str) -> Result<Lookup, DatabaseError> {
     or_nearby(store.read_host(name), store.read_host_nearby(name)).await.map(Lookup::from)
 }

@@ -1,9 +1,9 @@
 //! What runs behind a client.
 //!
 //! [`dispatch`] is the client's task; it starts a [`runner`] for each object in use, which feeds
-//! the protocol and does its I/O. [`waiters`] is the queue of an object's callers, [`grant`] what
-//! guard and runner share of one grant, [`guard`] what the caller holds. [`registration`] is what a
-//! client knows of its [`host`], [`health`] what it knows of clocks and table.
+//! the protocol and does its I/O. [`waiters`] is the queue of an object's callers, [`grant`] the
+//! state that guard and runner share, [`guard`] what the caller holds. [`registration`] is what a
+//! client knows about its [`host`], [`health`] what it knows about clocks and table.
 
 pub(crate) mod clock_skew;
 pub(crate) mod dispatch;

@@ -8,12 +8,12 @@
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The process that runs this.
+    /// The current process.
     pub(crate) fn current() -> Self {
         Process(std::process::id())
     }
 
-    /// Whether this is the process that runs this.
+    /// Whether this is the current process.
     pub(crate) fn is_current(self) -> bool {
         self == Process::current()
     }

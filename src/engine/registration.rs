@@ -1,12 +1,11 @@
-//! What a client knows of its host's registration.
+//! What a client knows about its host's registration.
 //!
-//! It counts for a minute. A caller that comes later waits until it was read again, so that a host
-//! that was removed gets no lock, however long its client was idle. What can't be read is unknown,
-//! which is not registered: it is read again until the caller's own time is over.
+//! It counts for a minute. A later caller waits until it is read again, so that a removed host gets
+//! no lock, however long its client was idle. A registration that can't be read counts as unknown,
+//! not as registered: it is read again until the caller's timeout.
 //!
-//! Once a day the client leaves word in the registry that its host is in use, so that hosts that
-//! are not can be found and removed. That goes on in the background, also while no lock is asked
-//! for.
+//! Once a day the client records in the registry that its host is in use, so that unused hosts can
+//! be found and removed. That happens in the background, even while no lock is requested.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -28,29 +27,29 @@ use crate::store::DatabaseError;
 /// How long a registration counts, and so how often it is read at most (design section 9).
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The pause before the host is tried to be seen again.
+/// The pause before a sighting of the host is tried again.
 const SIGHTING_RETRY: Duration = Duration::from_secs(600);
 
-/// A caller, and what it wants.
+/// A caller, and the object it requests.
 pub(crate) type Asking = (Arc<str>, Caller);
 
-/// What is known of the host's registration, and the callers that wait to know more.
+/// What is known about the host's registration, and the callers that wait for a new read.
 #[derive(Debug)]
 pub(crate) struct Registration {
     host_name: String,
     number: i32,
-    /// When the read began that showed it last.
+    /// When the last successful read began.
     read_at: Duration,
     removed: bool,
-    /// When the host is to be seen next; `None` when the database refused that for good.
+    /// When the next sighting is due; `None` if the database refused it permanently.
     sighting_due: Option<Duration>,
-    /// The sighting that is being written, if one is.
+    /// The sighting that is being written, if any.
     sighting: JoinSet<Result<(), DatabaseError>>,
-    /// The read under way, if one is.
+    /// The read in progress, if any.
     read: JoinSet<Read>,
     /// Why the last read failed, if it did.
     setback: Option<DatabaseError>,
-    /// The callers that wait for a read, in the order in which they came.
+    /// The callers that wait for a read, in order of arrival.
     waiting: VecDeque<Asking>,
 }
 
@@ -66,14 +65,14 @@ pub(crate) struct Read {
 pub(crate) enum Event {
     /// It was read.
     Read(Read),
-    /// It was written that the host is in use, or not.
+    /// A sighting was written, or failed.
     Sighted(Result<(), DatabaseError>),
-    /// A caller may have waited for long enough, or the host is to be seen.
+    /// A caller's timeout may have passed, or a sighting is due.
     Timer,
 }
 
 impl Registration {
-    /// The registration of a host whose read began at `began`.
+    /// The registration of a host, from a read that began at `began`.
     pub(crate) fn new(
         host_name: String,
         host: RegisteredHost,
@@ -95,7 +94,7 @@ impl Registration {
         registration
     }
 
-    /// Returns a caller who may go on now. Any other one is answered, or waits.
+    /// Returns a caller that may proceed now. Any other one is answered, or waits.
     pub(crate) fn admit(&mut self, asking: Asking, shared: &Arc<Shared>) -> Option<Asking> {
         if self.waiting.is_empty() && shared.clock.elapsed() < self.read_at + LIFE {
             return self.judge(asking);
@@ -115,7 +114,7 @@ impl Registration {
     pub(crate) async fn event(&mut self, shared: &Shared) -> Event {
         let now = shared.clock.elapsed();
         let deadline = self.waiting.iter().map(|(_, caller)| caller.deadline).min();
-        // Callers are told in time even after the machine was suspended; a sighting may come later.
+        // Callers are answered in time even after a suspend; a sighting may come later.
         let sleep = match (deadline, self.sighting_due) {
             (Some(deadline), _) => Some(deadline.saturating_sub(now).min(SLEEP_MAX)),
             (None, due) => due.map(|due| due.saturating_sub(now)),
@@ -134,7 +133,7 @@ impl Registration {
         }
     }
 
-    /// Draws conclusions; returns the callers who may go on now, in their order.
+    /// Handles an event; returns the callers that may proceed now, in order of arrival.
     pub(crate) fn handle(&mut self, event: Event, shared: &Arc<Shared>) -> Vec<Asking> {
         let now = shared.clock.elapsed();
         let admitted = match event {
@@ -149,11 +148,11 @@ impl Registration {
                 Vec::new()
             }
         };
-        self.send_away_late(now);
+        self.dismiss_late(now);
         if !self.waiting.is_empty() && self.read.is_empty() {
             self.begin_read(shared, Some(RETRY_PAUSE));
         } else if self.sighting_due.is_some_and(|due| due <= now) {
-            // It shows whether another client of the host was seen meanwhile.
+            // The read shows whether another client of the host was seen meanwhile.
             self.sighting_due = Some(now + SIGHTING_RETRY);
             if self.read.is_empty() {
                 self.begin_read(shared, None);
@@ -162,7 +161,7 @@ impl Registration {
         admitted
     }
 
-    /// Sends away all who wait: the client is closing.
+    /// Dismisses all waiting callers: the client is closing.
     pub(crate) fn close(&mut self) {
         for (_, caller) in self.waiting.drain(..) {
             caller.answer(Err(LockError::Closed));
@@ -172,7 +171,7 @@ impl Registration {
     fn shown(&mut self, began: Moment, shown: &Lookup, shared: &Arc<Shared>) -> Vec<Asking> {
         self.read_at = began.elapsed;
         self.setback = None;
-        // A host with another number is another one: its row was deleted by hand and made anew.
+        // A host with another number is another one: its row was deleted by hand and created again.
         self.removed = !matches!(shown, Lookup::Registered(host) if host.number == self.number);
         match shown {
             Lookup::Registered(host) if !self.removed => self.see(*host, began, shared),
@@ -184,10 +183,10 @@ impl Registration {
         waiting.into_iter().filter_map(|asking| self.judge(asking)).collect()
     }
 
-    /// Leaves word that the host is in use, if that was not done for a day.
+    /// Records that the host is in use, if that was not done for a day.
     ///
-    /// It is stamped with the moment before the read that showed the host. So where the row is
-    /// deleted by hand meanwhile, the deletion wins.
+    /// It is stamped with the moment before the read that showed the host. So if the row is deleted
+    /// by hand meanwhile, the deletion wins.
     fn see(&mut self, host: RegisteredHost, began: Moment, shared: &Arc<Shared>) {
         if self.sighting_due.is_none() || !self.sighting.is_empty() {
             return;
@@ -237,7 +236,7 @@ impl Registration {
         Some((object, caller))
     }
 
-    fn send_away_late(&mut self, now: Duration) {
+    fn dismiss_late(&mut self, now: Duration) {
         let late: VecDeque<_>;
         (late, self.waiting) = std::mem::take(&mut self.waiting)
             .into_iter()

@@ -6,15 +6,15 @@ use tracing::debug;
 
 use crate::store::{Answer, DatabaseError};
 
-/// How long to wait before a request that failed is made again.
+/// The pause before a failed request is repeated.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Makes a request until it is answered; why it was not yet is left in `setback`. The request must
-/// be such that making it again does no harm.
+/// Repeats a request until it is answered; the last failure is left in `setback`. Repeating the
+/// request must be harmless.
 ///
 /// # Errors
 ///
-/// What the database refuses for good.
+/// If the database refuses the request permanently.
 pub(crate) async fn until_answered<'a, T>(
     request: impl Fn() -> Answer<'a, T>,
     setback: &mut Option<DatabaseError>,

@@ -1,12 +1,12 @@
-//! One task per object in use: feeds the state machine of the client's contender, does its I/O,
-//! sleeps. It translates and decides nothing.
+//! One task per object in use: it feeds the state machine of the client's contender, does its I/O
+//! and sleeps. It only translates, and decides nothing.
 //!
 //! # Where to look
 //!
-//! This file is the loop: what the task waits for, and how the state machine is fed. [`commands`]
-//! says what the client's task and the guard ask for, [`events`] where the contender's events lead,
-//! [`operations`] how its writes and reads are made. [`holder`] is the holder of the object,
-//! [`releases`] the callers that wait until it is given back.
+//! This file is the loop: what the task waits for, and how it feeds the state machine. [`commands`]
+//! handles what the client's task and the guard ask for, [`events`] the contender's events,
+//! [`operations`] its writes and reads. [`holder`] is the holder of the object, [`releases`] the
+//! callers that wait until it is released.
 
 mod commands;
 mod events;
@@ -46,17 +46,17 @@ pub(crate) struct Runner {
     checks: mpsc::UnboundedSender<CheckReason>,
     contender: StateMachine,
     callers: CallerQueue,
-    /// What the contender acquires, and has not got yet.
+    /// What the contender is acquiring.
     acquiring: Option<Acquire>,
     holder: Option<Holder>,
     releases: Releases,
-    /// The operation that is outstanding.
+    /// The outstanding operation.
     operation: Option<Operation>,
-    /// Why the last operation failed, if it did: a caller that is sent away is told.
+    /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
 }
 
-/// A runner that has nothing to do any more.
+/// A runner that has nothing left to do.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Its object.
@@ -67,8 +67,8 @@ pub(crate) struct Ended {
 
 /// Why the runner woke up.
 enum Wake {
-    /// A fork copied this task into another process. The rows are the parent's business there, and
-    /// so are the connections.
+    /// A fork copied this task into another process. There, rows and connections belong to the
+    /// parent.
     Forked,
     /// The outstanding operation was answered, or failed.
     Answer(Input, Option<DatabaseError>),
@@ -101,7 +101,7 @@ impl Runner {
         (runner, sender)
     }
 
-    /// Runs until there is nothing to do any more.
+    /// Runs until there is nothing left to do.
     pub(crate) async fn run(mut self) -> Ended {
         loop {
             match self.wake().await {
@@ -109,12 +109,12 @@ impl Runner {
                 Wake::Request(request) => self.request(request),
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Timer => {}
-                // The callers are another process's, or gone with the client's task.
+                // The callers belong to another process, or are gone with the client's task.
                 Wake::Forked | Wake::Command(None) => return self.ended(Vec::new()),
             }
-            // Whatever it was: while commands come without a pause, no timer gets its turn.
+            // After any wake-up: while commands come without a pause, no timer gets its turn.
             self.tick_if_due();
-            self.give_back_what_is_over();
+            self.release_ended();
             self.warn_if_at_risk();
             self.dismiss_expired();
             self.serve();
@@ -125,7 +125,7 @@ impl Runner {
         }
     }
 
-    /// Takes no commands from now on, and returns the callers of those that came before.
+    /// Closes the command channel, and returns the callers of the commands still in it.
     fn close_commands(&mut self) -> Vec<Caller> {
         self.commands.close();
         let mut callers = Vec::new();
@@ -145,7 +145,7 @@ impl Runner {
     async fn wake(&mut self) -> Wake {
         let sleep = self.sleep();
         let process = self.shared.process;
-        // Before all else at each poll, so that a fork sends nothing.
+        // First at each poll, so that a fork sends nothing.
         let forked =
             poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
         let answer = async {
@@ -171,14 +171,14 @@ impl Runner {
             () = forked => Wake::Forked,
             (input, error) = answer => Wake::Answer(input, error),
             request = request => Wake::Request(request),
-            // After the answer: they may come faster than they are done, and a renewal must not
-            // wait for that. What is due is done after each command as well.
+            // After the answer: commands may come faster than they are handled, and a renewal must
+            // not wait for that. Work that is due is done after each command as well.
             command = self.commands.recv() => Wake::Command(command),
             () = sleep => Wake::Timer,
         }
     }
 
-    /// How long nothing is due.
+    /// The time until the next deadline.
     fn sleep(&self) -> Option<Duration> {
         let confirming = self.holder.as_ref().and_then(Holder::first_asked);
         let asked = self.releases.first_asked().into_iter().chain(confirming).min();
@@ -191,7 +191,7 @@ impl Runner {
         Some(next.saturating_sub(self.shared.clock.elapsed()).min(SLEEP_MAX))
     }
 
-    /// Passes the answer of the outstanding operation on.
+    /// Passes on the answer of the outstanding operation.
     fn answered(&mut self, input: Input, error: Option<DatabaseError>) {
         self.operation = None;
         if error.as_ref().is_some_and(DatabaseError::is_permanent) {
@@ -202,7 +202,7 @@ impl Runner {
     }
 
     fn check_health(&self, reason: CheckReason) {
-        // When the client's task ended there is no receiver, and no caller either.
+        // If the client's task has ended there is no receiver, and no caller either.
         let _ = self.checks.send(reason);
     }
 
@@ -242,12 +242,12 @@ impl Runner {
         }
     }
 
-    /// What the callers want of the contender now.
+    /// What the contender has to do next for the callers.
     fn wanted(&mut self) -> Option<Input> {
         let first = self.callers.first().map(|caller| &caller.acquire);
         if let Some(acquiring) = &self.acquiring {
-            // When the first caller left, the next one takes over its place if the rows that stand
-            // in the table say the same for both.
+            // If the first caller left, the next one takes over its place, provided the rows in the
+            // table say the same for both.
             if first == Some(acquiring) {
                 return None;
             }
@@ -266,8 +266,8 @@ impl Runner {
         }
     }
 
-    /// Ends what the clock has ended, be it the lease or the hold limit.
-    fn give_back_what_is_over(&mut self) {
+    /// Releases a lock that the clock has ended, by its lease or its hold limit.
+    fn release_ended(&mut self) {
         let ended = self.holder.as_ref().and_then(|holder| holder.grant.ended());
         if let Some(End::Lost(reason)) = ended {
             self.drop_holder(reason);
@@ -287,7 +287,7 @@ impl Runner {
         }
     }
 
-    /// Sends away all who have waited long enough.
+    /// Dismisses callers whose timeout has passed.
     fn dismiss_expired(&mut self) {
         let now = self.shared.clock.elapsed();
         let expired = self.callers.take_expired(now);
@@ -305,7 +305,7 @@ impl Runner {
         }
     }
 
-    /// The contenders that hold the object or will before the first caller.
+    /// The contenders that hold the object, or will hold it before the first caller.
     fn ahead(&self) -> Vec<Contender> {
         match self.contender.held_claim() {
             Some(claim) => vec![SeenContender::from(claim).into()],
@@ -313,7 +313,7 @@ impl Runner {
         }
     }
 
-    /// The span of the acquisition that the contender is busy with.
+    /// The span of the contender's current acquisition.
     fn span(&self) -> &Span {
         const NONE: &Span = &Span::none();
         let holder = self.holder.as_ref().map(|holder| holder.grant.span());
@@ -321,18 +321,18 @@ impl Runner {
     }
 }
 
-/// Whether `limit` is over for what was asked at `asked`. The limit may be longer than any clock
+/// Whether `limit` has passed for a request made at `asked`. The limit may be longer than any clock
 /// counts.
 fn is_over(asked: Duration, limit: Duration, now: Duration) -> bool {
     now.saturating_sub(asked) >= limit
 }
 
-/// The runtime ended, or a bug ended this task, and with it the renewals: the guard learns of it at
-/// once, and before the channel of commands closes.
+/// The runtime or a bug ended this task, and with it the renewals: the guard learns of it at once,
+/// and before the command channel closes.
 impl Drop for Runner {
     fn drop(&mut self) {
         if let Some(holder) = self.holder.take() {
-            // A guard that was given back meanwhile was not lost. Its release gets no answer.
+            // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = holder.grant.end(End::Lost(LostReason::ClientClosed));
         }
     }

@@ -1,4 +1,4 @@
-//! The surroundings of a client's runners.
+//! What a client's runners share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,18 @@ pub(crate) struct Shared {
     pub(crate) entropy: Arc<dyn Entropy>,
     /// The client's stamps.
     pub(crate) stamps: Stamps,
-    /// What the client's wall clock can say at most.
+    /// The bound on the client's wall clock.
     pub(crate) wall_clock_bound: WallClockBound,
     /// The client as a contender.
     pub(crate) id: ContenderId,
-    /// How long acquisitions wait unless they say otherwise; acknowledgements are waited for as
-    /// long on behalf of guards.
+    /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
     pub(crate) acquire_timeout: Duration,
-    /// Where the client was built.
+    /// The process that built the client.
     pub(crate) process: Process,
 }
 
 impl Shared {
-    /// What a contender is told of the moment.
+    /// The present moment, for a contender.
     pub(crate) fn now(&self) -> Now {
         let stamp = self.stamps.draw(&*self.clock);
         Now { elapsed: self.clock.elapsed(), stamp, jitter: self.entropy.jitter() }

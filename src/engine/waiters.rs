@@ -11,24 +11,24 @@ use crate::engine::hold_limit::HoldTerms;
 use crate::error::LockError;
 use crate::protocol::Acquire;
 
-/// What a caller gets: a guard, `None` when it only tried and the lock was taken, or an error.
+/// The answer to a caller: a guard, `None` for a try that found the lock taken, or an error.
 pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
 
 /// A caller that waits for a lock.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Which one of the client's callers it is.
+    /// Its number among the client's callers.
     pub(crate) number: u64,
-    /// How it wants to acquire.
+    /// The acquisition it requests.
     pub(crate) acquire: Acquire,
-    /// How long it may hold.
+    /// How long it may hold the lock.
     pub(crate) hold_terms: Option<HoldTerms>,
     /// When it asked.
     pub(crate) asked: Duration,
-    /// Until when it waits.
+    /// When its timeout passes.
     pub(crate) deadline: Duration,
-    /// Where the answer goes. The guard itself travels in it, so that a caller who left in the
-    /// meantime leaves no lock behind.
+    /// Where the answer goes. The answer carries the guard itself, so that a caller that left in
+    /// the meantime leaves no lock behind.
     pub(crate) reply: oneshot::Sender<Reply>,
     /// The root span of the acquisition.
     pub(crate) span: Span,
@@ -45,24 +45,24 @@ impl Caller {
         if let Err(error) = &answer {
             debug!(parent: &self.span, %error, "not obtained");
         }
-        // Who stopped waiting doesn't mind; a guard in the answer is dropped and given back.
+        // A caller that stopped waiting needs no answer; a guard in it is dropped and so released.
         let _ = self.reply.send(answer);
     }
 }
 
-/// The queue of callers. One contender stands for all of them: the first is the one it acquires
-/// for, and when that one leaves, the next may take over its place.
+/// The queue of callers. One contender stands for all of them: it acquires for the first caller,
+/// and if that one leaves, the next may take over its place.
 ///
-/// Thousands may wait, and the queue is asked at each wake-up of the runner, so no question looks
-/// at all of them.
+/// Thousands may wait, and the runner queries the queue at each wake-up, so no query looks at all
+/// of them.
 #[derive(Debug, Default)]
 pub(crate) struct CallerQueue {
-    /// By their places, which are in the order in which they came.
+    /// By place, in order of arrival.
     callers: BTreeMap<u64, Caller>,
     next_place: u64,
-    /// The places again, by when each has waited long enough.
+    /// The places again, by deadline.
     deadlines: BTreeSet<(Duration, u64)>,
-    /// The place of each number.
+    /// The place of each caller's number.
     places: BTreeMap<u64, u64>,
 }
 
@@ -76,12 +76,12 @@ impl CallerQueue {
         self.callers.insert(place, caller);
     }
 
-    /// The next one to be served.
+    /// The next caller to serve.
     pub(crate) fn first(&self) -> Option<&Caller> {
         self.callers.first_key_value().map(|(_, caller)| caller)
     }
 
-    /// Takes out the next one to be served.
+    /// Takes out the next caller to serve.
     pub(crate) fn pop(&mut self) -> Option<Caller> {
         let (place, _) = self.callers.first_key_value()?;
         self.take(*place)
@@ -92,12 +92,12 @@ impl CallerQueue {
         self.callers.is_empty()
     }
 
-    /// When the next caller has waited long enough.
+    /// When the next timeout of a caller passes.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes out those who have waited long enough at `now`.
+    /// Takes out the callers whose timeout has passed at `now`.
     pub(crate) fn take_expired(&mut self, now: Duration) -> Vec<Caller> {
         let mut expired = Vec::new();
         while let Some((_, place)) = self.deadlines.first().filter(|(due, _)| *due <= now) {
@@ -106,7 +106,7 @@ impl CallerQueue {
         expired
     }
 
-    /// Removes the caller of this number, if it is there.
+    /// Removes the caller with this number, if it is there.
     pub(crate) fn remove(&mut self, number: u64) {
         if let Some(place) = self.places.get(&number).copied() {
             self.take(place);
@@ -145,8 +145,8 @@ mod tests {
         (Caller { number, acquire, hold_terms, asked, deadline, reply, span }, answer)
     }
 
-    /// A queue of callers with these deadlines, whose numbers run down from 9: a number says
-    /// nothing of the order.
+    /// A queue of callers with these deadlines, numbered down from 9: a number says nothing about
+    /// the order.
     fn queue(deadlines: &[u64]) -> (CallerQueue, Vec<oneshot::Receiver<Reply>>) {
         let mut queue = CallerQueue::default();
         let mut answers = Vec::new();
@@ -162,7 +162,7 @@ mod tests {
         callers.iter().map(|caller| caller.deadline).collect()
     }
 
-    /// All that is left, in the order in which it is served.
+    /// The deadlines of all remaining callers, in the order of service.
     fn rest(mut queue: CallerQueue) -> Vec<Duration> {
         let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert!(queue.is_empty() && queue.first().is_none() && queue.deadline().is_none());

@@ -1,4 +1,4 @@
-//! One try of a change of the registry.
+//! One attempt at a change of the registry.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::engine::host::REGISTRAR;
 use crate::error::LockError;
 use crate::store::{DatabaseError, HostRow};
 
-/// One try of a change, under the registry's lock.
+/// One attempt at a change, under the registry's lock.
 pub(super) struct Attempt<'a> {
     pub(super) registry: &'a HostRegistry,
     pub(super) guard: &'a LockGuard,
@@ -18,13 +18,13 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Adds the host, or finds it there.
+    /// Adds the host, or finds it registered.
     pub(super) async fn add(&mut self) -> Result<Host, Setback> {
         let row = self.registry.store.read_host(self.name).await?;
         self.put(row).await
     }
 
-    /// Adds the host, or finds it there; `None` when it was removed.
+    /// Adds the host, or finds it registered; `None` if it was removed.
     pub(super) async fn register(&mut self) -> Result<Option<Host>, Setback> {
         match self.registry.store.read_host(self.name).await? {
             Some(row) if row.removed_at_millis.is_some() => Ok(None),
@@ -32,12 +32,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Adds the host, whose row was read under this lock.
+    /// Adds the host. `row` was read under this lock.
     async fn put(&mut self, row: Option<HostRow>) -> Result<Host, Setback> {
         let store = &self.registry.store;
         let next = store.read_next().await?;
         if let Some(row) = row.as_ref().filter(|row| row.number > next) {
-            // It was written by hand, and its number would be given to another host.
+            // The row was written by hand; its number would be given to another host.
             store.raise_next(row.number).await?;
         }
         let row = match row {
@@ -48,7 +48,7 @@ impl Attempt<'_> {
         self.write(row).await
     }
 
-    /// Removes the host, or finds it removed; `None` when it was never added.
+    /// Removes the host, or finds it removed; `None` if it was never added.
     pub(super) async fn remove(&mut self) -> Result<Option<Host>, Setback> {
         match self.registry.store.read_host(self.name).await? {
             Some(row) if row.removed_at_millis.is_none() => self.take_out(row).await.map(Some),
@@ -56,8 +56,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Removes the host if it was seen last before a time, in milliseconds since the Unix epoch;
-    /// `None` when it was not removed by this.
+    /// Removes the host if it was last seen before `limit`, in milliseconds since the Unix epoch;
+    /// `None` if this call did not remove it.
     pub(super) async fn remove_unseen(&mut self, limit: i64) -> Result<Option<Host>, Setback> {
         let row = self.registry.store.read_host(self.name).await?;
         let unseen =
@@ -68,7 +68,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Marks a host as removed, whose row was read under this lock.
+    /// Marks a host as removed. `row` was read under this lock.
     async fn take_out(&mut self, row: HostRow) -> Result<Host, Setback> {
         let removed_at_millis = Some(self.now_millis());
         self.write(HostRow { removed_at_millis, ..self.rewritten(row) }).await
@@ -76,10 +76,10 @@ impl Attempt<'_> {
 
     /// A row with a number that no host ever had.
     ///
-    /// The number is ours if its reservation was acknowledged while we held the lock: the client
-    /// that gets the lock later reads it, and continues above. Otherwise it is spent. `next` is
-    /// what was read under this lock: no host has a larger number, because its own was reserved
-    /// there before its row was written.
+    /// The number is ours if its reservation was acknowledged while we held the lock: the next
+    /// client with the lock reads it, and continues above it. Otherwise it is spent. `next` was
+    /// read under this lock: no host has a larger number, because each number is reserved there
+    /// before its row is written.
     async fn new_row(&self, next: i32) -> Result<HostRow, Setback> {
         let number = next.max(REGISTRAR).checked_add(1).ok_or(Setback::NoNumberLeft)?;
         self.registry.store.raise_next(number).await?;
@@ -94,8 +94,7 @@ impl Attempt<'_> {
         })
     }
 
-    /// A row with a stamp that beats what it is made of, also when a host with a fast clock wrote
-    /// that.
+    /// The row with a stamp that beats its old one, even if a host with a fast clock wrote that.
     fn rewritten(&self, row: HostRow) -> HostRow {
         let stamp = self.registry.clock.unix_micros();
         HostRow { stamp: stamp.max(row.stamp.saturating_add(1)), ..row }
@@ -107,7 +106,7 @@ impl Attempt<'_> {
         self.still_locked()?;
         self.written = Written::Perhaps;
         store.write_host(&row).await?;
-        // A client may be seen at this moment; that is not for us to write.
+        // A client may write `seen_at` at this moment; this change does not write it.
         let seen_at_millis = row.seen_at_millis;
         let read_back = store.read_host(self.name).await?;
         let read_back = read_back.map(|row| HostRow { seen_at_millis, ..row });
@@ -132,21 +131,21 @@ impl Attempt<'_> {
     }
 }
 
-/// Why a try did not end with a change that is known to be made.
+/// Why an attempt did not end with a confirmed change.
 #[derive(Clone, Debug)]
 pub(super) enum Setback {
     /// The database failed.
     Database(DatabaseError),
-    /// The registry's lock was lost on the way.
+    /// The registry's lock was lost meanwhile.
     LockLost,
-    /// What we wrote was overwritten: a late write of a client that had lost the lock.
+    /// Our write was overwritten by a late write of a client that had lost the lock.
     Overwritten,
     /// All numbers are spent.
     NoNumberLeft,
 }
 
 impl Setback {
-    /// Whether another try is bound to fail as well.
+    /// Whether another attempt is bound to fail as well.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Setback::Database(error) => error.is_permanent(),
@@ -162,7 +161,8 @@ impl From<DatabaseError> for Setback {
     }
 }
 
-/// Whether any try sent a change of the host's row. A reserved number is none: it does no harm.
+/// Whether any attempt sent a change of the host's row. A reserved number does not count: it does
+/// no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Nothing,
@@ -170,7 +170,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    /// The error when the lock was not obtained.
+    /// The error if the lock was not obtained.
     pub(super) fn unlocked(self, name: &str, waited: Duration, cause: LockError) -> RegistryError {
         match self {
             Written::Nothing => RegistryError::Locked(cause),
@@ -178,7 +178,7 @@ impl Written {
         }
     }
 
-    /// The error when the last try was set back.
+    /// The error if the last attempt failed.
     pub(super) fn set_back(self, name: &str, waited: Duration, setback: Setback) -> RegistryError {
         match (self, setback) {
             (Written::Nothing, Setback::Database(cause)) => RegistryError::unread(cause),

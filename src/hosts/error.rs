@@ -13,13 +13,14 @@ use crate::store::DatabaseError;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The name can't be used. Nothing was sent.
+    /// The name is invalid. Nothing was sent.
     #[error(transparent)]
     Name(#[from] HostNameError),
-    /// The tables are missing, or not as they must be. Nothing was changed.
+    /// The tables are missing or unfit. Nothing was changed.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// Another client changes the registry, or the database does not answer. Nothing was changed.
+    /// Another client is changing the registry, or the database does not answer. Nothing was
+    /// changed.
     #[error("the registry of hosts could not be locked, so nothing was changed; try again")]
     Locked(#[source] LockError),
     /// The database did not answer. Nothing was changed, but a number may have been spent.
@@ -29,8 +30,8 @@ pub enum RegistryError {
     /// changed, but a number may have been spent.
     #[error("the database refuses to read or write the registry of hosts; run `lock-hosts check`")]
     Refused(#[source] DatabaseError),
-    /// The time was over before the change was known to be made. It may be made, or be made later;
-    /// and numbers may have been spent, which does no harm. Doing the same again is safe.
+    /// The timeout passed before the change was confirmed. It may have been made, or may be made
+    /// later; and numbers may have been spent, which does no harm. Repeating the call is safe.
     #[error(
         "host {name:?} may or may not have been changed in the registry, as that was not confirmed \
          within {waited:?}; do the same again"
@@ -38,24 +39,24 @@ pub enum RegistryError {
     Unconfirmed {
         /// The host's name.
         name: String,
-        /// How long was tried.
+        /// How long the call waited.
         waited: Duration,
-        /// The last error of the database, if it said one.
+        /// The last error of the database, if any.
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// Hosts in use are seen once a day, so for less than [`UNSEEN_MIN`](super::UNSEEN_MIN) any
-    /// host may go unseen. Nothing was changed.
+    /// The time is below [`UNSEEN_MIN`](super::UNSEEN_MIN). Hosts in use are seen once a day, so
+    /// any host may go unseen for that long. Nothing was changed.
     #[error(
         "hosts can't be asked not to have been seen for {time:?}: those in use are seen once a \
          day, so use at least two days"
     )]
     UnseenTooShort {
-        /// The time that was asked for.
+        /// The requested time.
         time: Duration,
     },
-    /// An earlier version made the registry, which does not tell when hosts were seen. Nothing was
-    /// changed.
+    /// An earlier version created the registry, so it does not record when hosts were seen. Nothing
+    /// was changed.
     #[error(
         "the registry of hosts does not tell when hosts were seen, as an earlier version made it: \
          run `lock-hosts init`, and build all clients anew"
@@ -67,7 +68,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// The error of a call before which nothing was changed.
+    /// The error of a failed call before any change.
     pub(crate) fn unread(cause: DatabaseError) -> Self {
         if cause.is_permanent() {
             RegistryError::Refused(cause)
@@ -76,7 +77,7 @@ impl RegistryError {
         }
     }
 
-    /// The error of a change that may be made.
+    /// The error of a change with an unknown outcome.
     pub(super) fn unconfirmed(name: &str, waited: Duration, cause: Option<DatabaseError>) -> Self {
         RegistryError::Unconfirmed { name: name.to_owned(), waited, cause }
     }

@@ -7,7 +7,7 @@ use crate::options::shown;
 /// The longest host name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A name that a host can't have.
+/// An invalid host name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("host name {name:?} {problem}; use 1 to {NAME_BYTES_MAX} bytes of visible text")]
 pub struct HostNameError {
@@ -15,11 +15,11 @@ pub struct HostNameError {
     problem: String,
 }
 
-/// Checks a host name: 1 to 255 bytes of visible text, without blanks and commas.
+/// Checks a host name: 1 to 255 bytes of visible text, without whitespace and commas.
 ///
 /// # Errors
 ///
-/// [`HostNameError`] says what is wrong with it.
+/// [`HostNameError`] states the problem.
 pub fn check_name(name: &str) -> Result<(), HostNameError> {
     let problem = match name.chars().find(|&c| is_unfit(c)) {
         _ if name.is_empty() => "is empty".to_owned(),
@@ -30,14 +30,14 @@ pub fn check_name(name: &str) -> Result<(), HostNameError> {
     Err(HostNameError { name: shown(name), problem })
 }
 
-/// The name of this machine, under which it is registered unless told otherwise.
+/// The name of this machine: its host name in the registry by default.
 #[must_use]
 pub fn this_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Whether a character makes a name hard to read, type or list: commas, blanks, control characters,
-/// and what is not seen at all.
+/// Whether a character makes a name hard to read, type or list: commas, whitespace, control
+/// characters, and invisible ones.
 fn is_unfit(c: char) -> bool {
     let invisible = matches!(
         c,

@@ -1,7 +1,7 @@
-//! Admission: from rows to who is in the queue, who blocks whom, and who is let in.
+//! Admission: derives from rows the queue, the blockers, and the contenders that are let in.
 //!
-//! The rule of who is let in stands here and nowhere else (design section 4). [`snapshot`] is what
-//! a read shows, and whom it shows to be in the way; [`blockers`] are those, until they have left.
+//! The rule of admission is here and nowhere else (design section 4). [`snapshot`] is what a read
+//! shows, and which contenders it shows in the way; [`blockers`] are those, until they have left.
 
 mod blockers;
 mod snapshot;
@@ -13,8 +13,8 @@ use super::seeded_bug::SeededBug;
 
 /// Whether a contender of `mode` is let in while contenders of these modes still block it.
 ///
-/// Only conflicting contenders block. For a limited one the limited blockers are counted, and only
-/// those: a single exclusive one keeps it out, however few the holders are.
+/// Only conflicting contenders block. For a limited one, only the limited blockers are counted: a
+/// single exclusive one keeps it out, however few holders there are.
 pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>>) -> bool {
     let mut limited = 0;
     for blocker in blockers {
@@ -34,13 +34,12 @@ pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>
     }
 }
 
-/// Whether a contender of mode `theirs` can keep one of mode `mine` out. One that can't be read
-/// can.
+/// Whether a contender of mode `theirs` can keep out one of mode `mine`. An unreadable one can.
 fn conflicts(mine: Mode, theirs: Option<Mode>) -> bool {
     !matches!((mine, theirs), (Mode::Shared, Some(Mode::Shared)))
 }
 
-/// A place in the queue: smaller is let in earlier.
+/// A place in the queue: the smaller one is let in earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     /// The ticket.
@@ -49,11 +48,11 @@ pub(crate) struct Place {
     pub(crate) contender: ContenderId,
 }
 
-/// What the rows of one contender, taken together, say of it. Without an `entering::` row it is
-/// absent and has no standing.
+/// What the rows of one contender together say about it. Without an `entering::` row it is absent
+/// and has no standing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Standing {
-    /// It announced itself and has no ticket of that round: it chooses, or holds on the fast path.
+    /// It announced itself without a ticket of that round: it chooses, or holds on the fast path.
     Choosing {
         /// Its round.
         round: i64,
@@ -69,12 +68,12 @@ pub(crate) enum Standing {
         /// Its ticket.
         ticket: i64,
     },
-    /// One of its rows can't be understood.
+    /// One of its rows can't be interpreted.
     Unreadable,
 }
 
 impl Standing {
-    /// The round, where it can be told.
+    /// The round, if known.
     pub(crate) fn round(self) -> Option<i64> {
         match self {
             Standing::Choosing { round, .. } | Standing::Queued { round, .. } => Some(round),
@@ -82,7 +81,7 @@ impl Standing {
         }
     }
 
-    /// The mode, where it can be told.
+    /// The mode, if known.
     pub(crate) fn mode(self) -> Option<Mode> {
         match self {
             Standing::Choosing { mode, .. } | Standing::Queued { mode, .. } => Some(mode),

@@ -1,5 +1,5 @@
-//! A contender's own rows in one round: what they say, how long they count, and their renewal
-//! (design section 5).
+//! A contender's own rows in one round: their content, their lease and their renewal (design
+//! section 5).
 
 #[cfg(model)]
 mod fingerprint;
@@ -22,7 +22,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry after the acknowledgement of its announcement.
+    /// The entry once its announcement is acknowledged.
     pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
         let announced = announcement.first_try;
         let lease = Lease::announced(acquire.terms, announced);
@@ -35,19 +35,19 @@ impl Entry {
         Place { ticket, contender: self.claim.contender }
     }
 
-    /// How long it took from announcing to `now`.
+    /// The time from the announcement to `now`.
     pub(super) fn doorway(&self, now: Duration) -> Duration {
         now - self.announced
     }
 
-    /// The object is granted from now on. A renewal that is under way is begun anew, because the
-    /// rows of a holder say since when it holds.
+    /// Grants the object from `now` on. A renewal in progress starts over, because a holder's rows
+    /// state since when it holds.
     pub(super) fn grant(&mut self, now: Now) {
         self.claim.held_since = Some(now.stamp / MICROS_PER_MILLI);
         self.renewal.stage = Stage::Resting;
     }
 
-    /// Takes the acknowledgement of a write of these rows, which begins a new lease.
+    /// Handles the acknowledgement of a write of these rows, which begins a new lease.
     pub(super) fn extend(&mut self, acknowledged: &Attempt, now: Duration) {
         let with_ticket = self.claim.ticket.is_some();
         let lease =
@@ -55,12 +55,12 @@ impl Entry {
         self.lease = lease.expect("no answer is taken once the lease is over");
     }
 
-    /// When to try again what failed of the renewal.
+    /// When to retry a failed step of the renewal.
     pub(super) fn renewal_pace(&mut self) -> &mut Pace {
         &mut self.renewal.pace
     }
 
-    /// What the renewal takes next, and when.
+    /// The next step of the renewal, and when it is due.
     pub(super) fn renewal_step(&self) -> (Duration, RenewalStep) {
         let Renewal { stage, pace, asked } = &self.renewal;
         match stage {
@@ -72,24 +72,24 @@ impl Entry {
         }
     }
 
-    /// When to read the rows if they are not renewed, and the holder asks for that.
+    /// When to read rows that are not renewed, if the holder requested a read.
     pub(super) fn confirmation_due(&self) -> Option<Duration> {
         let Renewal { stage, pace, asked } = &self.renewal;
         let checking = asked.confirms() || matches!(stage, Stage::Checking);
         checking.then_some(pace.not_before)
     }
 
-    /// Renews now instead of when it is due.
+    /// Makes the renewal due now.
     pub(super) fn renew_now(&mut self) {
         self.renewal.asked.renewal = true;
     }
 
-    /// Reads the rows, by a read that begins after this.
+    /// Requests a read of the rows that begins after this call.
     pub(super) fn confirm_now(&mut self) {
         self.renewal.asked.confirmation = Confirmation::Asked;
     }
 
-    /// A read of the rows begins.
+    /// Notes that a read of the rows begins.
     pub(super) fn reading(&mut self, step: RenewalStep) {
         if step == RenewalStep::Check {
             self.renewal.stage = Stage::Checking;
@@ -99,7 +99,7 @@ impl Entry {
         }
     }
 
-    /// Whether a read that was asked for is answered, and none is asked for since it began.
+    /// Whether a requested read was answered and no other was requested since it began.
     pub(super) fn take_confirmed(&mut self) -> bool {
         let asked = &mut self.renewal.asked;
         let confirmed = asked.confirmation == Confirmation::Reading;
@@ -109,8 +109,8 @@ impl Entry {
         confirmed
     }
 
-    /// The rows were read before their renewal, and stand. Now they may be written: the rows whole,
-    /// with a new stamp. A read that was only asked for ends here.
+    /// Handles a read that shows the rows intact. Now a due renewal may write them: whole, with a
+    /// new stamp. A read that was only requested ends here.
     pub(super) fn checked(&mut self, now: Now, renews: bool) {
         self.renewal.pace = Pace::default();
         let due = renews && self.renewal_due() <= now.elapsed;
@@ -122,7 +122,7 @@ impl Entry {
         };
     }
 
-    /// The write of the renewal under way.
+    /// The write of the renewal in progress.
     pub(super) fn renewal_write(&self) -> Write {
         let Stage::Writing(attempt) = &self.renewal.stage else {
             unreachable!("rows are written once they were read");
@@ -130,7 +130,7 @@ impl Entry {
         attempt.write.clone()
     }
 
-    /// Takes the acknowledgement of the renewal under way.
+    /// Handles the acknowledgement of the renewal in progress.
     pub(super) fn renewed(&mut self, now: Duration) {
         let Stage::Writing(attempt) = std::mem::replace(&mut self.renewal.stage, Stage::Verifying)
         else {
@@ -140,7 +140,7 @@ impl Entry {
         self.extend(&attempt, now);
     }
 
-    /// The renewal was read back.
+    /// Ends a renewal that was read back.
     pub(super) fn verified(&mut self) {
         self.renewal.stage = Stage::Resting;
         self.renewal.pace = Pace::default();
@@ -155,7 +155,7 @@ impl Entry {
     }
 }
 
-/// A write that is tried until it is acknowledged, with one stamp.
+/// A write that is retried with one stamp until it is acknowledged.
 #[derive(Clone, Debug)]
 pub(super) struct Attempt {
     pub(super) write: Write,
@@ -163,14 +163,14 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// The first try of writing a claim.
+    /// The first try to write a claim.
     pub(super) fn put(now: Now, claim: &Claim, terms: LeaseTerms) -> Self {
         let change = Change::Put { claim: claim.clone(), ttl_seconds: terms.ttl_seconds() };
         Attempt { write: Write { stamp: now.stamp, change }, first_try: now.elapsed }
     }
 }
 
-/// Where the renewal of a lease stands.
+/// The state of a lease's renewal.
 #[derive(Clone, Debug)]
 struct Renewal {
     stage: Stage,
@@ -178,33 +178,33 @@ struct Renewal {
     asked: Asked,
 }
 
-/// What the holder wants before it is due.
+/// What the holder requested before it is due.
 #[derive(Clone, Debug, Default, Hash)]
 struct Asked {
     renewal: bool,
     confirmation: Confirmation,
 }
 
-/// Where a read stands that the holder asked for.
+/// The state of a read that the holder requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Confirmation {
     #[default]
     NotAsked,
-    /// It has to begin after this.
+    /// Requested, and yet to begin.
     Asked,
-    /// It has begun.
+    /// Begun.
     Reading,
 }
 
 impl Asked {
-    /// Whether a read has to begin.
+    /// Whether a requested read has yet to begin.
     fn confirms(&self) -> bool {
         self.confirmation == Confirmation::Asked
     }
 }
 
 impl Renewal {
-    /// No renewal is under way.
+    /// No renewal is in progress.
     fn resting() -> Self {
         Renewal { stage: Stage::Resting, pace: Pace::default(), asked: Asked::default() }
     }
@@ -212,10 +212,10 @@ impl Renewal {
 
 #[derive(Clone, Debug)]
 enum Stage {
-    /// Nothing to do until the lease is due.
+    /// Nothing to do until the renewal is due.
     Resting,
-    /// Reading the rows, which have to stand before they are written again: to write them unread
-    /// would bring back rows that others have seen gone.
+    /// Reading the rows, which must be intact before they are written again: writing them unread
+    /// would bring back rows that other contenders have seen gone.
     Checking,
     /// Writing the rows again.
     Writing(Attempt),
@@ -223,7 +223,7 @@ enum Stage {
     Verifying,
 }
 
-/// What a renewal takes next.
+/// The next step of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenewalStep {
     /// Read the rows.
@@ -241,16 +241,15 @@ pub(super) struct Pace {
     failures: u32,
 }
 
-/// After a failed try: from this, doubled each time, up to [`BACKOFF_MAX`], jittered by a quarter.
+/// The pause after a failed try, doubled each time up to [`BACKOFF_MAX`], jittered by a quarter.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// So many doublings exceed the maximum.
+/// This many doublings exceed the maximum.
 const DOUBLINGS_MAX: u32 = 6;
 const _: () = assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > BACKOFF_MAX.as_millis());
 
 impl Pace {
-    /// The step failed: longer and longer pauses, since an overloaded database needs fewer
-    /// requests.
+    /// Pauses after a failed step, longer each time: an overloaded database needs fewer requests.
     pub(super) fn back_off(&mut self, now: Now) {
         let wait = BACKOFF_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
         self.not_before = now.elapsed + wait.min(BACKOFF_MAX).mul_f64(0.75 + now.jitter / 2.0);
@@ -262,7 +261,7 @@ impl Pace {
         self.failures == 0
     }
 
-    /// The step brought nothing new: take it again after a while.
+    /// Repeats a step that brought nothing new after `pause`.
     pub(super) fn pause(&mut self, now: Now, pause: Duration) {
         self.not_before = now.elapsed + pause;
     }

@@ -1,20 +1,19 @@
-//! The fence of an object, from which fencing tokens come: a register that only grows (design
+//! The fence of an object: a register that only grows, from which fencing tokens are drawn (design
 //! section 6).
 //!
-//! Each value is written with itself as the write timestamp. So of two values the larger one stays,
-//! whatever the order in which they arrive and however often they are repeated: a late write of a
-//! holder that is gone changes nothing.
+//! Each value is its own write timestamp. So the larger of two values wins, in whatever order they
+//! arrive and however often they are repeated: a late write of a former holder changes nothing.
 
 use std::time::Duration;
 
 use super::row::Mode;
 
-/// How far apart the tokens of two exclusive holders are at least, which is how many write
-/// timestamps a token has room for.
+/// The minimum distance between the tokens of two exclusive holders: the number of write timestamps
+/// that a token has room for.
 pub(crate) const SPACING: u16 = 1000;
 
-/// How long a value lives, in seconds: 30 days. Tokens grow as long as it does, and from then on by
-/// the clock. It outlives the table's longest TTL by far, so it has to be bound to each write.
+/// The TTL of a value, in seconds: 30 days. Tokens grow as long as the value lives, and by the
+/// clock after that. It is far above the table's longest TTL, so each write must bind it.
 pub(crate) const FENCE_TTL_SECONDS: i32 = 30 * 24 * 60 * 60;
 
 /// What a holder may do with the fence.
@@ -28,7 +27,7 @@ pub(crate) enum Right {
 }
 
 /// The fence is ahead of the clock by more than clocks may differ: a client with a wrong clock
-/// wrote it, or ours is wrong.
+/// wrote it, or our clock is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Poisoned {
     /// How far ahead it is.
@@ -36,8 +35,8 @@ pub(crate) struct Poisoned {
 }
 
 impl Right {
-    /// The right of a holder; `None` where some hold together and keep others out, so that no order
-    /// of them means anything.
+    /// The right of a holder; `None` for limited holders, which hold together but keep others out,
+    /// so that no order among them is meaningful.
     pub(crate) fn of(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Exclusive => Some(Right::Raise),
@@ -46,18 +45,18 @@ impl Right {
         }
     }
 
-    /// The value to write, which is the token once that is acknowledged, when a read that began
-    /// after the grant saw `seen` and the wall clock says `now_micros`.
+    /// The value to write, given that a read begun after the grant saw `seen` and the wall clock
+    /// shows `now_micros`. It is the token once the write is acknowledged.
     ///
-    /// Shared holders write back what they read: it may be there on one replica only, and the next
-    /// reader has to see it. Where nothing is there, theirs is the first value.
+    /// Shared holders write back the value that they read: it may be on one replica only, and the
+    /// next reader must see it. If there is none, theirs is the first value.
     ///
-    /// A clock that was set ahead by mistake would refuse all tokens of others until theirs have
-    /// come so far. So no value is above `at_most`, what the clock can say at most, but as far as
-    /// the fence itself is.
+    /// A clock set ahead by mistake would have the tokens of all others refused until their clocks
+    /// catch up. So no value exceeds `at_most`, the most that the clock can show, except as far as
+    /// the fence itself does.
     ///
-    /// A client's clock may be off the nodes' clocks by `max_clock_skew`, so the clocks of two
-    /// clients may be twice that apart; a value that is further ahead is poisoned.
+    /// A client's clock may differ from the nodes' clocks by `max_clock_skew`, so the clocks of two
+    /// clients may differ by twice that; a value further ahead is poisoned.
     pub(crate) fn next(
         self,
         seen: Option<i64>,
@@ -100,11 +99,11 @@ mod tests {
             (None, Ok(NOW)),
             (Some(0), Ok(NOW)),
             (Some(NOW - 5_000), Ok(NOW)),
-            // Two grants within a thousandth of a second still have room for their writes.
+            // Two grants within a millisecond still have room for their writes.
             (Some(NOW - GAP), Ok(NOW)),
             (Some(NOW - GAP + 1), Ok(NOW + 1)),
             (Some(NOW), Ok(NOW + GAP)),
-            // The clock of the one before is ahead of ours, by as much as it may.
+            // The previous holder's clock is ahead of ours by as much as is allowed.
             (Some(NOW + APART), Ok(NOW + APART + GAP)),
             (Some(NOW + APART + 1), poisoned(1_000_001)),
             (Some(NOW + 3_600_000_000), poisoned(3_600_000_000)),
@@ -136,7 +135,7 @@ mod tests {
             (None, Ok(NOW)),
             (Some(NOW - 5_000), Ok(NOW)),
             (Some(NOW), Ok(NOW + GAP)),
-            // What others wrote is judged by the clock itself: it may be right.
+            // Values of others are judged by the clock itself: it may be right.
             (Some(NOW + HOUR), Ok(NOW + HOUR + GAP)),
             (Some(NOW + HOUR + APART + 1), poisoned(1_000_001)),
         ] {
@@ -158,8 +157,8 @@ mod tests {
         assert_eq!(Right::of(Mode::Limited(3)), None);
     }
 
-    /// Holders one after the other, each with another clock. Each write may arrive late, more than
-    /// once, or never if it was not acknowledged; the register keeps the larger value.
+    /// Successive holders, each with another clock. Each write may arrive late, more than once, or
+    /// never if it was not acknowledged; the register keeps the larger value.
     #[test]
     fn tokens_grow_whatever_the_clocks_say() {
         let clocks = [0, 400_000, -500_000, 499_999, -1, 500_000, -499_000];

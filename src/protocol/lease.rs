@@ -1,4 +1,4 @@
-//! Lease arithmetic (design section 5). Times are elapsed since an origin that the clock chose.
+//! Lease arithmetic (design section 5). Times are elapsed since an origin chosen by the clock.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ pub(crate) const TTL_MIN: Duration = Duration::from_secs(5);
 /// Cassandra stores the expiry in whole seconds, so up to one second of a TTL is lost.
 const TTL_ROUNDING: Duration = Duration::from_secs(1);
 
-/// How late a request that was sent may still be coordinated: the server drops what waited for 12 s
-/// (`native_transport_timeout`), a little more for the way there.
+/// How late a sent request may still be coordinated: the server drops requests that waited for 12 s
+/// (`native_transport_timeout`), and the way there takes a little more.
 pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
 
 /// Renewals are due this many times in a TTL.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// Renewals are due this many times in a lease at least. With a short TTL and a large clock skew a
-/// third of the TTL is two thirds of the lease, at which the lock is at risk.
+/// Renewals are due at least this many times in a lease. With a short TTL and a large clock skew, a
+/// third of the TTL is two thirds of the lease, and then the lock is at risk.
 const RENEWALS_PER_LEASE: u32 = 2;
 
 /// The terms on which rows are written.
@@ -33,7 +33,7 @@ impl LeaseTerms {
     ///
     /// # Panics
     ///
-    /// When the TTL is shorter than [`TTL_MIN`], has a fraction of a second or leaves no lease;
+    /// If the TTL is shorter than [`TTL_MIN`], has a fraction of a second or leaves no lease;
     /// options are checked before.
     pub(crate) fn new(ttl: Duration, max_clock_skew: Duration) -> Self {
         assert!(ttl >= TTL_MIN, "a ttl below the minimum was let through");
@@ -47,17 +47,17 @@ impl LeaseTerms {
         self.max_clock_skew
     }
 
-    /// The TTL that is bound to each write, in seconds.
+    /// The TTL bound to each write, in seconds.
     pub(crate) fn ttl_seconds(self) -> i32 {
         ttl_seconds(self.ttl)
     }
 
-    /// Until when a row whose acknowledged write was first tried at `first_try` is certainly seen.
+    /// Until when a row is certainly seen if its acknowledged write was first tried at `first_try`.
     pub(crate) fn deadline(self, first_try: Duration) -> Duration {
         first_try + self.lease()
     }
 
-    /// How long a row is certainly seen from the first try of its write on.
+    /// How long a row is certainly seen, from the first try of its write.
     fn lease(self) -> Duration {
         self.ttl - TTL_ROUNDING - self.max_clock_skew
     }
@@ -67,18 +67,17 @@ impl LeaseTerms {
         first_try + (self.ttl / RENEWALS_PER_TTL).min(self.lease() / RENEWALS_PER_LEASE)
     }
 
-    /// When a row that was last sent at `last_sent` is certainly gone, whatever became of the
-    /// request.
+    /// When a row last sent at `last_sent` is certainly gone, whatever the outcome of the request.
     pub(crate) fn gone_by(self, last_sent: Duration) -> Duration {
         last_sent + self.ttl + self.max_clock_skew + TIME_IN_FLIGHT
     }
 }
 
-/// A TTL as it is bound to a write, in seconds.
+/// A TTL as bound to a write, in seconds.
 ///
 /// # Panics
 ///
-/// When it is longer than 68 years; a table allows ten minutes at most.
+/// If it is longer than 68 years; a table allows at most ten minutes.
 pub(crate) fn ttl_seconds(ttl: Duration) -> i32 {
     i32::try_from(ttl.as_secs()).expect("a ttl is at most ten minutes")
 }
@@ -103,11 +102,11 @@ impl Lease {
         Lease { entering, ticket: None }
     }
 
-    /// The lease after an acknowledged write that was first tried at `first_try`: of the
-    /// `entering::` row, and with it of the `tickets::` row where there is one.
+    /// The lease after an acknowledged write, first tried at `first_try`, of the `entering::` row
+    /// and, if there is one, the `tickets::` row.
     ///
-    /// `None` when the acknowledgement came only after the old deadline: then the rows may have
-    /// been gone in between, and it does not count.
+    /// `None` if the acknowledgement came only after the old deadline: the rows may have been gone
+    /// in between, so it does not count.
     #[must_use]
     pub(crate) fn renewed(
         self,
@@ -135,7 +134,7 @@ impl Lease {
         now < self.deadline()
     }
 
-    /// From when on the lease is at risk: two thirds of it passed without an acknowledged renewal.
+    /// When the lease becomes at risk: two thirds of it passed without an acknowledged renewal.
     pub(crate) fn at_risk_from(self) -> Duration {
         let first_try = self.first_try();
         first_try + (self.deadline() - first_try) * 2 / 3
@@ -228,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A write of the rows: when it was first tried, and acknowledged if it ever was.
+    /// A write of the rows: when it was first tried, and when it was acknowledged, if ever.
     #[derive(Clone, Copy, Debug)]
     struct Written {
         with_ticket: bool,
@@ -236,7 +235,7 @@ mod tests {
         acknowledged: Option<Duration>,
     }
 
-    /// A table for one pair of TTL and skew, and the lease that is left of them.
+    /// A table for one pair of TTL and skew, and the lease that they leave.
     #[derive(Clone, Copy)]
     struct Table {
         terms: LeaseTerms,
@@ -244,9 +243,9 @@ mod tests {
     }
 
     impl Table {
-        /// When the lease ends, by the words of the design and from all that happened so far: an
-        /// acknowledgement counts when it comes before the old deadline. Each row ends by its own
-        /// last write that counts, from when that was first tried; the lease with the earlier row.
+        /// When the lease ends by the design, from all that happened so far. An acknowledgement
+        /// counts if it comes before the old deadline. Each row ends by its own last write that
+        /// counts, from its first try; the lease ends with the earlier row.
         fn end(self, writes: &[Written]) -> Duration {
             let mut counting = Vec::<Written>::new();
             for write in writes {
@@ -263,8 +262,8 @@ mod tests {
             [entering, ticket].into_iter().flatten().map(|write| write.tried + self.lease).min()
         }
 
-        /// Holds a lease against what happened, and goes on with every next write. How many leases
-        /// were looked at.
+        /// Checks a lease against what happened, and continues with every next write. Returns the
+        /// number of leases checked.
         fn walk(self, writes: &mut Vec<Written>, lease: Lease) -> usize {
             let end = self.end(writes);
             self.check(lease, end, writes);
@@ -296,8 +295,8 @@ mod tests {
         }
 
         /// The writes that may follow, one at a time: begun at once, when due, or about the end of
-        /// the lease; acknowledged at once, about that end, or never. A ticket that was ever sent
-        /// is always written along.
+        /// the lease; acknowledged at once, about that end, or never. A ticket once sent is always
+        /// written along.
         fn next_writes(self, writes: &[Written], lease: Lease, end: Duration) -> Vec<Written> {
             let last = writes.last().expect("there was an announcement");
             let now = last.acknowledged.unwrap_or(last.tried);

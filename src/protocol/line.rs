@@ -1,8 +1,8 @@
-//! Whom a waiting contender asks next (design section 7); [`backoff`] says when.
+//! Which blocker a waiting contender asks next (design section 7); [`backoff`] says when.
 //!
-//! Reads of a whole object are costly and one-row reads cheap, so between the first read after
-//! drawing and the confirming one a contender asks single blockers whether they are still there.
-//! That only chooses whom to ask: blockers leave by a look at themselves or by a whole read.
+//! Whole reads are costly and one-row reads cheap. So between the first read after drawing and the
+//! confirming one, a contender asks single blockers whether they are still there. That only selects
+//! which blocker to ask: blockers leave by a look at themselves or by a whole read.
 
 mod backoff;
 #[cfg(model)]
@@ -15,7 +15,7 @@ use super::admission::{Blockers, Place, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
 
-/// For how many of one's own doorway times a choosing contender is expected to choose.
+/// A choosing contender is expected to choose for this many of the waiter's own doorway times.
 const CHOOSING_DOORWAYS: u32 = 4;
 /// A doorway on an idle cluster is so short that an ordinary hiccup outlasts four of them.
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
@@ -29,31 +29,31 @@ pub(crate) enum Question {
     Present(ContenderId),
     /// Has this contender left, or drawn a ticket? Both of its rows tell.
     Choosing(ContenderId),
-    /// Have all that were ahead left? Only a read of the whole object tells.
+    /// Have all contenders ahead left? Only a whole read tells.
     All,
 }
 
-/// Those ahead of a waiting contender, in the order in which they will be let in.
+/// The blockers ahead of a waiting contender, in the order in which they will be let in.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     mine: Place,
     mode: Mode,
     blockers: Blockers,
-    /// Blockers up to this place are presumed gone, because the one at it is.
+    /// Blockers up to this place are presumed gone, because the one there is.
     presumed_gone: Option<Place>,
-    /// How many questions found no contender gone.
+    /// The number of questions that found no contender gone.
     futile: usize,
     /// The contender that the last question found present, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
-    /// How long a choosing contender is expected to choose, from when one was last seen to move.
+    /// How long a choosing contender is expected to choose, from the last move seen.
     choosing: Duration,
     choosing_until: Duration,
     handoff: Handoff,
 }
 
 impl Line {
-    /// The line ahead of `mine`, fixed by the first read after drawing; `doorway` is how long it
-    /// took to get here.
+    /// The line ahead of `mine`, fixed by the first read after drawing; `doorway` is how long the
+    /// doorway took.
     pub(crate) fn new(
         mine: Place,
         mode: Mode,
@@ -76,26 +76,26 @@ impl Line {
         }
     }
 
-    /// Those who are left.
+    /// The remaining blockers.
     pub(crate) fn blockers(&self) -> &Blockers {
         &self.blockers
     }
 
-    /// Whether those who are left let us in.
+    /// Whether the remaining blockers let us in.
     pub(crate) fn admits(&self) -> bool {
         let stands_for_all = SeededBug::MiddleStandsForAll.is_planted() && self.rest().is_empty();
         self.blockers.admit(self.mode) || stands_for_all
     }
 
-    /// Whether those who are left and have a ticket, and so hold the object or will before us,
-    /// keep us out by themselves.
+    /// Whether the remaining blockers with a ticket, which hold the object or will before us, keep
+    /// us out by themselves.
     pub(crate) fn is_taken(&self) -> bool {
         !self.blockers.queue_admits(self.mode)
     }
 
-    /// Until when a choosing contender may be expected to be just that, and not a holder. While
-    /// contenders move, those that have not moved yet are slow rather than holders: where many
-    /// begin at the same moment, the first one through the doorway has by far the shortest one.
+    /// Until when a choosing contender may be expected to be choosing, not holding. While
+    /// contenders move, those that have not moved yet are slow rather than holders: if many begin
+    /// at the same moment, the first one through has by far the shortest doorway.
     pub(crate) fn choosing_until(&self) -> Duration {
         self.choosing_until
     }
@@ -112,12 +112,12 @@ impl Line {
         match self.blockers.standing(contender) {
             Some(Standing::Queued { .. }) => Question::Present(contender),
             Some(Standing::Choosing { .. }) => Question::Choosing(contender),
-            // It may have rows of names that are unknown here, and so can't be asked for.
+            // It may have rows of unknown names, which can't be read by key.
             Some(Standing::Unreadable) | None => Question::All,
         }
     }
 
-    /// Takes the answer to a question about one contender; true when it is out of the way.
+    /// Handles the answer to a question about one contender; true if it no longer blocks.
     pub(crate) fn answered(
         &mut self,
         contender: ContenderId,
@@ -127,7 +127,7 @@ impl Line {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, snapshot, self.mine);
         if gone && self.leave_in_order() {
-            // Places say nothing of choosing contenders, so one that left tells nothing of the
+            // Places say nothing about choosing contenders, so one that left says nothing about the
             // others.
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
@@ -138,8 +138,7 @@ impl Line {
         gone
     }
 
-    /// Takes a read of the whole object; true when one was out of the way. None is presumed
-    /// gone any more.
+    /// Handles a whole read; true if a blocker was removed. None is presumed gone any longer.
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let rest = self.rest();
         let asked = rest.get(self.asked(&rest)).map(|place| place.contender);
@@ -149,7 +148,7 @@ impl Line {
         }
         self.futile += usize::from(!any_gone);
         self.note_move(any_gone, now);
-        // Only a contender that can't be read is asked for by a whole read.
+        // Only an unreadable contender is asked for by a whole read.
         if let Some(asked) = asked {
             self.note_stay(asked, self.blockers.standing(asked).is_none(), now);
         }
@@ -162,14 +161,14 @@ impl Line {
         }
     }
 
-    /// Notes how long the contender has stayed that was asked for.
+    /// Notes how long the asked contender has stayed.
     fn note_stay(&mut self, asked: ContenderId, gone: bool, now: Duration) {
         let known = self.stays.filter(|(stays, _)| *stays == asked && !gone);
         self.stays = known.or_else(|| (!gone).then_some((asked, now)));
     }
 
-    /// Those not presumed gone, first come first. Choosing ones count as ahead of all tickets: one
-    /// that stays may be a holder on the fast path.
+    /// The blockers not presumed gone, in order of place. Choosing ones count as ahead of all
+    /// tickets: one that stays may be a holder on the fast path.
     fn rest(&self) -> Vec<Place> {
         let places = self.blockers.iter().map(|(contender, _)| contender);
         let mut rest: Vec<_> = places
@@ -180,8 +179,8 @@ impl Line {
         rest
     }
 
-    /// Which of the rest to ask: of those with a ticket the one half way to us; the first where all
-    /// are choosing. Where they leave in any order and each makes room, one after the other.
+    /// Which of the rest to ask: the one half way to us among those with a ticket, or the first if
+    /// all are choosing. If they leave in any order and each makes room, one after the other.
     fn asked(&self, rest: &[Place]) -> usize {
         let choosing = rest.partition_point(|place| is_choosing(*place));
         if !self.leave_in_order() {
@@ -193,7 +192,7 @@ impl Line {
         }
     }
 
-    /// Whether we are let in only when all are gone, so that one may stand for those before it.
+    /// Whether we are let in only when all are gone, so that one may stand for all before it.
     fn leave_in_order(&self) -> bool {
         match self.mode {
             Mode::Exclusive | Mode::Shared => true,

@@ -1,4 +1,4 @@
-//! What goes in and out of a contender: inputs, outputs, and what they carry.
+//! The messages of a contender: its inputs, its outputs, and the data they carry.
 
 use std::time::Duration;
 
@@ -6,46 +6,46 @@ use super::admission::Denial;
 use super::lease::{Lease, LeaseTerms};
 use super::row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
 
-/// The moment at which something is handled.
+/// The moment at which an input is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// Time elapsed since the clock's origin. It never goes back.
     pub(crate) elapsed: Duration,
-    /// A write timestamp, in µs, above every one that this client has used.
+    /// A write timestamp, in µs, above every earlier one of this client.
     pub(crate) stamp: i64,
     /// A random number in 0..1, to spread polls.
     pub(crate) jitter: f64,
 }
 
-/// What a contender is told.
+/// An input of a contender.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// Acquire the object. Legal only when idle: before the first one, and after
+    /// Acquire the object. Legal only when idle: before the first acquisition, and after
     /// [`Event::Released`].
     Acquire(Acquire),
     /// The answer to a write.
     Written {
-        /// The operation that is answered.
+        /// The answered operation.
         op: OpId,
-        /// What became of it.
+        /// Its outcome.
         outcome: WriteOutcome,
     },
     /// The answer to a read.
     Read {
-        /// The operation that is answered.
+        /// The answered operation.
         op: OpId,
         /// The rows seen.
         rows: Result<Vec<StoredRow>, ReadFailure>,
     },
     /// The deadline passed.
     Tick,
-    /// Renew the lease now. Does nothing unless the object is held on terms that renew.
+    /// Renew the lease now. Does nothing unless the object is held with renewal.
     Renew,
-    /// Read the own rows now: [`Event::Confirmed`] or [`Event::Lost`] follows a read that begins
-    /// after this. Does nothing unless the object is held.
+    /// Read the contender's own rows now: [`Event::Confirmed`] or [`Event::Lost`] follows a read
+    /// that begins after this input. Does nothing unless the object is held.
     Confirm,
-    /// Give the object back, or give up acquiring it. Legal in every state; [`Event::Released`]
-    /// follows, at once when there is nothing to give back.
+    /// Release the object, or give up acquiring it. Legal in every state; [`Event::Released`]
+    /// follows, at once if there is nothing to release.
     Release,
 }
 
@@ -56,20 +56,20 @@ pub(crate) struct Acquire {
     pub(crate) mode: Mode,
     /// How long rows live without renewal.
     pub(crate) terms: LeaseTerms,
-    /// Whether to wait for those ahead.
+    /// Whether to wait for the contenders ahead.
     pub(crate) patience: Patience,
-    /// Whether to renew the lease while holding; while waiting it always is.
+    /// Whether to renew the lease while holding. While waiting it is always renewed.
     pub(crate) renew: bool,
-    /// For people: host name, process id and label.
+    /// Human-readable: host name, process id and label.
     pub(crate) owner: String,
 }
 
-/// Whether to wait for those ahead.
+/// Whether to wait for the contenders ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Until let in.
+    /// Wait until let in.
     Wait,
-    /// Only for choosing contenders, and only as long as choosing takes.
+    /// Wait only for choosing contenders, and only as long as choosing takes.
     Try,
 }
 
@@ -85,29 +85,29 @@ impl OpId {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
     /// Acknowledged by a quorum.
     Applied,
-    /// Certainly not applied; trying again may help.
+    /// Certainly not applied; a retry may succeed.
     NotApplied,
     /// Certainly not applied, and never will be: the statement itself is refused.
     Rejected,
-    /// It may be applied, now, later or never.
+    /// May be applied now, later or never.
     Unknown,
 }
 
-/// Why a read brought nothing.
+/// Why a read failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFailure {
-    /// Trying again may help.
+    /// A retry may succeed.
     Failed,
     /// The statement itself is refused.
     Rejected,
 }
 
-/// What a contender wants done, or tells.
+/// An output of a contender: a request or an event.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Output {
     /// Write rows; answer with [`Input::Written`].
@@ -128,19 +128,19 @@ pub(crate) enum Output {
     Event(Event),
 }
 
-/// A write of rows of one contender. Repeating it changes nothing but the moment of expiry.
+/// A write of one contender's rows. Repeating it changes nothing but the time of expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     /// The write timestamp, in µs, kept by retries.
     pub(crate) stamp: i64,
-    /// What is written.
+    /// What to write.
     pub(crate) change: Change,
 }
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Writes the claim's `entering::` row, and its `tickets::` row if it has a ticket, as one.
+    /// Writes the claim's `entering::` row, and its `tickets::` row if it has a ticket, as a unit.
     Put {
         /// The content.
         claim: Claim,
@@ -154,20 +154,20 @@ pub(crate) enum Change {
         /// The TTL in seconds.
         ttl_seconds: i32,
     },
-    /// Deletes the `entering::` row, and with it the `tickets::` row if one was ever sent, and the
+    /// Deletes the `entering::` row, together with the `tickets::` row if one was ever sent and the
     /// `revoked::` row if one was seen.
     Delete {
-        /// Whose rows.
+        /// The contender.
         contender: ContenderId,
-        /// Whether there may be a `tickets::` row.
+        /// Whether a `tickets::` row may exist.
         ticket: bool,
-        /// Whether there may be a `revoked::` row.
+        /// Whether a `revoked::` row may exist.
         revoked: bool,
     },
 }
 
 impl Change {
-    /// Which rows are deleted, by their names.
+    /// The names of the deleted rows.
     pub(crate) fn deleted_rows(&self) -> Vec<&'static str> {
         let Change::Delete { ticket, revoked, .. } = *self else {
             return Vec::new();
@@ -178,7 +178,7 @@ impl Change {
     }
 }
 
-/// What a read reads.
+/// The rows that a read covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// All rows of the object.
@@ -189,14 +189,14 @@ pub(crate) enum Read {
     Entering(ContenderId),
 }
 
-/// What happened.
+/// An event of a contender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The object is held.
     Held {
-        /// Until when, without renewal.
+        /// The lease until the first renewal.
         lease: Lease,
-        /// The terms it is renewed on.
+        /// The terms of renewal.
         terms: LeaseTerms,
     },
     /// A renewal was acknowledged in time.
@@ -204,28 +204,28 @@ pub(crate) enum Event {
         /// The new lease.
         lease: Lease,
     },
-    /// A read, begun after all that was asked for, shows the rows of the held object.
+    /// A read that began after the last request to confirm shows the rows of the held object.
     Confirmed,
     /// A try found the lock taken; the rows are being deleted.
     Taken,
     /// The acquisition failed; the rows are being deleted.
     Failed(Failure),
-    /// The object is held no longer; the rows are being deleted.
+    /// The object is no longer held; the rows are being deleted.
     Lost(Loss),
-    /// The contender has no rows any more, and is idle.
+    /// The contender has no rows left and is idle.
     Released,
 }
 
 /// Why an acquisition failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// A row that was acknowledged is not there.
+    /// An acknowledged row is missing.
     RowMissing,
     /// Another client asked this contender to leave.
     Revoked(Revocation),
     /// The database refuses a statement.
     Rejected,
-    /// The largest ticket there is was written.
+    /// The largest possible ticket was already written.
     NoTicketLeft,
 }
 
@@ -241,15 +241,15 @@ impl From<Denial> for Failure {
 /// Why a held object was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The lease ran out.
+    /// The lease expired.
     Expired,
-    /// A row that was acknowledged is not there.
+    /// An acknowledged row is missing.
     RowMissing,
     /// Another client asked this contender to leave.
     Revoked(Revocation),
-    /// Another contender holds the object too, and was granted it later.
+    /// Another contender also holds the object and was granted it later.
     Conflict {
-        /// What it calls itself.
+        /// Its owner, as stated in its rows.
         holder: String,
     },
 }

@@ -11,15 +11,15 @@
 //!
 //! # Where to look
 //!
-//! [`messages`] says what goes in and out. [`state_machine`] drives one contender, [`entry`] is its
-//! own rows of one round, [`lease`] how long those count. [`row`] says how rows are written and
-//! read, [`admission`] what follows from them, and [`mod@line`] whom a waiting contender asks next.
-//! [`fence`] is the arithmetic of fencing tokens, which stand beside the rows. [`seeded_bug`] and
-//! `fingerprint` are for the model in `tests/model`, which checks all of it.
+//! [`messages`] defines inputs and outputs. [`state_machine`] drives one contender, [`entry`] is
+//! its own rows of one round, [`lease`] how long those count. [`row`] says how rows are written and
+//! read, [`admission`] what follows from them, and [`mod@line`] which blocker a waiter asks next.
+//! [`fence`] is the arithmetic of fencing tokens, which are kept beside the rows. [`seeded_bug`]
+//! and `fingerprint` are for the model in `tests/model`, which checks all of it.
 //!
 //! # What is absent
 //!
-//! Async, a clock, randomness, the driver. Time, stamps and jitter come in with [`Now`].
+//! Async, a clock, randomness and the driver. Time, stamps and jitter come in with [`Now`].
 
 mod admission;
 mod entry;

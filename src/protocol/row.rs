@@ -8,11 +8,11 @@ use std::fmt;
 /// order would do, as long as every client uses the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ContenderId {
-    /// Number of the host, from the registry.
+    /// The number of the host, from the registry.
     pub(crate) host: i32,
     /// The client's random uuid, as a number.
     pub(crate) client: u128,
-    /// Which of the client's places for this object.
+    /// Tells apart the client's places for this object.
     pub(crate) slot: i16,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Mode {
     Exclusive,
     /// Together with other shared holders.
     Shared,
-    /// Together with other limited holders, this many at most.
+    /// Together with other limited holders, at most this many.
     Limited(i32),
 }
 
@@ -63,19 +63,19 @@ impl Mode {
 
 /// Values of the column `row_name`.
 pub(crate) mod row_name {
-    /// A contender that announced itself.
+    /// The announcement of a contender.
     pub(crate) const ENTERING: &str = "entering::";
-    /// The ticket that it drew.
+    /// The ticket of a contender.
     pub(crate) const TICKETS: &str = "tickets::";
-    /// The wish that it leaves.
+    /// The request that a contender leave.
     pub(crate) const REVOKED: &str = "revoked::";
 }
 
-/// What a contender says of itself: the content of its `entering::` row and, once it has drawn a
-/// ticket, of its `tickets::` row.
+/// A contender's statement about itself: the content of its `entering::` row and, once it has drawn
+/// a ticket, of its `tickets::` row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Whose claim it is.
+    /// The claiming contender.
     pub(crate) contender: ContenderId,
     /// The contender's round.
     pub(crate) round: i64,
@@ -83,7 +83,7 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     /// The ticket, once drawn.
     pub(crate) ticket: Option<i64>,
-    /// For people: host name, process id and label.
+    /// Human-readable: host name, process id and label.
     pub(crate) owner: String,
     /// When the object was granted, in milliseconds since the Unix epoch by the contender's own
     /// clock. `None` while it waits.
@@ -98,20 +98,20 @@ impl Claim {
     }
 }
 
-/// The wish that a contender gives up a round: the content of its `revoked::` row.
+/// The request that a contender give up a round: the content of its `revoked::` row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Revocation {
-    /// Who is to leave.
+    /// The contender to leave.
     pub(crate) contender: ContenderId,
-    /// Which of its rounds it is to give up. Any other one is not meant.
+    /// The only round that it is asked to give up.
     pub(crate) round: i64,
-    /// For people: which client asks.
+    /// Human-readable: the client that asks.
     pub(crate) by: String,
-    /// For people: why.
+    /// Human-readable: the reason.
     pub(crate) why: String,
 }
 
-/// A row as it stands in a store, nothing interpreted: a null column is `None`.
+/// A row of a store, uninterpreted: a null column is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredRow {
     /// The column `row_name`.
@@ -174,7 +174,7 @@ impl StoredRow {
         }
     }
 
-    /// What the row means.
+    /// Interprets the row.
     pub(crate) fn parse(&self) -> Row {
         let claimed = || {
             let mode = Mode::parse(self.mode?, self.max_holders)?;
@@ -190,18 +190,18 @@ impl StoredRow {
         }
     }
 
-    /// Since when the contender holds the object in this round. Cells of an earlier round may still
-    /// be seen where its delete has not arrived, and a waiting contender writes no such cell: so
-    /// what is older than the round does not count.
+    /// Since when the contender holds the object in this round. Where the delete of an earlier
+    /// round has not arrived, its cells may still be seen, and a waiting contender writes no such
+    /// cell. So a value older than the round does not count.
     fn held_since_of(&self, round: i64) -> Option<i64> {
         self.held_since.filter(|since| *since >= round / MICROS_PER_MILLI)
     }
 }
 
-/// Stamps are in µs, and so are rounds, which are stamps.
+/// Stamps are in µs, and so are rounds, because they are stamps.
 pub(super) const MICROS_PER_MILLI: i64 = 1000;
 
-/// What a stored row means.
+/// The meaning of a stored row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
     /// The contender announced itself.
@@ -210,7 +210,7 @@ pub(crate) enum Row {
         round: i64,
         /// How it wants to hold the object.
         mode: Mode,
-        /// Since when it holds the object, in milliseconds since the Unix epoch; known from its
+        /// Since when it holds the object, in milliseconds since the Unix epoch; known from the
         /// first renewal after the grant on.
         held_since: Option<i64>,
     },
@@ -223,10 +223,10 @@ pub(crate) enum Row {
     },
     /// A request to leave; only the contender itself acts on it.
     Revoked {
-        /// The round that it is to give up; none is meant where it is missing.
+        /// The round to give up; if missing, no round is revoked.
         round: Option<i64>,
     },
-    /// This version can't tell what the row says. Its contender blocks (design section 8).
+    /// This version can't interpret the row. Its contender blocks (design section 8).
     Unreadable,
 }
 

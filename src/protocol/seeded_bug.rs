@@ -1,8 +1,8 @@
 //! Seeded bugs. The model in `tests/model` and the simulation in `tests/seeded_bugs` plant them one
 //! by one and must find what breaks; a search that finds none of them proves nothing.
 //!
-//! Each is asked for at the lines that it changes. In all other builds no bug is ever planted, and
-//! the compiler removes the question.
+//! The lines that a bug changes ask whether it is planted. In all other builds no bug is ever
+//! planted, and the compiler removes the question.
 
 #[cfg(model)]
 use std::cell::Cell;
@@ -18,17 +18,17 @@ pub(crate) enum SeededBug {
     NoTieBreak,
     /// A contender with a ticket needs no `entering::` row, and so drops it.
     TicketStandsAlone,
-    /// When one in the queue is gone, all before it count as gone.
+    /// When one contender in the queue is gone, all before it count as gone.
     MiddleStandsForAll,
-    /// An exclusive holder is one of those that a limited one may have beside it.
+    /// An exclusive holder counts as one of those that a limited one may have beside it.
     LimitedCountsExclusive,
     /// The lease begins when a write is acknowledged instead of when it is tried.
     LeaseFromAcknowledgement,
-    /// A renewal counts even if it is acknowledged when the lease is over.
+    /// A renewal counts even if it is acknowledged after the lease is over.
     LateRenewalCounts,
-    /// A look at the last blocker lets in, without a read that shows the own rows.
+    /// A look at the last blocker lets a contender in, without a read that shows its own rows.
     NoConfirmingRead,
-    /// A renewal writes the rows whatever the read before it shows, and finds out afterwards only.
+    /// A renewal writes the rows whatever the read before it shows, and only finds out afterwards.
     RenewalUnread,
     /// Of two holders neither gives way to the other.
     HoldersDoNotCompare,
@@ -66,7 +66,7 @@ impl SeededBug {
         PLANTED.get() == Some(self)
     }
 
-    /// Plants a bug on this thread from now on, or removes the one that is there.
+    /// Plants a bug on this thread from now on, or removes the planted one.
     #[cfg(model)]
     pub(crate) fn plant(mutation: Option<Self>) {
         PLANTED.set(mutation);

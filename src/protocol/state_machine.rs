@@ -1,7 +1,7 @@
 //! The state machine of one contender.
 //!
-//! This file says what the states are, what time and the caller do to them, and what each wants
-//! done next; [`answers`] says where the answers lead.
+//! This file defines the states, how time and the caller change them, and the next operation of
+//! each; [`answers`] handles the answers to operations.
 
 mod answers;
 #[cfg(model)]
@@ -31,11 +31,11 @@ pub(crate) struct StateMachine {
     last_op: OpId,
     outputs: VecDeque<Output>,
     pace: Pace,
-    /// A `tickets::` row was sent and not yet deleted for certain.
+    /// A `tickets::` row was sent and is not certainly deleted yet.
     ticket_sent: bool,
-    /// A `revoked::` row was seen and not yet deleted for certain.
+    /// A `revoked::` row was seen and is not certainly deleted yet.
     revoked_row_seen: bool,
-    /// When every row that was ever sent is certainly gone, deleted or not.
+    /// When every row ever sent is certainly gone, deleted or not.
     gone_by: Duration,
     ahead: Vec<SeenContender>,
 }
@@ -50,17 +50,17 @@ enum State {
     Looking(Entry),
     /// Writing both rows.
     Drawing(Entry, Attempt),
-    /// Reading the object to fix the blockers; the doorway took this long.
+    /// Reading the object to fix the blockers; carries the duration of the doorway.
     Settling(Entry, Duration),
     /// Asking the blockers until they are gone.
     Waiting(Entry, Line),
     /// Held.
     Held(Entry),
-    /// Deleting the rows, then perhaps beginning again.
+    /// Deleting the rows, then perhaps beginning a new round.
     Releasing { delete: Write, again: Option<Acquire> },
 }
 
-/// The operation that waits for its answer.
+/// The operation that awaits its answer.
 #[derive(Clone, Debug)]
 struct Outstanding {
     op: OpId,
@@ -68,7 +68,7 @@ struct Outstanding {
     sent: Duration,
 }
 
-/// What an operation is for.
+/// The purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Task {
     Announce,
@@ -99,14 +99,14 @@ impl StateMachine {
         }
     }
 
-    /// Takes an input.
+    /// Handles an input.
     ///
     /// # Panics
     ///
-    /// When told to acquire while not idle, or when a write is answered as a read or a read as
-    /// applied: bugs of the caller. Nothing that a read brings makes it panic.
+    /// If told to acquire while not idle, or if a write is answered as a read or a read as applied:
+    /// bugs of the caller. No content of a read makes it panic.
     pub(crate) fn handle(&mut self, now: Now, input: Input) {
-        // First, so that no answer is taken as if the lease were still valid.
+        // First, so that no answer is handled as if the lease were still valid.
         self.check_limit(now);
         match input {
             Input::Acquire(acquire) => {
@@ -138,7 +138,7 @@ impl StateMachine {
         self.outputs.pop_front()
     }
 
-    /// When to send [`Input::Tick`], if nothing else comes before. `None` only when idle.
+    /// When to send [`Input::Tick`], unless another input comes first. `None` only when idle.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let steps = self.agenda().into_iter().flatten().map(|(due, _)| due);
@@ -151,12 +151,12 @@ impl StateMachine {
         matches!(self.state, State::Idle)
     }
 
-    /// The contenders that hold the object or are ahead, from the last read of the whole object.
+    /// The contenders that hold the object or are ahead, as of the last whole read.
     pub(crate) fn ahead(&self) -> &[SeenContender] {
         &self.ahead
     }
 
-    /// What our rows say while the object is held, from the first renewal on.
+    /// The claim of a holder, as its rows state it from the first renewal on.
     pub(crate) fn held_claim(&self) -> Option<&Claim> {
         match &self.state {
             State::Held(entry) => Some(&entry.claim),
@@ -175,7 +175,7 @@ impl StateMachine {
     fn announce(&mut self, now: Now, acquire: Acquire) {
         let claim = Claim {
             contender: self.id,
-            // Stamps only grow within a client, which is all that is asked of a round.
+            // Stamps only grow within a client, and a round requires no more.
             round: now.stamp,
             mode: acquire.mode,
             ticket: None,
@@ -220,9 +220,9 @@ impl StateMachine {
         self.withdraw(now, None);
     }
 
-    /// Deletes the rows, whatever is still outstanding: the delete's stamp is above all others.
+    /// Deletes the rows, whatever is outstanding: the delete's stamp is above all others.
     fn withdraw(&mut self, now: Now, again: Option<Acquire>) {
-        // Who slept past every TTL may have slept with a write that is sent only now.
+        // A client that slept past every TTL may still send a write now.
         self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
         let change = Change::Delete {
             contender: self.id,
@@ -232,7 +232,7 @@ impl StateMachine {
         self.enter(State::Releasing { delete: Write { stamp: now.stamp, change }, again });
     }
 
-    /// The rows are gone for certain.
+    /// The rows are certainly gone.
     fn gone(&mut self, now: Now, again: Option<Acquire>) {
         self.ticket_sent = false;
         self.revoked_row_seen = false;
@@ -243,7 +243,7 @@ impl StateMachine {
         }
     }
 
-    /// A new state begins at once and supersedes what is outstanding.
+    /// Begins a new state at once; it supersedes the outstanding operation.
     fn enter(&mut self, state: State) {
         self.state = state;
         self.pace = Pace::default();
@@ -254,7 +254,7 @@ impl StateMachine {
         self.outputs.push_back(Output::Event(event));
     }
 
-    // What the passing of time alone does.
+    // Changes by time alone.
 
     fn check_limit(&mut self, now: Now) {
         if self.limit().is_none_or(|limit| now.elapsed < limit) {
@@ -283,7 +283,7 @@ impl StateMachine {
         }
     }
 
-    /// Whether a renewal of what is held waits for its answer.
+    /// Whether a holder's renewal awaits its answer.
     fn is_renewing(&self) -> bool {
         let task = self.outstanding.as_ref().map(|outstanding| outstanding.task);
         matches!(self.state, State::Held(_)) && task == Some(Task::Renew)
@@ -320,7 +320,7 @@ impl StateMachine {
         }
     }
 
-    /// What is to be done and when, the more urgent first.
+    /// The next tasks and when they are due, the more urgent one first.
     fn agenda(&self) -> [Option<(Duration, Task)>; 2] {
         let step = match &self.state {
             State::Idle | State::Held(_) => None,
@@ -334,7 +334,7 @@ impl StateMachine {
         [self.renewal(), step.map(|task| (self.pace.not_before, task))]
     }
 
-    /// In the doorway nothing is renewed: its writes renew by themselves.
+    /// Nothing is renewed in the doorway: its writes renew the rows by themselves.
     fn renewal(&self) -> Option<(Duration, Task)> {
         let entry = match &self.state {
             State::Held(entry) if !entry.acquire.renew => {
@@ -378,7 +378,7 @@ impl StateMachine {
             }
             Task::Verify => {
                 self.renewing_entry().reading(RenewalStep::Verify);
-                // A holder looks for others that hold too.
+                // A holder looks for other holders.
                 let held = matches!(self.state, State::Held(_));
                 if held { Read::Object } else { Read::Contender(self.id) }
             }
@@ -386,7 +386,7 @@ impl StateMachine {
         self.outputs.push_back(Output::Read { op, read });
     }
 
-    /// The write that the state is about. Notes what it leaves in the database, and until when.
+    /// The write of the present state. Notes which rows it leaves in the database, and until when.
     fn write(&mut self, now: Now) -> Write {
         let (write, terms) = match &mut self.state {
             State::Announcing(acquire, _, attempt) => (attempt.write.clone(), acquire.terms),

@@ -1,4 +1,4 @@
-//! The schema as the files in `cql/` define it: to make the tables, and to compare them with.
+//! The schema as the files in `cql/` define it, for creating and comparing tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,26 +11,26 @@ const LOCK_HOSTS: &str = include_str!("../../cql/lock_hosts.cql");
 const CASSANDRA: &str = include_str!("../../cql/cassandra.cql");
 const SCYLLA: &str = include_str!("../../cql/scylla.cql");
 
-/// Columns of the registry that tables of an earlier version don't have. Everything works without
-/// them, but for what they are for.
+/// Columns of the registry that tables of an earlier version lack. Without them, only their own
+/// feature is missing.
 const LATER_COLUMNS: [&str; 1] = ["seen_at"];
 
-/// The statement that makes the keyspace. `replication` is a map in CQL.
+/// The statement that creates the keyspace. `replication` is a map in CQL.
 pub(super) fn keyspace_cql(keyspace: &Identifier, replication: &str) -> String {
     let cql = without_comments(KEYSPACE);
     cql.replace("{keyspace}", keyspace.as_str()).replace("{replication}", replication)
 }
 
-/// A table as it has to be.
+/// The required definition of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
     /// Its name in CQL, with the keyspace.
     full_name: String,
-    /// The statement that makes it.
+    /// The statement that creates it.
     pub(super) cql: String,
     /// Its columns.
     columns: Vec<Column>,
-    /// Its options, as they are written in the statement.
+    /// Its options, as written in the statement.
     options: BTreeMap<String, String>,
 }
 
@@ -60,7 +60,7 @@ impl Definition {
         Self::parse(format!("\"{keyspace}\".\"lock_hosts\""), cql)
     }
 
-    /// Where a table differs. More columns than these, and other options, do not matter.
+    /// How a table differs. Additional columns and options do not matter.
     pub(super) fn differences(&self, facts: &TableFacts) -> Vec<Difference> {
         let columns = self.columns.iter().filter_map(|wanted| {
             let found = facts.columns.iter().find(|column| column.name == wanted.name);
@@ -79,7 +79,7 @@ impl Definition {
         columns.chain(options).collect()
     }
 
-    /// The columns that a table lacks because an earlier version made it.
+    /// The columns that a table of an earlier version lacks.
     pub(super) fn additions<'a>(&'a self, facts: &TableFacts) -> impl Iterator<Item = &'a Column> {
         let lacks = |column: &&Column| !facts.columns.iter().any(|it| it.name == column.name);
         self.columns.iter().filter(|column| is_later(column)).filter(lacks)
@@ -90,12 +90,12 @@ impl Definition {
         format!("ALTER TABLE {} ADD {} {}", self.full_name, column.name, column.cql_type)
     }
 
-    /// The statement that gives an option a value.
+    /// The statement that sets an option.
     pub(super) fn remedy(&self, option: &str, value: &str) -> String {
         format!("ALTER TABLE {} WITH {option} = {value}", self.full_name)
     }
 
-    /// The table that the definition makes, as the system tables show it.
+    /// The table of this definition, as the system tables show it.
     #[cfg(test)]
     pub(super) fn facts(&self) -> TableFacts {
         let options = self.options.iter().flat_map(|(name, value)| flat(name, value));
@@ -121,9 +121,9 @@ impl Definition {
 /// How a table differs from its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
-    /// A column is missing, or is another one.
+    /// A column is missing or differs.
     Column { wanted: Column, found: Option<Column> },
-    /// An option has another value. What is wanted is CQL; what was found is for people.
+    /// An option has another value. `wanted` is CQL; `found` is for people.
     Option { name: String, wanted: String, found: String },
 }
 
@@ -167,7 +167,7 @@ fn parse_columns(text: &str) -> Vec<Column> {
     lines().filter(|line| !line.starts_with("PRIMARY KEY")).filter_map(column).collect()
 }
 
-/// An option by its name, and those of a map each by itself, as the system tables have them.
+/// An option by its name, or each entry of a map by itself, as in the system tables.
 fn flat(name: &str, value: &str) -> Vec<(String, String)> {
     let unquoted = |text: &str| text.trim().trim_matches('\'').to_owned();
     let Some(map) = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
@@ -191,7 +191,7 @@ fn shown(name: &str, options: &BTreeMap<String, String>) -> String {
     if entries.is_empty() { "not set".to_owned() } else { entries.join(", ") }
 }
 
-/// Servers write some values in their own way: ScyllaDB makes `10.00ms` of `10ms`.
+/// Servers format some values in their own way: ScyllaDB turns `10ms` into `10.00ms`.
 fn normal(value: &str) -> String {
     value.to_lowercase().replace(".00", "").replace(' ', "")
 }
@@ -258,7 +258,7 @@ mod tests {
         let [added] = additions.as_slice() else { panic!("one column is new: {additions:?}") };
         let cql = "ALTER TABLE \"K\".\"lock_hosts\" ADD seen_at timestamp";
         assert_eq!(table.addition_cql(added), cql);
-        // One of the same name that is something else is no older table.
+        // A column of the same name but another type is no older table.
         let other = Column { cql_type: "int".into(), ..(*added).clone() };
         facts.columns.push(other);
         assert_eq!((table.additions(&facts).count(), table.differences(&facts).len()), (0, 1));

@@ -1,4 +1,4 @@
-//! Why keyspace and tables could not be made, checked or used.
+//! Why the keyspace and the tables could not be created, checked or used.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::finding::{Finding, Joined};
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
 use crate::store::{DatabaseError, InvalidIdentifier};
 
-/// Why keyspace and tables could not be made, checked or used.
+/// Why the keyspace and the tables could not be created, checked or used.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// A name can't be that of a keyspace or a table. Nothing was sent.
+    /// A name is invalid for a keyspace or a table. Nothing was sent.
     #[error(transparent)]
     Name(#[from] InvalidIdentifier),
     /// The lock table would have the name of the registry of hosts. Nothing was sent.
@@ -22,7 +22,7 @@ pub enum SchemaError {
     /// The longest TTL is not in whole seconds, or out of bounds. Nothing was sent.
     #[error("a max_ttl of {max_ttl:?} can't be used: use whole seconds, from 30 to 600")]
     MaxTtl {
-        /// The one asked for.
+        /// The requested one.
         max_ttl: Duration,
     },
     /// The clock skew is not in whole milliseconds, or out of bounds. Nothing was sent.
@@ -32,27 +32,27 @@ pub enum SchemaError {
         MAX_CLOCK_SKEW_RANGE.end().as_millis()
     )]
     MaxClockSkew {
-        /// The one asked for.
+        /// The requested one.
         max_clock_skew: Duration,
     },
-    /// The clocks of the nodes can't be compared as exactly as the clock skew asks for: they would
+    /// The clocks of the nodes can't be compared as exactly as the clock skew requires: they would
     /// never be seen to agree within it. Nothing was changed.
     #[error(
         "a max_clock_skew of {max_clock_skew:?} can't be kept here: the clocks of the nodes can be \
          compared to within {measurable:?} at best; use {usable:?} or more"
     )]
     Unmeasurable {
-        /// The one asked for.
+        /// The requested one.
         max_clock_skew: Duration,
-        /// How exactly two clocks were compared just now, the best of several readings each.
+        /// How exactly two clocks were just compared, with the best of several readings each.
         measurable: Duration,
-        /// One that leaves room for slower answers: twice as much, in whole milliseconds.
+        /// A value with room for slower answers: twice as much, in whole milliseconds.
         usable: Duration,
     },
-    /// A keyspace without replicas was asked for. Nothing was sent.
+    /// A keyspace without replicas was requested. Nothing was sent.
     #[error("a keyspace needs replicas: use a replication factor of 1 or more, best 3")]
     NoReplicas,
-    /// The keyspace does not exist, and it was not said how to replicate a new one. Nothing was
+    /// The keyspace does not exist, and no replication was given for a new one. Nothing was
     /// changed.
     #[error(
         "keyspace {keyspace:?} does not exist: run `lock-hosts init --keyspace {keyspace} \
@@ -73,24 +73,24 @@ pub enum SchemaError {
         /// The table.
         table: String,
     },
-    /// What was to be made is there already, but not as it was asked for. It was left as it is, and
-    /// nothing else was changed.
+    /// An object exists already, but differs from the options. It was left as it is, and nothing
+    /// else was changed.
     #[error(
         "it exists already, but not as asked for; nothing was changed: {}",
         Joined(differences)
     )]
     Differs {
-        /// How it differs, and what to do.
+        /// The differences, and what to do.
         differences: Vec<Finding>,
     },
-    /// With keyspace and tables as they are or would be made, locks would not work, or would let
-    /// two in. Nothing was changed.
+    /// With the keyspace and the tables as they are or would be created, locks would not work, or
+    /// would admit two holders. Nothing was changed.
     #[error("the tables can't be used for locks: {}", Joined(problems))]
     Unfit {
-        /// What is wrong, and what to do.
+        /// The problems, and what to do.
         problems: Vec<Finding>,
     },
-    /// What the clients of the lock table have to agree on is not recorded. Nothing was changed.
+    /// The settings of the lock table are not recorded. Nothing was changed.
     #[error(
         "the settings of lock table {lock_table:?} are not recorded, so its clients might differ \
          in them: run `lock-hosts init --keyspace {keyspace} --lock-table {lock_table} --max-ttl \
@@ -102,10 +102,10 @@ pub enum SchemaError {
         keyspace: String,
         /// The lock table.
         lock_table: String,
-        /// The longest TTL that the table was made for.
+        /// The longest TTL of the table.
         max_ttl: Duration,
     },
-    /// The client's consistency is not the one that is recorded for the lock table, so it would not
+    /// The client's consistency differs from the recorded one of the lock table, so it would not
     /// exclude the others. Nothing was changed.
     #[error(
         "lock table {lock_table:?} is used with {recorded}, but this client asks for {asked_for}: \
@@ -117,9 +117,9 @@ pub enum SchemaError {
         keyspace: String,
         /// The lock table.
         lock_table: String,
-        /// What is recorded.
+        /// The recorded consistency.
         recorded: Consistency,
-        /// What the client was told to use.
+        /// The client's consistency.
         asked_for: Consistency,
     },
     /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
@@ -129,7 +129,7 @@ pub enum SchemaError {
         /// Which ones, by how much, and what to do.
         problems: Vec<Finding>,
     },
-    /// The lock table was dropped or made again while it was being looked at. Nothing was changed.
+    /// The lock table was dropped or created again during the check. Nothing was changed.
     #[error(
         "lock table {lock_table:?} of keyspace {keyspace:?} was dropped or made again just now: do \
          the same again"
@@ -140,7 +140,8 @@ pub enum SchemaError {
         /// The lock table.
         lock_table: String,
     },
-    /// The database failed. What was being made may be there in part; making it again completes it.
+    /// The database failed. What was being created may exist in part; repeating the call completes
+    /// it.
     #[error("the schema could not be read or changed")]
     Database(#[from] DatabaseError),
 }

@@ -1,4 +1,4 @@
-//! The keyspace and the tables that are there, and what there is to say of them.
+//! The existing keyspace and tables, and findings about them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::store::{
     Catalog, Column, DatabaseError, Dialect, Identifier, KeyspaceFacts, SettingsRecord, TableFacts,
 };
 
-/// The names of keyspace and tables.
+/// The names of the keyspace and the tables.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) keyspace: Identifier,
@@ -53,7 +53,7 @@ impl Names {
     }
 }
 
-/// What is there.
+/// The existing keyspace and tables.
 #[derive(Debug)]
 pub(super) struct Schema {
     pub(super) dialect: Dialect,
@@ -73,7 +73,7 @@ impl Schema {
         })
     }
 
-    /// What is missing first of all.
+    /// The error for the first missing object.
     pub(super) fn missing(&self, names: &Names) -> Option<SchemaError> {
         match (&self.keyspace, &self.lock_table, &self.lock_hosts) {
             (None, _, _) => Some(names.missing_keyspace()),
@@ -83,7 +83,7 @@ impl Schema {
         }
     }
 
-    /// How what is there differs from what was asked for.
+    /// How existing objects differ from the options.
     pub(super) fn differences(
         &self,
         names: &Names,
@@ -102,7 +102,7 @@ impl Schema {
         differences
     }
 
-    /// What there is to say of keyspace and tables.
+    /// Findings about the keyspace and the tables.
     pub(super) fn findings(
         &self,
         names: &Names,
@@ -162,7 +162,7 @@ impl Schema {
         self.lock_hosts.as_ref().map(findings).unwrap_or_default()
     }
 
-    /// What completes a registry that an earlier version made: names of columns, and statements.
+    /// What completes a registry of an earlier version: names of columns, and statements.
     pub(super) fn additions(&self, names: &Names) -> Vec<(String, String)> {
         let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
         let Some(facts) = &self.lock_hosts else {
@@ -172,15 +172,14 @@ impl Schema {
         wanted.additions(facts).map(statement).collect()
     }
 
-    /// Whether there is a place where settings are recorded.
+    /// Whether there is a table that can hold settings.
     pub(super) fn holds_settings(&self, names: &Names) -> bool {
         let errors = |finding: &Finding| finding.severity == Severity::Error;
         self.lock_hosts.is_some() && !self.lock_hosts_findings(names).iter().any(errors)
     }
 
-    /// Refuses a replication that names data centres that there aren't, or does not serve the
-    /// registry, which is always used with a quorum of all replicas, or the consistency that is to
-    /// be recorded.
+    /// Refuses a replication that names unknown data centres, or does not serve the registry, which
+    /// always uses a quorum of all replicas, or the consistency to be recorded.
     pub(super) fn check_quorum(
         &self,
         names: &Names,

@@ -1,4 +1,4 @@
-//! Whether the nodes of the cluster can be relied on.
+//! Findings about the nodes of the cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::finding::Finding;
 use crate::options::Consistency;
 use crate::store::{ClockReading, Coverage, DatabaseError, Node};
 
-/// A node, and what it said of itself.
+/// A node and its reports.
 #[derive(Debug)]
 pub(super) struct NodeState {
     pub(super) node: Node,
-    /// Its clock; `None` when it does not answer.
+    /// Its clock; `None` if it does not answer.
     pub(super) clock: Option<ClockReading>,
-    /// How it brings its commit log to disk, if it says.
+    /// Its `commitlog_sync`, if it reports one.
     pub(super) commitlog_sync: Result<Option<String>, DatabaseError>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn answering(reports: &[NodeState]) -> BTreeSet<Uuid> {
     answering.map(|report| report.node.host_id).collect()
 }
 
-/// What there is to say about nodes that do not answer, and the quorums without them.
+/// Findings about nodes that do not answer, and the quorums without them.
 pub(super) fn liveness(
     reports: &[NodeState],
     quorum: Quorum,
@@ -61,8 +61,8 @@ pub(super) fn liveness(
     findings
 }
 
-/// That none of the nodes of the one data centre that counts is within reach. Of a data centre
-/// without any node something else is said.
+/// The finding if no node of the one data centre that counts can be reached. A data centre without
+/// nodes has another finding.
 pub(super) fn within_reach(nodes: &[Node], consistency: &Consistency) -> Option<Finding> {
     let datacenter = consistency.datacenter()?;
     let mut here = nodes.iter().filter(|node| node.datacenter == datacenter).peekable();
@@ -74,7 +74,7 @@ pub(super) fn within_reach(nodes: &[Node], consistency: &Consistency) -> Option<
     })
 }
 
-/// The clocks of the nodes that are asked for locks.
+/// The clocks of the nodes that serve lock requests.
 pub(super) fn clocks_told(
     reports: &[NodeState],
     consistency: &Consistency,
@@ -84,8 +84,8 @@ pub(super) fn clocks_told(
     told.filter_map(|report| Some((report.node.clone(), report.clock?))).collect()
 }
 
-/// What there is to say about commit logs. An acknowledged row that a node forgets lets two in, for
-/// as long as rows live at most.
+/// Findings about commit logs. A node that forgets an acknowledged row admits two holders, for as
+/// long as rows live at most.
 pub(super) fn commit_logs(reports: &[NodeState], rows_live: Duration) -> Vec<Finding> {
     let answering = reports.iter().filter(|report| report.clock.is_some());
     let finding = |report: &NodeState| {

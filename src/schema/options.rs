@@ -1,4 +1,4 @@
-//! How keyspace and tables are to be made.
+//! How to create the keyspace and the tables.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::replication::Replication;
 use super::{LOCK_TABLE_DEFAULT, MAX_TTL_DEFAULT, MAX_TTL_RANGE, SchemaError};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
 
-/// How a keyspace and its tables are to be made.
+/// How to create a keyspace and its tables.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct CreateOptions {
 }
 
 impl CreateOptions {
-    /// The defaults: the keyspace is there, the longest TTL is 120 s, the table is `lock_table`,
+    /// The defaults: the keyspace exists, the longest TTL is 120 s, the table is `lock_table`,
     /// clients use QUORUM, and clocks differ by a second at most.
     #[must_use]
     pub fn new() -> Self {
@@ -39,7 +39,7 @@ impl CreateOptions {
         }
     }
 
-    /// How the keyspace is replicated. Without it, the keyspace has to be there.
+    /// The replication of the keyspace. Without it, the keyspace has to exist.
     #[must_use]
     pub fn replication(mut self, replication: Replication) -> Self {
         self.replication = Some(replication);
@@ -49,7 +49,7 @@ impl CreateOptions {
     /// The longest TTL that clients may use: whole seconds, 30 to 600 s.
     ///
     /// It is a property of the table: tombstones are kept for twice as long, and have to outlive
-    /// each row that they hide, late writes included. That is why it can't be shorter than 30 s.
+    /// each row that they hide, including late writes. So it can't be shorter than 30 s.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
@@ -64,25 +64,24 @@ impl CreateOptions {
     }
 
     /// The consistency that all clients of the lock table have to use; QUORUM by default. It is
-    /// recorded; clients that use another one are refused.
+    /// recorded; clients with another one are refused.
     #[must_use]
     pub fn consistency(mut self, consistency: Consistency) -> Self {
         self.consistency = consistency;
         self
     }
 
-    /// How far clocks may differ, those of the nodes among each other and those of clients from
-    /// them: whole milliseconds, 1 to 1499, so that the shortest TTL leaves a lease. 1 s by
-    /// default. It is recorded; clients take it from there, shorten their leases by it, and are
-    /// refused where clocks differ by more. One that is smaller than the error with which the
-    /// clocks of this cluster can be compared is refused.
+    /// How far clocks may differ, between nodes and between clients and nodes: whole milliseconds,
+    /// 1 to 1499, so that the shortest TTL leaves a lease. 1 s by default. It is recorded; clients
+    /// read it, shorten their leases by it, and are refused if clocks differ by more. A value below
+    /// the error with which this cluster's clocks can be compared is refused.
     #[must_use]
     pub fn max_clock_skew(mut self, max_clock_skew: Duration) -> Self {
         self.max_clock_skew = max_clock_skew;
         self
     }
 
-    /// What is recorded.
+    /// The settings to record.
     pub(super) fn settings(&self) -> Settings {
         Settings { consistency: self.consistency.clone(), max_clock_skew: self.max_clock_skew }
     }

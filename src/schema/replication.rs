@@ -1,4 +1,4 @@
-//! What replication means for quorums.
+//! Replication, and the quorums that it allows.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub enum Replication {
 }
 
 impl Replication {
-    /// How a keyspace differs from this.
+    /// The finding if a keyspace differs from this.
     pub(super) fn difference(
         &self,
         keyspace: &Identifier,
@@ -34,7 +34,7 @@ impl Replication {
         })
     }
 
-    /// The data centres that it names although the cluster has none of that name.
+    /// Findings about named data centres that the cluster does not have.
     pub(super) fn unknown(&self, datacenters: &BTreeMap<String, u32>) -> Vec<Finding> {
         let Replication::PerDatacenter(factors) = self else { return Vec::new() };
         let unknown = factors.keys().filter(|name| !datacenters.contains_key(*name));
@@ -57,7 +57,7 @@ impl Replication {
         format!("{{'class': 'NetworkTopologyStrategy', {}}}", factors.join(", "))
     }
 
-    /// What a keyspace with this replication has.
+    /// The strategy of a keyspace with this replication.
     pub(super) fn strategy(&self, datacenters: &BTreeMap<String, u32>) -> Strategy {
         Strategy::PerDatacenter(self.per_datacenter(datacenters))
     }
@@ -76,16 +76,16 @@ impl Replication {
 /// How a keyspace is replicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// So many copies in each data centre.
+    /// This many copies in each data centre.
     PerDatacenter(BTreeMap<String, u32>),
-    /// So many copies, wherever.
+    /// This many copies, in any data centre.
     Simple(u32),
-    /// Nothing that a quorum can be counted of.
+    /// A strategy without countable quorums.
     Other(String),
 }
 
 impl Strategy {
-    /// Reads the map that the system tables hold.
+    /// Parses the map of the system tables.
     pub(super) fn parse(replication: &BTreeMap<String, String>) -> Self {
         let other = || Strategy::Other(format!("{replication:?}"));
         let class = replication.get("class").map_or("", String::as_str);
@@ -106,20 +106,19 @@ impl Strategy {
     }
 }
 
-/// How many replicas there are to ask, how many could be, and how many have to answer.
+/// How many replicas are configured, how many have a node, and how many have to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quorum {
     /// The replication factor, of all data centres or of the one that counts.
     pub(super) replicas: u32,
-    /// As many of them as there are nodes for.
+    /// How many of them there are nodes for.
     pub(super) placed: u32,
     /// How many have to answer.
     pub(super) required: u32,
 }
 
 impl Quorum {
-    /// The quorum of a keyspace on these data centres with so many nodes each, or why it can have
-    /// none.
+    /// The quorum of a keyspace, given the number of nodes of each data centre, or why it has none.
     pub(super) fn of(
         strategy: &Strategy,
         consistency: &Consistency,
@@ -161,7 +160,7 @@ impl Quorum {
         Ok(Quorum { replicas, placed, required })
     }
 
-    /// What there is to say about it.
+    /// The finding about the quorum.
     pub(super) fn finding(self) -> Finding {
         let Quorum { replicas, placed, required } = self;
         let found = format!("{required} of {replicas} replicas have to answer");
@@ -182,7 +181,7 @@ fn no_datacenter(name: &str, datacenters: &BTreeMap<String, u32>) -> String {
     format!("there is no data centre {name:?}, only {known}")
 }
 
-/// That no quorum can be had, and why.
+/// The finding that no quorum is possible, and why.
 pub(super) fn unserved(keyspace: &Identifier, found: String) -> Finding {
     let advice = format!("alter the replication of keyspace {keyspace}, or add nodes");
     Finding::error("replication", found, advice)

@@ -11,7 +11,7 @@ use crate::finding::Finding;
 use crate::options::{Consistency, Settings};
 use crate::store::{DatabaseError, Outcome, forget_settings_cql};
 
-/// Records settings, unless they are recorded already; whether they were not. The tables are there.
+/// Records settings unless they are recorded already. Returns whether it did. The tables exist.
 pub(super) async fn record(
     session: &Session,
     names: &Names,
@@ -35,7 +35,7 @@ pub(super) async fn record(
     }
 }
 
-/// How recorded settings differ from what is to be recorded.
+/// The finding if recorded settings differ from `wanted`.
 pub(super) fn difference(names: &Names, recorded: &Settings, wanted: &Settings) -> Option<Finding> {
     (recorded != wanted).then(|| {
         let change = how_to_change(names.keyspace.as_str(), names.lock_table.as_str());
@@ -44,7 +44,7 @@ pub(super) fn difference(names: &Names, recorded: &Settings, wanted: &Settings) 
     })
 }
 
-/// The settings that a client goes by, which has to use the recorded consistency.
+/// The settings of a client, which has to use the recorded consistency.
 pub(super) fn agreed(
     names: &Names,
     max_ttl: Duration,
@@ -62,7 +62,7 @@ pub(super) fn agreed(
     }
 }
 
-/// What there is to say about the settings.
+/// The finding about the settings.
 pub(super) fn finding(
     names: &Names,
     max_ttl: Duration,
@@ -87,7 +87,7 @@ pub(super) fn finding(
     }
 }
 
-/// What to do to get other settings. Clients learn them when they are built and never again.
+/// How to change the settings. Clients read them only when they are built.
 pub(super) fn how_to_change(keyspace: &str, lock_table: &str) -> String {
     let forget = forget_settings_cql(keyspace, lock_table);
     format!("stop all clients, run {forget}, and then `lock-hosts init` with other settings")

@@ -1,4 +1,4 @@
-//! Whether keyspace and tables are as they have to be.
+//! Findings about the keyspace and the tables.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::store::{Column, Identifier, KeyspaceFacts, TableFacts};
 /// The option that holds the longest TTL.
 const MAX_TTL: &str = "default_time_to_live";
 
-/// What there is to say about a keyspace, but for its replication.
+/// The finding about a keyspace, except for its replication.
 pub(super) fn keyspace(name: &Identifier, facts: &KeyspaceFacts) -> Option<Finding> {
     (!facts.durable_writes).then(|| {
         let found = "durable_writes is off, so a node that restarts forgets acknowledged rows";
@@ -19,14 +19,14 @@ pub(super) fn keyspace(name: &Identifier, facts: &KeyspaceFacts) -> Option<Findi
     })
 }
 
-/// What an error says, as a finding: what there is before the first colon, and what to do.
+/// An error as a finding: the text before the first colon is what was found, the rest is advice.
 pub(super) fn refusal(subject: impl Into<String>, error: &SchemaError) -> Finding {
     let text = error.to_string();
     let (found, advice) = text.split_once(": ").unwrap_or((&text, ""));
     Finding::error(subject, found, advice)
 }
 
-/// The longest TTL that a lock table was made for, or why it can't be one.
+/// The longest TTL of a lock table, or why it can't be one.
 pub(super) fn max_ttl(subject: &str, facts: &TableFacts) -> Result<Duration, Finding> {
     let found = option(facts, MAX_TTL);
     let max_ttl = Duration::from_secs(found.parse().unwrap_or(0));
@@ -71,7 +71,7 @@ pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFact
     definition.differences(facts).into_iter().map(finding).collect()
 }
 
-/// What there is to say of a column that an earlier version did not have.
+/// The finding about a column that an earlier version did not have.
 pub(super) fn addition(subject: &str, column: &Column) -> Finding {
     let found = format!("column {} is missing, as an earlier version made the table", column.name);
     let advice = "run `lock-hosts init`, which adds it, and then build clients anew; without it \
@@ -79,7 +79,7 @@ pub(super) fn addition(subject: &str, column: &Column) -> Finding {
     Finding::warning(subject, found, advice)
 }
 
-/// The findings, or that all is well when there are none.
+/// The findings, or one that all is well if there are none.
 pub(super) fn or_ok(subject: &str, fine: &str, findings: Vec<Finding>) -> Vec<Finding> {
     if findings.is_empty() { vec![Finding::ok(subject, fine)] } else { findings }
 }
@@ -88,7 +88,7 @@ fn option<'a>(facts: &'a TableFacts, name: &str) -> &'a str {
     facts.options.get(name).map_or("not set", String::as_str)
 }
 
-/// How bad it is that an option is not as it should be, and what it does.
+/// The severity and the effect of a wrong option.
 fn judge(option: &str, wanted: &str, found: &str) -> (Severity, &'static str) {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     match option {

@@ -1,4 +1,4 @@
-//! Counts what a client asks of its store.
+//! Counts the calls of a client to its store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use super::{Answer, HostRow, RowStamp, Store, Testimonies};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
-/// How often a client has asked the database for something since it was built, failed calls and
-/// repeated ones included. The registry of hosts does not count, nor do looks at clocks and table.
+/// The number of a client's calls to the database since it was built, including failed and repeated
+/// ones. Calls to the registry of hosts and looks at clocks and table do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -24,14 +24,14 @@ pub struct Statistics {
     pub fence_reads: u64,
     /// Writes of the fence of an object.
     pub fence_writes: u64,
-    /// Writes and deletes whose outcome is unknown: they may have been applied. Those that were
-    /// given up before they were answered count too.
+    /// Writes and deletes whose outcome is unknown: they may have been applied. Those given up
+    /// before they were answered count too.
     pub unknown_outcomes: u64,
     /// Other calls that failed.
     pub failures: u64,
 }
 
-/// A store that counts, and leaves the work to another one.
+/// A store that counts calls and passes them on to another one.
 #[derive(Debug)]
 pub(crate) struct Counted {
     store: Arc<dyn Store>,
@@ -39,12 +39,12 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Counts from now on what is asked of `store`.
+    /// Counts the calls to `store` from now on.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Counted { store, counters: Counters::default() }
     }
 
-    /// What was counted so far. Calls that are under way may be in some of the numbers only.
+    /// The counts so far. Calls in progress may be in only some of them.
     pub(crate) fn statistics(&self) -> Statistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Statistics {
@@ -157,7 +157,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Counts what becomes of a write.
+    /// Counts the outcome of a write.
     async fn write(&self, write: Answer<'_, ()>) -> Result<(), DatabaseError> {
         let mut outcome = Outstanding(Some(&self.unknown_outcomes));
         let result = write.await;
@@ -184,7 +184,7 @@ impl Drop for Outstanding<'_> {
     }
 }
 
-/// The numbers order nothing, so relaxed counting will do.
+/// The counters order nothing, so relaxed ordering is enough.
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -253,8 +253,8 @@ mod tests {
         assert_eq!(store.statistics(), expected);
     }
 
-    // Goal: a write that is given up before it is answered has an unknown outcome; a read has none,
-    // and neither has what was never begun.
+    // Goal: a write given up before it is answered has an unknown outcome; a read has none, and
+    // neither has a call that never began.
     // Method: drop each kind of call before its first poll, and after it.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_given_up_has_an_unknown_outcome() {

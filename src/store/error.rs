@@ -1,10 +1,10 @@
-//! Errors of the database, and what became of a request that failed.
+//! Errors of the database, and the outcome of a failed request.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// An error of the database, with what it says of the request's fate.
+/// An error of the database, with the outcome of the request.
 #[derive(Clone)]
 pub struct DatabaseError {
     outcome: Outcome,
@@ -12,7 +12,7 @@ pub struct DatabaseError {
     source: Arc<dyn StdError + Send + Sync>,
 }
 
-/// What became of a request that failed.
+/// The outcome of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -38,7 +38,7 @@ impl DatabaseError {
         DatabaseError { permanent: true, ..Self::new(Outcome::NotApplied, source) }
     }
 
-    /// What became of the request.
+    /// The outcome of the request.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.outcome

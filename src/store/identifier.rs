@@ -7,13 +7,13 @@ use thiserror::Error;
 /// The longest name that Cassandra accepts.
 const LENGTH_MAX: usize = 48;
 
-/// The name of a keyspace or a table: 1 to 48 of `[A-Za-z0-9_]`, its case kept.
+/// The name of a keyspace or a table: 1 to 48 of `[A-Za-z0-9_]`, with its case kept.
 ///
 /// It contains no quote, so between quotes it is always one identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identifier(String);
 
-/// A name that is no identifier. Nothing was sent.
+/// A name that is not an identifier. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name:?} can't be the name of a {what}: use 1 to {LENGTH_MAX} of A-Z, a-z, 0-9 and _")]
 pub struct InvalidIdentifier {

@@ -18,10 +18,10 @@ use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
 
 pub(crate) mod replica;
 
-/// How many copies there are of each row, as on a usual cluster.
+/// The number of copies of each row, as on a usual cluster.
 pub(crate) const REPLICAS: usize = 3;
 
-/// How many copies a read merges: any two such sets have a copy in common.
+/// The number of copies that a read merges: any two such sets have a copy in common.
 const QUORUM: usize = REPLICAS / 2 + 1;
 
 /// How long a dead row is remembered, so that an older write does not bring it back.
@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_secs(2 * Embedded::MAX_TTL.as_secs());
 ///
 /// It treats rows as a cluster does: three replicas, reads that merge a changing majority of them,
 /// writes ordered by their timestamps, rows that expire. Clones share the rows. Clients built on
-/// clones of one store exclude each other; nothing outside of the process sees the rows.
+/// clones of one store exclude each other; nothing outside the process sees the rows.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -43,8 +43,8 @@ struct Shared {
     tables: Mutex<Tables>,
 }
 
-/// What a client is built on that runs without a cluster: rows, and the clock and the randomness
-/// that belong to them.
+/// The base of a client that runs without a cluster: rows, and the clock and the randomness that
+/// belong to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Embedded {
     /// Where the rows live.
@@ -75,7 +75,7 @@ impl MemoryStore {
         MemoryStore { shared: Arc::new(shared) }
     }
 
-    /// What a client is built on.
+    /// The base of a client.
     pub(crate) fn embedded(&self) -> Embedded {
         Embedded {
             store: Arc::new(self.clone()),
@@ -198,7 +198,7 @@ pub(crate) struct Tables {
     pub(crate) replicas: [Replica; REPLICAS],
     /// The replica that the next read asks first.
     first: usize,
-    /// When dead rows of objects that are not used any more are looked for next.
+    /// When to look next for dead rows of objects that are no longer used.
     sweep_due: Duration,
     next: i32,
     hosts: BTreeMap<String, HostRow>,
@@ -229,7 +229,7 @@ impl Tables {
         cells.into_iter().filter_map(RowStamp::of).collect()
     }
 
-    /// What a quorum shows: rows, and when they were written.
+    /// The rows that a quorum shows, with their stamps.
     fn live_cells(&mut self, object: &str, read: Read, now: Duration) -> Vec<(StoredRow, i64)> {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
         for replica in self.next_quorum() {
@@ -251,7 +251,7 @@ impl Tables {
         fences.max().filter(|fence| now < fence.dead_from).map(|fence| fence.value)
     }
 
-    /// Raises the fence of an object, unless it is higher.
+    /// Raises the fence of an object, unless it is already higher.
     pub(crate) fn write_fence(&mut self, object: &str, value: i64, now: Duration) {
         self.sweep(now);
         let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
@@ -261,7 +261,7 @@ impl Tables {
         }
     }
 
-    /// The replicas that a read asks; the next one asks others.
+    /// The replicas that a read asks; the next read asks others.
     fn next_quorum(&mut self) -> impl Iterator<Item = usize> + use<> {
         let first = self.first;
         self.first = (first + 1) % REPLICAS;

@@ -1,7 +1,7 @@
-//! Where rows live. One trait, two stores: a Cassandra or ScyllaDB cluster, and memory.
+//! Storage of rows. One trait, two stores: a Cassandra or ScyllaDB cluster, and memory.
 //!
-//! Private on purpose: public types have no type parameter for the store, and a program that needs
-//! another database has to write a store that keeps the promises below.
+//! Private on purpose: public types have no type parameter for the store, and another database
+//! would need a store that keeps the promises below.
 
 mod cassandra;
 mod counted;
@@ -31,12 +31,12 @@ pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
 pub(crate) use node::{ClockReading, Node, NodeReport};
 
-/// What all data centres together show; where they don't answer, what is seen nearby, if it is
-/// seen there. What is not seen nearby may have been written elsewhere: that stays unknown.
+/// Reads from all data centres together; if they don't answer, reads nearby. A value that is not
+/// seen nearby may have been written elsewhere, so it stays unknown.
 ///
 /// # Errors
 ///
-/// That of the whole read: what is refused for good is refused nearby as well.
+/// The error of the read from all data centres: what is refused for good is refused nearby too.
 pub(crate) async fn or_nearby<T>(
     everywhere: impl Future<Output = Result<Option<T>, DatabaseError>>,
     nearby: impl Future<Output = Result<Option<T>, DatabaseError>>,
@@ -54,77 +54,77 @@ pub(crate) async fn or_nearby<T>(
     }
 }
 
-/// How many hosts a page of the registry holds.
+/// The number of hosts on a page of the registry.
 pub(crate) const HOSTS_PER_PAGE: usize = 1_000;
 
-/// The answer of a store, later.
+/// The future answer of a store.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
 
-/// What each node says, later; `None` of one that did not answer soon.
+/// The future report of each node; `None` for one that did not answer soon.
 pub(crate) type Testimonies<'a> =
     Pin<Box<dyn Future<Output = Vec<(Node, Option<NodeReport>)>> + Send + 'a>>;
 
 /// The rows of one lock table, and the registry of hosts beside it.
 ///
-/// What the protocol relies on (design sections 3 and 4): a write that was acknowledged is seen by
-/// every read that begins afterwards, until it is overwritten with a higher stamp or its TTL is
-/// over; of two writes to one row the higher stamp wins, whatever their order; a delete of the same
-/// stamp beats a write; rows of one [`Write`] are applied as one. Each call is one try, bounded in
-/// time, never repeated by the store or its driver. A dropped future may still be applied.
+/// The protocol relies on this (design sections 3 and 4): an acknowledged write is seen by every
+/// read that begins afterwards, until it is overwritten with a higher stamp or its TTL is over; of
+/// two writes to one row the higher stamp wins, whatever their order; a delete beats a write of the
+/// same stamp; rows of one [`Write`] are applied as a unit. Each call is one try, bounded in time,
+/// never repeated by the store or its driver. A dropped future may still be applied.
 pub(crate) trait Store: Debug + Send + Sync {
     /// Applies a write to the rows of a contender.
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()>;
 
-    /// Reads rows of an object: all that are there, with one read.
+    /// Reads the requested rows of an object, all with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
 
-    /// Reads the rounds of a contender's rows, and when they were written.
+    /// Reads the rounds and stamps of a contender's rows.
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>>;
 
-    /// Reads the fence of an object; `None` when it has none.
+    /// Reads the fence of an object; `None` if it has none.
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>>;
 
     /// Raises the fence of an object to `value`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one. It lives for
-    /// [`FENCE_TTL_SECONDS`](crate::protocol::FENCE_TTL_SECONDS), whatever the rows of the table
-    /// do.
+    /// [`FENCE_TTL_SECONDS`](crate::protocol::FENCE_TTL_SECONDS), however long the table's rows
+    /// live.
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()>;
 
-    /// Reads one host of the registry, removed or not; `None` when there is none of that name.
+    /// Reads one host of the registry, removed or not; `None` if there is none of that name.
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
 
-    /// Reads one host as it is seen nearby: by a quorum of the one data centre that the store asks
-    /// for locks. That may be an older state. A store that asks all data centres sees nothing here.
+    /// Reads one host as seen nearby: by a quorum of the one data centre that the store asks for
+    /// locks. It may be an older state. A store that asks all data centres sees nothing here.
     fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
 
-    /// Reads the [`HOSTS_PER_PAGE`] next hosts of the registry in the order of their names, removed
-    /// ones too: those after `after`, which is empty for the first page. A page that is not full is
-    /// the last one.
+    /// Reads the next [`HOSTS_PER_PAGE`] hosts of the registry in the order of their names,
+    /// including removed ones: those after `after`, which is empty for the first page. A page that
+    /// is not full is the last one.
     fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>>;
 
-    /// Reads the registry's `next`: the largest number that was ever reserved, 0 when none was.
+    /// Reads the registry's `next`: the largest number ever reserved, 0 if none was.
     fn read_next(&self) -> Answer<'_, i32>;
 
     /// Raises the registry's `next` to `next`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one.
     fn raise_next(&self, next: i32) -> Answer<'_, ()>;
 
-    /// Writes the row of one host, with its stamp, but for the time when it was seen.
+    /// Writes the row of one host, with its stamp, except for the time when it was seen.
     fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
 
-    /// Reads since when hosts are seen, in milliseconds since the Unix epoch; `None` when they are
-    /// not, because an earlier version made the registry.
+    /// Reads since when sightings of hosts are recorded, in milliseconds since the Unix epoch;
+    /// `None` if they are not, because an earlier version made the registry.
     fn read_sightings_begin(&self) -> Answer<'_, Option<i64>>;
 
-    /// Writes when a host was seen, stamped with that time itself, and nothing else of it.
+    /// Writes when a host was seen, and nothing else of it, stamped with that time itself.
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()>;
 
-    /// Asks each node that counts for quorums, and can be reached, for what locks rely on. Takes a
-    /// round trip, and a second at most.
+    /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
+    /// second at most.
     fn observe(&self) -> Testimonies<'_>;
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct RowStamp {
 }
 
 impl RowStamp {
-    /// Of a row as it was written with `stamp`. One without a round has none.
+    /// The stamp of a row written with `stamp`. A row without a round has none.
     pub(crate) fn of((row, stamp): (StoredRow, i64)) -> Option<Self> {
         Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
     }
@@ -157,14 +157,14 @@ pub(crate) struct HostRow {
     pub(crate) added_at_millis: i64,
     /// When it was removed, in milliseconds since the Unix epoch, if it is.
     pub(crate) removed_at_millis: Option<i64>,
-    /// When a client of it was seen, in milliseconds since the Unix epoch, if one was.
+    /// When a client of the host was seen, in milliseconds since the Unix epoch, if one was.
     pub(crate) seen_at_millis: Option<i64>,
     /// The write timestamp of the row, in µs.
     pub(crate) stamp: i64,
 }
 
 impl HostRow {
-    /// When it was seen; before that, when it was added, or added again, which the stamp tells.
+    /// The later of when it was seen and when it was added, or added again, as its stamp tells.
     pub(crate) fn last_seen_millis(&self) -> i64 {
         let added = self.added_at_millis.max(self.stamp / 1000);
         added.max(self.seen_at_millis.unwrap_or(added))

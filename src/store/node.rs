@@ -1,4 +1,4 @@
-//! What is known of the nodes that hold the rows.
+//! Facts about the nodes that hold the rows.
 
 use uuid::Uuid;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 pub(crate) struct Node {
     /// Identifies the node.
     pub(crate) host_id: Uuid,
-    /// Its address, for people.
+    /// Its address, human-readable.
     pub(crate) address: String,
     /// Its data centre.
     pub(crate) datacenter: String,
@@ -20,13 +20,12 @@ pub(crate) struct Node {
 pub(crate) struct ClockReading {
     /// The node's clock less ours, in µs.
     pub(crate) offset_micros: i64,
-    /// How far the truth may be from that, in µs: half of the round trip, and what the server
-    /// rounds.
+    /// The error bound of the offset, in µs: half of the round trip, and the server's rounding.
     pub(crate) error_micros: i64,
 }
 
 impl ClockReading {
-    /// That of a clock which is ours.
+    /// The reading of our own clock.
     pub(crate) const OURS: ClockReading = ClockReading { offset_micros: 0, error_micros: 0 };
 
     /// The least that the node's clock can be ahead of ours, in µs.
@@ -40,11 +39,11 @@ impl ClockReading {
     }
 }
 
-/// What a node says of what locks rely on.
+/// A node's report on what locks rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeReport {
     /// Its clock.
     pub(crate) clock: ClockReading,
-    /// The id that the lock table has for it; `None` when there is no such table.
+    /// The id of the lock table as the node knows it; `None` if there is no such table.
     pub(crate) lock_table: Option<Uuid>,
 }

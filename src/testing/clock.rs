@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, SystemClock};
 
-/// A clock that follows tokio's, paused or not, and whose wall clock can be set.
+/// A clock that follows tokio's, paused or not, with a wall clock that can be set.
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     origin: Instant,

@@ -1,6 +1,6 @@
-//! What every store has to do, as one body of tests for all of them.
+//! The contract of all stores, as one body of tests.
 //!
-//! The protocol is proved on the promises of [`Store`]; this is where the stores prove theirs.
+//! The protocol is proved on the promises of [`Store`]; here the stores prove that they keep them.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -57,7 +57,7 @@ pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &st
     writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
 }
 
-/// The id that the default lock table of a keyspace has now.
+/// The current id of the default lock table of a keyspace.
 ///
 /// # Panics
 ///
@@ -69,7 +69,7 @@ pub async fn lock_table_id(session: &Session, keyspace: &str) -> Option<Uuid> {
     id.expect("the cluster answers")
 }
 
-/// Checks a store. Objects are called after `tag`, which has to be a new one each time.
+/// Checks a store. Object names begin with `tag`, which has to be new each time.
 pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     let clock = SystemClock::new();
     let object =
@@ -94,7 +94,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     nodes_say_what_locks_rely_on(store).await;
 }
 
-/// An object, and a stamp that later ones are counted from.
+/// An object, and the stamp from which later ones are counted.
 struct Object<'a> {
     store: &'a dyn Store,
     name: String,
@@ -116,7 +116,7 @@ impl Object<'_> {
         self.write(stamp, change).await;
     }
 
-    /// In the order of the rows' names, the stamps counted from the object's.
+    /// The rows in the order of their names, with stamps counted from the object's.
     async fn stamps(&self, contender: ContenderId) -> Vec<RowStamp> {
         let stamps = self.store.read_stamps(&self.name, contender).await;
         let mut stamps = stamps.expect("a read is answered");
@@ -142,7 +142,7 @@ impl Object<'_> {
         written.expect("a write is acknowledged");
     }
 
-    /// Counted from the object's stamp; `None` where there is no fence.
+    /// The fence, counted from the object's stamp; `None` if there is none.
     async fn fence(&self) -> Option<i64> {
         let fence = self.store.read_fence(&self.name).await.expect("a read is answered");
         fence.map(|fence| fence - self.stamp)
@@ -154,7 +154,7 @@ impl Object<'_> {
 }
 
 fn contender(number: i16) -> ContenderId {
-    // A uuid with its highest bit set, and a negative host, are as good as any.
+    // A uuid with its highest bit set, and a negative host, are valid too.
     let client = u128::MAX - u128::from(number.unsigned_abs());
     ContenderId { host: i32::from(number) - 2, client, slot: number }
 }
@@ -164,7 +164,7 @@ fn claim(number: i16, round: i64, ticket: Option<i64>) -> Claim {
     Claim { contender, round, mode, ticket, owner, held_since: None }
 }
 
-/// The wish that the contender of a claim gives it up.
+/// A revocation of a claim.
 fn revocation(claim: &Claim) -> Revocation {
     Revocation {
         contender: claim.contender,
@@ -207,7 +207,7 @@ async fn the_higher_stamp_wins(object: &Object<'_>) {
     object.expect(Read::Object, &rows_of(&high)).await;
     object.put(&low, 19, LONG_TTL).await;
     object.expect(Read::Object, &rows_of(&high)).await;
-    // The same write once more changes nothing.
+    // Repeating the write changes nothing.
     object.put(&high, 20, LONG_TTL).await;
     object.expect(Read::Object, &rows_of(&high)).await;
 }
@@ -230,7 +230,7 @@ async fn an_older_write_does_not_come_back(object: &Object<'_>) {
     object.delete(claim.contender, 30, true).await;
     object.put(&claim, 20, LONG_TTL).await;
     object.expect(Read::Object, &[]).await;
-    // An older delete does not hit a newer row, either.
+    // An older delete does not remove a newer row, either.
     object.put(&claim, 40, LONG_TTL).await;
     object.delete(claim.contender, 39, true).await;
     object.expect(Read::Object, &rows_of(&claim)).await;
@@ -255,7 +255,7 @@ async fn rows_of_one_write_are_applied_as_one(object: &Object<'_>) {
         }
     };
     tokio::join!(writing, reading);
-    // A delete takes both, or only the one that it is told to.
+    // A delete removes both rows, or only the requested one.
     object.delete(id, 101, false).await;
     let left = rows_of(&claim(1, 100, Some(100))).split_off(1);
     object.expect(Read::Contender(id), &left).await;
@@ -273,14 +273,14 @@ async fn rows_expire(object: &Object<'_>) {
     object.expect(Read::Object, &rows).await;
     tokio::time::sleep(Duration::from_millis(3_000)).await;
     object.expect(Read::Object, &rows_of(&long)).await;
-    // What has expired does not bring back what it replaced.
+    // An expired row still hides older writes.
     object.put(&short, 0, LONG_TTL).await;
     object.expect(Read::Contender(short.contender), &[]).await;
 }
 
 async fn reads_return_what_was_asked_for(object: &Object<'_>) {
     let mut claims = [claim(1, 1, Some(3)), claim(1, 2, None), claim(1, 3, Some(4))];
-    // They differ in one part of the key each.
+    // Each differs in one part of the key.
     claims[1].contender.slot += 1;
     claims[2].contender.client ^= 1;
     for (stamp, claim) in (1..).zip(&claims) {
@@ -341,7 +341,7 @@ async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
     object.expect(Read::Object, &all).await;
     object.expect(Read::Contender(id), &all).await;
     object.expect(Read::Entering(id), &rows_of(&claim)[..1]).await;
-    // It stays when the others go, and goes along when that is asked for.
+    // It stays when the other rows are deleted, and is deleted with them on request.
     object.delete(id, 12, true).await;
     object.expect(Read::Contender(id), std::slice::from_ref(&revoked)).await;
     for ticket in [false, true] {
@@ -449,7 +449,7 @@ async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
     assert_eq!(seen().await, hosts, "a removed host is added again");
 }
 
-/// A sighting is kept whatever becomes of the row, and makes no row of its own.
+/// A sighting survives writes of the row, and creates no row of its own.
 async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i64) {
     let name = format!("{tag}.seen");
     let seen = async || store.read_host(&name).await.expect("a host is read");
@@ -477,8 +477,7 @@ async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i6
     assert!(store.read_sightings_begin().await.expect("it is read").is_some());
 }
 
-/// A page holds as many as it may, in the order of their bytes, and begins after the name that it
-/// is asked for.
+/// A page is full, in the byte order of names, and begins after the requested name.
 async fn hosts_come_page_by_page(store: &dyn Store, tag: &str, stamp: i64) {
     let name = |number: usize| format!("{tag}.page.{number:05}");
     for number in 1..=HOSTS_PER_PAGE + 2 {
@@ -515,7 +514,7 @@ async fn the_registry_only_grows(store: &dyn Store) {
     assert!(next().await >= first + 10, "a smaller value replaced a larger one");
 }
 
-/// All nodes have one table, and clocks by which clients are not refused.
+/// All nodes have one table, and clocks with which clients are not refused.
 async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
     let clock = SystemClock::new();
     let told = loop {
@@ -532,8 +531,8 @@ async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
     }
 }
 
-/// What CQL alone can show: the fence stays as it is while rows come and go, and outlives what the
-/// table lets rows live for; a claim without a number of holders writes no null.
+/// What only CQL can show: the fence stays unchanged while rows come and go, and outlives the
+/// table's TTL; a claim without a number of holders writes no null.
 async fn writes_touch_no_other_column(
     store: &CassandraStore,
     session: &Session,

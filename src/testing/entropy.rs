@@ -1,4 +1,4 @@
-//! Randomness that a seed repeats, for tests.
+//! Randomness that a seed reproduces, for tests.
 
 use std::sync::{Mutex, PoisonError};
 

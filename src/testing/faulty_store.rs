@@ -1,4 +1,4 @@
-//! A store in memory whose calls fail and take their time as a test asks.
+//! A store in memory that fails and delays calls on demand.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,21 +21,21 @@ use crate::store::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is certainly not applied; another try may help.
+    /// It is certainly not applied; a retry may help.
     NotApplied,
     /// It is not applied, but the caller can't know.
     UnknownNotApplied,
     /// It is applied, but the caller can't know.
     UnknownApplied,
-    /// It is refused for good, as when the table is gone.
+    /// It is refused permanently, as when the table is gone.
     Refused,
-    /// It is not applied, and the task that makes it panics: what a bug would do.
+    /// It is not applied, and the calling task panics, as a bug would make it.
     Panic,
 }
 
 /// A [`MemoryStore`] that fails on demand, for tests of programs that use locks.
 ///
-/// Its rows expire by tokio's clock, so a test with paused time moves them too. Clones are the same
+/// Its rows expire by tokio's clock, so a test with paused time controls them too. Clones share one
 /// store.
 ///
 /// # Example
@@ -66,7 +66,7 @@ pub struct FaultyStore {
     plan: Arc<Mutex<Plan>>,
 }
 
-/// What was asked for, and what was counted.
+/// The requested faults, and the counters.
 #[derive(Clone, Copy, Default)]
 struct Plan {
     failing: Option<(usize, Fault)>,
@@ -83,14 +83,14 @@ struct Plan {
 }
 
 impl FaultyStore {
-    /// An empty store, where everything works.
+    /// An empty store without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::with_entropy(Arc::new(SystemEntropy))
     }
 
-    /// An empty store, whose clients draw from `seed` what tells them apart and how they spread
-    /// their pauses. With paused time a run is repeated by its seed.
+    /// An empty store. Its clients draw their ids and the jitter of their pauses from `seed`. With
+    /// paused time, the seed reproduces a run.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self::with_entropy(Arc::new(SeededEntropy::new(seed)))
@@ -145,13 +145,13 @@ impl FaultyStore {
         self.clock.set_ahead(signed_micros(by));
     }
 
-    /// Lets the next `calls` calls fail, of any kind except looks at clocks and table and notes
-    /// that a host is in use. Replaces what was asked for before; 0 ends it.
+    /// Makes the next `calls` calls fail, of any kind except checks of clocks and table and
+    /// sightings of hosts. Replaces the previous request; 0 ends it.
     pub fn fail_next(&self, calls: usize, fault: Fault) {
         self.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
 
-    /// Lets each call take `delay`: half of it passes before the call is applied, half after.
+    /// Makes each call take `delay`: half of it passes before the call is applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.set(|plan| plan.delay = delay);
     }
@@ -162,16 +162,16 @@ impl FaultyStore {
         self.memory.tables().read(object, Read::Object, self.clock.elapsed()).len()
     }
 
-    /// Forgets the rows of an object, as replicas do that lose acknowledged writes. The fence
-    /// stays, and nothing is remembered as deleted.
+    /// Forgets the rows of an object, like replicas that lose acknowledged writes. The fence stays,
+    /// and no tombstone is left.
     pub fn lose_rows(&self, object: &str) {
         for replica in &mut self.memory.tables().replicas {
             replica.objects.remove(object);
         }
     }
 
-    /// Raises the fence of an object to `ahead` of the clock, as a client whose clock is wrong by
-    /// as much would.
+    /// Raises the fence of an object to `ahead` of the clock, as a client with a clock wrong by
+    /// that much would.
     ///
     /// # Panics
     ///
@@ -181,8 +181,8 @@ impl FaultyStore {
         self.memory.tables().write_fence(object, value, self.clock.elapsed());
     }
 
-    /// Lets the clock of the second of two nodes be so far ahead. With `None` no node answers when
-    /// it is asked for its clock and the table.
+    /// Sets the clock of the second of two nodes ahead by `apart`. With `None`, no node answers
+    /// requests for its clock and the table.
     pub fn set_clocks_apart(&self, apart: Option<Duration>) {
         self.set(|plan| {
             plan.silent = apart.is_none();
@@ -190,7 +190,7 @@ impl FaultyStore {
         });
     }
 
-    /// Lets clocks be measured no more exactly than this, as far from their nodes.
+    /// Adds `error` to the error of each clock reading, as when the nodes are far away.
     pub fn set_clock_error(&self, error: Duration) {
         self.set(|plan| plan.clock_error = error);
     }
@@ -202,8 +202,7 @@ impl FaultyStore {
         self.fail_next(usize::MAX, Fault::Refused);
     }
 
-    /// Makes the lock table again after it was [dropped](Self::drop_table): an empty one with
-    /// another id.
+    /// Creates the [dropped](Self::drop_table) lock table again: an empty one with another id.
     pub fn make_table_again(&self) {
         let id = &mut self.memory.tables().lock_table;
         *id = Uuid::from_u128(id.as_u128() + 1);
@@ -211,36 +210,36 @@ impl FaultyStore {
         self.fail_next(0, Fault::Refused);
     }
 
-    /// How often clients have looked at clocks and table since they were built.
+    /// How often clients have checked clocks and table since they were built.
     #[must_use]
     pub fn looks(&self) -> usize {
         self.set(|plan| plan.looks)
     }
 
-    /// Lets reads of the registry go unanswered, and nothing else, or lets them be answered again.
+    /// Leaves reads of the registry unanswered, and nothing else, or answers them again.
     pub fn silence_registry(&self, silent: bool) {
         self.set(|plan| plan.registry_silent = silent);
     }
 
-    /// Lets notes that a host is in use fail, or succeed again. No other fault touches them:
-    /// clients make them in the background, at a time that tests don't choose.
+    /// Makes writes of sightings fail, or succeed again. No other fault affects them: clients write
+    /// them in the background, at times that tests don't choose.
     pub fn fail_sightings(&self, fault: Option<Fault>) {
         self.set(|plan| plan.failing_sightings = fault);
     }
 
-    /// How often clients have tried to note that their host is in use.
+    /// How often clients have tried to write a sighting of their host.
     #[must_use]
     pub fn sightings(&self) -> usize {
         self.set(|plan| plan.sightings)
     }
 
-    /// How many hosts one read of the registry has brought at most, since this was asked for last.
+    /// The most hosts that one read of the registry has returned since the last call of this.
     #[must_use]
     pub fn most_hosts_read(&self) -> usize {
         self.set(|plan| std::mem::take(&mut plan.most_hosts_read))
     }
 
-    /// Makes a call, unless it fails before; its answer may be lost.
+    /// Makes a call, unless it fails first; its answer may be lost.
     fn call<'a, T: Send + 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
         Box::pin(async move {
             let (fault, delay) = self.set(|plan| (plan.next_fault(), plan.delay));
@@ -255,7 +254,7 @@ impl FaultyStore {
         })
     }
 
-    /// An error when the registry does not answer.
+    /// An error if the registry does not answer.
     fn ask_registry(&self) -> Result<(), DatabaseError> {
         if self.set(|plan| plan.registry_silent) {
             return Err(DatabaseError::new(Outcome::Unknown, INJECTED));
@@ -386,7 +385,7 @@ impl Plan {
     }
 }
 
-/// Makes a call that fails as it must.
+/// Makes a call with the given fault.
 async fn meet<T>(fault: Option<Fault>, call: Answer<'_, T>) -> Result<T, DatabaseError> {
     match fault {
         None => call.await,

@@ -1,14 +1,14 @@
-//! Three replicas and the ways to them, nastier than a cluster, for simulations.
+//! Three replicas and the network to them, nastier than a cluster, for simulations.
 //!
-//! Each message between a client and a replica goes its own way: it arrives soon, late or never.
-//! A write is acknowledged when a quorum of replicas has it, and goes on to the others, or not; a
-//! read merges the first quorum of answers, given at different moments. Nothing is repaired but by
-//! new writes. Links can be cut, replicas be slow, down, or forget what they had not synced; the
-//! replicas' clocks, by which rows expire, differ.
+//! Each message between a client and a replica is independent: it arrives soon, late or never. A
+//! write is acknowledged when a quorum of replicas has it, and may or may not reach the others; a
+//! read merges the first quorum of answers, given at different moments. Only new writes repair
+//! replicas. Links can be cut; replicas can be slow, be down, or forget unsynced writes. Rows
+//! expire by the replicas' clocks, which differ.
 //!
-//! Time and order are the caller's. [`SimulatedCluster::process_next`] does what comes next, and
-//! [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All chance
-//! comes from one seed, so that the same calls give the same run.
+//! The caller controls time and order. [`SimulatedCluster::process_next`] processes the next event,
+//! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
+//! randomness comes from one seed, so the same calls give the same run.
 
 mod link;
 mod network;
@@ -32,13 +32,13 @@ use crate::store::memory::REPLICAS;
 pub use self::link::SimulatedClient;
 pub use self::record::{LossRecord, WriteKind, WriteRecord};
 
-/// A lock table on simulated replicas. Clones are the same cluster.
+/// A lock table on simulated replicas. Clones share one cluster.
 #[derive(Clone)]
 pub struct SimulatedCluster {
     network: Arc<Mutex<Network>>,
 }
 
-/// What the replicas of a cluster are like, for good.
+/// The fixed properties of a cluster's replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
     /// How many replicas have to answer. Two are a quorum; with one the lock is not safe.
@@ -47,25 +47,25 @@ pub struct Replicas {
     pub ahead: [Duration; REPLICAS],
 }
 
-/// What happens to messages by chance. Probabilities are of each message or each request; times
-/// are whole milliseconds, as tokio's timers know no less.
+/// Random delays and faults of messages. Probabilities apply to each message or each request; times
+/// are whole milliseconds, the resolution of tokio's timers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conditions {
-    /// A message takes from one to so many milliseconds.
+    /// A message takes from one to this many milliseconds.
     pub latency: u64,
-    /// How probably a write reaches a replica late.
+    /// The probability that a write reaches a replica late.
     pub late: f64,
-    /// How many milliseconds later at most.
+    /// By how many milliseconds at most.
     pub late_by: u64,
-    /// How probably a message is lost.
+    /// The probability that a message is lost.
     pub lost: f64,
-    /// How probably a request waits at its coordinator before it goes to the replicas.
+    /// The probability that a request waits at its coordinator before it goes to the replicas.
     pub queued: f64,
     /// How many milliseconds it waits at most.
     pub queued_for: u64,
-    /// How probably a request is refused, so that it certainly has no effect.
+    /// The probability that a request is refused, and so certainly has no effect.
     pub refused: f64,
-    /// How probably a request fails although it goes on.
+    /// The probability that a request fails although it continues.
     pub unknown: f64,
 }
 
@@ -86,9 +86,9 @@ impl Conditions {
 /// Which messages between a client and a replica are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Those to the replica.
+    /// Messages to the replica.
     pub requests: bool,
-    /// Those from it.
+    /// Messages from the replica.
     pub answers: bool,
 }
 
@@ -104,16 +104,16 @@ pub enum LostRows {
 }
 
 impl SimulatedCluster {
-    /// A cluster where all chance comes from `seed`, with hosts that are registered already.
+    /// A cluster with all randomness from `seed`, and with `hosts` registered.
     #[must_use]
     pub fn new(seed: u64, replicas: Replicas, conditions: Conditions, hosts: &[String]) -> Self {
         let network = Network::new(seed, replicas, conditions, hosts);
         SimulatedCluster { network: Arc::new(Mutex::new(network)) }
     }
 
-    /// Lets a client in, at `now` of the simulation, whose wall clock is off by so many
+    /// Connects a client, at `now` of the simulation, with a wall clock that is off by `wall_error`
     /// microseconds. Its jitter and its id come from `seed`. Called on the paused runtime on which
-    /// the client is built, before time goes on there.
+    /// the client is built, before time advances there.
     ///
     /// # Panics
     ///
@@ -134,25 +134,26 @@ impl SimulatedCluster {
         SimulatedClient { number, embedded, called }
     }
 
-    /// When something happens next, if anything does by itself.
+    /// The time of the next pending event, if any.
     #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
         self.network().next_event()
     }
 
-    /// Lets the next thing happen. All clients must have run up to its time, and none beyond its
+    /// Processes the next event. All clients must have run up to its time, and none beyond its
     /// [horizon](Self::horizon).
     pub fn process_next(&self) {
         self.network().process_next();
     }
 
-    /// Up to when a client can run before it may get an answer; `None` when it waits for none.
+    /// The time up to which a client can run before it may get an answer; `None` if it waits for
+    /// none.
     #[must_use]
     pub fn horizon(&self, client: usize) -> Option<Duration> {
         self.network().horizon(client)
     }
 
-    /// Changes what happens to messages from now on.
+    /// Changes the conditions of messages from now on.
     pub fn set_conditions(&self, conditions: Conditions) {
         self.network().conditions = conditions;
     }
@@ -162,17 +163,17 @@ impl SimulatedCluster {
         self.network().set_cut(client, replica, cut);
     }
 
-    /// Lets each message to or from a replica take so many milliseconds more.
+    /// Makes each message to or from a replica take `by` more milliseconds.
     pub fn set_slow(&self, replica: usize, by: u64) {
         self.network().nodes[replica].slow_by = by;
     }
 
-    /// Stops a replica, which forgets what was written to it after `synced`.
+    /// Stops a replica, which forgets all writes after `synced`.
     pub fn crash(&self, replica: usize, synced: Duration) {
         self.network().crash(replica, synced);
     }
 
-    /// Lets a replica go on.
+    /// Starts a stopped replica.
     pub fn start(&self, replica: usize) {
         self.network().nodes[replica].is_up = true;
     }
@@ -182,8 +183,8 @@ impl SimulatedCluster {
         self.network().lose_rows(now, object, client, rows);
     }
 
-    /// Loses rows of a client when it next sends a renewal of them, which reaches the replicas
-    /// `held_up` later: so they are gone between what the client read before and what it writes.
+    /// Loses rows of a client at its next renewal of them, which reaches the replicas `held_up`
+    /// later: so they are gone between the client's last read and its write.
     pub fn lose_rows_at_renewal(
         &self,
         object: &str,
@@ -194,47 +195,46 @@ impl SimulatedCluster {
         self.network().lose_rows_at_renewal(object, client, rows, held_up);
     }
 
-    /// Loses no rows at renewals any more.
+    /// Cancels the losses of rows at renewals.
     pub fn spare_renewals(&self) {
         self.network().ambushes.clear();
     }
 
-    /// Loses all rows of an object on all replicas, and what they remember of deleted ones. Its
-    /// fence stays.
+    /// Loses all rows and tombstones of an object on all replicas. Its fence stays.
     pub fn truncate(&self, now: Duration, object: &str) {
         self.network().truncate(now, object);
     }
 
-    /// Every row that was lost while it was live, in that order.
+    /// All live rows that were lost, in the order of loss.
     #[must_use]
     pub fn losses(&self) -> Vec<LossRecord> {
         self.network().losses.clone()
     }
 
-    /// Lets the wall clock of a client be off by so many microseconds from now on.
+    /// Sets by how many microseconds the wall clock of a client is off from now on.
     pub fn set_wall_error(&self, client: usize, micros: i64) {
         self.network().clients[client].wall_error.store(micros, Ordering::Relaxed);
     }
 
-    /// Every write of lock rows that was sent, in that order.
+    /// All writes of lock rows, in the order of sending.
     #[must_use]
     pub fn writes(&self) -> Vec<WriteRecord> {
         self.network().records.clone()
     }
 
-    /// How often chance did each kind of harm.
+    /// How often each kind of harm occurred.
     #[must_use]
     pub fn harm(&self) -> BTreeMap<&'static str, u64> {
         self.network().harm.clone()
     }
 
-    /// Which client has this id; `None` for one that has never written a row.
+    /// The number of the client with this id; `None` if it has never written a row.
     #[must_use]
     pub fn number_of(&self, client: Uuid) -> Option<usize> {
         self.network().number_of(client.as_u128())
     }
 
-    /// The rows of an object that some quorum shows at `now`: whose each of them is, and its name.
+    /// The rows of an object that some quorum shows at `now`: the client and the name of each.
     #[must_use]
     pub fn rows(&self, object: &str, now: Duration) -> BTreeSet<(usize, String)> {
         self.network().rows(object, now)

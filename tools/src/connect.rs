@@ -1,4 +1,4 @@
-//! How to reach a cluster: the options that all tools share, and the session made of them.
+//! How to reach a cluster: the options that all tools share, and the session from them.
 
 mod error;
 mod race;
@@ -33,18 +33,17 @@ pub const PASSWORD_VARIABLE: &str = "BAKERY_LOCK_PASSWORD";
 /// How long one node may take to accept a connection.
 const CONNECTION_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a node that is slow to give a session may delay an attempt at the next one.
+/// How long a slow node may delay an attempt at the next one.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// The least time after which a silent connection is probed, and how long the probe may take.
+/// The minimum silence before a connection is probed, and the minimum timeout of the probe.
 ///
-/// A frozen machine's kernel goes on accepting connections. The driver waits for the first one to
-/// each node, and by default notices only after a minute that no answer comes on it.
+/// A frozen machine's kernel still accepts connections. The driver waits for the first one to each
+/// node, and by default takes a minute to notice that it is silent.
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 const KEEPALIVE_TIMEOUT_MIN: Duration = Duration::from_millis(1_500);
 
-/// The share of the timeout that these are, if it is longer: a longer timeout is also for slow
-/// nodes.
+/// The same as shares of the timeout, if these are longer: a longer timeout is also for slow nodes.
 const KEEPALIVE_INTERVALS: u32 = 20;
 const KEEPALIVE_TIMEOUTS: u32 = 13;
 
@@ -130,8 +129,8 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Connects to the first node that accepts the session. When one is slow, the next is tried
-    /// beside it.
+    /// Connects to the first node that accepts the session. If one is slow, the next is tried in
+    /// parallel.
     ///
     /// # Errors
     ///

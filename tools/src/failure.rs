@@ -13,10 +13,10 @@ use bakery_lock::schema::SchemaError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The answer is no: the database answered, and something is not as it should be.
+    /// The answer is no: the database answered, and something is wrong.
     #[error(transparent)]
     No(Box<dyn Error + Send + Sync>),
-    /// The command does not make sense as it is written. Nothing was sent.
+    /// The command makes no sense as written. Nothing was sent.
     #[error(transparent)]
     Usage(Box<dyn Error + Send + Sync>),
     /// The database can't be reached, refuses the login, or does not answer.
@@ -25,7 +25,7 @@ pub enum Failure {
     /// A signal ended the command.
     #[error("interrupted")]
     Interrupted {
-        /// Number of the signal.
+        /// The number of the signal.
         signal: u8,
     },
     /// Standard output can't be written.
@@ -46,8 +46,8 @@ impl Failure {
         })
     }
 
-    /// Whether the reader of the output has gone, as with `lock-hosts list | head -1`: no failure
-    /// of the command.
+    /// Whether the reader of the output has gone, as with `lock-hosts list | head -1`: not a
+    /// failure of the command.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)

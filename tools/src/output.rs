@@ -1,4 +1,4 @@
-//! How tools print.
+//! Output of the tools.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -51,14 +51,14 @@ pub fn report(tool: &str, error: &dyn Error) {
     let _ = writeln!(io::stderr(), "{tool}: {}", chain(error));
 }
 
-/// A time as JSON has it: RFC 3339, UTC, milliseconds.
+/// A time in JSON: RFC 3339, UTC, milliseconds.
 #[must_use]
 pub fn time(time: SystemTime) -> String {
     DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// An error and its causes. Errors of the driver repeat their causes in their own text: a cause
-/// that the text has already is left out.
+/// that the text already contains is left out.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut said = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! The future that tells how a grant ended.
+//! The future that reports how a grant ended.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +19,7 @@ pub struct LostFuture {
     grant: Arc<Grant>,
     /// Wakes when the client's task, or anything else that looks at the clock, ends the grant.
     ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    /// Wakes to look at the clock. The client's task may not get to it: its runtime may be blocked.
+    /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -33,14 +33,14 @@ impl LostFuture {
         LostFuture { grant, ended, timer: None }
     }
 
-    /// Sees to it that the task is woken for the next look at the clock.
+    /// Arms the timer that wakes the task for the next look at the clock.
     fn arm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Outside of a runtime there are no timers.
+        // Outside a runtime there are no timers.
         if Handle::try_current().is_err() {
             return Poll::Pending;
         }
         let pause = self.grant.state().remaining().min(SLEEP_MAX);
-        // A new one at each poll: a timer is the runtime's that it was made on, and that may have
+        // A new one at each poll: a timer belongs to the runtime that created it, which may have
         // ended since.
         let timer = self.timer.insert(Box::pin(sleep(pause)));
         timer.as_mut().poll(cx)
@@ -52,7 +52,7 @@ impl Future for LostFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            // Before the look, so that no end is missed in between. The look alone decides.
+            // Polled before the look, so that no end is missed in between. The look alone decides.
             let _ = self.ended.as_mut().poll(cx);
             match self.grant.ended() {
                 Some(End::Lost(reason)) => return Poll::Ready(Some(reason)),

@@ -12,7 +12,7 @@ use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::protocol::{Input, Patience};
 
-/// What the client's task tells a runner.
+/// A command of the client's task to a runner.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Acquire for a caller.
@@ -24,14 +24,14 @@ pub(crate) enum Command {
     },
     /// Apply a health change.
     HealthChanged(Option<HealthProblem>),
-    /// Send all callers away, and give back what is held.
+    /// Dismiss all callers, and release the lock if it is held.
     Close,
 }
 
 impl Runner {
-    /// Does what the client's task tells.
+    /// Executes a command of the client's task.
     pub(super) fn command(&mut self, command: Command) {
-        // What the guard asked for before comes first.
+        // Earlier requests of the guard come first.
         while let Some(request) = self.holder.as_mut().and_then(Holder::next_request) {
             self.request(request);
         }
@@ -43,7 +43,7 @@ impl Runner {
         }
     }
 
-    /// Does what the guard asks for.
+    /// Executes a request of the guard.
     pub(super) fn request(&mut self, request: GuardRequest) {
         match request {
             GuardRequest::Release { reply } => self.release(reply),
@@ -92,7 +92,7 @@ impl Runner {
             caller.answer(Err(problem.refusal(&self.object)));
         }
         match problem {
-            // A holder goes on.
+            // A holder continues.
             HealthProblem::ClocksDiffer { .. } => {}
             HealthProblem::TableGone => {
                 self.drop_holder(LostReason::TableGone);

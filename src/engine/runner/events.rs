@@ -1,4 +1,4 @@
-//! What each event of the contender means to callers and to the holder.
+//! What each event of the contender means for callers and the holder.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::error::{LockError, LostReason};
 use crate::protocol::{Event, Failure, Input, Lease, Loss, Revocation};
 
 impl Runner {
-    /// Passes an event on; what it returns is the contender's next input.
+    /// Handles an event; returns the contender's next input.
     pub(super) fn event(&mut self, event: &Event) -> Option<Input> {
         match event {
             Event::Held { lease, .. } => return self.grant(*lease),
@@ -49,7 +49,7 @@ impl Runner {
         None
     }
 
-    /// Gives the object to the first caller who still wants it; back, when there is none.
+    /// Grants the object to the first caller that still wants it; releases it if there is none.
     fn grant(&mut self, lease: Lease) -> Option<Input> {
         let acquired = self.acquiring.take().expect("what is held was asked for");
         while let Some(first) = self.callers.first() {
@@ -85,9 +85,9 @@ impl Runner {
                 self.check_health(CheckReason::Renewal);
                 self.holder.as_mut()?.renewed()
             }
-            // Given back: the request is on its way.
+            // Released: the guard's request is on its way.
             Err(End::Released) => None,
-            // The guard saw the lease end before we saw it renewed, and what is lost stays lost.
+            // The guard saw the lease end before we saw it renewed, and a lost lock stays lost.
             Err(End::Lost(reason)) => {
                 self.drop_holder(reason);
                 Some(Input::Release)

@@ -1,4 +1,4 @@
-//! The holder of the object, and the callers that want to be sure that it is still held.
+//! The holder of the object, and the callers that wait for confirmation that it is still held.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
     requests: mpsc::UnboundedReceiver<GuardRequest>,
     renews: bool,
-    /// That the lock is at risk was told.
+    /// A warning about the present risk was given.
     at_risk: bool,
     /// In the order in which they asked.
     confirming: Vec<Confirming>,
 }
 
-/// A caller that waits to be sure that the lock is held.
+/// A caller that waits for confirmation that the lock is held.
 struct Confirming {
     asked: Duration,
     need: Need,
-    /// How many acknowledged renewals were too short; the first one may have been under way.
+    /// How many acknowledged renewals were too short; the first may have been in progress.
     too_short: u32,
     reply: oneshot::Sender<Result<Duration, EnsureError>>,
 }
@@ -40,23 +40,23 @@ impl Holder {
         Holder { grant, requests, renews, at_risk: false, confirming: Vec::new() }
     }
 
-    /// Waits until the guard asks for something.
+    /// Waits for the guard's next request.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no request.
     pub(super) async fn request(&mut self) -> GuardRequest {
-        // A guard that is gone has given the lock back.
+        // A guard that is gone has released the lock.
         self.requests.recv().await.unwrap_or(GuardRequest::Release { reply: None })
     }
 
-    /// What the guard has asked for already.
+    /// The guard's next request that has already arrived.
     pub(super) fn next_request(&mut self) -> Option<GuardRequest> {
         self.requests.try_recv().ok()
     }
 
-    /// Notes what a caller wants to be sure of, and returns what the contender has to do for it;
-    /// nothing when that is known already.
+    /// Records what a caller needs confirmed, and returns what the contender has to do for it;
+    /// `None` if the answer is already known.
     pub(super) fn confirm(
         &mut self,
         need: Need,
@@ -68,7 +68,7 @@ impl Holder {
             Need::Lease(_) if self.renews => Input::Renew,
             Need::Lease(min) => {
                 let remaining = self.grant.state().remaining();
-                // Who stopped waiting doesn't mind, here and below.
+                // A caller that stopped waiting needs no answer, here and below.
                 let _ = reply.send(Err(EnsureError::TooLong { min, remaining }));
                 return None;
             }
@@ -77,10 +77,10 @@ impl Holder {
         Some(input)
     }
 
-    /// Tells those who need a lease of some length how long it is now. Returns what is to be done
-    /// for those for whom it is too short.
+    /// Tells callers that need a lease of some length how long it is now. Returns what to do for
+    /// callers for which it is too short.
     pub(super) fn renewed(&mut self) -> Option<Input> {
-        /// One may have been under way when it was asked for, and the next one is as long as any.
+        /// The first may have been in progress when the caller asked; the second is as long as any.
         const RENEWALS_MAX: u32 = 2;
         let remaining = self.grant.state().remaining();
         let mut renew_again = false;
@@ -103,7 +103,7 @@ impl Holder {
         renew_again.then_some(Input::Renew)
     }
 
-    /// Tells those who need to know that the rows are there.
+    /// Answers callers that asked whether the rows are there.
     pub(super) fn confirmed(&mut self) {
         let remaining = self.grant.state().remaining();
         for confirming in self.confirming.extract_if(.., |c| c.need == Need::Rows) {
@@ -111,17 +111,17 @@ impl Holder {
         }
     }
 
-    /// When the first of those asked who still wait.
+    /// When the first caller that still waits asked.
     pub(super) fn first_asked(&self) -> Option<Duration> {
         self.confirming.first().map(|confirming| confirming.asked)
     }
 
-    /// When the lock comes to be at risk; `None` while that was told.
+    /// When the lock becomes at risk; `None` once a warning about the present risk was given.
     pub(super) fn at_risk_from(&self) -> Option<Duration> {
         (!self.at_risk).then(|| self.grant.at_risk_from())
     }
 
-    /// Warns that the lock is at risk, once for each time that it comes to be.
+    /// Warns that the lock is at risk, once each time it becomes so.
     pub(super) fn warn_if_at_risk(&mut self) {
         match self.grant.state() {
             GuardState::AtRisk { remaining } if !self.at_risk => {
@@ -133,7 +133,7 @@ impl Holder {
         }
     }
 
-    /// Sends away those who have waited for `limit`.
+    /// Dismisses callers that have waited for `limit`.
     pub(super) fn dismiss_expired(
         &mut self,
         now: Duration,
@@ -148,7 +148,8 @@ impl Holder {
         }
     }
 
-    /// Ends the grant. Callers that wait to be sure get no answer and ask the guard, which knows.
+    /// Ends the grant. Callers that wait for confirmation get no answer and ask the guard, which
+    /// knows.
     pub(super) fn lose(self, reason: LostReason) {
         self.grant.lose(reason);
     }

@@ -10,7 +10,7 @@ use crate::engine::shared::Shared;
 use crate::protocol::{Input, OpId, Read, ReadFailure, Write, WriteOutcome};
 use crate::store::{DatabaseError, Outcome};
 
-/// The operation that is outstanding: the input that answers it, and why it failed if it did.
+/// The outstanding operation: the input that answers it, and why it failed if it did.
 pub(super) type Operation = Pin<Box<dyn Future<Output = (Input, Option<DatabaseError>)> + Send>>;
 
 /// One try of a write.

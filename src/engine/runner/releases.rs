@@ -20,7 +20,7 @@ struct Waiting {
 }
 
 impl Releases {
-    /// A caller waits since `asked`.
+    /// Adds a caller that waits since `asked`.
     pub(super) fn push(
         &mut self,
         asked: Duration,
@@ -29,20 +29,20 @@ impl Releases {
         self.waiting.push(Waiting { asked, reply });
     }
 
-    /// When the first of those asked who still wait.
+    /// When the first caller that still waits asked.
     pub(super) fn first_asked(&self) -> Option<Duration> {
         self.waiting.first().map(|waiting| waiting.asked)
     }
 
-    /// The release is acknowledged.
+    /// Answers the callers: the release is acknowledged.
     pub(super) fn acknowledged(&mut self) {
         for waiting in self.waiting.drain(..) {
-            // Who stopped waiting doesn't mind, here and below.
+            // A caller that stopped waiting needs no answer, here and below.
             let _ = waiting.reply.send(Ok(()));
         }
     }
 
-    /// Sends away those who have waited for `limit`.
+    /// Dismisses callers that have waited for `limit`.
     pub(super) fn dismiss_expired(
         &mut self,
         now: Duration,

@@ -1,4 +1,4 @@
-//! Those who keep a contender out, until looks show that they have left.
+//! The contenders that keep another one out, until looks show that they have left.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::super::row::{ContenderId, Mode};
 use super::snapshot::in_line;
 use super::{Place, SeenContender, Snapshot, Standing, admits};
 
-/// Those who are still in the way: pairs of a contender and its round. They only ever become fewer.
+/// The contenders still in the way: pairs of a contender and its round. They only become fewer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blockers {
     standings: BTreeMap<ContenderId, Standing>,
@@ -14,7 +14,7 @@ pub(crate) struct Blockers {
 }
 
 impl Blockers {
-    /// Those who stand so and are called so.
+    /// Blockers with these standings and owners.
     pub(super) fn new(
         standings: BTreeMap<ContenderId, Standing>,
         owners: BTreeMap<ContenderId, String>,
@@ -22,34 +22,34 @@ impl Blockers {
         Blockers { standings, owners }
     }
 
-    /// Whether those who are left let a contender of `mode` in.
+    /// Whether the remaining blockers let in a contender of `mode`.
     pub(crate) fn admit(&self, mode: Mode) -> bool {
         admits(mode, self.standings.values().map(|standing| standing.mode()))
     }
 
-    /// Whether those who are left would let a contender of `mode` in if the ones without a ticket
+    /// Whether the remaining blockers would let in a contender of `mode` if those without a ticket
     /// left too.
     pub(crate) fn queue_admits(&self, mode: Mode) -> bool {
         let queued = self.standings.values().filter(|standing| standing.ticket().is_some());
         admits(mode, queued.map(|standing| standing.mode()))
     }
 
-    /// How one of those who are left stood when last seen.
+    /// The standing of a remaining blocker when last seen.
     pub(crate) fn standing(&self, contender: ContenderId) -> Option<Standing> {
         self.standings.get(&contender).copied()
     }
 
-    /// Each of those who are left, with how it stood when last seen.
+    /// The remaining blockers, each with its standing when last seen.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ContenderId, Standing)> {
         self.standings.iter().map(|(&contender, &standing)| (contender, standing))
     }
 
-    /// Those who are left, as the queue stands.
+    /// The remaining blockers, in the order of the queue.
     pub(crate) fn contenders(&self) -> Vec<SeenContender> {
         in_line(&self.standings, &self.owners)
     }
 
-    /// Holds every blocker against a read of the whole object; true when one was removed.
+    /// Checks every blocker against a whole read; true if one was removed.
     pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: Place) -> bool {
         let before = self.standings.len();
         self.standings.retain(|&contender, blocker| {
@@ -62,7 +62,7 @@ impl Blockers {
         self.standings.len() < before
     }
 
-    /// Holds one blocker against a look at its rows; true when it was removed.
+    /// Checks one blocker against a look at its rows; true if it was removed.
     pub(crate) fn look(
         &mut self,
         contender: ContenderId,
@@ -82,8 +82,8 @@ impl Blockers {
     }
 }
 
-/// How a blocker stands after a look at it; `None` once exactly that pair is out of the way: the
-/// contender is absent, or on another round, or seen with a ticket after mine.
+/// The standing of a blocker after a look at it; `None` once exactly that pair no longer blocks:
+/// the contender is absent, or on another round, or seen with a ticket after mine.
 fn still_blocks(
     blocker: Standing,
     contender: ContenderId,
@@ -93,15 +93,15 @@ fn still_blocks(
     let seen = snapshot.standing(contender)?;
     let other_round = match (blocker.round(), seen.round()) {
         (Some(before), Some(now)) => before != now,
-        // What couldn't be read, then or now, can't be told to be another round.
+        // A round that couldn't be read, then or now, can't be known to be another one.
         (None, _) | (_, None) => false,
     };
     let after_mine = seen.ticket().is_some_and(|ticket| Place { ticket, contender } > mine);
     if other_round || after_mine {
         return None;
     }
-    // A look at the `entering::` row alone shows no ticket, and a row that can't be read shows
-    // nothing: what is known already stands.
+    // A look at the `entering::` row alone shows no ticket, and an unreadable row shows nothing:
+    // keep what is already known.
     let tells_more = seen.ticket().is_some() || blocker.round().is_none();
     Some(if tells_more { seen } else { blocker })
 }

@@ -1,4 +1,4 @@
-//! From rows to standings: what one read shows, and whom it shows to be in the way.
+//! Derives standings from rows: what one read shows, and which contenders it shows in the way.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
 use super::super::seeded_bug::SeededBug;
 use super::{Blockers, Place, Standing, admits, conflicts};
 
-/// What one read of an object, or of some contenders of it, shows.
+/// What one read shows of an object, or of some of its contenders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     standings: BTreeMap<ContenderId, Standing>,
@@ -17,7 +17,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Puts the rows of each contender together.
+    /// Combines the rows of each contender.
     pub(crate) fn of(rows: &[StoredRow]) -> Self {
         let mut entering = BTreeMap::new();
         let mut tickets = BTreeMap::new();
@@ -54,7 +54,7 @@ impl Snapshot {
                 }
                 Some(_) | None => Standing::Choosing { round, mode },
             };
-            // An unreadable row of the same contender outweighs what else is known of it.
+            // An unreadable row of the same contender outweighs all else known about it.
             snapshot.standings.entry(contender).or_insert(standing);
         }
         if SeededBug::TicketStandsAlone.is_planted() {
@@ -66,24 +66,24 @@ impl Snapshot {
         snapshot
     }
 
-    /// How a contender stands; `None` when it is absent.
+    /// The standing of a contender; `None` if it is absent.
     pub(crate) fn standing(&self, contender: ContenderId) -> Option<Standing> {
         self.standings.get(&contender).copied()
     }
 
-    /// Whether a contender has a `revoked::` row, whichever round it means.
+    /// Whether a contender has a `revoked::` row, for whichever round.
     pub(crate) fn has_revoked_row(&self, contender: ContenderId) -> bool {
         self.revocations.contains_key(&contender)
     }
 
-    /// The wish that a contender gives up this round.
+    /// The request that a contender give up this round.
     pub(crate) fn revocation(&self, contender: ContenderId, round: i64) -> Option<&Revocation> {
         let revocation = self.revocations.get(&contender)?.as_ref();
         revocation.filter(|revocation| revocation.round == round)
     }
 
-    /// Whether the rows of a claim are shown as they were acknowledged, and no wish that its
-    /// contender leaves.
+    /// Whether the rows of a claim are shown as acknowledged, without a request that its contender
+    /// leave.
     pub(crate) fn shows(&self, claim: &Claim) -> Result<(), Denial> {
         let Claim { contender, round, ticket, .. } = *claim;
         // First, because the client that asks us to leave may have deleted our rows.
@@ -95,8 +95,8 @@ impl Snapshot {
         if seen { Ok(()) } else { Err(Denial::RowMissing) }
     }
 
-    /// What a holder calls itself that was granted the object after `mine` and leaves no room for
-    /// it. Of two holders only one finds a later one, so only one gives way (design section 5).
+    /// The owner of a holder that was granted the object after `mine` and leaves no room for it. Of
+    /// two holders only one finds a later one, so only one gives way (design section 5).
     pub(crate) fn later_holder(&self, mine: &Claim) -> Option<String> {
         let since = mine.held_since.filter(|_| !SeededBug::HoldersDoNotCompare.is_planted())?;
         let ties_count = !SeededBug::NoTieBreakOfHolders.is_planted();
@@ -118,12 +118,12 @@ impl Snapshot {
         in_line(&self.standings, &self.owners)
     }
 
-    /// The largest ticket of any row, be its contender present or gone; 0 when there is none.
+    /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.
     pub(crate) fn largest_ticket(&self) -> i64 {
         self.largest_ticket
     }
 
-    /// The blockers of `me` while I have no ticket yet: every conflicting contender that is not
+    /// The blockers of `me` before it draws a ticket: every conflicting contender that is not
     /// absent.
     pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
         self.blockers(me, mode, |theirs| {
@@ -131,8 +131,8 @@ impl Snapshot {
         })
     }
 
-    /// The blockers of the holder of `place`: every conflicting contender that is choosing, that
-    /// can't be read, or that is in the queue before that place.
+    /// The blockers of the contender at `place`: every conflicting contender that is choosing, is
+    /// unreadable, or is in the queue before that place.
     pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
         self.blockers(place.contender, mode, |theirs| match theirs {
             None => !SeededBug::NoChoosingPhase.is_planted(),
@@ -156,21 +156,21 @@ impl Snapshot {
     }
 }
 
-/// What a read has against going on.
+/// Why a read stops a contender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// A row that was acknowledged is not there.
+    /// An acknowledged row is missing.
     RowMissing,
     /// Another client asks us to leave.
     Revoked(Revocation),
 }
 
-/// A contender, as a read shows it.
+/// A contender as shown by a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenContender {
-    /// Who.
+    /// Its id.
     pub(crate) contender: ContenderId,
-    /// What it calls itself.
+    /// Its owner, as stated in its rows.
     pub(crate) owner: String,
     /// Its round, if its rows can be read.
     pub(crate) round: Option<i64>,

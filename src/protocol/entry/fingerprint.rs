@@ -1,4 +1,4 @@
-//! What of a contender's own rows decides what can still follow.
+//! The part of a contender's own rows that decides what can still follow.
 
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
@@ -9,8 +9,8 @@ use super::{Attempt, Entry, Pace, Renewal, Stage};
 
 impl Fingerprint for Entry {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
-        // What was asked for never changes in a model. When it was announced, tells how long to
-        // pause.
+        // The request never changes in a model. The time of the announcement sets the length of
+        // pauses.
         let Entry { acquire: _, claim, lease, renewal, announced: _ } = self;
         let renewal_due = until(lease.renewal_due(self.acquire.terms), now);
         (claim.round, claim.ticket, claim.held_since, until(lease.deadline(), now), renewal_due)
@@ -29,14 +29,14 @@ impl Fingerprint for Entry {
 impl Fingerprint for Attempt {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         let Attempt { write, first_try } = self;
-        // The age of the try ends the lease that it begins.
+        // The age of the try decides when its lease ends.
         (write.stamp, now.saturating_sub(*first_try)).hash(hasher);
     }
 }
 
 impl Fingerprint for Pace {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
-        // Failures lengthen pauses, and matter where a statement is refused, as the model does not.
+        // Failures lengthen pauses, and matter for refused statements, which the model lacks.
         let Pace { not_before, failures: _ } = self;
         until(*not_before, now).hash(hasher);
     }

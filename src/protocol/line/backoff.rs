@@ -1,7 +1,7 @@
 //! How long a waiting contender pauses before it asks again.
 //!
-//! Long enough for those between the one to ask and itself to have had their turns, most likely.
-//! How long a turn takes is taken from how the line moves.
+//! Most likely long enough for the contenders between the one to ask and itself to have their
+//! turns. How long a turn takes is estimated from how the line moves.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use super::super::admission::{Place, Standing};
 use super::super::row::ContenderId;
 use super::Line;
 
-/// A handoff takes about half as long as the doorway, until the line is seen to move.
+/// Until the line is seen to move, a handoff is assumed to take about half as long as the doorway.
 const HANDOFFS_PER_DOORWAY: u32 = 2;
-/// However fast the line was seen to move.
+/// The minimum, however fast the line was seen to move.
 const HANDOFF_MIN: Duration = Duration::from_millis(1);
-/// What took longer than a doorway was no handoff, but a holder that stayed long; those after
-/// that one may be quick. Bounded, as a doorway may be measured as next to nothing, or stall.
+/// Anything longer than a doorway was no handoff, but a holder that stayed long; those after it may
+/// be quick. Bounded, because a doorway may measure as almost nothing, or stall.
 const HANDOFF_MAX: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(100);
-/// Of the time until those between have had their turns, the part to pause. It must stay well below
-/// the whole: waiters that look late make handoffs slow, and others pace themselves by these.
+/// The part to pause of the time that the contenders between will take. It must stay well below the
+/// whole: waiters that look late make handoffs slow, and others pace themselves by these.
 const PAUSE_PER_HANDOFF: f64 = 0.7;
-/// A holder that has stayed long will probably stay on, so look less often; what that adds to the
-/// wait is at most this part of it.
+/// A holder that has stayed long will probably stay longer, so look less often; that lengthens the
+/// wait by at most one part in this many.
 const PAUSE_PER_STAY: u32 = 16;
-/// However many are ahead, and however long they stay, a waiter looks at least this often.
+/// A waiter looks at least this often, however many are ahead and however long they stay.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A round trip can be measured as next to nothing; never spin.
+/// A round trip may measure as almost nothing; never spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 impl Line {
-    /// How long to pause before the first question. All were present a moment ago.
+    /// How long to pause before the first question. All blockers were present a moment ago.
     pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
         if self.is_hurried(&rest, now) {
@@ -40,7 +40,7 @@ impl Line {
         }
     }
 
-    /// How long to pause when the one that was asked is still there.
+    /// How long to pause if the asked blocker is still there.
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
         let pause = if self.is_hurried(&rest, now) {
@@ -52,23 +52,23 @@ impl Line {
         jittered(pause.max(PAUSE_MIN), jitter)
     }
 
-    /// The part to pause of the time that those between the one to ask and us will take. The last
-    /// one before us may leave at any moment, so it does not count.
+    /// The part to pause of the time that the contenders between the one to ask and us will take.
+    /// The last one before us may leave at any moment, so it does not count.
     fn between(&self, rest: &[Place]) -> Duration {
         let first = if self.leave_in_order() { self.asked(rest) } else { 0 };
         let between = rest.len().saturating_sub(first + 1);
         (self.handoff.takes * count(between)).mul_f64(PAUSE_PER_HANDOFF)
     }
 
-    /// Whether the one to ask may just be choosing, which is over soon.
+    /// Whether the blocker to ask may just be choosing, which ends soon.
     fn is_hurried(&self, rest: &[Place], now: Duration) -> bool {
         let asked = rest.get(self.asked(rest));
         let standing = asked.and_then(|place| self.blockers.standing(place.contender));
         matches!(standing, Some(Standing::Choosing { .. })) && now < self.choosing_until
     }
 
-    /// Reckons how long a handoff takes. One that is gone tells that at least so many have left
-    /// since the beginning, one that is present that at most so many have.
+    /// Estimates how long a handoff takes. A blocker that is gone shows how many have left at least
+    /// since the beginning; one that is present shows how many have left at most.
     pub(super) fn time_handoffs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
         let rest = self.rest();
         let left = self.handoff.length.saturating_sub(rest.len());
@@ -82,30 +82,30 @@ impl Line {
     }
 }
 
-/// How long a handoff takes, by what was seen of the line.
+/// How long a handoff takes, estimated from the line.
 #[derive(Clone, Debug)]
 pub(super) struct Handoff {
     since: Duration,
-    /// How many were ahead then.
+    /// How many contenders were ahead then.
     length: usize,
     takes: Duration,
     takes_at_most: Duration,
 }
 
 impl Handoff {
-    /// What is expected before a contender was seen to leave.
+    /// The estimate before any contender was seen to leave.
     pub(super) fn expected(now: Duration, length: usize, doorway: Duration) -> Self {
         let takes_at_most = doorway.clamp(*HANDOFF_MAX.start(), *HANDOFF_MAX.end());
         let takes = (doorway / HANDOFFS_PER_DOORWAY).clamp(HANDOFF_MIN, takes_at_most);
         Handoff { since: now, length, takes, takes_at_most }
     }
 
-    /// At least so many have left.
+    /// At least `left` contenders have left.
     fn left_at_least(&mut self, left: usize, now: Duration) {
         self.take((now - self.since) / count(left.max(1)));
     }
 
-    /// At most so many have left.
+    /// At most `left` contenders have left.
     fn left_at_most(&mut self, left: usize, now: Duration) {
         self.take(self.takes.max((now - self.since) / count(left + 1)));
     }
@@ -115,12 +115,12 @@ impl Handoff {
     }
 }
 
-/// The jitter, in 0..1, keeps waiters from asking all at once.
+/// The jitter, in 0..1, keeps waiters from all asking at once.
 fn jittered(pause: Duration, jitter: f64) -> Duration {
     pause.min(PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
 }
 
-/// A number of contenders as times are divided by it.
+/// A number of contenders, to divide times by.
 fn count(contenders: usize) -> u32 {
     u32::try_from(contenders).unwrap_or(u32::MAX)
 }

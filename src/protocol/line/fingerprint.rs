@@ -1,4 +1,4 @@
-//! What of a line decides what can still follow.
+//! The part of a line that decides what can still follow.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Fingerprint for Line {
         for blocker in blockers.iter() {
             blocker.hash(hasher);
         }
-        // It only says which one of several to ask next.
+        // It only selects which of several blockers to ask next.
         if !self.leave_in_order() {
             (futile % blockers.iter().count().max(1)).hash(hasher);
         }

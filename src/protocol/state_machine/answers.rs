@@ -1,4 +1,4 @@
-//! Where the answers to a contender's operations lead.
+//! Handles the answers to a contender's operations.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::super::seeded_bug::SeededBug;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
 impl StateMachine {
-    /// A write was answered.
+    /// Handles the answer to a write.
     pub(super) fn written(&mut self, now: Now, task: Task, outcome: WriteOutcome) {
         match outcome {
             WriteOutcome::Applied => self.applied(now, task),
@@ -22,7 +22,7 @@ impl StateMachine {
         }
     }
 
-    /// A read was answered.
+    /// Handles the answer to a read.
     pub(super) fn read(
         &mut self,
         now: Now,
@@ -138,7 +138,7 @@ impl StateMachine {
                 }
                 let one_left = line.confirmed(snapshot, now.elapsed);
                 self.ahead = line.blockers().contenders();
-                // Only a read of the whole object lets in: a look at one row confirms no other.
+                // Only a whole read lets a contender in: a look at one row confirms no other row.
                 if line.admits() {
                     return self.hold(now, entry);
                 }
@@ -150,7 +150,7 @@ impl StateMachine {
         self.wait(now, entry, line, pause);
     }
 
-    /// On with the line after a pause, unless a try sees that it would wait for a holder.
+    /// Continues with the line after a pause, unless a try sees that it would wait for a holder.
     fn wait(&mut self, now: Now, entry: Entry, line: Line, pause: Duration) {
         if entry.acquire.patience == Patience::Try && line.is_taken() {
             self.taken(now);
@@ -160,7 +160,7 @@ impl StateMachine {
         }
     }
 
-    /// A renewal was acknowledged.
+    /// Handles the acknowledgement of a renewal.
     fn renewed(&mut self, now: Now) {
         let entry = self.renewing_entry();
         entry.renewed(now.elapsed);
@@ -170,19 +170,19 @@ impl StateMachine {
         }
     }
 
-    /// The own rows were read, before a renewal or because the holder asked for it.
+    /// Handles a read of the contender's own rows, before a renewal or at the holder's request.
     fn checked(&mut self, now: Now, snapshot: &Snapshot) {
         if SeededBug::RenewalUnread.is_planted() || self.stands(now, snapshot) {
             let held = matches!(self.state, State::Held(_));
             let entry = self.renewing_entry();
-            // While waiting the rows are always renewed.
+            // While waiting, the rows are always renewed.
             let renews = entry.acquire.renew || !held;
             entry.checked(now, renews);
             self.confirmed();
         }
     }
 
-    /// A renewal was read back.
+    /// Handles the read after a renewal.
     fn verified(&mut self, now: Now, snapshot: &Snapshot) {
         if !self.stands(now, snapshot) {
             return;
@@ -195,7 +195,7 @@ impl StateMachine {
         self.confirmed();
     }
 
-    /// Whether the own rows stand. If not, it is over.
+    /// Whether the contender's own rows are intact. If not, the round ends.
     fn stands(&mut self, now: Now, snapshot: &Snapshot) -> bool {
         let held = matches!(self.state, State::Held(_));
         let entry = self.renewing_entry();
@@ -211,8 +211,8 @@ impl StateMachine {
         false
     }
 
-    /// A waiter whose rows are gone begins a new round: that costs its place in the queue, and its
-    /// caller asked for the lock, not for a place.
+    /// A waiter whose rows are missing begins a new round. That costs its place in the queue, but
+    /// its caller asked for the lock, not for a place.
     fn leave_line(&mut self, now: Now, acquire: Acquire, denial: Denial) {
         match denial {
             Denial::RowMissing => self.withdraw(now, Some(acquire)),
@@ -240,13 +240,13 @@ impl StateMachine {
         pace.back_off(now);
     }
 
-    /// The statement was refused and will be refused again.
+    /// Handles a refused statement: a retry would be refused again.
     fn rejected(&mut self, now: Now, task: Task) {
         match self.state {
             State::Idle => unreachable!("nothing is outstanding when idle"),
-            // A holder keeps what it has to the end of its lease, and rows have to go in any case.
+            // A holder keeps the object until its lease ends, and rows must be deleted in any case.
             State::Held(_) | State::Releasing { .. } => self.back_off(now, task),
-            // No earlier try failed, so none is on its way: there are no rows to delete.
+            // No earlier try failed, so none is in flight: there are no rows to delete.
             State::Announcing(..) if self.pace.is_fresh() => {
                 self.event(Event::Failed(Failure::Rejected));
                 self.gone(now, None);

@@ -1,4 +1,4 @@
-//! What of a contender decides what can still follow.
+//! The part of a contender's state that decides what can still follow.
 
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
@@ -18,13 +18,13 @@ impl Fingerprint for StateMachine {
             pace,
             ticket_sent,
             revoked_row_seen,
-            // It is later than any search lasts.
+            // It lies beyond the end of any search.
             gone_by: _,
             ahead: _,
         } = self;
         assert!(outputs.is_empty(), "outputs are taken before anything else happens");
         (id, ticket_sent, revoked_row_seen).hash(hasher);
-        // It was sent when, tells how long to pause.
+        // The time of sending sets the length of a pause.
         let task = outstanding.as_ref().map(|Outstanding { op: _, task, sent: _ }| *task);
         task.hash(hasher);
         pace.feed(now, hasher);
@@ -46,7 +46,7 @@ impl Fingerprint for State {
                 entry.feed(now, hasher);
                 attempt.feed(now, hasher);
             }
-            // How long the doorway took tells how long to pause.
+            // The duration of the doorway sets the length of pauses.
             State::Settling(entry, _) => entry.feed(now, hasher),
             State::Waiting(entry, line) => {
                 entry.feed(now, hasher);

@@ -1,9 +1,8 @@
-//! Scripts of the state machine: what a contender is told, and what it must say next.
+//! Scripts of the state machine: the inputs of a contender, and the outputs that must follow.
 //!
-//! A [`Script`] holds every step against the contract as well: nothing is said that the script does
-//! not expect; ticks that come early and answers that come late change nothing; the deadline lies
-//! ahead, and is there unless idle; stamps and rounds grow, and a stamp never stands for two
-//! contents.
+//! A [`Script`] also checks every step against the contract: the script expects every output; early
+//! ticks and late answers change nothing; the deadline lies ahead, and exists unless idle; stamps
+//! and rounds grow, and a stamp never stands for two contents.
 
 mod contract;
 mod doorway;
@@ -30,7 +29,7 @@ use super::StateMachine;
 const ME: ContenderId = id(5);
 const TTL: Duration = s(60);
 const SKEW: Duration = s(1);
-/// How long a lease is, from the first try of the write.
+/// The length of a lease, from the first try of the write.
 const LEASE: Duration = s(58);
 const RENEWAL_DUE: Duration = s(20);
 
@@ -64,12 +63,12 @@ fn a_try() -> Acquire {
     Acquire { patience: Patience::Try, ..exclusive() }
 }
 
-/// The rows of another contender, exclusive and in its first round, that has no ticket yet.
+/// The rows of another contender, exclusive and in its first round, without a ticket yet.
 fn choosing(host: i32) -> Vec<StoredRow> {
     rows_of(&claim(host, 1, None))
 }
 
-/// The rows of another contender, exclusive and in its first round, that has drawn a ticket.
+/// The rows of another contender, exclusive and in its first round, with a ticket.
 fn queued(host: i32, ticket: i64) -> Vec<StoredRow> {
     rows_of(&claim(host, 1, Some(ticket)))
 }
@@ -84,7 +83,7 @@ fn rows_of(claim: &Claim) -> Vec<StoredRow> {
     [StoredRow::entering(claim)].into_iter().chain(StoredRow::ticket(claim)).collect()
 }
 
-/// The wish that we give up a round.
+/// The request that we give up a round.
 fn revocation(round: i64) -> Revocation {
     Revocation { contender: ME, round, by: "ops".to_owned(), why: "it hangs".to_owned() }
 }
@@ -95,31 +94,31 @@ fn unreadable(host: i32) -> Vec<StoredRow> {
     vec![StoredRow { row_name: "priority::".to_owned(), ..row }]
 }
 
-/// Which rows a delete covers.
+/// The rows that a delete covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     Entering,
     Both,
 }
 
-/// A contender and the course of its story so far.
+/// A contender and its history so far.
 struct Script {
     contender: StateMachine,
     now: Duration,
     jitter: f64,
     stamp: i64,
-    /// What the contender said and the script has not yet expected.
+    /// The outputs that the script has not yet expected.
     said: VecDeque<Output>,
     /// All operations so far; the last one may still be outstanding.
     ops: Vec<OpId>,
     writes: Vec<Write>,
-    /// What our rows say, by the last write of them.
+    /// The content of our rows, by their last write.
     claim: Claim,
     /// A `revoked::` row of ours was seen.
     revoked_row_seen: bool,
-    /// The stamp of what the contender was told last.
+    /// The stamp of the contender's last input.
     told: i64,
-    /// What our rows must say from the next write on.
+    /// What our rows must state from the next write on.
     held_since: Option<i64>,
 }
 
@@ -140,7 +139,7 @@ impl Script {
         }
     }
 
-    // What the contender is told.
+    // Inputs of the contender.
 
     /// Announced, but not yet acknowledged.
     fn announcing(acquire: Acquire) -> Self {
@@ -154,7 +153,7 @@ impl Script {
         self.announces();
     }
 
-    /// Announced, and the first read is under way.
+    /// Announced, and the first read is in progress.
     fn looking(acquire: Acquire) -> Self {
         let mut script = Script::announcing(acquire);
         script.applied();
@@ -178,7 +177,7 @@ impl Script {
         script
     }
 
-    /// Behind host 1, which has ticket 7, and asking whether that is still there.
+    /// Behind host 1, which has ticket 7, and asking whether it is still there.
     fn waiting(acquire: Acquire) -> Self {
         let mut script = Script::settling(acquire, &[queued(1, 7)], 8);
         script.sees(&[queued(1, 7)]);
@@ -279,7 +278,7 @@ impl Script {
         std::iter::from_fn(|| self.contender.poll()).collect()
     }
 
-    // What the contender says.
+    // Outputs of the contender.
 
     fn announces(&mut self) {
         let write = self.writes_something();
@@ -311,7 +310,7 @@ impl Script {
         assert_eq!(before.count(), 1, "a new stamp");
     }
 
-    /// The last write once more, to the letter.
+    /// Repeats the last write exactly.
     fn writes_again(&mut self) {
         let write = self.writes_something();
         assert_eq!(write, self.writes[self.writes.len() - 2]);
@@ -342,7 +341,7 @@ impl Script {
         assert_eq!(self.said.pop_front(), Some(Output::Event(expected)));
     }
 
-    /// Held, until so long from now.
+    /// Held, for this long from now.
     fn is_held_for(&mut self, time: Duration) {
         let lease = self.is_let_in();
         assert_eq!(lease.deadline() - self.now, time);
@@ -360,7 +359,7 @@ impl Script {
         }
     }
 
-    /// Renewed, until so long from now.
+    /// Renewed, for this long from now.
     fn is_renewed_for(&mut self, time: Duration) {
         match self.said.pop_front() {
             Some(Output::Event(Event::Renewed { lease })) => {
@@ -377,7 +376,7 @@ impl Script {
         self.puts();
     }
 
-    /// Reads its own rows, which stand.
+    /// Reads its own rows, which are intact.
     fn checks(&mut self) {
         self.reads(Read::Contender(ME));
         self.sees(&[]);
@@ -389,7 +388,7 @@ impl Script {
         self.renews_now();
     }
 
-    /// The same when it is due already, with a lease from now on.
+    /// The same if it is already due, with a lease from now on.
     fn renews_now(&mut self) {
         self.checks();
         self.puts();
@@ -423,7 +422,7 @@ impl Script {
         self.gives_back(rows);
     }
 
-    /// The rows are deleted, and that is the end of it.
+    /// The rows are deleted, and the contender is idle.
     fn gives_back(&mut self, rows: Rows) {
         self.deletes(rows);
         self.applied();
@@ -463,7 +462,7 @@ impl Script {
         self.ops.push(op);
     }
 
-    /// Holds the present state against what is true of every state.
+    /// Checks the present state against what holds in every state.
     fn check_contract(&mut self) {
         assert_eq!(self.contender.deadline().is_none(), self.contender.is_idle());
         assert!(

@@ -1,4 +1,4 @@
-//! What a cluster's system tables say of a keyspace and its tables, and changes to them.
+//! What a cluster's system tables say about a keyspace and its tables, and changes to them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use super::classify::classify;
 use super::codec::decode;
 use crate::store::{DatabaseError, Identifier};
 
-/// How long a statement may take that reads or changes the schema.
+/// How long a read or a change of the schema may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long one node may take to tell of the schema before the next is asked, too.
+/// How long one node may take to answer about the schema before the next one is asked too.
 const HEDGE_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long nodes may take to agree on the schema before we go on without. While a cluster is being
-/// upgraded they never do.
+/// How long nodes may take to agree on the schema before we go on without. During an upgrade of the
+/// cluster they never agree.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The servers speak two dialects of CQL.
+/// The dialect of CQL that a cluster speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Apache Cassandra.
@@ -37,7 +37,7 @@ pub(crate) enum Dialect {
     Scylla,
 }
 
-/// A keyspace as it is.
+/// A keyspace as it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyspaceFacts {
     /// The replication strategy and its options.
@@ -46,14 +46,14 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) durable_writes: bool,
 }
 
-/// A table as it is.
+/// A table as it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableFacts {
     /// Changes when the table is dropped and made again.
     pub(crate) id: Uuid,
-    /// Its columns, in no order.
+    /// Its columns, in no particular order.
     pub(crate) columns: Vec<Column>,
-    /// Its options; those of a map each by itself, as in `compaction.class`.
+    /// Its options; each option of a map by itself, as in `compaction.class`.
     pub(crate) options: BTreeMap<String, String>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// Its CQL type.
     pub(crate) cql_type: String,
-    /// What it is for: `partition_key`, `clustering`, `regular` or `static`.
+    /// Its role: `partition_key`, `clustering`, `regular` or `static`.
     pub(crate) kind: String,
     /// Its place within the key; -1 outside of it.
     pub(crate) position: i32,
@@ -132,7 +132,7 @@ impl<'a> Catalog<'a> {
         Ok(Some(TableFacts { id, columns: self.columns(keyspace, table).await?, options }))
     }
 
-    /// The id that a table has now, if it exists.
+    /// The present id of a table, if it exists.
     pub(crate) async fn table_id(
         &self,
         keyspace: &Identifier,
@@ -152,7 +152,7 @@ impl<'a> Catalog<'a> {
         Ok(())
     }
 
-    /// Waits for a while until the nodes agree on the schema.
+    /// Waits for a limited time until the nodes agree on the schema.
     pub(crate) async fn settle(&self) {
         let agreement = self.session.await_schema_agreement();
         match tokio::time::timeout(AGREEMENT_TIMEOUT, agreement).await {
@@ -176,7 +176,7 @@ impl<'a> Catalog<'a> {
     }
 
     /// How ScyllaDB collects tombstones. Its system tables hold that in a form of its own, so it is
-    /// taken from the description of the table.
+    /// read from the description of the table.
     async fn tombstone_gc(
         &self,
         keyspace: &Identifier,
@@ -198,9 +198,8 @@ impl<'a> Catalog<'a> {
         decode(result.map_err(|error| classify(&error))?)
     }
 
-    /// The session's own profile, by which another node is asked as well when one is slow to
-    /// answer: a frozen one stays connected for up to a minute. For reads alone, which every node
-    /// answers.
+    /// The session's own profile, which also asks another node if one is slow to answer: a frozen
+    /// node stays connected for up to a minute. For reads only, which every node answers.
     fn hedged(&self) -> ExecutionProfileHandle {
         let policy =
             SimpleSpeculativeExecutionPolicy { max_retry_count: 2, retry_interval: HEDGE_PAUSE };
@@ -209,7 +208,7 @@ impl<'a> Catalog<'a> {
     }
 }
 
-/// A statement on the system's tables, which each node keeps for itself, or on the schema.
+/// A statement on the system tables, which each node keeps for itself, or on the schema.
 fn statement(cql: impl Into<String>) -> Statement {
     let mut statement = Statement::new(cql);
     statement.set_consistency(statement::Consistency::One);

@@ -1,31 +1,31 @@
-//! What an error of the driver says of the request's fate.
+//! Classifies errors of the driver by the outcome of the request.
 
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 
 use crate::store::{DatabaseError, Outcome};
 
-/// What a failure of a request means.
+/// Classifies the failure of a request.
 ///
-/// With the fall-through retry policy and without speculative execution, the error that the driver
-/// reports is the one of the only attempt that was sent. The driver's enums may grow: what is
-/// unknown here counts as an unknown outcome, which is always safe.
+/// With the fall-through retry policy and without speculative execution, the driver reports the
+/// error of the only attempt that was sent. The driver's enums may grow: an error unknown here
+/// counts as an unknown outcome, which is always safe.
 pub(super) fn classify(error: &ExecutionError) -> DatabaseError {
     verdict(error).of(error.clone())
 }
 
-/// What a failure to prepare a statement means. Preparing changes nothing.
+/// Classifies a failure to prepare a statement. Preparing changes nothing.
 pub(super) fn classify_preparation(error: &PrepareError) -> DatabaseError {
     preparation(error).of(error.clone())
 }
 
-/// What became of a request, and whether to try it again.
+/// The outcome of a request, and whether to retry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// Not applied; the statement itself is refused.
     Refused,
-    /// Not applied; trying again may help.
+    /// Not applied; a retry may succeed.
     NotApplied,
-    /// Perhaps applied, now or later.
+    /// May be applied, now or later.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ fn verdict(error: &ExecutionError) -> Verdict {
         ExecutionError::EmptyPlan | ExecutionError::ConnectionPoolError(_) => Verdict::NotApplied,
         ExecutionError::PrepareError(error) => preparation(error),
         ExecutionError::LastAttemptError(error) => attempt(error),
-        // The request stays in flight. The last three come after a request was answered.
+        // After a timeout the request stays in flight. The other three come after an answer.
         ExecutionError::RequestTimeout(_)
         | ExecutionError::UseKeyspaceError(_)
         | ExecutionError::SchemaAgreementError(_)
@@ -71,7 +71,7 @@ fn attempt(error: &RequestAttemptError) -> Verdict {
         RequestAttemptError::SerializationError(_)
         | RequestAttemptError::CqlRequestSerialization(_) => Verdict::Refused,
         // The node did not know the prepared statement, so it executed nothing, and preparing it
-        // again gave another one: the table was replaced.
+        // again gave a different one: the table was replaced.
         RequestAttemptError::RepreparedIdChanged { .. }
         | RequestAttemptError::RepreparedIdMissingInBatch => Verdict::Refused,
         RequestAttemptError::UnableToAllocStreamId => Verdict::NotApplied,
@@ -100,7 +100,7 @@ fn answer(error: &DbError) -> Verdict {
             Verdict::NotApplied
         }
         DbError::RateLimitReached { rejected_by_coordinator: true, .. } => Verdict::NotApplied,
-        // Overloaded is mostly said before execution, which is not often enough.
+        // `Overloaded` is mostly reported before execution, but mostly is not enough.
         DbError::RateLimitReached { .. }
         | DbError::Overloaded
         | DbError::WriteTimeout { .. }

@@ -1,4 +1,4 @@
-//! What is bound to the statements, and what their results hold.
+//! Encoding of the values bound to statements, and decoding of their results.
 
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, Revocation, StoredRow};
 use crate::store::{DatabaseError, HostRow, RowStamp};
 
-/// The values of the insert of each row of a claim.
+/// The values to insert each row of a claim.
 pub(super) fn insertions<'a>(
     object: &'a str,
     claim: &Claim,
@@ -23,7 +23,7 @@ pub(super) fn insertions<'a>(
     rows.into_iter().flatten().map(insertion).collect()
 }
 
-/// The values of the insert of the row of a revocation.
+/// The values to insert the row of a revocation.
 pub(super) fn revocation_values<'a>(
     object: &'a str,
     revocation: &Revocation,
@@ -34,7 +34,7 @@ pub(super) fn revocation_values<'a>(
     Insertion::new(object, StoredRow::revoked(revocation), since, stamp, ttl_seconds)
 }
 
-/// The values of the insert of one row, in the order of its markers.
+/// The values to insert one row, in the order of the markers.
 #[derive(SerializeRow)]
 #[scylla(flavor = "enforce_order", skip_name_checks)]
 struct Insertion<'a> {
@@ -83,18 +83,18 @@ impl<'a> Insertion<'a> {
     }
 }
 
-/// A null would be written as a tombstone; what is unset is not written at all.
+/// A null would be written as a tombstone; an unset value is not written at all.
 fn unset_if_none<T>(value: Option<T>) -> MaybeUnset<T> {
     value.map_or(MaybeUnset::Unset, MaybeUnset::Set)
 }
 
-/// The values that single out a contender in a read.
+/// The values that select a contender in a read.
 pub(super) fn contender_key(object: &str, contender: ContenderId) -> impl SerializeRow {
     let ContenderId { host, client, slot } = contender;
     (object, host, Uuid::from_u128(client), slot)
 }
 
-/// The values of the delete of each row of a contender.
+/// The values to delete each row of a contender.
 pub(super) fn deletions(
     object: &str,
     contender: ContenderId,
@@ -107,16 +107,16 @@ pub(super) fn deletions(
     row_names.iter().map(deletion).collect()
 }
 
-/// The values of the write of a fence.
+/// The values to write a fence.
 pub(super) fn fence_values(object: &str, value: i64) -> impl SerializeRow {
     let stamp = value;
     (stamp, FENCE_TTL_SECONDS, value, object)
 }
 
-/// The values of the insert of a host.
+/// The values to insert a host.
 pub(super) fn host_values(registry: &str, host: &HostRow) -> impl SerializeRow {
     let added_at = CqlTimestamp(host.added_at_millis);
-    // A null on purpose where there is no time: a host that is added again is removed no longer.
+    // A null on purpose if there is no time: a host that is added again is no longer removed.
     let removed_at = host.removed_at_millis.map(CqlTimestamp);
     (registry, host.name.as_str(), host.number, added_at, removed_at, host.stamp)
 }
@@ -153,8 +153,8 @@ struct LockRow {
 }
 
 impl LockRow {
-    /// `None` for what a partition shows that holds nothing but its static part: a row without a
-    /// key, which is no row.
+    /// `None` for the row without a key that a partition with only a static part shows: it is no
+    /// row.
     fn stored(self) -> Option<StoredRow> {
         let client = self.client?.as_u128();
         Some(StoredRow {
@@ -171,24 +171,24 @@ impl LockRow {
     }
 }
 
-/// The fence of an object: no row where the partition is empty, a null where it has rows only.
+/// The fence of an object: no row if the partition is empty, a null if it has only rows.
 pub(super) fn fence(result: QueryResult) -> Result<Option<i64>, DatabaseError> {
     let rows = decode::<(String, Option<i64>)>(result)?;
     Ok(rows.into_iter().find_map(|(_, fence)| fence))
 }
 
-/// The values of the write of a sighting.
+/// The values to write a sighting.
 pub(super) fn sighting_values(registry: &str, name: &str, at_micros: i64) -> impl SerializeRow {
     (at_micros, CqlTimestamp(at_micros / 1000), registry, name)
 }
 
-/// Since when hosts are seen, in milliseconds: from the beginning where that is not said.
+/// Since when sightings are recorded, in milliseconds: from the beginning if that is not stated.
 pub(super) fn sightings_begin(result: QueryResult) -> Result<i64, DatabaseError> {
     let rows = decode::<(Option<CqlTimestamp>,)>(result)?;
     Ok(rows.into_iter().find_map(|(begin,)| begin).map_or(0, |begin| begin.0))
 }
 
-/// Hosts of the registry; a table of an earlier version has a column less.
+/// Hosts of the registry; a table of an earlier version has one column less.
 pub(super) fn hosts(result: QueryResult, are_seen: bool) -> Result<Vec<HostRow>, DatabaseError> {
     let rows: Vec<RegistryRow> = if are_seen {
         decode::<(HostName, Number, Time, Time, Stamp, Time)>(result)?
@@ -223,8 +223,7 @@ type Number = Option<i32>;
 type Time = Option<CqlTimestamp>;
 type Stamp = Option<i64>;
 
-/// The largest number that was reserved: no row where the registry is empty, a null where it has
-/// hosts only.
+/// The largest reserved number: no row if the registry is empty, a null if it has only hosts.
 pub(super) fn next(result: QueryResult) -> Result<i32, DatabaseError> {
     let rows = decode::<(String, Option<i32>)>(result)?;
     Ok(rows.into_iter().find_map(|(_, next)| next).unwrap_or(0))
@@ -242,7 +241,7 @@ struct RegistryRow {
 
 impl RegistryRow {
     /// `None` for a row without a key, which is the static part of a registry without hosts; and
-    /// for one that holds nothing but a sighting, whose host was deleted by hand meanwhile.
+    /// for a row with only a sighting, whose host was deleted by hand meanwhile.
     ///
     /// Any other host without a number is refused: skipping it could give it a second one.
     fn host(self) -> Result<Option<HostRow>, DatabaseError> {
@@ -267,7 +266,7 @@ impl RegistryRow {
     }
 }
 
-/// The rows of a result. A result of other types is that of another table.
+/// The rows of a result. A result of other types comes from another table.
 pub(super) fn decode<R>(result: QueryResult) -> Result<Vec<R>, DatabaseError>
 where
     R: for<'frame> DeserializeRow<'frame, 'frame>,

@@ -24,10 +24,10 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// The session's own profile with everything that correctness hangs on set anew.
+    /// The session's own profile, with every setting that correctness depends on overridden.
     ///
-    /// Never retried by the driver, and never speculated: after either, the error reported may be
-    /// that of another attempt than the one that was applied.
+    /// The driver never retries and never executes speculatively: after either, the reported error
+    /// may be that of another attempt than the one that was applied.
     pub(super) fn new(session: &Session, consistency: &Consistency) -> Self {
         let profile = session
             .get_default_execution_profile_handle()
@@ -39,7 +39,7 @@ impl Terms {
             Consistency::Quorum => {
                 (statement::Consistency::Quorum, SerialConsistency::Serial, profile)
             }
-            // A coordinator in another data centre would use the quorum of its own one.
+            // A coordinator in another data centre would use the quorum of its own data centre.
             Consistency::LocalQuorum(datacenter) => {
                 let policy = DefaultPolicy::builder()
                     .prefer_datacenter(datacenter.clone())
@@ -58,7 +58,7 @@ impl Terms {
         Terms { consistency, serial_consistency, profile }
     }
 
-    /// Puts a statement on these terms. Every statement of ours may be repeated: writes carry their
+    /// Applies these terms to a statement. All our statements may be repeated: writes carry their
     /// timestamp.
     pub(super) fn apply(&self, mut statement: PreparedStatement) -> PreparedStatement {
         statement.set_execution_profile_handle(Some(self.profile.clone()));

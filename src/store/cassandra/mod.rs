@@ -36,7 +36,7 @@ use crate::store::{DatabaseError, Outcome};
 /// Preparing asks every node, and the driver waits for each without a limit of its own.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a host of a registry that an earlier version made can't be seen.
+/// Why a sighting can't be written to a registry that an earlier version made.
 const NOT_SEEN: &str = "lock_hosts has no column seen_at: run `lock-hosts init`";
 
 /// The one partition of the registry.
@@ -54,7 +54,7 @@ pub(crate) struct CassandraStore {
 
 impl CassandraStore {
     /// Waits until all nodes know the tables, and prepares the statements. A registry of an earlier
-    /// version does not tell whether hosts are seen.
+    /// version does not tell when hosts were seen.
     pub(crate) async fn prepare(
         session: Arc<Session>,
         keyspace: &Identifier,
@@ -81,8 +81,8 @@ impl CassandraStore {
         Ok(CassandraStore { session, keyspace, lock_table, consistency, rows, registry })
     }
 
-    /// The id that the lock table has now; `None` when it is gone. When it is another one than
-    /// before, the table was dropped and made again, and the rows of all holders went with it.
+    /// The present id of the lock table; `None` if the table is gone. If the id has changed, the
+    /// table was dropped and made again, and the rows of all holders went with it.
     pub(crate) async fn lock_table_id(&self) -> Result<Option<Uuid>, DatabaseError> {
         Catalog::new(&self.session).table_id(&self.keyspace, &self.lock_table).await
     }
@@ -100,7 +100,7 @@ impl CassandraStore {
         hosts(result, self.registry.sightings.is_some())
     }
 
-    /// Writes one row by itself, or more as one.
+    /// Writes one row by itself, or several as a unit.
     async fn change(
         &self,
         single: &PreparedStatement,

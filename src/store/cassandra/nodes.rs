@@ -1,4 +1,4 @@
-//! What each node of a cluster says of itself.
+//! What each node of a cluster reports about itself.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -22,18 +22,18 @@ use crate::store::{ClockReading, DatabaseError, Identifier, Node, NodeReport, Ou
 /// How long one node may take to answer a question about itself.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a clock is read; the fastest answer is the most exact one.
+/// The number of readings of a clock; the fastest answer is the most exact one.
 const CLOCK_READINGS: usize = 3;
 
-/// How long all readings of a clock may take, and what else is asked in passing.
+/// How long all readings of a clock may take, and any other question asked in passing.
 const GLANCE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How well the replicas of a table are covered by nodes that answer.
+/// How well answering nodes cover the replicas of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// Into how many ranges the ring is divided.
+    /// The number of ranges of the ring.
     pub(crate) ranges: usize,
-    /// How many of them have fewer replicas that answer than were asked for.
+    /// The number of ranges with fewer answering replicas than required.
     pub(crate) short: usize,
 }
 
@@ -62,19 +62,19 @@ impl<'a> Nodes<'a> {
         nodes
     }
 
-    /// Brings what the driver knows of nodes and keyspaces up to date.
+    /// Refreshes the driver's metadata of nodes and keyspaces.
     pub(crate) async fn refresh(&self) -> Result<(), DatabaseError> {
         let refreshed = self.session.refresh_metadata().await;
         refreshed.map_err(|error| DatabaseError::new(Outcome::NotApplied, error))
     }
 
-    /// Compares a node's clock with ours, as exactly as some readings allow.
+    /// Compares a node's clock with ours, as exactly as a few readings allow.
     pub(crate) async fn clock(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
         best_reading(TIMEOUT, || self.clock_once(node)).await
     }
 
-    /// Compares clocks with ours, those of one data centre or of all, all at the same time: it
-    /// takes as many round trips as readings. A node that does not answer soon is left out.
+    /// Compares the clocks of one data centre or of all with ours, all at the same time: it takes
+    /// as many round trips as readings. A node that does not answer soon is left out.
     pub(crate) async fn glance_at_clocks(
         &self,
         datacenter: Option<&str>,
@@ -84,7 +84,7 @@ impl<'a> Nodes<'a> {
         told.filter_map(|(node, reading)| Some((node, reading?))).collect()
     }
 
-    /// Asks nodes for their clocks and for a table, those of one data centre or all, all at the
+    /// Asks the nodes of one data centre or of all for their clocks and for a table, all at the
     /// same time. Each answers for itself, as far as it knows the schema.
     pub(crate) async fn glance_at_table(
         &self,
@@ -100,7 +100,7 @@ impl<'a> Nodes<'a> {
         testimonies.await
     }
 
-    /// Asks nodes something in passing, all at the same time. `None` is the answer of one that
+    /// Asks nodes a question in passing, all at the same time. `None` is the answer of a node that
     /// fails, or does not answer soon.
     async fn glance<T, F>(
         &self,
@@ -123,7 +123,7 @@ impl<'a> Nodes<'a> {
         at_the_same_time(answers).await
     }
 
-    /// How a node brings its commit log to disk; `None` when it does not say.
+    /// How a node syncs its commit log to disk; `None` if it does not say.
     pub(crate) async fn commitlog_sync(
         &self,
         node: &Node,
@@ -142,7 +142,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Whether each range of the table has `required` replicas in `answering`, in one data centre
-    /// or in all. `None` when the driver does not know where the replicas are, as with tablets.
+    /// or in all. `None` if the driver does not know where the replicas are, as with tablets.
     pub(crate) fn coverage(
         &self,
         keyspace: &Identifier,
@@ -173,7 +173,7 @@ impl<'a> Nodes<'a> {
         best_reading(GLANCE_TIMEOUT, || self.clock_once(node)).await
     }
 
-    /// The time of `now()` never goes back; that of `currentTimestamp()` does, with the clock.
+    /// `now()` never goes back; `currentTimestamp()` does, with the clock.
     async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
         let query = "SELECT toUnixTimestamp(currentTimestamp()) FROM system.local";
         let clock = SystemClock::new();
@@ -184,19 +184,19 @@ impl<'a> Nodes<'a> {
         let (millis,) = *rows.first().ok_or_else(|| {
             DatabaseError::permanent(format!("node {} does not tell the time", node.address))
         })?;
-        // The server cuts to milliseconds, so on average it was half a millisecond later.
+        // The server truncates to milliseconds, so on average it was half a millisecond later.
         let offset_micros = millis * 1000 + 500 - (asked_at + round_trip / 2);
         Ok(ClockReading { offset_micros, error_micros: round_trip / 2 + 500 })
     }
 
-    /// The id that a table has for one node, if it knows the table.
+    /// The id of a table as one node knows it, if it does.
     async fn table_id(
         &self,
         node: &Node,
         keyspace: &Identifier,
         table: &Identifier,
     ) -> Result<Option<Uuid>, DatabaseError> {
-        // An identifier needs no quoting, and with values the driver would prepare it each time.
+        // An identifier needs no quoting, and with values the driver would prepare this each time.
         let query = format!(
             "SELECT id FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND \
              table_name = '{table}'"
@@ -209,8 +209,8 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The most exact of some readings of a clock, as far as they come in time. When one fails, those
-/// before it have to do.
+/// The most exact of a few readings of a clock, as far as they come in time. If one fails, only
+/// those before it count.
 async fn best_reading<F>(
     limit: Duration,
     read: impl Fn() -> F,
@@ -233,7 +233,7 @@ where
             }
         }
     };
-    // What came before the limit is kept.
+    // Readings from before the limit are kept.
     let _ = tokio::time::timeout(limit, readings).await;
     best
 }
@@ -258,7 +258,7 @@ pub(crate) async fn at_the_same_time<T>(
     runs.into_iter().filter_map(|(_, result)| result).collect()
 }
 
-/// A statement that one given node answers, or none.
+/// A statement that the given node answers, or no node.
 fn pinned(node: &Node, cql: &str) -> Statement {
     let target = NodeIdentifier::HostId(node.host_id);
     let mut statement = Statement::new(cql);
@@ -273,8 +273,7 @@ fn pinned(node: &Node, cql: &str) -> Statement {
 mod tests {
     use super::*;
 
-    /// The best of readings that take so long, in ms, and are as exact as that; none comes for
-    /// `None`.
+    /// The best of readings that take this long, in ms, and are as exact as that; `None` fails.
     async fn best_of(readings: &[Option<i64>]) -> Option<i64> {
         let next = std::cell::Cell::new(0);
         let read = || {

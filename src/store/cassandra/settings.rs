@@ -1,4 +1,4 @@
-//! The settings of lock tables, as they are recorded in the registry.
+//! The settings of lock tables, as recorded in the registry.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::store::{DatabaseError, Identifier, or_nearby};
 /// The partition of the registry that holds settings: a row for each lock table, under its name.
 pub(super) const LOCK_TABLES: &str = "lock_tables";
 
-/// The row there that tells since when hosts are seen. No lock table has this name.
+/// The row there that states since when sightings are recorded. No lock table has this name.
 pub(super) const SIGHTINGS: &str = "lock_hosts";
 
-/// What is recorded as the consistency.
+/// The recorded values of the consistency.
 const QUORUM: &str = "QUORUM";
 const LOCAL_QUORUM: &str = "LOCAL_QUORUM";
 
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The record of one lock table. It is written with a quorum of all replicas whatever it says, and
-/// read with one as long as that can be had, so that clients of all data centres see the same.
+/// The record of one lock table. It is written with a quorum of all replicas, whatever it says, and
+/// read with one as long as one answers, so that clients of all data centres see the same.
 #[derive(Debug)]
 pub(crate) struct SettingsRecord<'a> {
     session: &'a Session,
@@ -43,13 +43,13 @@ impl<'a> SettingsRecord<'a> {
         SettingsRecord { session, keyspace, lock_table }
     }
 
-    /// What is recorded, if anything is. One try.
+    /// Reads the recorded settings, if any. One try.
     pub(crate) async fn read(&self) -> Result<Option<Settings>, DatabaseError> {
         self.read_with(&Consistency::Quorum).await
     }
 
-    /// What is recorded as far as a client with this consistency can see it: nearby, where not all
-    /// data centres answer. One try of each.
+    /// Reads the recorded settings as far as a client with this consistency can see them: nearby,
+    /// if not all data centres answer. One try of each.
     pub(crate) async fn read_for(
         &self,
         client: &Consistency,
@@ -63,7 +63,7 @@ impl<'a> SettingsRecord<'a> {
         or_nearby(Box::pin(self.read()), Box::pin(nearby)).await
     }
 
-    /// Notes since when hosts are seen, in a registry that an earlier version made. One try.
+    /// Records when sightings begin, in a registry that an earlier version made. One try.
     pub(crate) async fn begin_sightings(&self, now_micros: i64) -> Result<(), DatabaseError> {
         let cql = format!(
             "INSERT INTO \"{}\".\"lock_hosts\" (registry, host_name, added_at) VALUES (?, ?, ?) \
@@ -115,7 +115,7 @@ impl<'a> SettingsRecord<'a> {
             Consistency::Quorum => QUORUM,
             Consistency::LocalQuorum(_) => LOCAL_QUORUM,
         };
-        // A null on purpose where there is no data centre: of an older record nothing may stay.
+        // A null on purpose if there is no data centre: nothing of an older record may stay.
         let datacenter = settings.consistency.datacenter();
         let millis = i32::try_from(settings.max_clock_skew.as_millis());
         let millis = millis.expect("options are checked before: a skew is a second or so");
@@ -137,7 +137,7 @@ impl<'a> SettingsRecord<'a> {
     }
 }
 
-/// The statement by which people delete a record.
+/// The statement with which an operator deletes a record.
 pub(crate) fn forget_settings_cql(keyspace: &str, lock_table: &str) -> String {
     format!(
         "DELETE FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = '{LOCK_TABLES}' AND \
@@ -145,7 +145,7 @@ pub(crate) fn forget_settings_cql(keyspace: &str, lock_table: &str) -> String {
     )
 }
 
-/// Consistency, data centre, and milliseconds between clocks.
+/// Consistency, data centre, and clock skew in milliseconds.
 type Row = (Option<String>, Option<String>, Option<i32>);
 
 fn parse((consistency, datacenter, millis): &Row) -> Option<Settings> {

@@ -56,7 +56,7 @@ impl RowStatements {
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
         ))
         .await?;
-        // By the full primary key only: nothing else of the object may go.
+        // By the full primary key only: nothing else of the object may be deleted.
         let delete = prepare(format!(
             "DELETE FROM {table} USING TIMESTAMP ? \
              WHERE object_name = ? AND row_name = ? AND {of_contender}"
@@ -79,12 +79,12 @@ impl RowStatements {
                  WHERE object_name = ? AND {all_rows} AND {of_contender}"
             ))
             .await?,
-            // Distinct, or it would bring the fence once for each row of the partition.
+            // Distinct, or it would return the fence once for each row of the partition.
             read_fence: prepare(format!(
                 "SELECT DISTINCT object_name, fence FROM {table} WHERE object_name = ?"
             ))
             .await?,
-            // With a TTL of its own, or the table's default would end it with the rows.
+            // With a TTL of its own, or it would expire with the rows, by the table's default.
             write_fence: prepare(format!(
                 "UPDATE {table} USING TIMESTAMP ? AND TTL ? SET fence = ? WHERE object_name = ?"
             ))
@@ -93,24 +93,24 @@ impl RowStatements {
     }
 }
 
-/// The statements on the registry of hosts. All but one take a quorum of all replicas: a number
-/// must be unique in all data centres.
+/// The statements on the registry of hosts. All but one use a quorum of all replicas: a number must
+/// be unique in all data centres.
 pub(super) struct RegistryStatements {
     pub(super) read_host: PreparedStatement,
-    /// With the quorum of one data centre, if locks are taken with that.
+    /// With the quorum of one data centre, if locks use that.
     pub(super) read_host_nearby: Option<PreparedStatement>,
     pub(super) read_hosts: PreparedStatement,
     pub(super) read_next: PreparedStatement,
     pub(super) raise_next: PreparedStatement,
     pub(super) write_host: PreparedStatement,
-    /// `None` where a table of an earlier version has no column for it.
+    /// `None` if a table of an earlier version has no column for them.
     pub(super) sightings: Option<SightingStatements>,
 }
 
-/// The statements that tell and ask when hosts were seen.
+/// The statements that write and read when hosts were seen.
 pub(super) struct SightingStatements {
     pub(super) write: PreparedStatement,
-    /// Since when they are written.
+    /// Since when sightings are written.
     pub(super) read_begin: PreparedStatement,
 }
 
@@ -131,7 +131,7 @@ impl RegistryStatements {
         );
         let read_host = format!("{read} AND host_name = ?");
         let read_hosts = format!("{read} AND host_name > ? LIMIT {HOSTS_PER_PAGE}");
-        // Distinct, or it would bring `next` once for each host.
+        // Distinct, or it would return `next` once for each host.
         let read_next = format!("SELECT DISTINCT registry, next FROM {table} WHERE registry = ?");
         let raise_next =
             format!("UPDATE {table} USING TIMESTAMP ? SET next = ? WHERE registry = ?");
@@ -139,7 +139,7 @@ impl RegistryStatements {
             "INSERT INTO {table} (registry, host_name, number, added_at, removed_at) \
              VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
         );
-        // Nothing but its own cell, so that it can't undo a removal; and no row marker, so that it
+        // Writes only its own cell, so that it can't undo a removal; and no row marker, so that it
         // makes no row either.
         let write_sighting = format!(
             "UPDATE {table} USING TIMESTAMP ? SET seen_at = ? WHERE registry = ? AND host_name = ?"
@@ -179,9 +179,9 @@ async fn prepare(
     statement.map(|statement| terms.apply(statement)).map_err(|error| classify_preparation(&error))
 }
 
-/// The same statement for so many rows, as one. A batch takes nothing over from its statements, so
-/// it is put on the terms by itself. One partition, so it goes without a batch log: a replica
-/// applies it whole.
+/// The same statement for several rows, as a unit. A batch inherits nothing from its statements, so
+/// the terms are applied to it as well. It stays in one partition, so it needs no batch log: a
+/// replica applies it whole.
 fn batch(terms: &Terms, statement: &PreparedStatement, rows: usize) -> Batch {
     let statements = vec![statement.clone().into(); rows];
     let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);

@@ -1,4 +1,4 @@
-//! One copy of the rows, and which of two writes stays.
+//! One copy of the rows, and which of two writes wins.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Replica {
 }
 
 /// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
-/// one stays; of the same value, the one that lives longer.
+/// one wins; of equal values, the one that lives longer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fence {
     pub(crate) value: i64,
@@ -42,19 +42,19 @@ impl Replica {
     }
 }
 
-/// The newest write of a row. Rows are written whole, so a row needs one stamp only.
+/// The newest write of a row. Rows are written whole, so a row needs only one stamp.
 #[derive(Clone)]
 pub(crate) struct Cell {
     pub(crate) stamp: i64,
     /// What was written; `None` when the row was deleted.
     pub(crate) row: Option<StoredRow>,
-    /// When the row is seen no longer.
+    /// From when on the row is no longer seen.
     pub(crate) dead_from: Duration,
 }
 
 impl Cell {
-    /// The higher stamp wins; with the same stamp, a delete does. The same write once more leaves
-    /// everything as it is: a retry does not prolong a row.
+    /// The higher stamp wins; with the same stamp, a delete wins. Repeating a write changes
+    /// nothing: a retry does not prolong a row.
     pub(crate) fn beats(&self, other: &Cell) -> bool {
         (self.stamp, self.row.is_none()) > (other.stamp, other.row.is_none())
     }
@@ -65,7 +65,7 @@ impl Cell {
     }
 }
 
-/// What a write does to each row that it touches.
+/// The effect of a write on each row that it touches.
 pub(crate) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
     let stamp = write.stamp;
     match &write.change {

@@ -39,14 +39,14 @@ impl SimulatedClient {
         LockClientBuilder::embedded(self.embedded.clone())
     }
 
-    /// Resolves when the client has sent a request since this resolved last: then its
+    /// Resolves once the client has sent a request since this last resolved: then its
     /// [horizon](super::SimulatedCluster::horizon) may be nearer.
     pub async fn called(&self) {
         self.called.notified().await;
     }
 }
 
-/// The store of one client. It sends; what comes of it is the network's affair.
+/// The store of one client. It sends requests; the network decides their outcome.
 pub(super) struct Link {
     network: Arc<Mutex<Network>>,
     client: usize,
@@ -118,7 +118,7 @@ impl Store for Link {
         Box::pin(async move { self.ask(object, Ask::WriteFence(value)).await.map(|_| ()) })
     }
 
-    // The registry is always there: no request to it is urgent, and no simulation changes it.
+    // The registry always answers: no request to it is urgent, and no simulation changes it.
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
@@ -155,7 +155,7 @@ impl Store for Link {
         Box::pin(async { Ok(()) })
     }
 
-    /// No node answers: what a look could find is kept to here, or broken on purpose.
+    /// No node answers: what a check verifies holds here, or is broken on purpose.
     fn observe(&self) -> Testimonies<'_> {
         Box::pin(async { Vec::new() })
     }
@@ -163,12 +163,12 @@ impl Store for Link {
 
 const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
 
-/// The clock of one client: tokio's, which counts from the moment when the client was let in.
+/// The clock of one client: tokio's, counted from the moment when the client connected.
 #[derive(Debug)]
 pub(super) struct SimulatedClock {
     origin: Instant,
     started: Duration,
-    /// By how many µs the wall clock is off, and was when the client was let in.
+    /// By how many µs the wall clock is off, and was when the client connected.
     wall_error: Arc<AtomicI64>,
     first_wall_error: i64,
     lead: Lead,
@@ -191,7 +191,7 @@ impl SimulatedClock {
     }
 }
 
-/// Elapsed time as the system's clock reckons it.
+/// Elapsed time as the system's clock computes it.
 impl Clock for SimulatedClock {
     fn elapsed(&self) -> Duration {
         let boot = self.since_boot();

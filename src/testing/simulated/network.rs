@@ -1,4 +1,4 @@
-//! Requests, and the messages that they are made of.
+//! Requests and their messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::protocol::{Change, Read, row_name};
 use crate::store::memory::REPLICAS;
 use crate::store::{DatabaseError, HostRow, Outcome};
 
-/// A client gives a request up after this time, as the real one does.
+/// A client gives up a request after this time, like the real one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How probably a message on a link that is cut, or to a replica that is down, is kept for later
-/// instead of being lost.
+/// The probability that a message on a cut link, or to a replica that is down, is kept for later
+/// instead of lost.
 const KEPT: f64 = 0.3;
 
-/// The answers of a quorum, later.
+/// The pending answers of a quorum.
 pub(super) type Answers = oneshot::Receiver<Result<Vec<Seen>, DatabaseError>>;
 
-/// The replicas, and what is under way to and from them.
+/// The replicas, and the messages in flight.
 pub(super) struct Network {
     rng: StdRng,
     quorum: usize,
@@ -38,11 +38,11 @@ pub(super) struct Network {
     pub(super) losses: Vec<LossRecord>,
     pub(super) ambushes: Vec<Ambush>,
     pub(super) harm: BTreeMap<&'static str, u64>,
-    /// Which client a contender in the rows is.
+    /// The client number of each client id in the rows.
     numbers: BTreeMap<u128, usize>,
     requests: BTreeMap<u64, Request>,
     last_request: u64,
-    /// What happens when. Of things at the same time chance says which comes first.
+    /// Events by time, in random order at the same time.
     events: BTreeMap<(Duration, u64), Event>,
 }
 
@@ -61,23 +61,23 @@ pub(super) struct Ambush {
     held_up: Duration,
 }
 
-/// A request that is not answered yet.
+/// A pending request.
 struct Request {
     client: usize,
     reply: oneshot::Sender<Result<Vec<Seen>, DatabaseError>>,
     fails: Duration,
     seen: Vec<Seen>,
-    /// When the answers come that may still come.
+    /// When the answers arrive that may still arrive.
     expected: Vec<Duration>,
     record: Option<usize>,
 }
 
 enum Event {
-    /// A message comes to a replica; its answer, if it is not lost, comes at this time.
+    /// A message reaches a replica; its answer, if not lost, arrives at `answer`.
     Arrives { request: u64, replica: usize, order: Arc<Order>, answer: Option<Duration> },
-    /// An answer comes to the client.
+    /// An answer reaches the client.
     Answered { request: u64, seen: Seen },
-    /// The client gives the request up, or is told that it failed.
+    /// The client gives up the request, or learns that it failed.
     Fails { request: u64, outcome: Outcome },
     /// Rows of a client are lost.
     Loses { object: String, client: usize, rows: LostRows },
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// Lets a client in: its number, and who is told when it calls.
+    /// Connects a client. Returns its number, and the `Notify` for its requests.
     pub(super) fn connect(&mut self, wall_error: Arc<AtomicI64>) -> (usize, Arc<Notify>) {
         self.clients.push(Client { cuts: [Cut::default(); REPLICAS], wall_error });
         (self.clients.len() - 1, Arc::new(Notify::new()))
@@ -118,7 +118,7 @@ impl Network {
         self.clients[client].cuts[replica] = cut;
     }
 
-    /// Takes a request of a client, and sends it on its ways.
+    /// Takes a request of a client, and sends its messages.
     pub(super) fn send(
         &mut self,
         client: usize,
@@ -147,7 +147,7 @@ impl Network {
         answers
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
@@ -164,20 +164,20 @@ impl Network {
             Event::Loses { object, client, rows } => self.lose_rows(now, &object, client, rows),
             Event::Fails { request, outcome } => {
                 if let Some(failed) = self.requests.remove(&request) {
-                    // Who stopped waiting doesn't mind.
+                    // The client may have stopped waiting.
                     let _ = failed.reply.send(Err(DatabaseError::new(outcome, "simulated")));
                 }
             }
         }
     }
 
-    /// Before when a client certainly gets no answer.
+    /// The time before which a client certainly gets no answer.
     pub(super) fn horizon(&self, client: usize) -> Option<Duration> {
         let own = self.requests.values().filter(|request| request.client == client);
         own.map(|request| request.earliest(self.quorum)).min()
     }
 
-    /// Stops a replica, which forgets what was written to it after `synced`.
+    /// Stops a replica, which forgets all writes after `synced`.
     pub(super) fn crash(&mut self, replica: usize, synced: Duration) {
         let node = &mut self.nodes[replica];
         node.is_up = false;
@@ -187,12 +187,12 @@ impl Network {
         }
     }
 
-    /// Which client calls itself so, if any has written a row.
+    /// The number of the client with this id, if it has written a row.
     pub(super) fn number_of(&self, client: u128) -> Option<usize> {
         self.numbers.get(&client).copied()
     }
 
-    /// The rows that some quorum shows: whose each of them is, and its name.
+    /// The rows that some quorum shows: the client and the name of each.
     pub(super) fn rows(&self, object: &str, now: Duration) -> BTreeSet<(usize, String)> {
         let shown: Vec<_> = self.nodes.iter().map(|n| n.rows(object, Read::Object, now)).collect();
         let pairs = (0..REPLICAS).flat_map(|first| (0..first).map(move |other| (first, other)));
@@ -201,7 +201,7 @@ impl Network {
         rows.map(|(row, _)| (self.numbers[&row.contender.client], row.row_name)).collect()
     }
 
-    // Rows that are lost.
+    // Loss of rows.
 
     pub(super) fn lose_rows(&mut self, now: Duration, object: &str, client: usize, rows: LostRows) {
         let names = match rows {
@@ -244,8 +244,7 @@ impl Network {
         }
     }
 
-    /// How long the request that was just noted is held up, if its client is to lose rows when it
-    /// renews them.
+    /// How long the request just noted is held up, if its client is to lose rows at a renewal.
     fn renewal_held_up(&mut self, client: usize, now: Duration, object: &str) -> Duration {
         let waits = |ambush: &Ambush| ambush.client == client && ambush.object == object;
         let Some(place) = self.ambushes.iter().position(waits) else {
@@ -256,12 +255,12 @@ impl Network {
         }
         let Ambush { object, rows, held_up, .. } = self.ambushes.swap_remove(place);
         self.count("rows lost at a renewal");
-        // Other clients have not come to this time yet.
+        // Other clients have not reached this time yet.
         self.schedule(now, Event::Loses { object, client, rows });
         held_up
     }
 
-    /// Whether the request that was just noted is the first try of a renewal: the same rows were
+    /// Whether the request just noted is the first attempt of a renewal: the same rows were
     /// acknowledged before.
     fn is_renewal(&mut self) -> bool {
         let Some(number) = self.open_request().record else {
@@ -280,7 +279,7 @@ impl Network {
         is_first_try && own.into_iter().any(|write| write.acknowledged.is_some())
     }
 
-    // What becomes of a request.
+    // Delivery of requests.
 
     fn note(&mut self, client: usize, now: Duration, object: &str, ask: Ask<'_>) -> Option<usize> {
         let Ask::Write(write) = ask else {
@@ -336,7 +335,7 @@ impl Network {
         self.schedule(at, Event::Fails { request, outcome });
     }
 
-    /// How long a message to a replica takes, if it comes there at all.
+    /// How long a message to a replica takes, if it arrives at all.
     fn way_there(&mut self, client: usize, replica: usize, is_write: bool) -> Option<Duration> {
         let Conditions { late, late_by, lost, .. } = self.conditions;
         if self.clients[client].cuts[replica].requests {
@@ -407,11 +406,11 @@ impl Network {
             self.records[record].acknowledged = Some(now);
         }
         let done = self.requests.remove(&request).expect("it was there a moment ago");
-        // Who stopped waiting doesn't mind.
+        // The client may have stopped waiting.
         let _ = done.reply.send(Ok(done.seen));
     }
 
-    // Chance.
+    // Randomness.
 
     fn happens(&mut self, probability: f64, harm: &'static str) -> bool {
         let happens = probability > 0.0 && self.rng.random_bool(probability);
@@ -438,7 +437,7 @@ impl Network {
     }
 
     fn schedule(&mut self, at: Duration, event: Event) {
-        // Two events don't get the same place in any run that ends.
+        // Two events don't get the same key in any run that ends.
         self.events.insert((at, self.rng.random()), event);
     }
 }
@@ -446,7 +445,7 @@ impl Network {
 const ZERO: Duration = Duration::ZERO;
 
 impl Request {
-    /// Before when it is certainly not answered.
+    /// The time before which it is certainly not answered.
     fn earliest(&self, quorum: usize) -> Duration {
         let mut expected = self.expected.clone();
         expected.sort_unstable();
@@ -455,7 +454,7 @@ impl Request {
     }
 }
 
-/// The hosts of a simulation, numbered as they come.
+/// The hosts of a simulation, numbered in their order.
 fn registered(hosts: &[String]) -> Vec<HostRow> {
     let row = |(name, number): (&String, i32)| HostRow {
         name: name.clone(),

@@ -1,4 +1,4 @@
-//! Replicas: what they are told to do, and what they answer.
+//! Replicas, their orders and their answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ pub(super) struct Node {
     pub(super) slow_by: u64,
     ahead: Duration,
     replica: Replica,
-    /// All that was applied, and when: what is left of it after a crash is applied once more.
+    /// All applied orders and their times: the ones left after a crash are applied again.
     journal: Vec<(Duration, Arc<Order>)>,
 }
 
 impl Node {
-    /// An empty replica whose clock is ahead of the true time.
+    /// An empty replica with a clock ahead of the true time.
     pub(super) fn new(ahead: Duration) -> Self {
         Node { is_up: true, slow_by: 0, ahead, replica: Replica::default(), journal: Vec::new() }
     }
 
-    /// What its clock says.
+    /// The time of its clock.
     pub(super) fn clock(&self, now: Duration) -> Duration {
         now + self.ahead
     }
 
-    /// Forgets what was written after `synced`: so many writes.
+    /// Forgets all writes after `synced`, and returns their number.
     pub(super) fn forget(&mut self, synced: Duration) -> usize {
         let before = self.journal.len();
         self.journal.retain(|(applied, _)| *applied <= synced);
@@ -39,7 +39,7 @@ impl Node {
         before - self.journal.len()
     }
 
-    /// Loses rows, and says which of them were live. A crash does not bring them back.
+    /// Loses rows, and returns the live ones among them. A crash does not bring them back.
     pub(super) fn lose(&mut self, now: Duration, order: &Arc<Order>) -> Vec<Key> {
         let live = self.rows(&order.object, Read::Object, now).into_iter();
         let live = live.filter(|seen| seen.is_live && order.loses(&seen.key));
@@ -49,7 +49,7 @@ impl Node {
         lost
     }
 
-    /// Does what it is told, and answers.
+    /// Carries out an order, and answers.
     pub(super) fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
         match &order.action {
             Action::Apply(_) | Action::RaiseFence(_) | Action::Lose(_) => {
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// The rows of an object that a read asks for.
+    /// The rows of an object that a read requests.
     pub(super) fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
         let rows = self.replica.objects.get(object).into_iter().flatten();
         let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
@@ -78,7 +78,7 @@ impl Node {
     }
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Copy)]
 pub(super) enum Ask<'a> {
     Write(&'a Write),
@@ -87,7 +87,7 @@ pub(super) enum Ask<'a> {
     ReadFence,
 }
 
-/// What replicas are to do.
+/// An order to replicas.
 pub(super) struct Order {
     object: String,
     action: Action,
@@ -105,12 +105,12 @@ enum Action {
 pub(super) enum Lost {
     /// These rows, as if they had expired.
     Rows(Vec<Key>),
-    /// All rows, and what is remembered of deleted ones. The fence stays.
+    /// All rows and tombstones. The fence stays.
     Object,
 }
 
 impl Order {
-    /// The loss of rows, by no client's wish.
+    /// The loss of rows that no client requested.
     pub(super) fn lose(object: &str, lost: Lost) -> Self {
         Order { object: object.to_owned(), action: Action::Lose(lost) }
     }
@@ -124,7 +124,7 @@ impl Order {
         }
     }
 
-    /// What is asked for, as a coordinator passes it on whose clock says `clock`.
+    /// A request, as a coordinator with the time `clock` passes it on.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
         let action = match ask {
             Ask::Write(write) => Action::Apply(cells(write, clock)),
@@ -148,7 +148,7 @@ impl Order {
 }
 
 impl Replica {
-    /// Applies what was written; what was read changes nothing.
+    /// Applies writes; reads change nothing.
     fn carry_out(&mut self, order: &Order) {
         match &order.action {
             Action::Apply(cells) => {
@@ -171,14 +171,14 @@ impl Replica {
     }
 }
 
-/// What one replica answers; nothing to a write.
+/// The answer of one replica; empty for a write.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     pub(super) rows: Vec<SeenRow>,
     pub(super) fence: Option<i64>,
 }
 
-/// A row of one replica, and whether it was live by the clock of that one.
+/// A row of one replica, and whether it was live by that replica's clock.
 #[derive(Clone)]
 pub(super) struct SeenRow {
     pub(super) key: Key,
@@ -187,14 +187,14 @@ pub(super) struct SeenRow {
 }
 
 impl SeenRow {
-    /// The row and its stamp, if there is one to see.
+    /// The row and its stamp, if it is visible.
     pub(super) fn live(self) -> Option<(StoredRow, i64)> {
         let row = self.cell.row.filter(|_| self.is_live)?;
         Some((row, self.cell.stamp))
     }
 }
 
-/// What replicas show together: of each row the newest write, dead or alive.
+/// What replicas show together: the newest write of each row, dead or alive.
 pub(super) fn merge(rows: impl Iterator<Item = SeenRow>) -> BTreeMap<Key, SeenRow> {
     let mut merged = BTreeMap::<Key, SeenRow>::new();
     for row in rows {

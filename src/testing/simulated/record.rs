@@ -1,31 +1,31 @@
-//! What a simulated cluster tells of the writes that it was asked for.
+//! The records of a simulated cluster: writes, and losses of rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::{Change, Write};
 
-/// One try of a write of lock rows, as it was sent.
+/// One attempt of a write of lock rows, as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteRecord {
-    /// Which client sent it.
+    /// The client that sent it.
     pub client: usize,
-    /// For which object.
+    /// The object.
     pub object: String,
-    /// The write timestamp, which is the same for all tries of a write.
+    /// The write timestamp, the same for all attempts of a write.
     pub stamp: i64,
     /// When it was sent.
     pub sent: Duration,
-    /// When its acknowledgement came, if it did.
+    /// When it was acknowledged, if it was.
     pub acknowledged: Option<Duration>,
-    /// What was to be written.
+    /// What the write does.
     pub kind: WriteKind,
 }
 
-/// What a write is to do.
+/// What a write does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteKind {
-    /// To write the rows of a round.
+    /// Writes the rows of a round.
     Put {
         /// The round.
         round: i64,
@@ -34,16 +34,16 @@ pub enum WriteKind {
         /// How long they live.
         ttl: Duration,
     },
-    /// To ask a client to leave.
+    /// Asks a client to leave.
     Revoke {
-        /// Which one.
+        /// The client.
         whom: usize,
-        /// In which round.
+        /// The round.
         round: i64,
     },
-    /// To delete the rows of a client, which is another one only where force is used.
+    /// Deletes the rows of a client: of another client only by force.
     Delete {
-        /// Which one.
+        /// The client.
         of: usize,
     },
 }
@@ -51,18 +51,18 @@ pub enum WriteKind {
 /// The loss of a row that no client deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossRecord {
-    /// Which client's row it was.
+    /// The client that wrote the row.
     pub client: usize,
-    /// Of which object.
+    /// The object.
     pub object: String,
-    /// What the row is called.
+    /// The name of the row.
     pub row_name: String,
     /// When it was lost.
     pub at: Duration,
 }
 
 impl WriteRecord {
-    /// Which other client's rows it deletes, if it does.
+    /// The other client, if this deletes another client's rows.
     #[must_use]
     pub fn removes_by_force(&self) -> Option<usize> {
         match self.kind {
@@ -71,7 +71,7 @@ impl WriteRecord {
         }
     }
 
-    /// A write that is sent; `numbers` says which client a contender is.
+    /// The record of a write; `numbers` maps client ids to numbers.
     pub(super) fn new(
         client: usize,
         object: &str,

@@ -23,11 +23,10 @@ pub(crate) fn cassandra_version() -> &'static str {
         .expect("the committed pom.xml has the property cassandra.version")
 }
 
-/// Ensures that the jars are there, and prints a line on standard error when they must be fetched.
+/// Ensures that the jars exist, and prints a line on standard error if they must be fetched.
 ///
-/// Of several processes that call this at once, one resolves and the others wait for it. The
-/// directory gets its name when it is complete, so an interrupted attempt leaves nothing that is
-/// used.
+/// If several processes call this at once, one resolves and the others wait for it. The directory
+/// gets its name when it is complete, so nothing of an interrupted attempt is used.
 pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
     let jars = place.jars();
     if jars.exists() {

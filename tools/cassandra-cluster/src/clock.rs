@@ -1,5 +1,5 @@
-//! A clock for one node that can be set while the node runs: a class in Java, which Cassandra asks
-//! for the time instead of the machine. The class follows a file.
+//! A clock for one node that can be set while the node runs: a Java class that Cassandra asks for
+//! the time instead of the machine. The class follows a file.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(crate) fn arguments(clock: &Path) -> [String; 2] {
 
 /// Sets the clock that follows a file this many seconds ahead.
 pub(crate) fn set(clock: &Path, seconds_ahead: i32) -> Result<(), ClusterError> {
-    // The node may read the file at any moment, and must not find half of it.
+    // The node may read the file at any moment, and must not see half of it.
     let new = clock.with_extension("new");
     fs::write(&new, format!("{}\n", i64::from(seconds_ahead) * 1_000))
         .and_then(|()| fs::rename(&new, clock))

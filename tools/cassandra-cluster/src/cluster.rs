@@ -1,4 +1,4 @@
-//! The handle of tests on a cluster.
+//! The handle of a test on a cluster.
 
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr};
@@ -16,9 +16,9 @@ use crate::{ClusterError, ClusterOptions, clock, java};
 /// A lease of a running cluster.
 ///
 /// The cluster runs at least as long as this value, and ends two seconds after its last lease. A
-/// process that is killed loses its leases like one that ends. Leases are shared: another test
-/// program may hold one of the same cluster, so tests that kill, freeze or cut off nodes call
-/// [`Cluster::heal`] before they end, or use a cluster name of their own.
+/// killed process loses its leases, too. Leases are shared: another test program may hold one of
+/// the same cluster, so tests that kill, freeze or cut off nodes call [`Cluster::heal`] before they
+/// end, or use a cluster name of their own.
 ///
 /// Nodes are numbered from 1. All methods block; those that wait for nodes give up after 300
 /// seconds. Besides the errors that they document, all fail with [`ClusterError::SupervisorGone`]
@@ -90,8 +90,8 @@ impl Cluster {
         self.request(&Request::Pause(node)).map(drop)
     }
 
-    /// Lets a frozen node go on, and returns at once. [`Cluster::heal`] also waits until the
-    /// others have noticed.
+    /// Resumes a frozen node, and returns at once. [`Cluster::heal`] also waits until the others
+    /// have noticed.
     ///
     /// # Errors
     ///
@@ -100,8 +100,8 @@ impl Cluster {
         self.request(&Request::Resume(node)).map(drop)
     }
 
-    /// Starts a node that was killed, on its old data, and returns when it accepts clients, sees
-    /// all other nodes that run and is seen by them. For a node that runs it only waits.
+    /// Starts a killed node, on its old data, and returns when it accepts clients, sees all other
+    /// running nodes and is seen by them. For a running node it only waits.
     ///
     /// # Errors
     ///
@@ -111,16 +111,16 @@ impl Cluster {
         self.request(&Request::Start(node)).map(drop)
     }
 
-    /// Cuts the link from one node to another: what the first one sends doesn't arrive until the
-    /// link is joined again. The other direction goes on working.
+    /// Cuts the link from one node to another: messages of the first one don't arrive until the
+    /// link is joined again. The other direction still works.
     ///
-    /// No node is seen down while a third node passes its signs of life on: cutting the links
-    /// between two of three nodes only makes their messages wait. Nodes that are partitioned from
-    /// each other notice it in about 20 seconds.
+    /// No node is seen down while a third node passes on its heartbeats: cutting the links between
+    /// two of three nodes only makes their messages wait. Nodes that are partitioned from each
+    /// other notice it in about 20 seconds.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Refused`] if the nodes are the same one, or if the nodes reach each other
+    /// [`ClusterError::Refused`] if both are the same node, or if the nodes reach each other
     /// without a relay: see [`Network::Relayed`](crate::Network::Relayed); and see [`Cluster`].
     pub fn cut(&self, from: u8, to: u8) -> Result<(), ClusterError> {
         self.request(&Request::Cut(Link { from, to })).map(drop)
@@ -140,8 +140,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets all links work again, and returns at once. [`Cluster::heal`] also waits until the
-    /// nodes have noticed.
+    /// Joins all links, and returns at once. [`Cluster::heal`] also waits until the nodes have
+    /// noticed.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl Cluster {
         self.request(&Request::Heal).map(drop)
     }
 
-    /// Sets a node's clock so many seconds ahead of the machine's, or back if negative; the node
-    /// notices within a second. It stays so until the node is started again.
+    /// Sets a node's clock this many seconds ahead of the machine's, or behind if negative; the
+    /// node notices within a second. It stays so until the node is started again.
     ///
     /// # Errors
     ///
@@ -176,8 +176,8 @@ impl Cluster {
         clock::set(&self.place.clock(node), seconds_ahead)
     }
 
-    /// Returns when no other running node considers this node alive, which must be killed, paused
-    /// or [isolated](Cluster::isolate), or have at least all links from it cut. That takes about 20
+    /// Returns when no other running node considers this node alive. It must be killed, paused or
+    /// [isolated](Cluster::isolate), or have at least all links from it cut. That takes about 20
     /// seconds.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ impl Cluster {
         Err(ClusterError::Nodetool { arguments: text, output })
     }
 
-    /// The file a node logs to, over all its restarts.
+    /// The log file of a node, across all its restarts.
     pub fn logs(&self, node: u8) -> PathBuf {
         self.place.node_log(node)
     }
@@ -256,7 +256,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     /// Ends the lease, and waits a moment for the supervisor to notice: otherwise this lease could
-    /// be in the way of the next one with other options.
+    /// block the next one with other options.
     fn drop(&mut self) {
         // Even if something fails here, the connection ends, and the lease with it.
         let _ = self.lease.shutdown(Shutdown::Write);

@@ -122,7 +122,7 @@ fn authentication(authentication: Authentication) -> &'static [(&'static str, &'
     }
 }
 
-/// The token of node `number` when `nodes` of them share the ring evenly.
+/// The token of node `number` if `nodes` of them share the ring evenly.
 fn initial_token(number: u8, nodes: u8) -> i64 {
     let share = (1_i128 << 64) / i128::from(nodes);
     let token = i128::from(i64::MIN) + share * i128::from(number - 1);

@@ -18,7 +18,7 @@ const RESULT: u8 = 0x08;
 const AUTH_RESPONSE: u8 = 0x0f;
 const AUTH_SUCCESS: u8 = 0x10;
 
-/// How a node received a client.
+/// A node's answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The connection was open for queries.
@@ -26,7 +26,7 @@ pub(crate) enum Answer {
         /// How many other nodes' tokens the node knew.
         peers: i64,
     },
-    /// The node asked for a password and did not take the default one.
+    /// The node asked for a password and did not accept the default one.
     PasswordRefused,
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     const TWO_PEERS: &[u8] = &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2];
 
-    /// A server that gives the answers in turn and returns the kinds of the frames it got.
+    /// A server that gives the answers in turn and returns the kinds of the frames it received.
     fn serve(answers: &'static [u8]) -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -15,10 +15,10 @@ pub enum ClusterError {
     MissingProgram {
         /// The program that was called.
         program: String,
-        /// What to install, by the name of a Debian package.
+        /// The Debian package to install.
         package: &'static str,
     },
-    /// Cassandra does not run on the version of the `java` that was found.
+    /// Cassandra does not run on the version of `java` that was found.
     #[error(
         "Apache Cassandra 5.0 needs Java 17, but {program} is {found}: install \
          openjdk-17-jdk-headless and let JAVA_HOME name it"
@@ -51,7 +51,7 @@ pub enum ClusterError {
         /// The name that was looked for.
         name: String,
     },
-    /// The process that supervises the nodes ended or stopped answering, and its nodes with it.
+    /// The supervisor ended or stopped answering, and its nodes with it.
     #[error("the supervisor of the cluster is gone: its log is {}", log.display())]
     SupervisorGone {
         /// The supervisor's log.
@@ -60,7 +60,7 @@ pub enum ClusterError {
     /// `nodetool` ended with an error.
     #[error("nodetool {arguments} failed: {output}")]
     Nodetool {
-        /// The arguments as they were given.
+        /// The arguments as given.
         arguments: String,
         /// Its output and error output.
         output: String,
@@ -76,7 +76,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Makes an error of an [`io::Error`], for use in `map_err`.
+    /// Wraps an [`io::Error`], for use in `map_err`.
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source }

@@ -1,5 +1,5 @@
 //! The first message of a connection between nodes: the part of Cassandra's internode protocol that
-//! identifies the node that connects.
+//! identifies the connecting node.
 //!
 //! The message is the same since Cassandra 4.0, and the same for messages and for streams of data:
 //!
@@ -7,20 +7,20 @@
 //! |---|---|
 //! | 0 to 3 | a number that marks the protocol |
 //! | 4 to 7 | versions and kind of the connection |
-//! | 8 | how long the address and port are that follow: 6 |
-//! | 9 to 12 | the address by which others know the node that connects |
+//! | 8 | the length of the address and port that follow: 6 |
+//! | 9 to 12 | the address by which others know the connecting node |
 //! | 13, 14 | its port |
 //! | 15 to 18 | a checksum |
 
 use std::net::Ipv4Addr;
 
-/// How long the message is if the address is of version 4 of the internet protocol.
+/// The length of the message with an IPv4 address.
 pub(crate) const LENGTH: usize = 19;
 
 const MAGIC: [u8; 4] = [0xca, 0x55, 0x2d, 0xfa];
 const LENGTH_OF_ADDRESS_AND_PORT: u8 = 6;
 
-/// The address of the node that connects; `None` if no node of this version sends such a message.
+/// The address of the connecting node; `None` if no node of this version sends such a message.
 pub(crate) fn initiator(message: [u8; LENGTH]) -> Option<Ipv4Addr> {
     let (magic, rest) = message.split_first_chunk::<4>()?;
     let [_, _, _, _, length, a, b, c, d, ..] = *rest else {

@@ -56,10 +56,10 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcassandra.size_recorder_interval=0",
 ];
 
-/// Lets only the first of Java's two compilers work.
+/// Enables only the first of Java's two compilers.
 const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
 
-/// The `java` to use: the one of `JAVA_HOME`, else the first of `PATH`.
+/// The `java` to use: the one in `JAVA_HOME`, else the first in `PATH`.
 pub(crate) fn program() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
         Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
@@ -151,8 +151,8 @@ pub(crate) fn nodetool_arguments(
     arguments
 }
 
-/// The arguments that compile a source which uses Cassandra's classes. The `java` that runs the
-/// nodes does it, because the `javac` in `PATH` may belong to another one.
+/// The arguments that compile a source against Cassandra's classes. The `java` of the nodes
+/// compiles it, because the `javac` in `PATH` may belong to another Java.
 pub(crate) fn compiler_arguments(place: &Place, source: &Path, output: &Path) -> Vec<String> {
     let cassandra = format!("cassandra-all-{}.jar", artifacts::cassandra_version());
     let cassandra = place.jars().join(cassandra);

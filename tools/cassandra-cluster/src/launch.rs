@@ -30,8 +30,8 @@ pub(crate) enum Program {
     Built,
 }
 
-/// Asks the supervisor of the cluster at `place`, started if need be, and returns the connection
-/// once the request is fulfilled. As long as it is open, it is a lease.
+/// Asks the supervisor of the cluster at `place`, started if needed, and returns the connection
+/// once the request is fulfilled. The open connection is a lease.
 pub(crate) fn open(
     place: &Place,
     program: Program,
@@ -69,7 +69,7 @@ fn reach(place: &Place, program: Program) -> Result<UnixStream, ClusterError> {
         let mut supervisor = spawn(place, &program)?;
         let connected = connect_while_alive(place, &mut supervisor, deadline)?;
         if let Some(stream) = connected {
-            // It usually outlives this process. If it does not, this thread takes its exit status.
+            // It usually outlives this process. If it does not, this thread reaps it.
             thread::spawn(move || supervisor.wait());
             return Ok(stream);
         }
@@ -130,8 +130,8 @@ fn connect_while_alive(
     Ok(None)
 }
 
-/// Lets cargo build the program, in the profile of this library, and returns where it is. Done
-/// once per process.
+/// Builds the program with cargo, in the profile of this library, and returns its path. Done once
+/// per process.
 fn build() -> Result<PathBuf, ClusterError> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().expect("no thread panics while it builds");

@@ -1,8 +1,8 @@
 //! A real Apache Cassandra cluster of one to five nodes on loopback addresses, for development
 //! and tests.
 //!
-//! Tests take a [`Cluster`] by [`Cluster::lease`]; developers use the program `cassandra-cluster`.
-//! Nodes need Java 17, and Maven once to resolve the jars; a node whose clock can be set also needs
+//! Tests get a [`Cluster`] from [`Cluster::lease`]; developers use the program `cassandra-cluster`.
+//! Nodes need Java 17, and Maven once to resolve the jars; a node with a settable clock also needs
 //! the compiler of the JDK.
 //!
 //! ```no_run
@@ -24,7 +24,7 @@
 //! on a file, starts the nodes from its main thread and listens on a Unix socket. An open
 //! connection is a lease, and the system closes it when the process that holds it ends, for
 //! whatever reason. Two seconds after the last lease the supervisor kills the nodes and ends: long
-//! enough for the next test program to take the cluster over. A cluster started by `up` stays until
+//! enough for the next test program to take over the cluster. A cluster started by `up` stays until
 //! `down`.
 //!
 //! The nodes carry a parent-death signal: the kernel kills them when the supervisor dies. So no
@@ -32,14 +32,14 @@
 //!
 //! # Partitions
 //!
-//! To the system all nodes connect from 127.0.0.1, so nothing below them could tell their
-//! connections apart. With [`Network::Relayed`] they know each other by addresses of the
-//! supervisor, 127.1.0.1 and following, which relays to 127.0.0.1 and following, and learns from a
-//! connection's first message which node opened it. Each connection carries one node's messages to
-//! another one, so each of these links can be cut by itself: [`Cluster::cut`], [`Cluster::isolate`]
-//! and [`Cluster::join`]. A cut link loses nothing, as TCP loses nothing: what is sent over it
-//! arrives when it works again, unless the sender has closed the connection before it was made. The
-//! nodes themselves then drop messages that have expired.
+//! For the system, all nodes connect from 127.0.0.1, so it can't tell their connections apart. With
+//! [`Network::Relayed`] they know each other by addresses of the supervisor, 127.1.0.1 and
+//! following, which relays to 127.0.0.1 and following, and learns from a connection's first message
+//! which node opened it. Each connection carries one node's messages to another one, so each of
+//! these links can be cut separately: [`Cluster::cut`], [`Cluster::isolate`] and [`Cluster::join`].
+//! Like TCP, a cut link loses nothing: messages arrive when it works again, unless the sender has
+//! closed the connection before it was established. The nodes themselves then drop expired
+//! messages.
 //!
 //! # Where things are
 //!

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-/// The path of one node's messages to another node, by their numbers.
+/// The path of messages from one node to another, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Link {
     /// The node that sends.
@@ -33,7 +33,7 @@ impl Links {
         self.lock().insert(link);
     }
 
-    /// Lets all links work again.
+    /// Joins all links.
     pub(crate) fn join(&self) {
         self.lock().clear();
         self.joined.notify_all();
@@ -47,7 +47,7 @@ impl Links {
         self.lock().iter().copied().collect()
     }
 
-    /// Returns at once if the link works, and else when it works again.
+    /// Returns at once if the link works, otherwise when it works again.
     pub(crate) fn wait_while_cut(&self, link: Link) {
         let waited = self.joined.wait_while(self.lock(), |cut| cut.contains(&link));
         drop(waited.expect(NO_PANIC));

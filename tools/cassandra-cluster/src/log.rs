@@ -15,7 +15,7 @@ const TAIL_BYTES: u64 = 16 * 1024;
 pub(crate) struct NodeLog {
     path: PathBuf,
     offset: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     view: View,
 }

@@ -127,7 +127,7 @@ impl Node {
         if let Some(seconds_ahead) = options.clock_offsets.get(&self.number) {
             clock::set(&place.clock(self.number), *seconds_ahead)?;
         }
-        // The link leads to the running program even if a build has since replaced the file.
+        // The link points to the running program even if a build has since replaced the file.
         let child = Command::new("/proc/self/exe")
             .arg(EXECUTE)
             .arg(std::process::id().to_string())
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Lets a frozen process go on; does nothing to one that runs or is gone.
+    /// Resumes a frozen process; does nothing to one that runs or is gone.
     pub(crate) fn resume(&mut self) -> Result<(), ClusterError> {
         match std::mem::replace(&mut self.process, Process::Killed) {
             Process::Paused(child) => {
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// The node's last answer to a client. It is asked again only until, after its start, it first
+    /// The node's last answer to a client. After a start, it is asked again only until it first
     /// accepts a client and knows `peers` others.
     pub(crate) fn greet(&mut self, peers: u8) -> Option<Answer> {
         let is_ready = self.answer == Some(Answer::Welcome { peers: peers.into() });
@@ -207,11 +207,11 @@ impl Node {
     }
 }
 
-/// Replaces this process by `program`, so that it is killed when the supervisor with the process id
-/// `parent` ends for any reason. Returns only if it fails.
+/// Replaces this process with `program`, which is killed when the supervisor with the process id
+/// `parent` ends for any reason. Returns only on failure.
 ///
-/// The kernel ties this to the thread that started the process, which therefore must be one that
-/// lives as long as the supervisor. It survives the change of program.
+/// The kernel ties this to the thread that started the process, which therefore must live as long
+/// as the supervisor. The setting survives the change of program.
 pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> ClusterError {
     use std::os::unix::process::CommandExt;
 
@@ -219,7 +219,7 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return failed(error.into());
     }
-    // If the supervisor ended before the line above, no signal would come any more.
+    // If the supervisor ended before the line above, no signal would come.
     let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
     if current.as_deref() != Some(parent) {
         return failed(io::Error::other("the supervisor is gone"));
@@ -227,8 +227,8 @@ pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> Clus
     failed(Command::new(program).args(arguments).exec())
 }
 
-/// Listens on an address, which shows before a start whether another process uses it: the node
-/// itself would only log it, and another cluster might be taken for this one.
+/// Listens on an address, to show before a start whether another process uses it: the node itself
+/// would only log it, and another cluster might be taken for this one.
 ///
 /// A node whose supervisor was just killed needs a moment to end.
 pub(crate) fn listen_in_time(address: SocketAddr) -> Result<TcpListener, ClusterError> {

@@ -9,7 +9,7 @@ use crate::ClusterError;
 
 /// The port of the CQL native protocol, the same on each node's own address.
 pub(crate) const CQL_PORT: u16 = 9042;
-/// The port the nodes talk to each other on.
+/// The port for messages between nodes.
 pub(crate) const STORAGE_PORT: u16 = 7000;
 
 /// What to start: the number of nodes, their addresses and their settings.
@@ -28,9 +28,9 @@ pub(crate) const STORAGE_PORT: u16 = 7000;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterOptions {
-    /// The name under which processes find each other's cluster: 1 to 32 lower-case letters,
-    /// digits and hyphens. Clusters of different names run beside each other, if their addresses
-    /// differ too. Default: `default`.
+    /// The name by which processes find a shared cluster: 1 to 32 lower-case letters, digits and
+    /// hyphens. Clusters of different names run side by side, if their addresses differ too.
+    /// Default: `default`.
     pub name: String,
     /// How many nodes, 1 to 5. Default: 1.
     pub nodes: u8,
@@ -46,13 +46,13 @@ pub struct ClusterOptions {
     pub authentication: Authentication,
     /// How the nodes reach each other. Default: [`Network::Direct`].
     pub network: Network,
-    /// How much memory the heap of each node takes, in MiB: 256 to 4096. A node with a small one
-    /// writes its memtables to disk often. Default: 256.
+    /// The heap of each node in MiB, 256 to 4096. A node with a small one flushes its memtables
+    /// often. Default: 256.
     pub heap_mib: u16,
-    /// How the nodes' Java compiles what it runs often. Default: [`Compiler::Full`].
+    /// How the nodes' Java compiles hot code. Default: [`Compiler::Full`].
     pub compiler: Compiler,
-    /// Further lines of `cassandra.yaml`, as key and value in YAML's own writing; they override
-    /// what the cluster would set itself. Example: `paxos_variant` to `v2`. Default: none.
+    /// Further lines of `cassandra.yaml`, as key and value in YAML syntax; they override the
+    /// cluster's own settings. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
     /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
     /// behind if negative. For a clock that is right and set wrong later, see
@@ -61,28 +61,28 @@ pub struct ClusterOptions {
     pub clock_offsets: BTreeMap<u8, i32>,
 }
 
-/// Cassandra's `commitlog_sync`: when a write that was acknowledged is on the disk.
+/// Cassandra's `commitlog_sync`: when an acknowledged write is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommitLog {
     /// Up to ten seconds after the acknowledgement: fast, and Cassandra's own default.
     #[default]
     Periodic,
-    /// Before the acknowledgement, which waits up to a millisecond for others to join.
+    /// Before the acknowledgement, which waits up to a millisecond for other writes.
     Group,
     /// Before the acknowledgement, each write at once.
     Batch,
 }
 
-/// How a node's Java compiles what it runs often.
+/// How a node's Java compiles hot code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// In several steps, better each time, as in production.
+    /// In several steps, each better, as in production.
     #[default]
     Full,
-    /// Early, and once: a node is up with three fifths of the work, but never gets as fast. For a
-    /// cluster that is started for a short test.
+    /// Early, and once: a node is up with three fifths of the work, but never gets as fast. For the
+    /// cluster of a short test.
     Quick,
 }
 
@@ -98,7 +98,7 @@ pub enum Authentication {
     Password,
 }
 
-/// How the nodes reach each other. Clients reach them the same way in both.
+/// How the nodes reach each other. Clients reach them the same way in both cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
@@ -130,7 +130,7 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Refuses options with which no cluster can be started, with a message that names the option.
+    /// Refuses invalid options, with a message that names the option.
     pub(crate) fn validate(&self) -> Result<(), ClusterError> {
         let refuse = |message: String| Err(ClusterError::InvalidOptions(message));
         validate_name(&self.name)?;
@@ -167,7 +167,7 @@ impl ClusterOptions {
         Ok(())
     }
 
-    /// The differences from the options that a process asks for, as a message.
+    /// The differences from the requested options, as a message.
     pub(crate) fn differences(&self, wanted: &Self) -> String {
         let pairs = [
             ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),
@@ -233,14 +233,14 @@ impl ClusterOptions {
         SocketAddr::from((self.address(number), CQL_PORT))
     }
 
-    /// Where node `number` answers JMX: all nodes do on 127.0.0.1, so the ports differ.
+    /// Where node `number` answers JMX: all nodes use 127.0.0.1, so the ports differ.
     pub(crate) fn jmx(&self, number: u8) -> SocketAddr {
         let host = u16::from(self.first_host + number - 1);
         SocketAddr::from((Ipv4Addr::LOCALHOST, 7199 + 100 * (host - 1)))
     }
 }
 
-/// Refuses names that are no plain directory name.
+/// Refuses names that are not plain directory names.
 pub(crate) fn validate_name(name: &str) -> Result<(), ClusterError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if (1..=32).contains(&name.len()) && name.chars().all(plain) {

@@ -57,8 +57,8 @@ impl Place {
         self.root.join(&self.name)
     }
 
-    /// The file that a running supervisor holds a lock on. It is never removed: a lock on a file
-    /// that another process can no longer find would protect nothing.
+    /// The file that a running supervisor locks. It is never removed: a lock on a file that another
+    /// process can no longer find would protect nothing.
     pub(crate) fn lock(&self) -> PathBuf {
         self.directory().join("lock")
     }
@@ -71,7 +71,7 @@ impl Place {
         self.directory().join("supervisor.log")
     }
 
-    /// The options the data on disk belongs to.
+    /// The options of the data on disk.
     pub(crate) fn options(&self) -> PathBuf {
         self.directory().join("options.json")
     }

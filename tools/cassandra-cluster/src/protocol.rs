@@ -36,7 +36,7 @@ pub(crate) enum Request {
     /// Answered when each node runs, all links work and the cluster is whole.
     Heal,
     Cut(Link),
-    /// Lets all links work again.
+    /// Joins all links.
     Join,
     /// Answered when no other running node considers the node alive.
     WaitSeenDown(u8),
@@ -75,7 +75,7 @@ pub struct Status {
     pub supervisor: u32,
     /// Whether the cluster stays after its last lease, because it was started by `up`.
     pub stays: bool,
-    /// How many leases there are.
+    /// The number of leases.
     pub leases: usize,
     /// The nodes in the order of their numbers.
     pub nodes: Vec<NodeStatus>,
@@ -141,7 +141,7 @@ pub(crate) fn connect(place: &Place) -> Result<Option<UnixStream>, ClusterError>
     }
 }
 
-/// Opens the socket of the cluster at `place`, in place of one that a dead supervisor left.
+/// Opens the socket of the cluster at `place`, replacing one that a dead supervisor left.
 pub(crate) fn listen(place: &Place) -> io::Result<UnixListener> {
     let directory = File::open(place.directory())?;
     let path = short_path(&directory);
@@ -185,8 +185,8 @@ impl From<Failure> for ClusterError {
     }
 }
 
-/// A path to the socket that is short whatever the directory's is: socket addresses end at 107
-/// bytes, and target directories can be deep.
+/// A short path to the socket, however deep the directory: socket addresses end at 107 bytes, and
+/// target directories can be deep.
 fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
 }

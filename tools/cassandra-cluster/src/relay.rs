@@ -1,10 +1,9 @@
-//! Carries the bytes between nodes, and holds them back where a link is cut.
+//! Relays bytes between nodes, and holds them back on cut links.
 //!
-//! To the system all nodes connect from the same address, so no packet filter could tell them
+//! For the system, all nodes connect from the same address, so no packet filter could tell them
 //! apart. So each node is known to the others by an address of the relay, which learns from the
 //! first message which node connects. Each connection carries the messages of the node that opened
-//! it and nothing but the other one's receipts back, so holding back all of its bytes cuts one
-//! direction.
+//! it and only acknowledgements back, so holding back all of its bytes cuts one direction.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,8 +23,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// How much is read at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// Relays between the nodes of a cluster until it is dropped, which waits for the addresses to be
-/// free again. Connections end with the nodes.
+/// Relays between the nodes of a cluster until it is dropped. The drop waits until the addresses
+/// are free again. Connections end with the nodes.
 #[derive(Debug)]
 pub(crate) struct Relay {
     links: Arc<Links>,
@@ -117,7 +116,7 @@ fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) ->
             return Ok(());
         }
     }
-    // If the node does not run yet, or no longer, the node that connects tries again by itself.
+    // If the node does not run yet, or no longer, the connecting node retries by itself.
     let Ok(node) = TcpStream::connect(options.storage(to)) else {
         return Ok(());
     };
@@ -152,7 +151,7 @@ fn receive(
     }
 }
 
-/// Whether the node that connected has closed the connection, without sending anything since.
+/// Whether the connecting node has closed the connection, without sending anything since.
 fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let peeked = stream.peek(&mut [0]);
@@ -199,8 +198,7 @@ mod tests {
         ClusterOptions { nodes: 2, first_host: 27, network, ..ClusterOptions::default() }
     }
 
-    /// A connection from one node to another: the end that was opened, and the end at the other
-    /// one.
+    /// A connection from one node to another: the end that was opened, and the accepted end.
     fn connect(options: &ClusterOptions, link: Link, node: &TcpListener) -> (TcpStream, TcpStream) {
         let opened = open(options, link);
         let (mut accepted, _) = node.accept().unwrap();

@@ -31,9 +31,9 @@ pub(crate) struct Ring {
 pub(crate) enum Goal {
     /// All nodes run, see each other and accept clients.
     Whole,
-    /// The node accepts clients, sees all others that run, and is seen by them.
+    /// The node accepts clients, sees all other running nodes, and is seen by them.
     Up(u8),
-    /// None of the other nodes that run considers the node alive.
+    /// No other running node considers the node alive.
     SeenDown(u8),
 }
 
@@ -109,7 +109,7 @@ impl Ring {
         self.alive(number)?.resume()
     }
 
-    /// Starts a node that was killed or died; does nothing to one that runs.
+    /// Starts a node that was killed or died; does nothing to a running one.
     pub(crate) fn start_node(&mut self, number: u8) -> Result<(), ClusterError> {
         match self.find_mut(number)?.state() {
             NodeState::Running { .. } => return Ok(()),
@@ -149,7 +149,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Lets all links work again.
+    /// Joins all links.
     pub(crate) fn join(&self) {
         if let Some(relay) = &self.relay {
             relay.links().join();
@@ -181,7 +181,7 @@ impl Ring {
         }
     }
 
-    /// Whether a goal is reached. Call [`Ring::observe`] before.
+    /// Whether a goal is reached. Call [`Ring::observe`] first.
     pub(crate) fn check(&mut self, goal: Goal) -> Result<(), Obstacle> {
         match goal {
             Goal::Whole => {
@@ -278,7 +278,7 @@ impl Ring {
             Some(Answer::Welcome { .. }) => {
                 yet(format!("node {number} does not know the tokens of all others"))
             }
-            // The password may have been changed since; that the node asks for it is enough.
+            // The password may have been changed since; it is enough that the node asks for it.
             Some(Answer::PasswordRefused) if after_first_login => Ok(()),
             Some(Answer::PasswordRefused) => {
                 yet(format!("node {number} refuses the role cassandra"))

@@ -36,7 +36,7 @@ pub(crate) fn supervise(place: Place) -> Result<(), ClusterError> {
         return Ok(());
     };
     // A session of its own: an interrupt typed into the terminal of a test program must not stop
-    // the nodes while that program still cleans up. A session leader has that already.
+    // the nodes while that program still cleans up. A session leader already has one.
     let _ = rustix::process::setsid();
     let listener = protocol::listen(&place).map_err(ClusterError::io("open the socket"))?;
     let (sender, events) = mpsc::channel();
@@ -189,8 +189,8 @@ impl Supervisor {
         Ok(Some(Reply::Done))
     }
 
-    /// Makes the connection a lease of a cluster with these options, which may have to be started,
-    /// restarted or, if it has no other lease, healed.
+    /// Makes the connection a lease of a cluster with these options. Starts or restarts the cluster
+    /// if needed, or heals it if it has no other lease.
     fn open(
         &mut self,
         id: ConnectionId,
@@ -263,13 +263,13 @@ impl Supervisor {
         if needed {
             self.unneeded_at = Instant::now() + LINGER;
         }
-        // Without the socket, whose directory was removed, no request can end the cluster.
+        // If the directory was removed, and the socket with it, no request can end the cluster.
         if Instant::now() >= self.unneeded_at || !self.place.socket().exists() {
             self.end();
         }
     }
 
-    /// Answers a waiter if its goal is reached or given up; else it goes on waiting.
+    /// Answers a waiter if its goal is reached or given up; otherwise it keeps waiting.
     fn settle(&mut self, waiter: Waiter) {
         let Some(ring) = &mut self.ring else {
             let gone = Failure::NotStarted("the nodes were stopped meanwhile".to_owned());

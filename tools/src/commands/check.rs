@@ -33,7 +33,7 @@ pub(super) struct CheckOptions {
     json: bool,
 }
 
-/// Checks everything, and prints what was found.
+/// Checks everything, and prints the findings.
 pub(super) async fn check(
     connection: &ConnectOptions,
     options: &CheckOptions,

@@ -15,7 +15,7 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::{options, output};
 
-/// How long to wait for the release of the registry's lock when the database does not answer.
+/// How long to wait for the release of the registry's lock if the database does not answer.
 const HOPELESS_CLOSE: Duration = Duration::from_millis(500);
 
 /// Register hosts, each with a number of its own
@@ -136,7 +136,7 @@ async fn remove_named(registry: &HostRegistry, options: &RemoveOptions) -> Resul
     }
 }
 
-/// The line for a host that was removed.
+/// The line for a removed host.
 pub(super) fn removed_line(host: &Host) -> String {
     format!("host {} is removed, its number {} is kept\n", host.name(), host.number())
 }
@@ -164,7 +164,7 @@ pub(super) async fn list(
     output::print(&as_text(&hosts))
 }
 
-/// Opens the registry, works with it, and gives its lock back whatever the result.
+/// Opens the registry, works with it, and releases its lock whatever the result.
 async fn with_registry<T>(
     connection: &ConnectOptions,
     signals: &mut Signals,
@@ -179,7 +179,7 @@ async fn with_registry<T>(
     let result = signals.or(explained(&session, connection, Box::pin(work(&registry)))).await;
     let close = registry.close();
     if matches!(result, Err(Failure::Unreachable(_))) {
-        // The release will hardly be acknowledged either, and the lock expires soon.
+        // The release is unlikely to be acknowledged either, and the lock expires soon.
         let _ = tokio::time::timeout(HOPELESS_CLOSE, close).await;
     } else {
         close.await;
@@ -191,7 +191,7 @@ fn host_name(text: &str) -> Result<String, String> {
     check_name(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// The same text as the tool of `QCassandraLock` prints: scripts may read it.
+/// The same text as from the tool of `QCassandraLock`: scripts may parse it.
 fn as_text(hosts: &[Host]) -> String {
     let mut text = String::from("     ID  Host\n");
     for host in hosts {

@@ -1,9 +1,9 @@
-//! One finding, as it is printed.
+//! One finding, as printed.
 
 use bakery_lock::schema::{Finding, Severity};
 use serde_json::{Value, json};
 
-/// One finding, as it is printed.
+/// One finding, as printed.
 pub(super) struct Line {
     pub(super) severity: Severity,
     pub(super) subject: String,

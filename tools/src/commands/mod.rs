@@ -64,16 +64,16 @@ Exit codes:
 
 /// Runs a command.
 ///
-/// INT and TERM end it; the lock of the registry is given back before.
+/// INT and TERM end it, after the registry's lock is released.
 ///
 /// # Errors
 ///
-/// [`Failure`] says what went wrong. The library's functions that the commands call document what
+/// [`Failure`] states what went wrong. The library's functions that the commands call document what
 /// is left behind: [`bakery_lock::schema`], [`bakery_lock::hosts`].
 ///
 /// # Cancel safety
 ///
-/// As for those functions: doing the same again is safe.
+/// As for those functions: repeating the command is safe.
 pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
     let LockHosts { command, connection } = arguments;
     let mut signals = Signals::new()?;

@@ -1,4 +1,4 @@
-//! Why a command has no answer.
+//! Why a command gets no answer.
 
 use std::future::Future;
 
@@ -19,9 +19,9 @@ const QUORUM: &str = "quorum";
 /// 20.
 const USUAL_SHARES: u32 = 20;
 
-/// Does work that needs a quorum. When it fails because the database does not answer, or takes
-/// longer than usual, the nodes are checked, and their problems are printed. Without a quorum the
-/// work is given up.
+/// Runs work that needs a quorum. If it fails because the database does not answer, or takes longer
+/// than usual, the nodes are checked, and their problems are printed. Without a quorum the work is
+/// given up.
 ///
 /// # Errors
 ///

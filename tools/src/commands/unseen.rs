@@ -101,7 +101,7 @@ async fn confirm(hosts: usize) -> Result<(), Failure> {
     // On standard error, because scripts read standard output.
     let _ = write!(io::stderr(), "remove {hosts} hosts that were not seen? [y/N] ");
     let (sender, answer) = oneshot::channel();
-    // A thread of its own: a read of the terminal can't be ended, and a signal must end the
+    // A thread of its own: a read of the terminal can't be cancelled, and a signal must end the
     // command.
     std::thread::spawn(move || {
         let mut line = String::new();

@@ -119,7 +119,7 @@ impl Refusal {
     }
 }
 
-/// If a node can't look the login up, it answers with the error of a wrong password.
+/// If a node can't look up the login, it answers with the error of a wrong password.
 fn was_unchecked(said: &str) -> bool {
     let said = said.to_lowercase();
     ["unable to perform authentication", "cannot achieve", "timed out", "timeout", "unavailable"]

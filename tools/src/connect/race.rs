@@ -1,4 +1,4 @@
-//! Several attempts, of which the first success counts.
+//! Concurrent attempts; the first success counts.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Makes attempts one after the other, each once the one before has failed or has taken `pause`,
-/// and returns the first success, or all failures in the order in which they came. The other
-/// attempts are dropped.
+/// Starts attempts one after the other, each once the previous one has failed or taken `pause`.
+/// Returns the first success, or all failures in order of arrival. The other attempts are dropped.
 pub(super) async fn first_success<T, E, F>(
     attempts: impl IntoIterator<Item = F>,
     pause: Duration,
@@ -49,8 +48,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Runs attempts that take so many ms and succeed or fail. Returns the result, the time, and
-    /// how many attempts were begun.
+    /// Runs attempts that take the given ms and succeed or fail. Returns the result, the time, and
+    /// how many attempts were started.
     async fn race(attempts: &[(u64, bool)]) -> (Result<u64, Vec<u64>>, Duration, usize) {
         let (began, begun) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
         let attempts = attempts.iter().map(|&(millis, succeeds)| {

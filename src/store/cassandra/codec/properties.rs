@@ -1,4 +1,4 @@
-//! What is decoded from any bytes, and that rows read as they were written.
+//! Decoding of any bytes, and rows that read as they were written.
 
 use proptest::collection::vec;
 use proptest::option::of;
@@ -13,8 +13,8 @@ use super::*;
 use crate::protocol::Mode;
 use crate::tests::properties::for_all;
 
-/// What is bound to an insert, in the order of its markers, and how many bytes each value has; text
-/// has any number.
+/// The values bound to an insert, in the order of its markers, and the number of bytes of each;
+/// text has any number.
 const BOUND: [(&str, NativeType, Option<usize>); 15] = [
     ("object_name", NativeType::Text, None),
     ("row_name", NativeType::Text, None),
@@ -33,11 +33,11 @@ const BOUND: [(&str, NativeType, Option<usize>); 15] = [
     ("[ttl]", NativeType::Int, Some(4)),
 ];
 
-/// Of those, the columns that are read.
+/// The columns among these that are read.
 const READ: std::ops::Range<usize> = 1..12;
 
-// Goal: whatever a result holds, decoding does not panic; where every value is null or of its type
-// there is a row, and it is no row only where a part of the key is null.
+// Goal: decoding never panics, whatever a result holds; if every value is null or of its type, it
+// succeeds, and the result is no row only if a part of the key is null.
 // Method: each column null, of the right length, or any bytes.
 #[test]
 fn any_bytes_are_a_row_or_an_error() {
@@ -65,7 +65,7 @@ fn any_bytes_are_a_row_or_an_error() {
     });
 }
 
-// Goal: a row reads as it was written; what it does not have is not written, and reads as null.
+// Goal: a row reads as it was written; a value that it lacks is not written, and reads as null.
 // Method: any claim and any revocation, serialized by the driver and decoded again.
 #[test]
 fn rows_read_as_they_were_written() {
@@ -93,8 +93,8 @@ fn rows_read_as_they_were_written() {
     });
 }
 
-// Goal: a registry of any content is read without a panic, and no host goes without a number, which
-// could be given to another host then.
+// Goal: a registry of any content is read without a panic, and no host goes without its number,
+// which could then be given to another host.
 // Method: any column null or not.
 #[test]
 fn a_host_has_a_number_or_is_refused() {
@@ -114,7 +114,7 @@ fn a_host_has_a_number_or_is_refused() {
     });
 }
 
-/// What a node would answer that was sent this row.
+/// The answer of a node that was sent this row.
 fn read_back(values: &impl SerializeRow) -> Result<StoredRow, TestCaseError> {
     let specs = specs();
     let mut bound = Vec::new();
@@ -134,7 +134,7 @@ fn decode_row(bytes: &[u8]) -> Result<LockRow, scylla::deserialize::Deserializat
     LockRow::deserialize(ColumnIterator::new(&specs[READ], FrameSlice::new_borrowed(bytes)))
 }
 
-/// A value as it stands in a result: its length, negative for null, and its bytes.
+/// A value as encoded in a result: its length, negative for null, and its bytes.
 fn cell_of(value: Option<&[u8]>) -> Vec<u8> {
     let length = value.map_or(-1, |value| i32::try_from(value.len()).expect("values are short"));
     [&length.to_be_bytes(), value.unwrap_or_default()].concat()
