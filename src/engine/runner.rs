@@ -14,17 +14,18 @@ mod holder;
 mod operations;
 mod releases;
 
-use std::future::{pending, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tracing::{Span, debug, trace};
+use tracing::{Instrument, Span, debug, trace};
 
 pub(crate) use self::commands::Command;
 use self::holder::Holder;
-use self::operations::Operation;
+use self::operations::Answer;
 use self::releases::Releases;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
@@ -51,7 +52,7 @@ pub(crate) struct Runner {
     holder: Option<Holder>,
     releases: Releases,
     /// The outstanding operation.
-    operation: Option<Operation>,
+    operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
 }
@@ -217,12 +218,12 @@ impl Runner {
                 trace!(parent: self.span(), object = shown(&self.object), ?output, "output");
                 match output {
                     Output::Write { op, write } => {
-                        let (shared, object, span) = self.surroundings();
-                        self.operation = Some(operations::write(shared, object, op, write, span));
+                        let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
+                        self.start(operations::write(shared, object, op, write));
                     }
                     Output::Read { op, read } => {
-                        let (shared, object, span) = self.surroundings();
-                        self.operation = Some(operations::read(shared, object, op, read, span));
+                        let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
+                        self.start(operations::read(shared, object, op, read));
                     }
                     Output::Event(event) => next = next.or(self.event(&event)),
                 }
@@ -230,9 +231,9 @@ impl Runner {
         }
     }
 
-    /// What an operation needs.
-    fn surroundings(&self) -> (Arc<Shared>, Arc<str>, Span) {
-        (Arc::clone(&self.shared), Arc::clone(&self.object), self.span().clone())
+    fn start(&mut self, operation: impl Future<Output = Answer> + Send + 'static) {
+        let span = self.span().clone();
+        self.operation = Some(Box::pin(operation.instrument(span)));
     }
 
     /// Lets the contender acquire for the first caller.
@@ -321,10 +322,20 @@ impl Runner {
     }
 }
 
-/// Whether `limit` has passed for a request made at `asked`. The limit may be longer than any clock
-/// counts.
-fn is_over(asked: Duration, limit: Duration, now: Duration) -> bool {
-    now.saturating_sub(asked) >= limit
+/// Takes out the callers that have waited for `limit`, each with how long it has. They are in the
+/// order in which they asked. The limit may be longer than any clock counts.
+fn take_expired<T>(
+    waiting: &mut Vec<T>,
+    asked: impl Fn(&T) -> Duration,
+    limit: Duration,
+    now: Duration,
+) -> impl Iterator<Item = (T, Duration)> {
+    let waited = move |caller: &T| now.saturating_sub(asked(caller));
+    let expired = waiting.partition_point(|caller| waited(caller) >= limit);
+    waiting.drain(..expired).map(move |caller| {
+        let waited = waited(&caller);
+        (caller, waited)
+    })
 }
 
 /// The runtime or a bug ended this task, and with it the renewals: the guard learns of it at once,

@@ -62,7 +62,6 @@ pub enum Fault {
 pub struct FaultyStore {
     memory: MemoryStore,
     clock: Arc<TokioClock>,
-    entropy: Arc<dyn Entropy>,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -98,8 +97,8 @@ impl FaultyStore {
 
     fn with_entropy(entropy: Arc<dyn Entropy>) -> Self {
         let clock = Arc::new(TokioClock::new());
-        let memory = MemoryStore::on(Arc::clone(&clock) as Arc<dyn Clock>, Arc::clone(&entropy));
-        FaultyStore { memory, clock, entropy, plan: Arc::default() }
+        let memory = MemoryStore::on(Arc::clone(&clock) as Arc<dyn Clock>, entropy);
+        FaultyStore { memory, clock, plan: Arc::default() }
     }
 
     /// Builds a client on the store.
@@ -119,12 +118,7 @@ impl FaultyStore {
 
     /// What clients are built on.
     pub(crate) fn embedded(&self) -> Embedded {
-        Embedded {
-            store: Arc::new(self.clone()),
-            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
-            entropy: Arc::clone(&self.entropy),
-            lock_table: self.memory.tables().lock_table,
-        }
+        Embedded { store: Arc::new(self.clone()), ..self.memory.embedded() }
     }
 
     /// Sets the wall clock of all clients back by `by`. Elapsed time goes on.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::is_over;
+use super::take_expired;
 use crate::engine::grant::{Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, LostReason};
 use crate::protocol::Input;
@@ -140,9 +140,7 @@ impl Holder {
         limit: Duration,
         cause: Option<&DatabaseError>,
     ) {
-        let expired = self.confirming.partition_point(|c| is_over(c.asked, limit, now));
-        for confirming in self.confirming.drain(..expired) {
-            let waited = now.saturating_sub(confirming.asked);
+        for (confirming, waited) in take_expired(&mut self.confirming, |c| c.asked, limit, now) {
             let unconfirmed = EnsureError::Unconfirmed { waited, cause: cause.cloned() };
             let _ = confirming.reply.send(Err(unconfirmed));
         }

@@ -1,55 +1,35 @@
 //! The I/O that the state machine asks for: one operation at a time, each one try.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use tracing::{Instrument, Span, debug};
+use tracing::debug;
 
 use crate::engine::shared::Shared;
 use crate::protocol::{Input, OpId, Read, ReadFailure, Write, WriteOutcome};
 use crate::store::{DatabaseError, Outcome};
 
-/// The outstanding operation: the input that answers it, and why it failed if it did.
-pub(super) type Operation = Pin<Box<dyn Future<Output = (Input, Option<DatabaseError>)> + Send>>;
+/// The input that answers an operation, and why the operation failed if it did.
+pub(super) type Answer = (Input, Option<DatabaseError>);
 
 /// One try of a write.
-pub(super) fn write(
-    shared: Arc<Shared>,
-    object: Arc<str>,
-    op: OpId,
-    write: Write,
-    span: Span,
-) -> Operation {
-    let write = async move {
-        let result = shared.store.write(&object, &write).await;
-        let outcome = result.as_ref().map_or_else(write_outcome, |()| WriteOutcome::Applied);
-        if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
-            debug!(?error, "whether a write is applied is unknown; it is made again");
-        }
-        (Input::Written { op, outcome }, result.err())
-    };
-    Box::pin(write.instrument(span))
+pub(super) async fn write(shared: Arc<Shared>, object: Arc<str>, op: OpId, write: Write) -> Answer {
+    let result = shared.store.write(&object, &write).await;
+    let outcome = result.as_ref().map_or_else(write_outcome, |()| WriteOutcome::Applied);
+    if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
+        debug!(?error, "whether a write is applied is unknown; it is made again");
+    }
+    (Input::Written { op, outcome }, result.err())
 }
 
 /// One try of a read.
-pub(super) fn read(
-    shared: Arc<Shared>,
-    object: Arc<str>,
-    op: OpId,
-    read: Read,
-    span: Span,
-) -> Operation {
-    let read = async move {
-        match shared.store.read(&object, read).await {
-            Ok(rows) => (Input::Read { op, rows: Ok(rows) }, None),
-            Err(error) => {
-                let rows = Err(read_failure(&error));
-                (Input::Read { op, rows }, Some(error))
-            }
+pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: Read) -> Answer {
+    match shared.store.read(&object, read).await {
+        Ok(rows) => (Input::Read { op, rows: Ok(rows) }, None),
+        Err(error) => {
+            let rows = Err(read_failure(&error));
+            (Input::Read { op, rows }, Some(error))
         }
-    };
-    Box::pin(read.instrument(span))
+    }
 }
 
 fn write_outcome(error: &DatabaseError) -> WriteOutcome {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::is_over;
+use super::take_expired;
 use crate::error::UnlockError;
 use crate::store::DatabaseError;
 
@@ -49,9 +49,7 @@ impl Releases {
         limit: Duration,
         cause: Option<&DatabaseError>,
     ) {
-        let expired = self.waiting.partition_point(|waiting| is_over(waiting.asked, limit, now));
-        for waiting in self.waiting.drain(..expired) {
-            let waited = now.saturating_sub(waiting.asked);
+        for (waiting, waited) in take_expired(&mut self.waiting, |w| w.asked, limit, now) {
             let error = UnlockError::Unacknowledged { waited, cause: cause.cloned() };
             let _ = waiting.reply.send(Err(error));
         }
