@@ -1,11 +1,11 @@
 //! Callers that ask without a pause.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use bakery_lock::GuardState;
+use support::polls::poll_at_most;
 use tokio::time::{Instant, advance};
 
 use super::{OBJECT, client, expect_rows, ms, s, store};
@@ -23,8 +23,7 @@ async fn flood<F: Future>(time: Duration, ask: impl Fn() -> F) {
     let until = Instant::now() + time;
     while Instant::now() < until {
         for _ in 0..BURST {
-            let mut asking = pin!(ask());
-            poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await;
+            poll_at_most(1, ask(), async || ()).await;
         }
         // Time stands still while anything can run, so it is set.
         advance(ms(25)).await;
@@ -76,8 +75,8 @@ async fn an_unlock_comes_before_a_shutdown_that_the_task_does_not_know_of() {
     // back, the name's.
     let unlocked = tokio::spawn(async move {
         let mut shutdown = pin!(client.shutdown());
-        let began = poll_fn(|cx| Poll::Ready(shutdown.as_mut().poll(cx).is_pending())).await;
-        assert!(began, "something is held");
+        let ended = poll_at_most(1, shutdown.as_mut(), async || ()).await;
+        assert!(ended.is_none(), "something is held");
         let unlocking = tokio::spawn(guard.unlock());
         shutdown.await.expect("the store answers");
         unlocking.await.expect("unlocking does not panic")

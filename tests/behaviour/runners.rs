@@ -1,13 +1,12 @@
 //! What becomes of a name when the task behind it ends as it should not, and of durations that no
 //! clock reaches.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{EnsureError, GuardState, LockClient, LockError, LostReason, UnlockError};
+use support::polls::poll_at_most;
 use tokio::time::{sleep, timeout};
 
 use super::chance::seeded;
@@ -58,14 +57,12 @@ async fn callers_that_come_as_a_task_ends_are_served() {
     let guard = client.lock(OBJECT).await.expect("the lock is free");
     let mut first = pin!(client.lock(OBJECT));
     let mut second = pin!(client.lock(OBJECT));
-    for asked in [&mut first, &mut second] {
-        let waits = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx).is_pending())).await;
-        assert!(waits, "the lock is held");
+    for asked in [first.as_mut(), second.as_mut()] {
+        assert!(poll_at_most(1, asked, async || ()).await.is_none(), "the lock is held");
     }
     drop(guard);
     let guard = first.await.expect("it is its turn");
-    let waits = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
-    assert!(waits, "the lock is held");
+    assert!(poll_at_most(1, second.as_mut(), async || ()).await.is_none(), "the lock is held");
     drop(guard);
     second.await.expect("it is its turn").unlock().await.expect("the lock was held");
     assert_eq!(store.live_rows(OBJECT), 0);
