@@ -23,8 +23,8 @@ pub(crate) use self::setup::{ClientSetup, Registered};
 use crate::engine::dispatch::Call;
 use crate::engine::guard::LockGuard;
 use crate::engine::shared::Shared;
-use crate::error::{LockError, ShutdownError};
-use crate::store::{Counted, Statistics};
+use crate::error::{LockError, ShutdownError, TableError};
+use crate::store::{Counted, DatabaseError, Statistics};
 
 /// Acquires locks. Cheap to clone; clones are the same client.
 ///
@@ -79,6 +79,19 @@ pub(crate) enum Interruption {
     Closed,
     /// This process is a fork.
     Forked,
+}
+
+impl Interruption {
+    /// The error of a request to the lock table. `cause` is the last error of the database.
+    fn on_table(self, name: &str, cause: Option<DatabaseError>) -> TableError {
+        match self {
+            Interruption::TimedOut { waited } => {
+                TableError::TimedOut { name: name.to_owned(), waited, cause }
+            }
+            Interruption::Closed => TableError::Closed,
+            Interruption::Forked => TableError::Forked,
+        }
+    }
 }
 
 impl LockClient {

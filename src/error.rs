@@ -249,15 +249,16 @@ pub enum WithLockError {
     Lost(LostReason),
 }
 
-/// Why the contenders of a lock could not be read. Nothing was changed.
+/// Why a request to the lock table that is no acquisition failed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
-pub enum ContendersError {
-    /// The name is invalid.
+pub enum TableError {
+    /// The name is invalid. Nothing was written.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// The database did not answer within the client's acquire timeout.
-    #[error("the contenders of lock {:?} could not be read within {waited:?}", shown(name))]
+    /// The database did not answer within the client's acquire timeout. A write may have been
+    /// applied or not; trying again does no harm.
+    #[error("lock {:?}: the database did not answer within {waited:?}; try again", shown(name))]
     TimedOut {
         /// The object.
         name: String,
@@ -267,7 +268,7 @@ pub enum ContendersError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The database refuses the request: the table is gone, or access is denied. `lock-hosts check`
+    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
     /// shows what is wrong.
     #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
     Refused {
@@ -277,10 +278,11 @@ pub enum ContendersError {
         #[source]
         cause: DatabaseError,
     },
-    /// The client was shut down, or the runtime that it was built on has ended.
+    /// The client was shut down, or the runtime that it was built on has ended. A write may have
+    /// been applied or not.
     #[error("the lock client is closed")]
     Closed,
-    /// This process is a fork of the one that built the client.
+    /// This process is a fork of the one that built the client. Nothing was written.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
 }
@@ -289,9 +291,6 @@ pub enum ContendersError {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum RevokeError {
-    /// The name is invalid. Nothing was written.
-    #[error(transparent)]
-    Option(#[from] InvalidOption),
     /// The contender is gone, or in another round: the acquisition that was seen is over. Nothing
     /// was written.
     #[error("lock {:?}: {owner} neither holds it nor waits for it any more", shown(name))]
@@ -313,35 +312,10 @@ pub enum RevokeError {
         /// The contender's `owner`.
         owner: String,
     },
-    /// The database did not acknowledge the revocation within the client's acquire timeout. The
-    /// contender may be revoked or not; revoking it again does no harm.
-    #[error("lock {:?}: revoking was not acknowledged within {waited:?}; do it again", shown(name))]
-    TimedOut {
-        /// The object.
-        name: String,
-        /// How long the call waited.
-        waited: Duration,
-        /// The last error of the database, if any.
-        #[source]
-        cause: Option<DatabaseError>,
-    },
-    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
-    /// shows what is wrong.
-    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
-    Refused {
-        /// The object.
-        name: String,
-        /// The error of the database.
-        #[source]
-        cause: DatabaseError,
-    },
-    /// The client was shut down, or the runtime that it was built on has ended. The contender may
-    /// be revoked or not.
-    #[error("the lock client is closed")]
-    Closed,
-    /// This process is a fork of the one that built the client. Nothing was written.
-    #[error("the lock client belongs to the process that this one was forked from: build another")]
-    Forked,
+    /// The request failed. If it [timed out](TableError::TimedOut) or the client was
+    /// [closed](TableError::Closed), the contender may be revoked or not.
+    #[error(transparent)]
+    Table(#[from] TableError),
 }
 
 /// A shutdown that did not finish in time: releases are not acknowledged yet. They continue in the

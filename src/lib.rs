@@ -162,7 +162,7 @@ pub use contender::Contender;
 pub use engine::grant::GuardState;
 pub use engine::guard::{LockGuard, LostFuture};
 pub use error::{
-    ContendersError, EnsureError, LockError, LostReason, RevokeError, ShutdownError, UnlockError,
+    EnsureError, LockError, LostReason, RevokeError, ShutdownError, TableError, UnlockError,
     WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};

@@ -1,9 +1,9 @@
 //! The contenders that hold a lock or wait for it.
 
-use super::{Interruption, LockClient};
+use super::LockClient;
 use crate::contender::Contender;
 use crate::engine::retry::until_answered;
-use crate::error::ContendersError;
+use crate::error::TableError;
 use crate::options::check_name;
 use crate::protocol::{Read, Snapshot};
 
@@ -16,7 +16,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// See [`ContendersError`]. Nothing is changed in any case.
+    /// See [`TableError`]. Nothing is changed in any case.
     ///
     /// # Cancel safety
     ///
@@ -37,21 +37,14 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn contenders(&self, name: &str) -> Result<Vec<Contender>, ContendersError> {
+    pub async fn contenders(&self, name: &str) -> Result<Vec<Contender>, TableError> {
         check_name(name)?;
         let store = &self.shared().store;
         let mut setback = None;
         let rows = until_answered(|| store.read(name, Read::Object), &mut setback);
         let rows = self.unless_interrupted(rows).await;
-        let name = || name.to_owned();
-        let rows = rows.map_err(|interruption| match interruption {
-            Interruption::TimedOut { waited } => {
-                ContendersError::TimedOut { name: name(), waited, cause: setback }
-            }
-            Interruption::Closed => ContendersError::Closed,
-            Interruption::Forked => ContendersError::Forked,
-        })?;
-        let rows = rows.map_err(|cause| ContendersError::Refused { name: name(), cause })?;
+        let rows = rows.map_err(|interruption| interruption.on_table(name, setback))?;
+        let rows = rows.map_err(|cause| TableError::Refused { name: name.to_owned(), cause })?;
         Ok(Snapshot::of(&rows).contenders().into_iter().map(Contender::from).collect())
     }
 }

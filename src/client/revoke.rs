@@ -2,11 +2,11 @@
 
 use tracing::debug;
 
-use super::{Interruption, LockClient};
+use super::LockClient;
 use crate::contender::Contender;
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
-use crate::error::RevokeError;
+use crate::error::{RevokeError, TableError};
 use crate::options::check_name;
 use crate::protocol::{Change, Revocation, Write, row_name, ttl_seconds};
 use crate::store::{DatabaseError, RowStamp};
@@ -110,10 +110,10 @@ impl LockClient {
         why: &str,
         means: Means,
     ) -> Result<(), RevokeError> {
-        check_name(name)?;
-        let (object, owner) = (name.to_owned(), contender.owner.clone());
+        check_name(name).map_err(TableError::from)?;
+        let owner = &contender.owner;
         let Some(round) = contender.round else {
-            return Err(RevokeError::Unreadable { name: object, owner });
+            return Err(RevokeError::Unreadable { name: name.to_owned(), owner: owner.clone() });
         };
         let revocation = Revocation {
             contender: contender.id(),
@@ -121,7 +121,7 @@ impl LockClient {
             by: self.owner().to_owned(),
             why: why.to_owned(),
         };
-        let revoking = Revoking { shared: self.shared(), object: name, revocation };
+        let revoking = Revoking { shared: self.shared(), object: name, owner, revocation };
         // Long enough for the next renewal, whatever the TTL of the contender.
         let ttl_seconds = ttl_seconds(self.max_ttl());
         let mut setback = None;
@@ -132,17 +132,8 @@ impl LockClient {
                 Means::Force => revoking.delete_rows(&mut setback).await,
             }
         });
-        let carried_out = carried_out.await.map_err(|interruption| match interruption {
-            Interruption::TimedOut { waited } => {
-                RevokeError::TimedOut { name: object.clone(), waited, cause: setback }
-            }
-            Interruption::Closed => RevokeError::Closed,
-            Interruption::Forked => RevokeError::Forked,
-        })?;
-        carried_out.map_err(|obstacle| match obstacle {
-            Obstacle::Gone => RevokeError::Gone { name: object, owner },
-            Obstacle::Refused(cause) => RevokeError::Refused { name: object, cause },
-        })
+        let carried_out = carried_out.await;
+        carried_out.map_err(|interruption| interruption.on_table(name, setback))?
     }
 }
 
@@ -158,15 +149,9 @@ enum Means {
 struct Revoking<'a> {
     shared: &'a Shared,
     object: &'a str,
+    /// The contender's `owner`.
+    owner: &'a str,
     revocation: Revocation,
-}
-
-/// Why a revocation is not carried out.
-enum Obstacle {
-    /// The contender is gone, or in another round.
-    Gone,
-    /// The database refuses a statement.
-    Refused(DatabaseError),
 }
 
 impl Revoking<'_> {
@@ -175,10 +160,10 @@ impl Revoking<'_> {
         &self,
         ttl_seconds: i32,
         setback: &mut Option<DatabaseError>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), RevokeError> {
         let Revocation { contender, round, ref why, .. } = self.revocation;
         let stamps = self.stamps(setback).await?;
-        self.stamp_of_round(&stamps).ok_or(Obstacle::Gone)?;
+        self.stamp_of_round(&stamps).ok_or_else(|| self.gone())?;
         // Just above the writes it has to beat: an earlier `revoked::` row, and the delete of one,
         // which is older than the round. So the contender's own delete beats it, whatever the
         // clocks say.
@@ -194,7 +179,7 @@ impl Revoking<'_> {
 
     /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a live holder reads
     /// that row after each renewal, so it leaves no recreated rows behind.
-    async fn delete_rows(&self, setback: &mut Option<DatabaseError>) -> Result<(), Obstacle> {
+    async fn delete_rows(&self, setback: &mut Option<DatabaseError>) -> Result<(), RevokeError> {
         let Revocation { contender, .. } = self.revocation;
         let stamps = self.stamps(setback).await?;
         let Some(newest) = self.stamp_of_round(&stamps) else {
@@ -218,17 +203,28 @@ impl Revoking<'_> {
         own.map(|row| row.stamp).max().filter(|_| entering)
     }
 
-    async fn stamps(&self, setback: &mut Option<DatabaseError>) -> Result<Vec<RowStamp>, Obstacle> {
+    fn gone(&self) -> RevokeError {
+        RevokeError::Gone { name: self.object.to_owned(), owner: self.owner.to_owned() }
+    }
+
+    fn refused(&self, cause: DatabaseError) -> RevokeError {
+        TableError::Refused { name: self.object.to_owned(), cause }.into()
+    }
+
+    async fn stamps(
+        &self,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<Vec<RowStamp>, RevokeError> {
         let read = || self.shared.store.read_stamps(self.object, self.revocation.contender);
-        until_answered(read, setback).await.map_err(Obstacle::Refused)
+        until_answered(read, setback).await.map_err(|cause| self.refused(cause))
     }
 
     async fn write(
         &self,
         write: Write,
         setback: &mut Option<DatabaseError>,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), RevokeError> {
         let write = || self.shared.store.write(self.object, &write);
-        until_answered(write, setback).await.map_err(Obstacle::Refused)
+        until_answered(write, setback).await.map_err(|cause| self.refused(cause))
     }
 }

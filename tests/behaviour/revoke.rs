@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use bakery_lock::testing::Fault;
 use bakery_lock::{
-    Contender, ContendersError, GuardState, InvalidOption, LockClient, LockError, LockGuard,
-    LostReason, RevokeError,
+    Contender, GuardState, InvalidOption, LockClient, LockError, LockGuard, LostReason,
+    RevokeError, TableError,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -249,10 +249,13 @@ async fn revoking_is_tried_until_the_timeout() {
         store.fail_next(usize::MAX, fault);
         let asked = Instant::now();
         let error = other.revoke(OBJECT, &all[0], WHY).await.expect_err("nothing is answered");
-        assert!(matches!(error, RevokeError::TimedOut { cause: Some(_), .. }), "{error:?}");
+        assert!(
+            matches!(error, RevokeError::Table(TableError::TimedOut { cause: Some(_), .. })),
+            "{error:?}"
+        );
         assert_eq!(asked.elapsed(), s(5));
         let error = other.contenders(OBJECT).await.expect_err("nothing is answered");
-        assert!(matches!(error, ContendersError::TimedOut { cause: Some(_), .. }), "{error:?}");
+        assert!(matches!(error, TableError::TimedOut { cause: Some(_), .. }), "{error:?}");
         store.fail_next(0, fault);
         guard.unlock().await.expect("the store answers again");
     }
@@ -260,9 +263,9 @@ async fn revoking_is_tried_until_the_timeout() {
     let all = contenders(&other).await;
     store.fail_next(2, Fault::Refused);
     let error = other.revoke(OBJECT, &all[0], WHY).await.expect_err("it is refused");
-    assert!(matches!(error, RevokeError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, RevokeError::Table(TableError::Refused { .. })), "{error:?}");
     let error = other.contenders(OBJECT).await.expect_err("it is refused");
-    assert!(matches!(error, ContendersError::Refused { .. }), "{error:?}");
+    assert!(matches!(error, TableError::Refused { .. }), "{error:?}");
     guard.unlock().await.expect("the store answers again");
 }
 
@@ -275,9 +278,12 @@ async fn what_can_not_be_revoked_is_refused() {
     let guard = client(&store, "holder").await.lock(OBJECT).await.expect("the lock is free");
     let holder = contenders(&other).await.remove(0);
     let error = other.revoke("", &holder, WHY).await.expect_err("there is no such name");
-    assert!(matches!(error, RevokeError::Option(InvalidOption::EmptyName)), "{error:?}");
+    assert!(
+        matches!(error, RevokeError::Table(TableError::Option(InvalidOption::EmptyName))),
+        "{error:?}"
+    );
     let error = other.contenders("").await.expect_err("there is no such name");
-    assert!(matches!(error, ContendersError::Option(InvalidOption::EmptyName)), "{error:?}");
+    assert!(matches!(error, TableError::Option(InvalidOption::EmptyName)), "{error:?}");
     let mut odd = holder.clone();
     odd.round = None;
     let error = other.revoke(OBJECT, &odd, WHY).await.expect_err("what to revoke is not known");
@@ -287,9 +293,9 @@ async fn what_can_not_be_revoked_is_refused() {
 
     other.shutdown().await.expect("it holds nothing");
     let error = other.revoke(OBJECT, &holder, WHY).await.expect_err("it is closed");
-    assert!(matches!(error, RevokeError::Closed), "{error:?}");
+    assert!(matches!(error, RevokeError::Table(TableError::Closed)), "{error:?}");
     let error = other.contenders(OBJECT).await.expect_err("it is closed");
-    assert!(matches!(error, ContendersError::Closed), "{error:?}");
+    assert!(matches!(error, TableError::Closed), "{error:?}");
     sleep(TTL + ms(1)).await;
     guard.unlock().await.expect("it was not revoked");
     expect_rows(&store, 0).await;
