@@ -6,7 +6,6 @@
 
 mod contract;
 mod doorway;
-mod exploration;
 
 mod lease;
 mod release;
