@@ -148,6 +148,9 @@ mod fence;
 mod finding;
 pub mod hosts;
 mod options;
+// Clients take turns of each other by it once the connections are there.
+#[cfg(test)]
+mod peers;
 mod protocol;
 pub mod schema;
 mod store;

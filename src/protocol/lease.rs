@@ -22,7 +22,7 @@ const RENEWALS_PER_TTL: u32 = 3;
 const RENEWALS_PER_LEASE: u32 = 2;
 
 /// The terms on which rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseTerms {
     ttl: Duration,
     max_clock_skew: Duration,

@@ -43,7 +43,7 @@ pub(crate) use messages::{
     Write, WriteOutcome,
 };
 pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
-#[cfg(model)]
+#[cfg(any(model, test))]
 pub(crate) use seeded_bug::SeededBug;
 pub(crate) use state_machine::StateMachine;
 

@@ -9,6 +9,7 @@ use std::cell::Cell;
 
 /// A bug of the protocol that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(model, test)), expect(dead_code, reason = "clients take no turns yet"))]
 pub(crate) enum SeededBug {
     /// A contender without a ticket does not keep others from the fast path.
     FastPathIgnoresChoosing,
@@ -34,18 +35,44 @@ pub(crate) enum SeededBug {
     HoldersDoNotCompare,
     /// Of two holders that were let in at the same moment neither gives way to the other.
     NoTieBreakOfHolders,
+    /// A sublease may end after the lease of its place.
+    SubleaseBeyondPlace,
+    /// A keeper counts a sublease as if both clocks ran alike.
+    NoDriftAllowance,
+    /// A keeper counts a sublease by a clock that may jump ahead.
+    SubleaseOnJumpingClock,
+    /// A guest counts its sublease from the receipt of the grant.
+    LeaseFromReceipt,
+    /// A repeated grant carries the newest echo.
+    EchoRefreshed,
+    /// A guest accepts a grant of a turn that it gave back.
+    OldGrantAccepted,
+    /// A guest returns its turn when that is granted to it once more.
+    RepeatedGrantReturned,
+    /// A keeper ends the present turn whichever turn is returned.
+    AnyReturnCounts,
+    /// A turn is not identified by the round.
+    TurnWithoutRound,
+    /// A turn is not identified by the keeper's client.
+    TurnWithoutClient,
+    /// A keeper deletes its rows while a turn is out.
+    RowsDeletedInTurn,
+    /// A keeper writes rows with a shorter TTL while a turn is out.
+    RowsShortenedInTurn,
+    /// A keeper queues a request again that is over.
+    FinishedRequestsCount,
 }
 
 impl SeededBug {
     /// Whether this bug is planted.
     #[cfg(not(model))]
-    pub(super) const fn is_planted(self) -> bool {
+    pub(crate) const fn is_planted(self) -> bool {
         false
     }
 
-    /// All bugs.
+    /// The bugs of contenders and their rows.
     #[cfg(model)]
-    pub(crate) const ALL: [SeededBug; 12] = [
+    pub(crate) const OF_CONTENDERS: [SeededBug; 12] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
         SeededBug::NoTieBreak,
@@ -60,9 +87,27 @@ impl SeededBug {
         SeededBug::NoTieBreakOfHolders,
     ];
 
+    /// The bugs of keepers and guests.
+    #[cfg(model)]
+    pub(crate) const OF_TURNS: [SeededBug; 13] = [
+        SeededBug::SubleaseBeyondPlace,
+        SeededBug::NoDriftAllowance,
+        SeededBug::SubleaseOnJumpingClock,
+        SeededBug::LeaseFromReceipt,
+        SeededBug::EchoRefreshed,
+        SeededBug::OldGrantAccepted,
+        SeededBug::RepeatedGrantReturned,
+        SeededBug::AnyReturnCounts,
+        SeededBug::TurnWithoutRound,
+        SeededBug::TurnWithoutClient,
+        SeededBug::RowsDeletedInTurn,
+        SeededBug::RowsShortenedInTurn,
+        SeededBug::FinishedRequestsCount,
+    ];
+
     /// Whether this bug is planted on this thread.
     #[cfg(model)]
-    pub(super) fn is_planted(self) -> bool {
+    pub(crate) fn is_planted(self) -> bool {
         PLANTED.get() == Some(self)
     }
 

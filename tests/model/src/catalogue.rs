@@ -5,6 +5,7 @@ use crate::protocol::{Mode, Patience, SeededBug};
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
 use crate::tokens;
+use crate::turns::{self, NO_TROUBLES, Troubles as TurnTroubles};
 
 /// A search by its name.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub(crate) enum Subject {
     Expiry(Scenario, Course, u64),
     /// The fence, and tokens of a holder that is removed and of its successor.
     Tokens(tokens::Plan),
+    /// Turns of callers and guests.
+    Turns(turns::Plan),
 }
 
 impl Subject {
@@ -37,6 +40,7 @@ impl Subject {
             | Subject::Expiry(scenario, ..) => scenario.mutation(),
             // The flaw there is in the order of requests, which is not the protocol's.
             Subject::Tokens(_) => None,
+            Subject::Turns(plan) => plan.bug,
         }
     }
 }
@@ -61,13 +65,13 @@ pub enum Expected {
 
 /// Every search.
 pub(crate) fn entries() -> Vec<Entry> {
-    let holds = sound().into_iter().map(|(name, length, subject)| Entry {
+    let holds = sound().into_iter().chain(turns()).map(|(name, length, subject)| Entry {
         name,
         length,
         expected: Expected::Holds,
         subject,
     });
-    let caught = flawed().into_iter().map(|(name, subject)| Entry {
+    let caught = flawed().into_iter().chain(flawed_turns()).map(|(name, subject)| Entry {
         name,
         length: Length::Short,
         expected: Expected::Caught,
@@ -125,6 +129,108 @@ const TOKENS: tokens::Plan = tokens::Plan {
         Sight::TokenGivenUp,
     ],
 };
+
+const REPEATS: TurnTroubles = TurnTroubles { repeats: 1, ..NO_TROUBLES };
+const RENEWALS: TurnTroubles = TurnTroubles { renewals: 1, ..NO_TROUBLES };
+const JUMPS: TurnTroubles = TurnTroubles { jumps: 1, ..NO_TROUBLES };
+const ALL_OF_TURNS: TurnTroubles = TurnTroubles {
+    repeats: 1,
+    reconnects: 1,
+    keeper_deaths: 1,
+    guest_deaths: 1,
+    jumps: 1,
+    revocations: 1,
+    removals: 0,
+    renewals: 1,
+    giving_up: 1,
+};
+const DEATHS: TurnTroubles = TurnTroubles { keeper_deaths: 1, guest_deaths: 1, ..NO_TROUBLES };
+const TURNS: turns::Plan = turns::Plan {
+    guests: 1,
+    requests: 1,
+    callers: &[5],
+    has_next_holder: false,
+    is_first_guest: false,
+    ticks: 6,
+    frames: 3,
+    troubles: NO_TROUBLES,
+    bug: None,
+    must_see: &[Sight::CallersTurn, Sight::GuestsTurn],
+};
+
+/// Turns, each trouble by itself, and how long.
+fn turns() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    let plan = |ticks, troubles| turns::Plan { ticks, troubles, ..TURNS };
+    let callers = |ticks, troubles| turns::Plan { callers: &[5, 5], ..plan(ticks, troubles) };
+    let beside = |ticks, troubles| turns::Plan { has_next_holder: true, ..plan(ticks, troubles) };
+    let ttls = |ticks, troubles| turns::Plan { callers: &[8, 5], ..beside(ticks, troubles) };
+    let both = |ticks| turns::Plan {
+        callers: &[5, 5],
+        is_first_guest: true,
+        ..beside(ticks, NO_TROUBLES)
+    };
+    let guests = |ticks, troubles| turns::Plan { guests: 2, ..plan(ticks, troubles) };
+    let rounds = |ticks| turns::Plan { callers: &[5, 5, 5], requests: 2, ..plan(ticks, REPEATS) };
+    vec![
+        ("turns of a caller and a guest", Short, plan(5, NO_TROUBLES)),
+        ("turns, given up", Short, callers(3, TurnTroubles { giving_up: 1, ..NO_TROUBLES })),
+        ("turns, messages repeated", Short, callers(2, REPEATS)),
+        ("turns, connected again", Short, callers(2, TurnTroubles { reconnects: 1, ..REPEATS })),
+        ("turns of two guests", Short, guests(1, REPEATS)),
+        ("turns of two rounds", Short, rounds(0)),
+        ("turns, of two ttls, beside another contender", Short, ttls(2, RENEWALS)),
+        ("turns of a guest that waits in the table, too", Short, both(3)),
+        ("turns, keeper and guest die", Short, callers(3, DEATHS)),
+        ("turns, clock set ahead", Short, callers(3, JUMPS)),
+        ("turns, place revoked", Short, beside(4, TurnTroubles { revocations: 1, ..NO_TROUBLES })),
+        ("turns of a caller and a guest, for longer", Long, plan(6, NO_TROUBLES)),
+        ("turns, messages repeated, for longer", Long, callers(3, REPEATS)),
+        ("turns, of two ttls, for longer", Long, ttls(3, RENEWALS)),
+        ("turns, clock set ahead, for longer", Long, callers(4, JUMPS)),
+        (
+            "turns of two guests and two callers",
+            Long,
+            turns::Plan { callers: &[5, 5], ..guests(1, REPEATS) },
+        ),
+        ("turns, all troubles", Long, turns::Plan { callers: &[5, 5], ..beside(1, ALL_OF_TURNS) }),
+        ("turns of two rounds, for longer", Long, rounds(1)),
+        ("turns, place removed", Short, beside(4, TurnTroubles { removals: 1, ..NO_TROUBLES })),
+    ]
+    .into_iter()
+    .map(|(name, length, plan)| (name, length, Subject::Turns(plan)))
+    .collect()
+}
+
+/// The flaws of turns: each with a plan in which it shows.
+fn flawed_turns() -> Vec<(&'static str, Subject)> {
+    use SeededBug as Bug;
+    let late = turns::Plan { callers: &[5, 5], ..TURNS };
+    let beside = turns::Plan { has_next_holder: true, ..TURNS };
+    let at_once = turns::Plan { ticks: 0, troubles: REPEATS, ..late };
+    let again = turns::Plan { requests: 2, callers: &[5, 5, 5], ..at_once };
+    let death = TurnTroubles { keeper_deaths: 1, ..REPEATS };
+    let plant = |bug, plan| Subject::Turns(turns::Plan { bug: Some(bug), ..plan });
+    let with = |bug, plan, troubles| plant(bug, turns::Plan { troubles, ..plan });
+    vec![
+        ("flaw: sublease beyond the place", plant(Bug::SubleaseBeyondPlace, beside)),
+        ("flaw: no drift allowance", plant(Bug::NoDriftAllowance, late)),
+        ("flaw: sublease on a clock that jumps", with(Bug::SubleaseOnJumpingClock, late, JUMPS)),
+        ("flaw: sublease from the receipt", plant(Bug::LeaseFromReceipt, late)),
+        ("flaw: echo refreshed", plant(Bug::EchoRefreshed, late)),
+        ("flaw: old grant accepted", plant(Bug::OldGrantAccepted, at_once)),
+        ("flaw: repeated grant returned", plant(Bug::RepeatedGrantReturned, at_once)),
+        ("flaw: any return counts", plant(Bug::AnyReturnCounts, again)),
+        ("flaw: turn without its round", plant(Bug::TurnWithoutRound, again)),
+        ("flaw: turn without its client", with(Bug::TurnWithoutClient, again, death)),
+        ("flaw: rows deleted in a turn", plant(Bug::RowsDeletedInTurn, beside)),
+        (
+            "flaw: rows shortened in a turn",
+            plant(Bug::RowsShortenedInTurn, turns::Plan { callers: &[8, 5], ..beside }),
+        ),
+        ("flaw: finished requests count", plant(Bug::FinishedRequestsCount, TURNS)),
+    ]
+}
 
 fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};

@@ -23,9 +23,14 @@ mod scenario;
 mod sightings;
 mod store;
 mod tokens;
+mod turns;
 mod world;
 
 // The model drives contenders, not guards or fences, and needs less than is there.
 #[allow(dead_code, unused_imports)]
 #[path = "../../../src/protocol/mod.rs"]
 mod protocol;
+
+#[allow(dead_code, unused_imports)]
+#[path = "../../../src/peers/mod.rs"]
+mod peers;

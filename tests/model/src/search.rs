@@ -16,6 +16,7 @@ use crate::sightings::{Sight, Sightings};
 use crate::store::registers::Registers;
 use crate::store::replicas::Replicas;
 use crate::tokens::Tokens;
+use crate::turns::Turns;
 use crate::world::Contention;
 
 pub use crate::catalogue::{Expected, Length};
@@ -81,7 +82,8 @@ pub fn without_a_search() -> Vec<String> {
     let planted = |mutation: &SeededBug| {
         entries.iter().any(|entry| entry.subject.mutation() == Some(*mutation))
     };
-    let forgotten = SeededBug::ALL.iter().filter(|mutation| !planted(mutation));
+    let all = SeededBug::OF_CONTENDERS.iter().chain(&SeededBug::OF_TURNS);
+    let forgotten = all.filter(|mutation| !planted(mutation));
     forgotten.map(|mutation| format!("{mutation:?}")).collect()
 }
 
@@ -132,6 +134,10 @@ impl Search {
             }
             Subject::Tokens(plan) => {
                 let model = Tokens::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
+            }
+            Subject::Turns(plan) => {
+                let model = Turns::new(*plan, Arc::clone(&sightings));
                 search(model, threads, &sightings, plan.must_see)
             }
         }

@@ -54,9 +54,17 @@ pub(crate) enum Sight {
     TokenOfSuccessor,
     /// The fence bears a value that a holder wrote and gave up.
     TokenGivenUp,
+    /// A caller of the keeper's process has its turn.
+    CallersTurn,
+    /// A guest has its turn.
+    GuestsTurn,
+    /// The next holder in the table enters.
+    NextHolderEntered,
+    /// The keeper's place is revoked.
+    PlaceRevoked,
 }
 
-const SIGHTS: [Sight; 24] = [
+const SIGHTS: [Sight; 28] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -81,6 +89,10 @@ const SIGHTS: [Sight; 24] = [
     Sight::TokenRefused,
     Sight::TokenOfSuccessor,
     Sight::TokenGivenUp,
+    Sight::CallersTurn,
+    Sight::GuestsTurn,
+    Sight::NextHolderEntered,
+    Sight::PlaceRevoked,
 ];
 
 /// How often which was come across.

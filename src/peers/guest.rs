@@ -1,0 +1,408 @@
+//! A guest: one client's request for a turn of one object, at one keeper.
+//!
+//! A guest is inside only by its own clock: from the [`Granted`] that answers its present request
+//! until the echo in it plus the length, or the last extension in time. Every other `Granted` is
+//! returned, except a repeated one of the turn that it has (rule R3).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::messages::{Extended, Granted, Now, Request, Response, TimedRequest, TurnId};
+use super::sublease::FIRST_RENEWAL;
+use crate::protocol::SeededBug;
+
+/// Asking is repeated this often; it is the heartbeat.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// The first two in the line ask more often, so that a lost grant is noticed soon.
+const ASK_OFTEN: Duration = Duration::from_millis(250);
+
+/// How many in the line ask more often.
+const ASKING_OFTEN: u32 = 2;
+
+/// A keeper that does not answer for this long is left.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// Renewals and returns are repeated at this interval until they are answered.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+
+/// A sublease is extended when this part of it has passed.
+const RENEWALS_PER_LENGTH: u32 = 3;
+
+/// One client as a guest; see the [module](super) for how to drive it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Guest {
+    state: State,
+    /// The number of the last request.
+    last_request: u64,
+    /// A turn whose return is not answered.
+    returning: Option<Returning>,
+    outputs: VecDeque<GuestOutput>,
+}
+
+/// What happens to a guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GuestInput {
+    /// Ask for a turn with subleases of at most this length. Only while no turn is asked for.
+    Ask {
+        /// The length.
+        ttl: Duration,
+    },
+    /// Stop asking, or return the turn.
+    Leave,
+    /// A message of the keeper.
+    Response(Response),
+    /// There is a new connection to the keeper: what was sent before may be lost.
+    Reconnected,
+    /// Time has passed.
+    Tick,
+}
+
+/// What a guest asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum GuestOutput {
+    /// Send a request to the keeper.
+    Send(TimedRequest),
+    /// Something to tell.
+    Event(Event),
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Event {
+    /// It is in the line, with so many ahead of it.
+    Queued {
+        /// How many.
+        ahead: u32,
+    },
+    /// The guest has its turn until this time of its clock.
+    Granted {
+        /// The turn.
+        turn: TurnId,
+        /// The time.
+        until: Duration,
+    },
+    /// The turn lasts until this time of the guest's clock.
+    Extended {
+        /// The time.
+        until: Duration,
+    },
+    /// The turn is lost. Final.
+    Lost(Loss),
+    /// There is no turn at this keeper: go on in the table.
+    Elsewhere,
+}
+
+/// Why a turn is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Loss {
+    /// Its time is over: the keeper could not be reached.
+    KeeperUnreachable,
+    /// The keeper's place is lost or revoked.
+    PlaceLost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Idle,
+    Asking(Asking),
+    Inside(Inside),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Asking {
+    request: u64,
+    ttl: Duration,
+    /// When it is asked again.
+    next: Duration,
+    /// Since when the keeper owes an answer.
+    unanswered_since: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Inside {
+    turn: TurnId,
+    until: Duration,
+    /// When the turn is extended.
+    renew: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Returning {
+    turn: TurnId,
+    next: Duration,
+    /// From then on the keeper has ended the turn by itself.
+    until: Duration,
+}
+
+impl Guest {
+    /// A guest that asks nothing.
+    pub(crate) fn new() -> Self {
+        let outputs = VecDeque::new();
+        Guest { state: State::Idle, last_request: 0, returning: None, outputs }
+    }
+
+    /// Handles an input.
+    ///
+    /// # Panics
+    ///
+    /// If it is told to ask while it asks or is inside: a bug of the caller.
+    pub(crate) fn handle(&mut self, now: Now, input: GuestInput) {
+        // First, so that no answer is handled as if the turn still lasted.
+        self.expire(now);
+        match input {
+            GuestInput::Ask { ttl } => {
+                assert!(self.state == State::Idle, "one request at a time");
+                self.ask(now, ttl);
+            }
+            GuestInput::Leave => self.leave(now),
+            GuestInput::Response(response) => self.response(now, response),
+            GuestInput::Reconnected => self.send_again(now),
+            GuestInput::Tick => {}
+        }
+        self.proceed(now);
+    }
+
+    /// The next output.
+    #[must_use]
+    pub(crate) fn poll(&mut self) -> Option<GuestOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When to send [`GuestInput::Tick`], by the library's clock, unless another input comes first.
+    #[must_use]
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let own = match &self.state {
+            State::Idle => None,
+            State::Asking(asking) => {
+                let left = asking.unanswered_since.map(|since| since + SILENCE_MAX);
+                Some(left.map_or(asking.next, |left| left.min(asking.next)))
+            }
+            State::Inside(inside) => Some(inside.until.min(inside.renew)),
+        };
+        let returning = self.returning.as_ref().map(|returning| returning.next);
+        own.into_iter().chain(returning).min()
+    }
+
+    /// Whether the guest neither asks nor has a turn. A return may still be on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_idle() && self.returning.is_none()
+    }
+
+    /// Whether a message can change anything, now or later.
+    #[cfg(model)]
+    pub(crate) fn is_moved_by(&self, response: &Response) -> bool {
+        match (response, &self.state) {
+            (
+                Response::Queued { request, .. } | Response::Elsewhere { request },
+                State::Asking(asking),
+            ) => asking.request == *request,
+            (Response::Extended(Extended { turn, .. }), State::Inside(inside)) => {
+                inside.turn == *turn
+            }
+            (Response::Leave { turn }, State::Inside(inside)) => inside.turn == *turn,
+            (Response::Leave { .. }, State::Asking(_)) | (Response::Granted(_), _) => true,
+            (Response::Returned { turn }, _) => {
+                self.returning.as_ref().is_some_and(|returning| returning.turn == *turn)
+            }
+            (
+                Response::Queued { .. }
+                | Response::Elsewhere { .. }
+                | Response::Extended(_)
+                | Response::Leave { .. },
+                _,
+            ) => false,
+        }
+    }
+
+    /// Whether the guest has the turn at `now`, by its own clock.
+    pub(crate) fn is_inside(&self, now: Now) -> bool {
+        matches!(&self.state, State::Inside(inside) if now.elapsed < inside.until)
+    }
+
+    // Asking.
+
+    fn ask(&mut self, now: Now, ttl: Duration) {
+        self.last_request += 1;
+        self.state = State::Asking(Asking {
+            request: self.last_request,
+            ttl,
+            next: now.elapsed,
+            unanswered_since: None,
+        });
+    }
+
+    fn leave(&mut self, now: Now) {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => {}
+            State::Asking(asking) => {
+                self.send(now, Request::Withdraw { request: asking.request });
+            }
+            State::Inside(inside) => self.return_turn(now, inside.turn, inside.until),
+        }
+    }
+
+    fn return_turn(&mut self, now: Now, turn: TurnId, until: Duration) {
+        self.returning = Some(Returning { turn, next: now.elapsed, until });
+    }
+
+    // Answers.
+
+    fn response(&mut self, now: Now, response: Response) {
+        match response {
+            Response::Queued { request, ahead } => {
+                if let Some(asking) = self.asking(request) {
+                    asking.unanswered_since = None;
+                    if ahead < ASKING_OFTEN {
+                        asking.next = asking.next.min(now.elapsed + ASK_OFTEN);
+                    }
+                    self.event(Event::Queued { ahead });
+                }
+            }
+            Response::Granted(granted) => self.granted(now, granted),
+            Response::Extended(extended) => self.extended(extended),
+            Response::Returned { turn } => {
+                self.returning.take_if(|returning| returning.turn == turn);
+            }
+            Response::Leave { turn } => {
+                if let State::Inside(inside) = &self.state
+                    && inside.turn == turn
+                {
+                    self.event(Event::Lost(Loss::PlaceLost));
+                    self.leave(now);
+                }
+            }
+            Response::Elsewhere { request } => {
+                if self.asking(request).is_some() {
+                    self.state = State::Idle;
+                    self.event(Event::Elsewhere);
+                }
+            }
+        }
+    }
+
+    fn granted(&mut self, now: Now, granted: Granted) {
+        let Granted { request, turn, echo, length } = granted;
+        let echo = if SeededBug::LeaseFromReceipt.is_planted() { now.elapsed } else { echo };
+        let until = echo + length;
+        match &self.state {
+            State::Inside(inside) if inside.turn == turn => {
+                if SeededBug::RepeatedGrantReturned.is_planted() {
+                    self.return_turn(now, turn, until);
+                }
+            }
+            State::Idle if SeededBug::OldGrantAccepted.is_planted() && now.elapsed < until => {
+                self.enter(now, turn, until);
+            }
+            State::Asking(asking) if asking.request == request && now.elapsed < until => {
+                self.enter(now, turn, until);
+            }
+            State::Asking(asking) if asking.request == request => {
+                // It came too late. The request is over with its turn.
+                let ttl = asking.ttl;
+                self.return_turn(now, turn, until);
+                self.ask(now, ttl);
+            }
+            State::Idle | State::Asking(_) | State::Inside(_) => self.return_turn(now, turn, until),
+        }
+    }
+
+    fn enter(&mut self, now: Now, turn: TurnId, until: Duration) {
+        self.state = State::Inside(Inside { turn, until, renew: now.elapsed + FIRST_RENEWAL });
+        self.event(Event::Granted { turn, until });
+    }
+
+    fn extended(&mut self, extended: Extended) {
+        let Extended { turn, echo, length } = extended;
+        if let State::Inside(inside) = &mut self.state
+            && inside.turn == turn
+        {
+            let until = echo + length;
+            if until > inside.until {
+                inside.until = until;
+                inside.renew = echo + length / RENEWALS_PER_LENGTH;
+                self.event(Event::Extended { until });
+            }
+        }
+    }
+
+    fn asking(&mut self, request: u64) -> Option<&mut Asking> {
+        match &mut self.state {
+            State::Asking(asking) if asking.request == request => Some(asking),
+            State::Idle | State::Asking(_) | State::Inside(_) => None,
+        }
+    }
+
+    // Changes by time alone.
+
+    fn expire(&mut self, now: Now) {
+        match &self.state {
+            State::Inside(inside) if now.elapsed >= inside.until => {
+                let (turn, until) = (inside.turn, inside.until);
+                self.state = State::Idle;
+                self.event(Event::Lost(Loss::KeeperUnreachable));
+                self.return_turn(now, turn, until);
+            }
+            State::Asking(asking)
+                if asking.unanswered_since.is_some_and(|at| now.elapsed >= at + SILENCE_MAX) =>
+            {
+                self.leave(now);
+                self.event(Event::Elsewhere);
+            }
+            State::Idle | State::Asking(_) | State::Inside(_) => {}
+        }
+        // The keeper ends the turn by its own clock a little later.
+        self.returning.take_if(|returning| now.elapsed >= returning.until + SILENCE_MAX);
+    }
+
+    fn proceed(&mut self, now: Now) {
+        let request = match &mut self.state {
+            State::Asking(asking) if asking.next <= now.elapsed => {
+                asking.next = now.elapsed + ASK_EVERY;
+                asking.unanswered_since.get_or_insert(now.elapsed);
+                Some(Request::Ask { request: asking.request, ttl: asking.ttl })
+            }
+            State::Inside(inside) if inside.renew <= now.elapsed => {
+                inside.renew = now.elapsed + REPEAT_AFTER;
+                Some(Request::Renew { turn: inside.turn })
+            }
+            State::Idle | State::Asking(_) | State::Inside(_) => None,
+        };
+        let returning = self.returning.as_mut().filter(|returning| returning.next <= now.elapsed);
+        let returned = returning.map(|returning| {
+            returning.next = now.elapsed + REPEAT_AFTER;
+            Request::Return { turn: returning.turn }
+        });
+        for request in returned.into_iter().chain(request) {
+            self.send(now, request);
+        }
+    }
+
+    /// Sends everything once more that is not answered.
+    fn send_again(&mut self, now: Now) {
+        match &mut self.state {
+            State::Idle => {}
+            State::Asking(asking) => asking.next = now.elapsed,
+            State::Inside(inside) => inside.renew = now.elapsed,
+        }
+        if let Some(returning) = &mut self.returning {
+            returning.next = now.elapsed;
+        }
+    }
+
+    fn send(&mut self, now: Now, request: Request) {
+        self.outputs.push_back(GuestOutput::Send(TimedRequest { sent: now.elapsed, request }));
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(GuestOutput::Event(event));
+    }
+}

@@ -1,0 +1,276 @@
+//! Scripts of the guest: what happens to it, and what it must say.
+
+use super::*;
+use crate::protocol::ContenderId;
+
+const TTL: Duration = s(60);
+
+/// A guest and what it said that the script has not expected yet.
+struct Script {
+    guest: Guest,
+    now: Duration,
+    said: VecDeque<GuestOutput>,
+}
+
+impl Script {
+    /// A guest that has asked for the first time.
+    fn asking() -> Self {
+        let mut script = Script { guest: Guest::new(), now: s(100), said: VecDeque::new() };
+        script.tell(GuestInput::Ask { ttl: TTL });
+        script.asks(1);
+        script
+    }
+
+    /// A guest that has its turn for two seconds.
+    fn inside() -> Self {
+        let mut script = Script::asking();
+        script.hears(granted(1, 1, s(100)));
+        script.is_inside(1, s(102));
+        script
+    }
+
+    fn now(&self) -> Now {
+        Now { elapsed: self.now, boot: self.now }
+    }
+
+    fn tell(&mut self, input: GuestInput) {
+        let now = self.now();
+        self.guest.handle(now, input);
+        self.said.extend(std::iter::from_fn(|| self.guest.poll()));
+    }
+
+    fn hears(&mut self, response: Response) {
+        self.tell(GuestInput::Response(response));
+    }
+
+    /// Time passes, and the guest is woken when it wants to be.
+    fn sleeps(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(due) = self.guest.deadline().filter(|due| *due <= until) {
+            assert!(due > self.now, "it is due when it was just woken");
+            self.now = due;
+            self.tell(GuestInput::Tick);
+        }
+        self.now = until;
+    }
+
+    fn says(&mut self, outputs: &[GuestOutput]) {
+        assert_eq!(self.said.make_contiguous(), outputs);
+        self.said.clear();
+    }
+
+    fn sends(&mut self, request: Request) {
+        let sent = self.now;
+        self.says(&[GuestOutput::Send(TimedRequest { sent, request })]);
+    }
+
+    fn asks(&mut self, request: u64) {
+        self.sends(Request::Ask { request, ttl: TTL });
+    }
+
+    fn returns(&mut self, number: u64) {
+        self.sends(Request::Return { turn: turn(number) });
+    }
+
+    fn tells(&mut self, event: Event) {
+        self.says(&[GuestOutput::Event(event)]);
+    }
+
+    fn is_inside(&mut self, number: u64, until: Duration) {
+        self.tells(Event::Granted { turn: turn(number), until });
+        assert!(self.guest.is_inside(self.now()));
+    }
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn turn(number: u64) -> TurnId {
+    TurnId { place: ContenderId { host: 1, client: 7, slot: 0 }, round: 40, number }
+}
+
+/// A grant for two seconds.
+fn granted(request: u64, number: u64, echo: Duration) -> Response {
+    Response::Granted(Granted { request, turn: turn(number), echo, length: s(2) })
+}
+
+fn extended(number: u64, echo: Duration, length: Duration) -> Response {
+    Response::Extended(Extended { turn: turn(number), echo, length })
+}
+
+#[test]
+fn a_turn_lasts_from_the_echo_on() {
+    let mut script = Script::asking();
+    script.now += ms(900);
+    script.hears(granted(1, 1, s(100)));
+    script.is_inside(1, s(102));
+    script.tell(GuestInput::Leave);
+    script.returns(1);
+    script.hears(Response::Returned { turn: turn(1) });
+    script.says(&[]);
+    assert!(script.guest.is_done());
+}
+
+#[test]
+fn asking_is_repeated_and_more_often_near_the_head() {
+    let mut script = Script::asking();
+    script.hears(Response::Queued { request: 1, ahead: 2 });
+    script.tells(Event::Queued { ahead: 2 });
+    script.sleeps(ms(999));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.asks(1);
+    script.hears(Response::Queued { request: 1, ahead: 1 });
+    script.tells(Event::Queued { ahead: 1 });
+    script.sleeps(ms(249));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.asks(1);
+}
+
+#[test]
+fn a_silent_keeper_is_left_after_a_second() {
+    let mut script = Script::asking();
+    script.sleeps(ms(999));
+    script.says(&[]);
+    script.now += ms(1);
+    script.tell(GuestInput::Tick);
+    let sent = script.now;
+    script.says(&[
+        GuestOutput::Send(TimedRequest { sent, request: Request::Withdraw { request: 1 } }),
+        GuestOutput::Event(Event::Elsewhere),
+    ]);
+    assert!(script.guest.is_done());
+}
+
+#[test]
+fn it_goes_elsewhere_when_it_is_sent_there() {
+    let mut script = Script::asking();
+    script.hears(Response::Elsewhere { request: 0 });
+    script.says(&[]);
+    script.hears(Response::Elsewhere { request: 1 });
+    script.tells(Event::Elsewhere);
+    assert!(script.guest.is_done());
+}
+
+#[test]
+fn a_turn_that_it_has_is_not_granted_again() {
+    let mut script = Script::inside();
+    script.now += ms(40);
+    script.hears(granted(1, 1, s(100)));
+    script.says(&[]);
+    assert_eq!(script.guest.deadline(), Some(s(100) + ms(50)));
+}
+
+#[test]
+fn any_other_grant_is_returned() {
+    let mut script = Script::inside();
+    script.hears(granted(1, 2, s(100)));
+    script.returns(2);
+    script.tell(GuestInput::Leave);
+    script.returns(1);
+    // The same again, though its time is not over.
+    script.hears(granted(1, 1, s(100)));
+    script.returns(1);
+    assert!(!script.guest.is_inside(script.now()));
+
+    let mut gave_up = Script::asking();
+    gave_up.tell(GuestInput::Leave);
+    gave_up.sends(Request::Withdraw { request: 1 });
+    gave_up.hears(granted(1, 1, s(100)));
+    gave_up.returns(1);
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_returned_and_asked_for_anew() {
+    let mut script = Script::asking();
+    script.hears(Response::Queued { request: 1, ahead: 9 });
+    script.sleeps(ms(1_500));
+    script.hears(Response::Queued { request: 1, ahead: 9 });
+    script.now += ms(500);
+    script.said.clear();
+    script.hears(granted(1, 1, s(100)));
+    let sent = script.now;
+    let send = |request| GuestOutput::Send(TimedRequest { sent, request });
+    script.says(&[
+        send(Request::Return { turn: turn(1) }),
+        send(Request::Ask { request: 2, ttl: TTL }),
+    ]);
+}
+
+#[test]
+fn a_return_is_repeated_until_it_is_answered_or_the_turn_is_over() {
+    let mut script = Script::inside();
+    script.tell(GuestInput::Leave);
+    script.returns(1);
+    script.sleeps(ms(250));
+    script.returns(1);
+    script.hears(Response::Returned { turn: turn(2) });
+    assert!(!script.guest.is_done());
+    script.sleeps(s(10));
+    assert!(script.guest.is_done());
+}
+
+#[test]
+fn a_turn_is_extended_while_it_lasts() {
+    let mut script = Script::inside();
+    script.sleeps(ms(50));
+    script.sends(Request::Renew { turn: turn(1) });
+    script.sleeps(ms(250));
+    script.sends(Request::Renew { turn: turn(1) });
+    script.hears(extended(1, s(100) + ms(50), s(30)));
+    script.tells(Event::Extended { until: s(130) + ms(50) });
+    // An older one, one of another turn, and the next renewal when a third has passed.
+    script.hears(extended(1, s(100), s(30)));
+    script.hears(extended(2, s(101), s(30)));
+    script.says(&[]);
+    assert_eq!(script.guest.deadline(), Some(s(110) + ms(50)));
+}
+
+#[test]
+fn a_turn_that_is_not_extended_is_lost() {
+    let mut script = Script::inside();
+    script.now += ms(1_999);
+    assert!(script.guest.is_inside(script.now()));
+    script.now += ms(1);
+    assert!(!script.guest.is_inside(script.now()));
+    script.hears(extended(1, s(101), s(30)));
+    let sent = script.now;
+    script.says(&[
+        GuestOutput::Event(Event::Lost(Loss::KeeperUnreachable)),
+        GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
+    ]);
+}
+
+#[test]
+fn a_guest_leaves_when_the_place_is_lost() {
+    let mut script = Script::inside();
+    script.hears(Response::Leave { turn: turn(2) });
+    script.says(&[]);
+    script.hears(Response::Leave { turn: turn(1) });
+    let sent = script.now;
+    script.says(&[
+        GuestOutput::Event(Event::Lost(Loss::PlaceLost)),
+        GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
+    ]);
+    assert!(script.guest.is_idle());
+}
+
+#[test]
+fn after_a_new_connection_all_is_sent_again() {
+    let mut asking = Script::asking();
+    asking.tell(GuestInput::Reconnected);
+    asking.asks(1);
+    let mut inside = Script::inside();
+    inside.tell(GuestInput::Reconnected);
+    inside.sends(Request::Renew { turn: turn(1) });
+    inside.tell(GuestInput::Leave);
+    inside.returns(1);
+    inside.tell(GuestInput::Reconnected);
+    inside.returns(1);
+}

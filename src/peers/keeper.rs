@@ -1,0 +1,404 @@
+//! The keeper of one object: gives turns to its line while its contender holds the place.
+//!
+//! This file has the states and what follows from them; [`requests`] handles what guests ask.
+//! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
+//! given and the rows stay.
+
+mod line;
+pub(crate) mod messages;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use self::line::{Line, User};
+use self::messages::{GuestId, Input, Output};
+use super::messages::{Extended, Granted, Now, Response, TurnId};
+use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
+use crate::protocol::{ContenderId, LeaseTerms, SeededBug};
+
+/// A guest that was silent for this long has no turn granted, and leaves the line (rule R4).
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// A turn is granted again at this interval until the guest shows that it knows.
+const REPEAT_AFTER: Duration = Duration::from_millis(250);
+
+/// Contenders in the table are looked for no more often than this.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Turns are given for this long once another contender is known to wait in the table.
+const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
+
+/// The keeper of one object; see the [module](super) for how to drive it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Keeper {
+    place: Place,
+    line: Line,
+    turn: Option<Turn>,
+    /// The number of the last turn of this round.
+    last_turn: u64,
+    /// The last request of each guest that is over. Late messages of such requests are ignored.
+    finished: BTreeMap<GuestId, u64>,
+    is_closing: bool,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// No rows, and no use for them.
+    None,
+    /// The contender goes through the doorway for the line.
+    Wanted,
+    Held(Held),
+    /// The place is lost, and its rows wait for the end of the turn.
+    Lost,
+    /// The rows are being deleted.
+    Releasing,
+}
+
+/// A held place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Held {
+    id: ContenderId,
+    round: i64,
+    terms: LeaseTerms,
+    /// No turn lasts longer, by the library's clock.
+    deadline: Duration,
+    /// The next turn waits for a renewal.
+    is_renewing: bool,
+    /// When contenders were last looked for in the table.
+    looked: Duration,
+    /// Since when contenders outside the line are known to wait in the table.
+    outsiders_since: Option<Duration>,
+}
+
+/// A turn that was given and is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Turn {
+    id: TurnId,
+    /// `None`: it is a caller's.
+    tenant: Option<Tenant>,
+}
+
+/// The guest that has the turn.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Tenant {
+    guest: GuestId,
+    ttl: Duration,
+    granted: Granted,
+    extended: Option<Extended>,
+    /// When the turn is certainly over.
+    ends: Duration,
+    /// When it is granted once more; `None` once the guest has named the turn.
+    repeat: Option<Duration>,
+}
+
+impl Keeper {
+    /// A keeper without a place and without a line.
+    pub(crate) fn new() -> Self {
+        Keeper {
+            place: Place::None,
+            line: Line::default(),
+            turn: None,
+            last_turn: 0,
+            finished: BTreeMap::new(),
+            is_closing: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Handles an input.
+    pub(crate) fn handle(&mut self, now: Now, input: Input) {
+        self.end_turn_in_time(now);
+        match input {
+            Input::Held { place, round, terms, deadline } => {
+                assert_eq!(self.place, Place::Wanted, "a place is acquired when it is asked for");
+                self.last_turn = 0;
+                self.place = Place::Held(Held {
+                    id: place,
+                    round,
+                    terms,
+                    deadline,
+                    is_renewing: false,
+                    looked: now.boot,
+                    outsiders_since: None,
+                });
+            }
+            Input::Renewed { terms, deadline } => {
+                if let Place::Held(held) = &mut self.place {
+                    (held.terms, held.deadline) = (terms, deadline);
+                    held.is_renewing = false;
+                }
+            }
+            Input::Lost => self.lost(),
+            Input::Released => self.place = Place::None,
+            Input::Join { caller, terms } => self.line.push_caller(caller, terms),
+            Input::Leave { caller } => self.line.remove_caller(caller),
+            Input::Returned { turn } => self.end_turn(turn, None),
+            Input::Request { guest, request } => self.request(now, guest, request),
+            Input::Looked { outsiders } => self.looked(now, outsiders),
+            Input::Shutdown => {
+                self.is_closing = true;
+                self.send_guests_elsewhere();
+            }
+            Input::Tick => {}
+        }
+        self.proceed(now);
+    }
+
+    /// The next output.
+    #[must_use]
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to send [`Input::Tick`], by boot time, unless another input comes first.
+    #[must_use]
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let tenant = self.tenant();
+        let ends = tenant.map(|tenant| tenant.ends);
+        let repeat = tenant.and_then(|tenant| tenant.repeat);
+        [ends, repeat, self.look_due()].into_iter().flatten().min()
+    }
+
+    /// Whether there is no place, no line and nothing to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.place == Place::None && self.line.is_empty() && self.turn.is_none()
+    }
+
+    // What happens to the place.
+
+    /// No new turns. The rows stay until the turn is over (rule R5), because its guest may not
+    /// know for a while.
+    fn lost(&mut self) {
+        if !matches!(self.place, Place::Held(_)) {
+            return;
+        }
+        self.place = Place::Lost;
+        if let Some(Turn { id, tenant: Some(tenant) }) = &self.turn {
+            let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
+            self.send(guest, response);
+        }
+        // A caller's guard knows by the lease of the place.
+        if self.tenant().is_none() {
+            self.turn = None;
+        }
+        self.send_guests_elsewhere();
+    }
+
+    fn looked(&mut self, now: Now, outsiders: bool) {
+        if let Place::Held(held) = &mut self.place {
+            held.outsiders_since =
+                if outsiders { held.outsiders_since.or(Some(now.boot)) } else { None };
+        }
+    }
+
+    fn look_due(&self) -> Option<Duration> {
+        match &self.place {
+            // Nothing more is to be learned once outsiders are known: the place is released soon.
+            Place::Held(held) if held.outsiders_since.is_none() && !self.line.is_empty() => {
+                Some(held.looked + LOOK_EVERY)
+            }
+            Place::Held(_) | Place::None | Place::Wanted | Place::Lost | Place::Releasing => None,
+        }
+    }
+
+    // What follows.
+
+    fn proceed(&mut self, now: Now) {
+        self.repeat_grant(now);
+        if self.look_due().is_some_and(|due| due <= now.boot) {
+            if let Place::Held(held) = &mut self.place {
+                held.looked = now.boot;
+            }
+            self.outputs.push_back(Output::Look);
+        }
+        if self.turn.is_some() {
+            self.spoil_rows(now);
+            return;
+        }
+        let next = self.next_user(now);
+        match (&self.place, next) {
+            (Place::None, Some(next)) => {
+                let terms = match next {
+                    User::Caller(_, terms) => Some(terms),
+                    User::Guest(_) => None,
+                };
+                self.place = Place::Wanted;
+                self.outputs.push_back(Output::Acquire { terms });
+            }
+            (Place::None, None) => self.finished.clear(),
+            (Place::Wanted, None) | (Place::Lost, _) => self.release(),
+            (Place::Held(_), _) => self.next_turn(now, next),
+            (Place::Wanted, Some(_)) | (Place::Releasing, _) => {}
+        }
+    }
+
+    /// Gives the next turn, or prepares for it, or releases the place.
+    fn next_turn(&mut self, now: Now, next: Option<User>) {
+        let Place::Held(held) = &mut self.place else {
+            unreachable!("turns are given of a held place")
+        };
+        let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
+            return self.release();
+        };
+        let wanted = match user {
+            User::Caller(_, terms) => terms,
+            User::Guest(_) => held.terms,
+        };
+        let fresh_deadline = wanted.deadline(now.elapsed);
+        let lease = fresh_deadline - now.elapsed;
+        if wanted != held.terms || held.deadline < now.elapsed + lease / 2 {
+            if !held.is_renewing {
+                held.is_renewing = true;
+                // From now on the rows may last no longer than this (rule R5).
+                held.deadline = held.deadline.min(fresh_deadline);
+                self.outputs.push_back(Output::Renew { terms: wanted });
+            }
+            return;
+        }
+        self.last_turn += 1;
+        let id = self.turn_id();
+        match user {
+            User::Caller(caller, _) => {
+                self.line.remove_caller(caller);
+                self.turn = Some(Turn { id, tenant: None });
+                self.outputs.push_back(Output::Grant { caller, turn: id });
+            }
+            User::Guest(guest) => self.grant(now, guest, id),
+        }
+    }
+
+    /// The first in the line that may have a turn. Silent guests leave it.
+    fn next_user(&mut self, now: Now) -> Option<User> {
+        if self.is_closing {
+            return None;
+        }
+        while let Some(User::Guest(guest)) = self.line.first() {
+            let waiting = self.line.guest(guest).expect("who is in the line waits");
+            if now.boot < waiting.heard + SILENCE_MAX {
+                break;
+            }
+            self.line.remove_guest(guest);
+        }
+        self.line.first()
+    }
+
+    fn release(&mut self) {
+        self.place = Place::Releasing;
+        self.outputs.push_back(Output::Release);
+    }
+
+    // Turns.
+
+    fn turn_id(&self) -> TurnId {
+        let Place::Held(held) = &self.place else {
+            unreachable!("turns are given of a held place")
+        };
+        let mut id = TurnId { place: held.id, round: held.round, number: self.last_turn };
+        if SeededBug::TurnWithoutRound.is_planted() {
+            id.round = 0;
+        }
+        if SeededBug::TurnWithoutClient.is_planted() {
+            id.place.client = 0;
+        }
+        id
+    }
+
+    /// Grants a turn to a guest. The echo was read before `now` (rule R1).
+    fn grant(&mut self, now: Now, guest: GuestId, turn: TurnId) {
+        let Place::Held(held) = &self.place else {
+            unreachable!("turns are given of a held place")
+        };
+        let waiting = self.line.remove_guest(guest).expect("a guest has its turn after waiting");
+        let wanted = waiting.ttl.min(FIRST_LENGTH_MAX);
+        let Sublease { length, ends } = Sublease::until(held.deadline, wanted, now);
+        let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
+        let repeat = Some(now.boot + REPEAT_AFTER);
+        let tenant = Tenant { guest, ttl: waiting.ttl, granted, extended: None, ends, repeat };
+        self.turn = Some(Turn { id: turn, tenant: Some(tenant) });
+        self.send(guest, Response::Granted(granted));
+    }
+
+    fn repeat_grant(&mut self, now: Now) {
+        let Some(Turn { tenant: Some(tenant), .. }) = &mut self.turn else {
+            return;
+        };
+        if tenant.repeat.is_some_and(|due| due <= now.boot) {
+            tenant.repeat = Some(now.boot + REPEAT_AFTER);
+            let (guest, granted) = (tenant.guest, tenant.granted);
+            self.send(guest, Response::Granted(granted));
+        }
+    }
+
+    fn end_turn_in_time(&mut self, now: Now) {
+        if let Some(tenant) = self.tenant()
+            && is_over(tenant.ends, now)
+        {
+            self.finish_turn();
+        }
+    }
+
+    /// Ends this turn, if it is the present one and has this guest (`None`: a caller).
+    fn end_turn(&mut self, turn: TurnId, guest: Option<GuestId>) {
+        let is_present = self.turn.as_ref().is_some_and(|present| {
+            let user = present.tenant.as_ref().map(|tenant| tenant.guest);
+            let is_named = present.id == turn || SeededBug::AnyReturnCounts.is_planted();
+            is_named && user == guest
+        });
+        if is_present {
+            self.finish_turn();
+        }
+    }
+
+    fn finish_turn(&mut self) {
+        if let Some(Turn { tenant: Some(tenant), .. }) = self.turn.take() {
+            self.finish_request(tenant.guest, tenant.granted.request);
+        }
+    }
+
+    fn finish_request(&mut self, guest: GuestId, request: u64) {
+        let last = self.finished.entry(guest).or_default();
+        *last = request.max(*last);
+    }
+
+    fn tenant(&self) -> Option<&Tenant> {
+        self.turn.as_ref()?.tenant.as_ref()
+    }
+
+    fn send_guests_elsewhere(&mut self) {
+        for (guest, waiting) in self.line.drain_guests() {
+            self.finish_request(guest, waiting.request);
+            self.send(guest, Response::Elsewhere { request: waiting.request });
+        }
+    }
+
+    fn send(&mut self, guest: GuestId, response: Response) {
+        self.outputs.push_back(Output::Send { guest, response });
+    }
+
+    /// What must never happen while a turn is out (rule R5): seeded bugs alone do it.
+    fn spoil_rows(&mut self, now: Now) {
+        let Place::Held(held) = &mut self.place else {
+            return;
+        };
+        if SeededBug::RowsDeletedInTurn.is_planted() && is_left_to_outsiders(held, now) {
+            return self.release();
+        }
+        if let Some(User::Caller(_, terms)) = self.line.first()
+            && SeededBug::RowsShortenedInTurn.is_planted()
+            && terms != held.terms
+            && !held.is_renewing
+        {
+            held.is_renewing = true;
+            self.outputs.push_back(Output::Renew { terms });
+        }
+    }
+}
+
+/// Whether the time for turns beside contenders in the table is over.
+fn is_left_to_outsiders(held: &Held, now: Now) -> bool {
+    held.outsiders_since.is_some_and(|since| now.boot >= since + TURNS_BESIDE_OUTSIDERS)
+}

@@ -1,0 +1,99 @@
+//! The line: callers of this process and guests, first come, first served.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::messages::GuestId;
+use crate::protocol::LeaseTerms;
+
+/// A guest is told how many are ahead of it only up to this number, to which they are counted.
+const AHEAD_MAX: usize = 100;
+
+/// Who stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum User {
+    Caller(u64, LeaseTerms),
+    Guest(GuestId),
+}
+
+/// A guest in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    /// The number of its request.
+    pub(super) request: u64,
+    /// The longest sublease that it wants.
+    pub(super) ttl: Duration,
+    /// The newest `sent` that came from it.
+    pub(super) sent: Duration,
+    /// When its last message came, by boot time.
+    pub(super) heard: Duration,
+}
+
+/// Everything takes logarithmic time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    next_number: u64,
+    users: BTreeMap<u64, User>,
+    callers: BTreeMap<u64, u64>,
+    guests: BTreeMap<GuestId, (u64, Waiting)>,
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<User> {
+        self.users.first_key_value().map(|(_, user)| *user)
+    }
+
+    pub(super) fn push_caller(&mut self, caller: u64, terms: LeaseTerms) {
+        let number = self.push(User::Caller(caller, terms));
+        self.callers.insert(caller, number);
+    }
+
+    pub(super) fn remove_caller(&mut self, caller: u64) {
+        if let Some(number) = self.callers.remove(&caller) {
+            self.users.remove(&number);
+        }
+    }
+
+    pub(super) fn push_guest(&mut self, guest: GuestId, waiting: Waiting) {
+        let number = self.push(User::Guest(guest));
+        self.guests.insert(guest, (number, waiting));
+    }
+
+    pub(super) fn guest(&mut self, guest: GuestId) -> Option<&mut Waiting> {
+        self.guests.get_mut(&guest).map(|(_, waiting)| waiting)
+    }
+
+    pub(super) fn remove_guest(&mut self, guest: GuestId) -> Option<Waiting> {
+        let (number, waiting) = self.guests.remove(&guest)?;
+        self.users.remove(&number);
+        Some(waiting)
+    }
+
+    /// Removes all guests.
+    pub(super) fn drain_guests(&mut self) -> Vec<(GuestId, Waiting)> {
+        let guests = std::mem::take(&mut self.guests);
+        let removed = guests.into_iter().map(|(guest, (number, waiting))| {
+            self.users.remove(&number);
+            (guest, waiting)
+        });
+        removed.collect()
+    }
+
+    /// How many are ahead of a guest in the line, [`AHEAD_MAX`] at most.
+    pub(super) fn ahead_of(&self, guest: GuestId) -> u32 {
+        let number = self.guests.get(&guest).map_or(u64::MAX, |(number, _)| *number);
+        let ahead = self.users.range(..number).take(AHEAD_MAX).count();
+        u32::try_from(ahead).expect("it is at most a hundred")
+    }
+
+    fn push(&mut self, user: User) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.users.insert(number, user);
+        number
+    }
+}

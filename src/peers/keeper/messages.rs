@@ -1,0 +1,102 @@
+//! The inputs and outputs of a keeper.
+
+use std::time::Duration;
+
+use crate::peers::messages::{Response, TimedRequest, TurnId};
+use crate::protocol::{ContenderId, LeaseTerms};
+
+/// The uuid of a guest, as a number.
+pub(crate) type GuestId = u128;
+
+/// What happens to a keeper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Input {
+    /// The contender holds the object.
+    Held {
+        /// The contender.
+        place: ContenderId,
+        /// Its round.
+        round: i64,
+        /// The terms of its rows.
+        terms: LeaseTerms,
+        /// Until when the rows count, by the library's clock.
+        deadline: Duration,
+    },
+    /// The rows were renewed on these terms, until this deadline.
+    Renewed {
+        /// The terms.
+        terms: LeaseTerms,
+        /// Until when the rows count now.
+        deadline: Duration,
+    },
+    /// The place is lost or revoked. The rows stay until [`Output::Release`].
+    Lost,
+    /// The rows are deleted.
+    Released,
+    /// A caller of this process joins the line.
+    Join {
+        /// The caller.
+        caller: u64,
+        /// The terms that it wants.
+        terms: LeaseTerms,
+    },
+    /// A caller leaves the line.
+    Leave {
+        /// The caller.
+        caller: u64,
+    },
+    /// A caller's turn is over.
+    Returned {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// A request of a guest.
+    Request {
+        /// The guest.
+        guest: GuestId,
+        /// What it asks.
+        request: TimedRequest,
+    },
+    /// The answer to [`Output::Look`]: whether contenders outside the line wait in the table.
+    Looked {
+        /// Whether there is one.
+        outsiders: bool,
+    },
+    /// Grant nothing from now on.
+    Shutdown,
+    /// Time has passed.
+    Tick,
+}
+
+/// What a keeper asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Output {
+    /// Acquire the object through the table.
+    Acquire {
+        /// The terms of the first in the line; `None` if it is a guest.
+        terms: Option<LeaseTerms>,
+    },
+    /// The caller has its turn.
+    Grant {
+        /// The caller.
+        caller: u64,
+        /// The turn.
+        turn: TurnId,
+    },
+    /// Send a message to a guest.
+    Send {
+        /// The guest.
+        guest: GuestId,
+        /// The message.
+        response: Response,
+    },
+    /// Renew the rows on these terms, now.
+    Renew {
+        /// The terms.
+        terms: LeaseTerms,
+    },
+    /// Look for contenders in the table. It is a hint: one replica is enough.
+    Look,
+    /// Delete the rows.
+    Release,
+}

@@ -1,0 +1,122 @@
+//! What guests ask of a keeper.
+
+use std::time::Duration;
+
+use super::line::Waiting;
+use super::messages::GuestId;
+use super::{Keeper, Place, Turn};
+use crate::peers::messages::{Extended, Now, Request, Response, TimedRequest, TurnId};
+use crate::peers::sublease::Sublease;
+use crate::protocol::SeededBug;
+
+impl Keeper {
+    pub(super) fn request(&mut self, now: Now, guest: GuestId, request: TimedRequest) {
+        let TimedRequest { sent, request } = request;
+        match request {
+            Request::Ask { request, ttl } => self.ask(now, guest, sent, request, ttl),
+            Request::Withdraw { request } => self.withdraw(guest, request),
+            Request::Renew { turn } => self.renew(now, guest, sent, turn),
+            Request::Return { turn } => {
+                self.end_turn(turn, Some(guest));
+                // In any case: the answer to the first one may be lost.
+                self.send(guest, Response::Returned { turn });
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Now, guest: GuestId, sent: Duration, request: u64, ttl: Duration) {
+        let is_late = self.finished.get(&guest).is_some_and(|last| request <= *last);
+        if is_late && !SeededBug::FinishedRequestsCount.is_planted() {
+            return;
+        }
+        if let Some(tenant) = self.tenant()
+            && tenant.guest == guest
+            && tenant.granted.request >= request
+        {
+            // Its answer may be lost. An older request is over.
+            return self.grant_again(guest, sent, request);
+        }
+        if let Some(waiting) = self.line.guest(guest) {
+            if waiting.request > request {
+                return;
+            }
+            waiting.sent = waiting.sent.max(sent);
+            waiting.heard = now.boot;
+            if waiting.request < request {
+                // The guest withdrew the earlier one.
+                self.line.remove_guest(guest);
+            }
+        }
+        if !self.is_serving() {
+            self.line.remove_guest(guest);
+            return self.send(guest, Response::Elsewhere { request });
+        }
+        if self.line.guest(guest).is_none() {
+            let waiting = Waiting { request, ttl, sent, heard: now.boot };
+            self.line.push_guest(guest, waiting);
+        }
+        let ahead = self.line.ahead_of(guest);
+        self.send(guest, Response::Queued { request, ahead });
+    }
+
+    fn grant_again(&mut self, guest: GuestId, sent: Duration, request: u64) {
+        if let Some(Turn { tenant: Some(tenant), .. }) = &mut self.turn
+            && tenant.granted.request == request
+        {
+            if SeededBug::EchoRefreshed.is_planted() {
+                tenant.granted.echo = tenant.granted.echo.max(sent);
+            }
+            let granted = tenant.granted;
+            self.send(guest, Response::Granted(granted));
+        }
+    }
+
+    fn withdraw(&mut self, guest: GuestId, request: u64) {
+        if self.line.guest(guest).is_some_and(|waiting| waiting.request <= request) {
+            self.line.remove_guest(guest);
+        }
+        let granted = self.tenant().filter(|tenant| tenant.guest == guest);
+        if granted.is_some_and(|tenant| tenant.granted.request == request) {
+            self.finish_turn();
+        }
+        self.finish_request(guest, request);
+    }
+
+    fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, turn: TurnId) {
+        let deadline = match &self.place {
+            Place::Held(held) => Some(held.deadline),
+            Place::None | Place::Wanted | Place::Lost | Place::Releasing => None,
+        };
+        let Some(Turn { id, tenant: Some(tenant) }) = &mut self.turn else {
+            return;
+        };
+        if *id != turn || tenant.guest != guest {
+            return;
+        }
+        tenant.repeat = None;
+        let Some(deadline) = deadline else {
+            return self.send(guest, Response::Leave { turn });
+        };
+        let extended = match tenant.extended {
+            Some(extended) if extended.echo > sent => return,
+            Some(extended) if extended.echo == sent => extended,
+            Some(_) | None => {
+                let Sublease { length, ends } = Sublease::until(deadline, tenant.ttl, now);
+                tenant.ends = tenant.ends.max(ends);
+                Extended { turn, echo: sent, length }
+            }
+        };
+        tenant.extended = Some(extended);
+        self.send(guest, Response::Extended(extended));
+    }
+
+    /// Whether guests may join the line: a place is there, or comes back for the line.
+    fn is_serving(&self) -> bool {
+        !self.is_closing
+            && match self.place {
+                Place::Held(_) => true,
+                Place::Wanted | Place::Releasing => !self.line.is_empty(),
+                Place::None | Place::Lost => false,
+            }
+    }
+}

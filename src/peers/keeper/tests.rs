@@ -1,0 +1,374 @@
+//! Scripts of the keeper: what happens to it, and what it must ask for.
+
+use std::time::Duration;
+
+use super::messages::{GuestId, Input, Output};
+use super::*;
+use crate::peers::messages::{Request, TimedRequest};
+
+const PLACE: ContenderId = ContenderId { host: 1, client: 7, slot: 0 };
+const ROUND: i64 = 40;
+const GUEST: GuestId = 1;
+const OTHER: GuestId = 2;
+const TTL: Duration = s(60);
+
+/// A keeper and what it said that the script has not expected yet.
+struct Script {
+    keeper: Keeper,
+    now: Duration,
+    said: VecDeque<Output>,
+}
+
+impl Script {
+    fn new() -> Self {
+        Script { keeper: Keeper::new(), now: s(1_000), said: VecDeque::new() }
+    }
+
+    /// A keeper whose caller 1 has the first turn.
+    fn held() -> Self {
+        let mut script = Script::new();
+        script.tell(Input::Join { caller: 1, terms: terms(60) });
+        script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+        script.is_held(terms(60));
+        script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+        script
+    }
+
+    /// A keeper whose guest has the second turn.
+    fn with_guest() -> Self {
+        let mut script = Script::held();
+        script.asks(GUEST, 1, ms(300));
+        script.is_queued(GUEST, 1, 0);
+        script.tell(Input::Returned { turn: turn(1) });
+        script.is_granted(GUEST, 1, turn(2), ms(300));
+        script
+    }
+
+    fn tell(&mut self, input: Input) {
+        let now = Now { elapsed: self.now + s(500), boot: self.now };
+        self.keeper.handle(now, input);
+        self.said.extend(std::iter::from_fn(|| self.keeper.poll()));
+    }
+
+    fn is_held(&mut self, terms: LeaseTerms) {
+        let deadline = terms.deadline(self.now + s(500));
+        self.tell(Input::Held { place: PLACE, round: ROUND, terms, deadline });
+    }
+
+    fn is_renewed(&mut self, terms: LeaseTerms) {
+        let deadline = terms.deadline(self.now + s(500));
+        self.tell(Input::Renewed { terms, deadline });
+    }
+
+    fn hears(&mut self, guest: GuestId, sent: Duration, request: Request) {
+        self.tell(Input::Request { guest, request: TimedRequest { sent, request } });
+    }
+
+    fn asks(&mut self, guest: GuestId, request: u64, sent: Duration) {
+        self.hears(guest, sent, Request::Ask { request, ttl: TTL });
+    }
+
+    /// Time passes, and the keeper is woken when it wants to be.
+    fn sleeps(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(due) = self.keeper.deadline().filter(|due| *due <= until) {
+            assert!(due > self.now, "it is due when it was just woken");
+            self.now = due;
+            self.tell(Input::Tick);
+        }
+        self.now = until;
+    }
+
+    fn says(&mut self, outputs: &[Output]) {
+        assert_eq!(self.said.make_contiguous(), outputs);
+        self.said.clear();
+    }
+
+    fn answers(&mut self, guest: GuestId, response: Response) {
+        self.says(&[Output::Send { guest, response }]);
+    }
+
+    fn is_queued(&mut self, guest: GuestId, request: u64, ahead: u32) {
+        self.answers(guest, Response::Queued { request, ahead });
+    }
+
+    fn is_granted(&mut self, guest: GuestId, request: u64, turn: TurnId, echo: Duration) {
+        let granted = Granted { request, turn, echo, length: FIRST_LENGTH_MAX };
+        self.answers(guest, Response::Granted(granted));
+    }
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn terms(ttl: u64) -> LeaseTerms {
+    LeaseTerms::new(s(ttl), s(1))
+}
+
+fn turn(number: u64) -> TurnId {
+    TurnId { place: PLACE, round: ROUND, number }
+}
+
+#[test]
+fn callers_have_turns_in_the_order_in_which_they_came() {
+    let mut script = Script::held();
+    for caller in [5, 3, 4] {
+        script.tell(Input::Join { caller, terms: terms(60) });
+    }
+    script.tell(Input::Leave { caller: 3 });
+    script.says(&[]);
+    for (number, caller) in [(2, 5), (3, 4)] {
+        script.tell(Input::Returned { turn: turn(number - 1) });
+        script.says(&[Output::Grant { caller, turn: turn(number) }]);
+    }
+    script.tell(Input::Returned { turn: turn(2) });
+    script.says(&[]);
+    script.tell(Input::Returned { turn: turn(3) });
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[]);
+    assert!(script.keeper.is_idle());
+}
+
+#[test]
+fn a_line_that_empties_before_the_place_is_held_wants_none() {
+    let mut script = Script::new();
+    script.tell(Input::Join { caller: 1, terms: terms(60) });
+    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.tell(Input::Leave { caller: 1 });
+    script.says(&[Output::Release]);
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.says(&[]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+}
+
+#[test]
+fn turns_go_on_for_a_while_beside_a_contender_in_the_table() {
+    let mut script = Script::held();
+    for caller in [2, 3, 4] {
+        script.tell(Input::Join { caller, terms: terms(60) });
+    }
+    script.sleeps(ms(49));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.says(&[Output::Look]);
+    script.tell(Input::Looked { outsiders: false });
+    script.sleeps(ms(50));
+    script.says(&[Output::Look]);
+    script.tell(Input::Looked { outsiders: true });
+    script.tell(Input::Looked { outsiders: true });
+    script.sleeps(ms(99));
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Grant { caller: 2, turn: turn(2) }]);
+    script.sleeps(ms(1));
+    script.tell(Input::Returned { turn: turn(2) });
+    // The whole line goes through the doorway again.
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.is_held(terms(60));
+    script.says(&[Output::Grant { caller: 3, turn: turn(1) }]);
+}
+
+#[test]
+fn an_old_lease_is_renewed_before_the_next_turn() {
+    let mut script = Script::held();
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.now += s(29);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.said.retain(|output| *output != Output::Look);
+    script.says(&[Output::Grant { caller: 2, turn: turn(2) }]);
+    script.tell(Input::Join { caller: 3, terms: terms(60) });
+    script.now += ms(1);
+    script.tell(Input::Returned { turn: turn(2) });
+    script.says(&[Output::Renew { terms: terms(60) }]);
+    script.tell(Input::Tick);
+    script.says(&[]);
+    script.is_renewed(terms(60));
+    script.says(&[Output::Grant { caller: 3, turn: turn(3) }]);
+}
+
+#[test]
+fn another_ttl_is_written_between_turns_only() {
+    let mut script = Script::held();
+    script.tell(Input::Join { caller: 2, terms: terms(10) });
+    script.says(&[]);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Renew { terms: terms(10) }]);
+    // A guest that comes meanwhile gets no more than the shorter rows last.
+    script.asks(GUEST, 1, ms(300));
+    script.is_queued(GUEST, 1, 1);
+    script.tell(Input::Leave { caller: 2 });
+    script.says(&[]);
+    script.is_renewed(terms(10));
+    script.is_granted(GUEST, 1, turn(2), ms(300));
+    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    let length = s(8) * 100 / 101;
+    let extended = Extended { turn: turn(2), echo: ms(400), length };
+    script.answers(GUEST, Response::Extended(extended));
+}
+
+#[test]
+fn a_turn_is_granted_again_to_the_letter() {
+    let mut script = Script::with_guest();
+    script.asks(GUEST, 1, ms(500));
+    script.is_granted(GUEST, 1, turn(2), ms(300));
+    script.sleeps(ms(249));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.is_granted(GUEST, 1, turn(2), ms(300));
+    // Once the guest names its turn it knows.
+    script.hears(GUEST, ms(550), Request::Renew { turn: turn(2) });
+    script.said.clear();
+    script.sleeps(s(1));
+    script.says(&[]);
+}
+
+#[test]
+fn a_turn_is_extended_once_for_each_renewal() {
+    let mut script = Script::with_guest();
+    let left = s(58);
+    let extended =
+        |echo, left: Duration| Extended { turn: turn(2), echo, length: left * 100 / 101 };
+    let first = Response::Extended(extended(ms(350), left));
+    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, first);
+    script.sleeps(s(2));
+    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, first);
+    script.hears(GUEST, ms(2_350), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, Response::Extended(extended(ms(2_350), left - s(2))));
+    // An older one that comes late, another guest's, and one of another turn.
+    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    script.hears(OTHER, ms(2_400), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(2_400), Request::Renew { turn: turn(1) });
+    script.says(&[]);
+}
+
+#[test]
+fn a_turn_ends_when_it_is_returned_or_over() {
+    let mut script = Script::with_guest();
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    for (guest, number) in [(OTHER, 2), (GUEST, 1)] {
+        script.hears(guest, ms(400), Request::Return { turn: turn(number) });
+        script.answers(guest, Response::Returned { turn: turn(number) });
+    }
+    script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    let returned = Output::Send { guest: GUEST, response: Response::Returned { turn: turn(2) } };
+    script.says(&[returned, Output::Grant { caller: 2, turn: turn(3) }]);
+    // Its answer may have been lost.
+    script.hears(GUEST, ms(650), Request::Return { turn: turn(2) });
+    script.says(&[returned]);
+
+    let mut silent = Script::with_guest();
+    silent.tell(Input::Join { caller: 2, terms: terms(60) });
+    silent.sleeps(ms(2_019));
+    silent.said.clear();
+    silent.sleeps(ms(1));
+    silent.says(&[Output::Grant { caller: 2, turn: turn(3) }]);
+}
+
+#[test]
+fn a_request_that_is_over_is_not_granted_again() {
+    let mut script = Script::with_guest();
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    script.said.clear();
+    script.asks(GUEST, 1, ms(350));
+    script.says(&[]);
+    script.asks(GUEST, 2, ms(450));
+    script.is_queued(GUEST, 2, 0);
+}
+
+#[test]
+fn a_withdrawn_request_leaves_the_line_or_ends_its_turn() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(0));
+    script.is_queued(OTHER, 1, 0);
+    script.hears(OTHER, ms(1), Request::Withdraw { request: 1 });
+    script.hears(GUEST, ms(400), Request::Withdraw { request: 1 });
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn a_newer_request_takes_the_end_of_the_line() {
+    let mut script = Script::held();
+    script.asks(GUEST, 1, ms(0));
+    script.asks(OTHER, 1, ms(0));
+    script.asks(GUEST, 2, ms(10));
+    script.asks(GUEST, 1, ms(5));
+    script.said.clear();
+    script.tell(Input::Returned { turn: turn(1) });
+    script.is_granted(OTHER, 1, turn(2), ms(0));
+    script.hears(OTHER, ms(20), Request::Return { turn: turn(2) });
+    script.said.pop_front();
+    script.is_granted(GUEST, 2, turn(3), ms(10));
+}
+
+#[test]
+fn a_silent_guest_leaves_the_line() {
+    let mut script = Script::held();
+    script.asks(GUEST, 1, ms(0));
+    script.asks(OTHER, 1, ms(0));
+    script.now += ms(1_999);
+    script.asks(OTHER, 1, ms(1_999));
+    script.said.clear();
+    script.now += ms(1);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.said.retain(|output| *output != Output::Look);
+    script.is_granted(OTHER, 1, turn(2), ms(1_999));
+}
+
+#[test]
+fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(0));
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.said.clear();
+    script.tell(Input::Lost);
+    script.says(&[
+        Output::Send { guest: GUEST, response: Response::Leave { turn: turn(2) } },
+        Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
+    ]);
+    script.asks(OTHER, 2, ms(10));
+    script.answers(OTHER, Response::Elsewhere { request: 2 });
+    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
+    script.said.pop_front();
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+
+    let mut with_caller = Script::held();
+    with_caller.tell(Input::Lost);
+    with_caller.says(&[Output::Release]);
+}
+
+#[test]
+fn a_keeper_that_shuts_down_waits_for_the_turn() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(0));
+    script.said.clear();
+    script.tell(Input::Shutdown);
+    script.answers(OTHER, Response::Elsewhere { request: 1 });
+    script.asks(OTHER, 2, ms(10));
+    script.answers(OTHER, Response::Elsewhere { request: 2 });
+    script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    script.said.pop_front();
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn who_holds_nothing_sends_guests_elsewhere() {
+    let mut script = Script::new();
+    script.asks(GUEST, 1, ms(0));
+    script.answers(GUEST, Response::Elsewhere { request: 1 });
+    assert!(script.keeper.is_idle());
+}

@@ -1,0 +1,119 @@
+//! What keeper and guest say to each other about one object.
+
+use std::time::Duration;
+
+use crate::protocol::ContenderId;
+
+/// The moment at which an input is handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Time elapsed by the library's clock, which may jump ahead. Leases end by it: a party that
+    /// must stop may stop early.
+    pub(crate) elapsed: Duration,
+    /// Time elapsed since the machine started, which never jumps. A keeper waits by it until a
+    /// turn is over (rule R2).
+    pub(crate) boot: Duration,
+}
+
+/// One use of a place. All of it together identifies a turn (rule R3): a keeper that was restarted
+/// is another contender, and numbers its rounds and turns from the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TurnId {
+    /// The contender that holds the place.
+    pub(crate) place: ContenderId,
+    /// Its round.
+    pub(crate) round: i64,
+    /// The number of the turn within the round.
+    pub(crate) number: u64,
+}
+
+/// A message to a keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TimedRequest {
+    /// When it was sent, by the guest's clock. The keeper returns it as an echo.
+    pub(crate) sent: Duration,
+    /// The request.
+    pub(crate) request: Request,
+}
+
+/// What a guest asks of a keeper. Requests are numbered by the guest, and the numbers grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Request {
+    /// Give me a turn. Repeated while the guest waits: it is the heartbeat.
+    Ask {
+        /// The number of the request.
+        request: u64,
+        /// The longest sublease that the guest wants.
+        ttl: Duration,
+    },
+    /// I want no turn any more. It ends the turn if that was granted.
+    Withdraw {
+        /// The number of the request.
+        request: u64,
+    },
+    /// Extend my turn.
+    Renew {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// My turn is over, or I never took it. Repeated until it is answered.
+    Return {
+        /// The turn.
+        turn: TurnId,
+    },
+}
+
+/// What a keeper answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Response {
+    /// The guest is in the line.
+    Queued {
+        /// The number of the request.
+        request: u64,
+        /// How many are ahead of it in the line; large numbers are cut.
+        ahead: u32,
+    },
+    /// The guest has the turn.
+    Granted(Granted),
+    /// The turn lasts longer.
+    Extended(Extended),
+    /// The turn is over.
+    Returned {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// The place is lost or revoked: leave.
+    Leave {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// There is no turn here: go on in the table.
+    Elsewhere {
+        /// The number of the request.
+        request: u64,
+    },
+}
+
+/// A turn, decided once: a repeated one says the same to the letter (rule R1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Granted {
+    /// The number of the request.
+    pub(crate) request: u64,
+    /// The turn.
+    pub(crate) turn: TurnId,
+    /// The newest `sent` that the keeper had from the guest before it read its clock.
+    pub(crate) echo: Duration,
+    /// How long the turn lasts, from the echo on, by the guest's clock.
+    pub(crate) length: Duration,
+}
+
+/// A longer turn, decided once like [`Granted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Extended {
+    /// The turn.
+    pub(crate) turn: TurnId,
+    /// The `sent` of the renewal.
+    pub(crate) echo: Duration,
+    /// How long the turn lasts, from the echo on, by the guest's clock.
+    pub(crate) length: Duration,
+}

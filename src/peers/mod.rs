@@ -1,0 +1,37 @@
+//! Turns for other processes: who uses a held place next, and for how long (design section 7).
+//!
+//! A *keeper* is the client whose contender holds the object. Its place is used in turn by the
+//! callers in its *line*: callers of its own process, and *guests*, which are clients that ask by
+//! message. A guest has its turn for the time of a *sublease*.
+//!
+//! # The contract
+//!
+//! `Keeper` and `Guest` are driven like the contender of [`protocol`](crate::protocol): after each
+//! `handle`, take every output from `poll` until it is empty, then sleep until `deadline` or the
+//! next input. Read `Now` after the input has arrived, not before. Messages may be lost, repeated
+//! and reordered.
+//!
+//! # Where to look
+//!
+//! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
+//! [`keeper`] is the keeper of one object, with its line. [`guest`] is one client's request to a
+//! keeper. [`sublease`] is the arithmetic of both clocks.
+//!
+//! # What is absent
+//!
+//! Async, clocks, randomness, sockets and the database. `tests/model` checks all of it.
+
+mod guest;
+mod keeper;
+mod messages;
+mod sublease;
+
+#[cfg(model)]
+pub(crate) use self::{
+    guest::{Guest, GuestInput, GuestOutput},
+    keeper::{
+        Keeper,
+        messages::{Input as KeeperInput, Output as KeeperOutput},
+    },
+    messages::{Extended, Granted, Now, Request, Response, TimedRequest, TurnId},
+};

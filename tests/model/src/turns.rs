@@ -1,0 +1,429 @@
+//! A model of its own, of turns: a keeper with its place and a line of callers and guests, and the
+//! next holder in the table.
+//!
+//! The shipped keeper and guests are driven through each order of events. Messages come late, out
+//! of order, repeated or never. Time passes whoever acts, so each party is paused at every point;
+//! clocks run apart, and jump ahead. Rows are simple here: they stand until the deadline of their
+//! last write, or until they are deleted, and then the next holder may enter. The other models show
+//! that they are no weaker.
+
+mod clocks;
+mod network;
+mod parties;
+mod recovery;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use stateright::{Model, Property};
+
+use self::clocks::{TICK, Ticks, guest_now, keeper_now};
+use self::network::{Frame, Network};
+use self::parties::{Caller, GuestProcess, KeeperProcess, NextHolder};
+use self::table::{Table, TableEvent};
+use crate::peers::{GuestInput, KeeperInput, Now};
+use crate::protocol::{LeaseTerms, SeededBug};
+use crate::search::Tell;
+use crate::sightings::{Sight, Sightings};
+
+/// Who takes part, and what may go wrong how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// How many guests there are, and how often each asks.
+    pub(crate) guests: usize,
+    pub(crate) requests: u8,
+    /// The callers of the keeper's process; the ttl that each wants, in seconds.
+    pub(crate) callers: &'static [u64],
+    /// Whether another contender wants the object in the table.
+    pub(crate) has_next_holder: bool,
+    /// Whether that contender is the first guest's own: the same client then holds by both ways.
+    pub(crate) is_first_guest: bool,
+    /// How long it lasts, in ticks.
+    pub(crate) ticks: Ticks,
+    /// How many messages may be under way before the clocks make parties send more.
+    pub(crate) frames: usize,
+    pub(crate) troubles: Troubles,
+    pub(crate) bug: Option<SeededBug>,
+    pub(crate) must_see: &'static [Sight],
+}
+
+/// What may go wrong, each so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Troubles {
+    /// Messages are delivered twice.
+    pub(crate) repeats: u8,
+    /// Guests send everything again that is not answered.
+    pub(crate) reconnects: u8,
+    /// The keeper's process dies, and another one takes over its address.
+    pub(crate) keeper_deaths: u8,
+    /// A guest's process dies.
+    pub(crate) guest_deaths: u8,
+    /// The wall clock of the keeper's machine is set ahead.
+    pub(crate) jumps: u8,
+    /// The place is revoked.
+    pub(crate) revocations: u8,
+    /// The place is removed by force.
+    pub(crate) removals: u8,
+    /// The contender renews the place by itself.
+    pub(crate) renewals: u8,
+    /// Guests give up.
+    pub(crate) giving_up: u8,
+}
+
+pub(crate) const NO_TROUBLES: Troubles = Troubles {
+    repeats: 0,
+    reconnects: 0,
+    keeper_deaths: 0,
+    guest_deaths: 0,
+    jumps: 0,
+    revocations: 0,
+    removals: 0,
+    renewals: 0,
+    giving_up: 0,
+};
+
+/// Turns of a plan.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    plan: Plan,
+    sightings: Arc<Sightings>,
+    violated: AtomicBool,
+}
+
+/// A moment of a history.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Moment {
+    now: Ticks,
+    keeper: KeeperProcess,
+    table: Table,
+    callers: Vec<Caller>,
+    guests: Vec<GuestProcess>,
+    next_holder: NextHolder,
+    network: Network,
+    left: Troubles,
+    /// Whether the rows were removed by force: then two may hold, and tokens protect the data.
+    removed: bool,
+    /// Whether a request was granted as two turns.
+    granted_twice: bool,
+    /// Nothing goes wrong from here on; it is only tried how the moment ends.
+    is_recovering: bool,
+}
+
+/// What can happen next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Pass,
+    /// The keeper's clock goes ahead.
+    Jump,
+    KeeperWakes,
+    KeeperDies,
+    KeeperRestarts,
+    Table(TableEvent),
+    CallerJoins(usize),
+    CallerLeaves(usize),
+    GuestAsks(usize),
+    GuestLeaves(usize),
+    GuestWakes(usize),
+    GuestReconnects(usize),
+    GuestDies(usize),
+    NextHolderEnters,
+    NextHolderLeaves,
+    Deliver(Frame),
+    /// Delivered, and still under way.
+    Repeat(Frame),
+}
+
+impl Turns {
+    pub(crate) fn new(plan: Plan, sightings: Arc<Sightings>) -> Self {
+        Turns { plan, sightings, violated: AtomicBool::new(false) }
+    }
+
+    fn terms(seconds: u64) -> LeaseTerms {
+        LeaseTerms::new(Duration::from_secs(seconds), Duration::from_secs(1))
+    }
+
+    fn note(&self, moment: &Moment, sight: Sight) {
+        if !moment.is_recovering {
+            self.sightings.note(sight);
+        }
+    }
+
+    // What a step does.
+
+    fn step(&self, moment: &mut Moment, action: &Action) {
+        SeededBug::plant(self.plan.bug);
+        match *action {
+            Action::Pass => moment.now += 1,
+            Action::Jump => {
+                moment.left.jumps -= 1;
+                moment.keeper.ahead += 2;
+            }
+            Action::KeeperWakes => self.keeper(moment, KeeperInput::Tick),
+            Action::KeeperDies => {
+                moment.left.keeper_deaths -= 1;
+                moment.keeper_dies();
+            }
+            Action::KeeperRestarts => moment.keeper.restart(),
+            Action::Table(event) => self.table_event(moment, event),
+            Action::CallerJoins(i) => {
+                moment.callers[i] = Caller::Waiting;
+                let terms = Self::terms(self.plan.callers[i]);
+                self.keeper(moment, KeeperInput::Join { caller: i as u64, terms });
+            }
+            Action::CallerLeaves(i) => self.caller_leaves(moment, i),
+            Action::GuestAsks(i) => {
+                moment.guests[i].requests_left -= 1;
+                self.guest(moment, i, GuestInput::Ask { ttl: Duration::from_secs(60) });
+            }
+            Action::GuestLeaves(i) => {
+                if !moment.guests[i].machine.is_inside(guest_now(moment.now, i)) {
+                    moment.left.giving_up -= 1;
+                }
+                self.guest(moment, i, GuestInput::Leave);
+            }
+            Action::GuestWakes(i) => self.guest(moment, i, GuestInput::Tick),
+            Action::GuestReconnects(i) => {
+                moment.left.reconnects -= 1;
+                self.guest(moment, i, GuestInput::Reconnected);
+            }
+            Action::GuestDies(i) => {
+                moment.left.guest_deaths -= 1;
+                moment.guest_dies(i);
+            }
+            Action::NextHolderEnters => {
+                self.note(moment, Sight::NextHolderEntered);
+                moment.next_holder = NextHolder::Inside;
+            }
+            Action::NextHolderLeaves => moment.next_holder = NextHolder::Gone,
+            Action::Deliver(ref frame) => {
+                moment.network.remove(frame);
+                self.deliver(moment, frame);
+            }
+            Action::Repeat(ref frame) => {
+                moment.left.repeats -= 1;
+                self.deliver(moment, frame);
+            }
+        }
+    }
+
+    fn deliver(&self, moment: &mut Moment, frame: &Frame) {
+        match frame {
+            Frame::ToKeeper { guest, request } => {
+                self.keeper(moment, KeeperInput::Request { guest: *guest, request: *request });
+            }
+            Frame::ToGuest { guest, response } => {
+                // The messages of a dead guest's connection reach no other one.
+                let to = moment.guests.iter().position(|process| process.uuid == *guest);
+                if let Some(i) = to {
+                    self.guest(moment, i, GuestInput::Response(*response));
+                }
+            }
+        }
+    }
+
+    // What can happen.
+
+    fn clock_actions(&self, moment: &Moment, actions: &mut Vec<Action>) {
+        if moment.now < self.plan.ticks {
+            actions.push(Action::Pass);
+        }
+        if moment.left.jumps > 0 {
+            actions.push(Action::Jump);
+        }
+        if moment.network.len() >= self.plan.frames {
+            return;
+        }
+        if moment.keeper.is_due(moment.keeper_now()) {
+            actions.push(Action::KeeperWakes);
+        }
+        for (i, guest) in moment.guests.iter().enumerate() {
+            let now = guest_now(moment.now, i);
+            if guest.machine.deadline().is_some_and(|due| due <= now.elapsed) {
+                actions.push(Action::GuestWakes(i));
+            }
+        }
+    }
+
+    fn user_actions(moment: &Moment, actions: &mut Vec<Action>) {
+        for (i, caller) in moment.callers.iter().enumerate() {
+            match caller {
+                Caller::Outside if moment.keeper.is_alive() => actions.push(Action::CallerJoins(i)),
+                Caller::Waiting if moment.left.giving_up > 0 => {
+                    actions.push(Action::CallerLeaves(i));
+                }
+                Caller::Inside(_) => actions.push(Action::CallerLeaves(i)),
+                Caller::Outside | Caller::Waiting | Caller::Gone => {}
+            }
+        }
+        for (i, guest) in moment.guests.iter().enumerate() {
+            let is_inside = guest.machine.is_inside(guest_now(moment.now, i));
+            if guest.machine.is_idle() && guest.requests_left > 0 {
+                actions.push(Action::GuestAsks(i));
+            }
+            if is_inside || (!guest.machine.is_idle() && moment.left.giving_up > 0) {
+                actions.push(Action::GuestLeaves(i));
+            }
+            if moment.left.reconnects > 0 && !guest.machine.is_done() {
+                actions.push(Action::GuestReconnects(i));
+            }
+            if moment.left.guest_deaths > 0 && !guest.machine.is_done() {
+                actions.push(Action::GuestDies(i));
+            }
+        }
+    }
+
+    // What must be true.
+
+    /// Whether at most one is inside, each by its own clock.
+    fn is_exclusive(&self, moment: &Moment) -> bool {
+        let inside = moment.inside();
+        let is_one_client = self.plan.is_first_guest
+            && moment.next_holder == NextHolder::Inside
+            && moment.guests[0].machine.is_inside(guest_now(moment.now, 0));
+        self.tells(moment.removed || inside <= 1 + usize::from(is_one_client))
+    }
+
+    fn is_granted_once(&self, moment: &Moment) -> bool {
+        self.tells(!moment.granted_twice)
+    }
+
+    /// A search goes on for a little while; the first violation is the nearest.
+    fn tells(&self, holds: bool) -> bool {
+        holds || self.violated.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Moment {
+    fn time(&self) -> Duration {
+        TICK * u32::from(self.now)
+    }
+
+    fn keeper_now(&self) -> Now {
+        keeper_now(self.now, self.keeper.ahead)
+    }
+
+    /// Loses messages that change nothing any more, whenever they arrive.
+    fn tidy(&mut self) {
+        let guests = &self.guests;
+        self.network.retain(|frame| match frame {
+            Frame::ToKeeper { .. } => true,
+            Frame::ToGuest { guest, response } => {
+                let to = guests.iter().find(|process| process.uuid == *guest);
+                to.is_some_and(|process| process.machine.is_moved_by(response))
+            }
+        });
+    }
+
+    fn inside(&self) -> usize {
+        let is_held = self.table.is_held && self.keeper_now().elapsed < self.table.deadline;
+        let callers = self.callers.iter().filter(|caller| matches!(caller, Caller::Inside(_)));
+        let callers = callers.filter(|_| is_held && self.keeper.is_alive()).count();
+        let is_inside =
+            |(i, guest): &(usize, &GuestProcess)| guest.machine.is_inside(guest_now(self.now, *i));
+        let guests = self.guests.iter().enumerate().filter(is_inside).count();
+        callers + guests + usize::from(self.next_holder == NextHolder::Inside)
+    }
+}
+
+impl Model for Turns {
+    type State = Moment;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<Moment> {
+        vec![Moment {
+            now: 0,
+            keeper: KeeperProcess::new(),
+            table: Table::new(Self::terms(self.plan.callers.first().copied().unwrap_or(5))),
+            callers: vec![Caller::Outside; self.plan.callers.len()],
+            guests: (0..self.plan.guests)
+                .map(|i| GuestProcess::new(i, self.plan.requests))
+                .collect(),
+            next_holder: if self.plan.has_next_holder {
+                NextHolder::Waiting
+            } else {
+                NextHolder::Gone
+            },
+            network: Network::default(),
+            left: self.plan.troubles,
+            removed: false,
+            granted_twice: false,
+            is_recovering: false,
+        }]
+    }
+
+    fn actions(&self, moment: &Moment, actions: &mut Vec<Action>) {
+        self.clock_actions(moment, actions);
+        self.table_actions(moment, actions);
+        Self::user_actions(moment, actions);
+        for frame in moment.network.frames() {
+            let to_the_dead = matches!(frame, Frame::ToKeeper { .. }) && !moment.keeper.is_alive();
+            if !to_the_dead {
+                actions.push(Action::Deliver(frame.clone()));
+                if moment.left.repeats > 0 {
+                    actions.push(Action::Repeat(frame.clone()));
+                }
+            }
+        }
+    }
+
+    fn next_state(&self, moment: &Moment, action: Action) -> Option<Moment> {
+        let mut next = moment.clone();
+        self.step(&mut next, &action);
+        next.tidy();
+        (next != *moment).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("at most one is inside", Self::is_exclusive),
+            Property::always("a request is granted once", Self::is_granted_once),
+        ];
+        if self.plan.bug.is_none() {
+            properties.push(Property::always("all are served, and no row is left", Self::recovers));
+        }
+        properties
+    }
+}
+
+impl Tell for Action {
+    fn tell(&self) -> String {
+        match self {
+            Action::Pass => "time passes".to_owned(),
+            Action::Jump => "the keeper's wall clock jumps ahead".to_owned(),
+            Action::KeeperWakes => "the keeper wakes up".to_owned(),
+            Action::KeeperDies => "the keeper dies".to_owned(),
+            Action::KeeperRestarts => "another keeper starts".to_owned(),
+            Action::Table(event) => event.tell(),
+            Action::CallerJoins(i) => format!("caller {i} joins the line"),
+            Action::CallerLeaves(i) => format!("caller {i} leaves"),
+            Action::GuestAsks(i) => format!("guest {i} asks"),
+            Action::GuestLeaves(i) => format!("guest {i} leaves"),
+            Action::GuestWakes(i) => format!("guest {i} wakes up"),
+            Action::GuestReconnects(i) => format!("guest {i} connects again"),
+            Action::GuestDies(i) => format!("guest {i} dies"),
+            Action::NextHolderEnters => "the next holder enters".to_owned(),
+            Action::NextHolderLeaves => "the next holder leaves".to_owned(),
+            Action::Deliver(frame) => format!("{} arrives", frame.tell()),
+            Action::Repeat(frame) => format!("{} arrives, and will again", frame.tell()),
+        }
+    }
+}
+
+impl Tell for Moment {
+    fn tell(&self) -> String {
+        let guests = self.guests.iter().enumerate().map(|(i, guest)| {
+            let is_inside = guest.machine.is_inside(guest_now(self.now, i));
+            format!("guest {}", if is_inside { "inside" } else { "outside" })
+        });
+        let callers = self.callers.iter().map(|caller| match caller {
+            Caller::Outside => "caller outside".to_owned(),
+            Caller::Waiting => "caller waiting".to_owned(),
+            Caller::Inside(turn) => format!("caller in turn {}", network::short(*turn)),
+            Caller::Gone => "caller gone".to_owned(),
+        });
+        let parties: Vec<_> = guests.chain(callers).collect();
+        format!("{:?}: {}, next {:?}", self.time(), parties.join(" | "), self.next_holder)
+    }
+}
