@@ -13,7 +13,7 @@
 //!
 //! [`messages`] defines inputs and outputs. [`state_machine`] drives one contender, [`entry`] is
 //! its own rows of one round, [`lease`] how long those count. [`row`] says how rows are written and
-//! read, [`admission`] what follows from them, and [`mod@line`] which blocker a waiter asks next.
+//! read, [`admission`] what follows from them, and [`mod@queue`] which blocker a waiter asks next.
 //! [`fence`] is the arithmetic of fencing tokens, which are kept beside the rows. [`seeded_bug`]
 //! and `fingerprint` are for the model in `tests/model`, which checks all of it.
 //!
@@ -27,8 +27,8 @@ mod fence;
 #[cfg(model)]
 mod fingerprint;
 mod lease;
-mod line;
 mod messages;
+mod queue;
 mod row;
 mod seeded_bug;
 mod state_machine;
@@ -50,5 +50,5 @@ pub(crate) use state_machine::StateMachine;
 #[cfg(test)]
 pub(crate) use self::{
     admission::{Blockers, Place, Standing},
-    line::{Line, Question},
+    queue::{Question, Queue},
 };

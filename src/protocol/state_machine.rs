@@ -15,10 +15,10 @@ use std::time::Duration;
 use super::admission::SeenContender;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
 use super::lease::TIME_IN_FLIGHT;
-use super::line::{Line, Question};
 use super::messages::{
     Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
 };
+use super::queue::{Question, Queue};
 use super::row::{Claim, ContenderId};
 use super::seeded_bug::SeededBug;
 
@@ -53,7 +53,7 @@ enum State {
     /// Reading the object to fix the blockers; carries the duration of the doorway.
     Settling(Entry, Duration),
     /// Asking the blockers until they are gone.
-    Waiting(Entry, Line),
+    Waiting(Entry, Queue),
     /// Held.
     Held(Entry),
     /// Deleting the rows, then perhaps beginning a new round.
@@ -300,9 +300,9 @@ impl StateMachine {
             | State::Drawing(entry, _)
             | State::Settling(entry, _)
             | State::Held(entry) => Some(entry.lease.deadline()),
-            State::Waiting(entry, line) => Some(match entry.acquire.patience {
+            State::Waiting(entry, queue) => Some(match entry.acquire.patience {
                 Patience::Wait => entry.lease.deadline(),
-                Patience::Try => entry.lease.deadline().min(line.choosing_until()),
+                Patience::Try => entry.lease.deadline().min(queue.choosing_until()),
             }),
             State::Releasing { .. } => Some(self.gone_by),
         }
@@ -328,7 +328,7 @@ impl StateMachine {
             State::Looking(_) => Some(Task::Look),
             State::Drawing(..) => Some(Task::Draw),
             State::Settling(..) => Some(Task::Settle),
-            State::Waiting(_, line) => Some(Task::Ask(line.question())),
+            State::Waiting(_, queue) => Some(Task::Ask(queue.question())),
             State::Releasing { .. } => Some(Task::Delete),
         };
         [self.renewal(), step.map(|task| (self.pace.not_before, task))]

@@ -15,7 +15,7 @@
 mod design;
 mod fence;
 mod lease;
-mod line;
+mod queue;
 mod rows;
 mod snapshot;
 mod state_machine;

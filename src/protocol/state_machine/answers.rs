@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::super::admission::{Denial, Snapshot};
 use super::super::entry::Entry;
-use super::super::line::{Line, Question};
 use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
+use super::super::queue::{Question, Queue};
 use super::super::row::StoredRow;
 use super::super::seeded_bug::SeededBug;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
@@ -65,9 +65,9 @@ impl StateMachine {
             (Task::Settle, State::Settling(entry, doorway)) => {
                 self.settled(now, entry, doorway, snapshot);
             }
-            (Task::Ask(question), State::Waiting(entry, line)) => {
+            (Task::Ask(question), State::Waiting(entry, queue)) => {
                 let round_trip = now.elapsed - answered.sent;
-                self.asked(now, entry, line, question, snapshot, round_trip);
+                self.asked(now, entry, queue, question, snapshot, round_trip);
             }
             (task, state) => unreachable!("{task:?} is not read in {state:?}"),
         }
@@ -105,13 +105,14 @@ impl StateMachine {
             return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
-        let line = Line::new(place, mode, snapshot.blockers_of(place, mode), now.elapsed, doorway);
-        self.ahead = line.blockers().contenders();
-        if line.admits() {
+        let queue =
+            Queue::new(place, mode, snapshot.blockers_of(place, mode), now.elapsed, doorway);
+        self.ahead = queue.blockers().contenders();
+        if queue.admits() {
             self.hold(now, entry);
         } else {
-            let pause = line.first_pause(now.elapsed, now.jitter);
-            self.wait(now, entry, line, pause);
+            let pause = queue.first_pause(now.elapsed, now.jitter);
+            self.wait(now, entry, queue, pause);
         }
     }
 
@@ -119,15 +120,15 @@ impl StateMachine {
         &mut self,
         now: Now,
         entry: Entry,
-        mut line: Line,
+        mut queue: Queue,
         question: Question,
         snapshot: &Snapshot,
         round_trip: Duration,
     ) {
         let one_left = match question {
             Question::Present(contender) | Question::Choosing(contender) => {
-                let gone = line.answered(contender, snapshot, now.elapsed);
-                if SeededBug::NoConfirmingRead.is_planted() && line.admits() {
+                let gone = queue.answered(contender, snapshot, now.elapsed);
+                if SeededBug::NoConfirmingRead.is_planted() && queue.admits() {
                     return self.hold(now, entry);
                 }
                 gone
@@ -136,26 +137,29 @@ impl StateMachine {
                 if let Err(denial) = snapshot.shows(&entry.claim) {
                     return self.leave_line(now, entry.acquire, denial);
                 }
-                let one_left = line.confirmed(snapshot, now.elapsed);
-                self.ahead = line.blockers().contenders();
+                let one_left = queue.confirmed(snapshot, now.elapsed);
+                self.ahead = queue.blockers().contenders();
                 // Only a whole read lets a contender in: a look at one row confirms no other row.
-                if line.admits() {
+                if queue.admits() {
                     return self.hold(now, entry);
                 }
                 one_left
             }
         };
-        let pause =
-            if one_left { Duration::ZERO } else { line.pause(now.elapsed, round_trip, now.jitter) };
-        self.wait(now, entry, line, pause);
+        let pause = if one_left {
+            Duration::ZERO
+        } else {
+            queue.pause(now.elapsed, round_trip, now.jitter)
+        };
+        self.wait(now, entry, queue, pause);
     }
 
-    /// Continues with the line after a pause, unless a try sees that it would wait for a holder.
-    fn wait(&mut self, now: Now, entry: Entry, line: Line, pause: Duration) {
-        if entry.acquire.patience == Patience::Try && line.is_taken() {
+    /// Continues with the queue after a pause, unless a try sees that it would wait for a holder.
+    fn wait(&mut self, now: Now, entry: Entry, queue: Queue, pause: Duration) {
+        if entry.acquire.patience == Patience::Try && queue.is_taken() {
             self.taken(now);
         } else {
-            self.enter(State::Waiting(entry, line));
+            self.enter(State::Waiting(entry, queue));
             self.pace.pause(now, pause);
         }
     }

@@ -48,9 +48,9 @@ impl Fingerprint for State {
             }
             // The duration of the doorway sets the length of pauses.
             State::Settling(entry, _) => entry.feed(now, hasher),
-            State::Waiting(entry, line) => {
+            State::Waiting(entry, queue) => {
                 entry.feed(now, hasher);
-                line.feed(now, hasher);
+                queue.feed(now, hasher);
             }
             State::Releasing { delete, again } => (delete.stamp, again.is_some()).hash(hasher),
         }

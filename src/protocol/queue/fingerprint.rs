@@ -1,14 +1,14 @@
-//! The part of a line that decides what can still follow.
+//! The part of a queue that decides what can still follow.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use super::super::fingerprint::{Fingerprint, until};
-use super::Line;
+use super::Queue;
 
-impl Fingerprint for Line {
+impl Fingerprint for Queue {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
-        let Line {
+        let Queue {
             mine,
             mode: _,
             blockers,

@@ -35,7 +35,7 @@ pub(crate) enum Question {
 
 /// The blockers ahead of a waiting contender, in the order in which they will be let in.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     mine: Place,
     mode: Mode,
     blockers: Blockers,
@@ -51,8 +51,8 @@ pub(crate) struct Line {
     handoff: Handoff,
 }
 
-impl Line {
-    /// The line ahead of `mine`, fixed by the first read after drawing; `doorway` is how long the
+impl Queue {
+    /// The queue ahead of `mine`, fixed by the first read after drawing; `doorway` is how long the
     /// doorway took.
     pub(crate) fn new(
         mine: Place,
@@ -63,7 +63,7 @@ impl Line {
     ) -> Self {
         let choosing = (doorway * CHOOSING_DOORWAYS).clamp(CHOOSING_MIN, CHOOSING_MAX);
         let handoff = Handoff::expected(now, blockers.iter().count(), doorway);
-        Line {
+        Queue {
             mine,
             mode,
             blockers,
@@ -240,62 +240,62 @@ mod tests {
         claims.iter().map(StoredRow::entering).chain(tickets).collect()
     }
 
-    pub(super) fn line(claims: &[(i32, Option<i64>)]) -> Line {
-        line_after(Duration::from_millis(10), claims)
+    pub(super) fn queue(claims: &[(i32, Option<i64>)]) -> Queue {
+        queue_after(Duration::from_millis(10), claims)
     }
 
-    pub(super) fn line_after(doorway: Duration, claims: &[(i32, Option<i64>)]) -> Line {
+    pub(super) fn queue_after(doorway: Duration, claims: &[(i32, Option<i64>)]) -> Queue {
         let blockers = Snapshot::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
-        Line::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
+        Queue::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
     }
 
-    pub(super) fn queue(length: i32) -> Vec<(i32, Option<i64>)> {
+    pub(super) fn tickets(length: i32) -> Vec<(i32, Option<i64>)> {
         (1..=length).map(|host| (host, Some(i64::from(host)))).collect()
     }
 
     #[test]
     fn asks_the_middle_of_the_rest_until_the_predecessor_is_gone() {
-        let mut line = line(&queue(8));
+        let mut queue = queue(&tickets(8));
         for host in [5, 7, 8] {
-            assert_eq!(line.question(), Question::Present(id(host)));
-            assert!(line.answered(id(host), &Snapshot::default(), Duration::ZERO));
+            assert_eq!(queue.question(), Question::Present(id(host)));
+            assert!(queue.answered(id(host), &Snapshot::default(), Duration::ZERO));
         }
-        assert_eq!(line.question(), Question::All);
-        assert_eq!(line.blockers().iter().count(), 5, "presumed gone is not gone");
-        line.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
-        assert_eq!(line.question(), Question::Present(id(2)));
-        assert_eq!(line.blockers().iter().count(), 1);
+        assert_eq!(queue.question(), Question::All);
+        assert_eq!(queue.blockers().iter().count(), 5, "presumed gone is not gone");
+        queue.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
+        assert_eq!(queue.question(), Question::Present(id(2)));
+        assert_eq!(queue.blockers().iter().count(), 1);
     }
 
     #[test]
     fn choosing_ones_are_asked_one_by_one_and_only_when_no_ticket_is_ahead() {
-        let mut line = line(&[(1, None), (2, None), (3, Some(3))]);
-        assert_eq!(line.question(), Question::Present(id(3)));
-        assert!(line.is_taken());
-        assert!(line.answered(id(3), &Snapshot::default(), Duration::ZERO));
-        assert_eq!(line.question(), Question::All);
-        line.confirmed(&Snapshot::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
-        assert!(!line.is_taken());
-        assert_eq!(line.question(), Question::Choosing(id(1)));
-        assert!(line.answered(id(1), &Snapshot::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
-        assert_eq!(line.question(), Question::Choosing(id(2)));
-        assert!(!line.answered(id(2), &Snapshot::of(&rows(&[(2, Some(5))])), Duration::ZERO));
-        assert_eq!(line.question(), Question::Present(id(2)), "it drew a ticket before ours");
+        let mut queue = queue(&[(1, None), (2, None), (3, Some(3))]);
+        assert_eq!(queue.question(), Question::Present(id(3)));
+        assert!(queue.is_taken());
+        assert!(queue.answered(id(3), &Snapshot::default(), Duration::ZERO));
+        assert_eq!(queue.question(), Question::All);
+        queue.confirmed(&Snapshot::of(&rows(&[(1, None), (2, None)])), Duration::ZERO);
+        assert!(!queue.is_taken());
+        assert_eq!(queue.question(), Question::Choosing(id(1)));
+        assert!(queue.answered(id(1), &Snapshot::of(&rows(&[(1, Some(10_001))])), Duration::ZERO));
+        assert_eq!(queue.question(), Question::Choosing(id(2)));
+        assert!(!queue.answered(id(2), &Snapshot::of(&rows(&[(2, Some(5))])), Duration::ZERO));
+        assert_eq!(queue.question(), Question::Present(id(2)), "it drew a ticket before ours");
     }
 
     #[test]
     fn choosing_ones_have_more_time_while_others_move() {
         let ms = Duration::from_millis;
-        let mut line = line(&[(1, None), (2, None), (3, None)]);
-        assert_eq!(line.choosing_until(), ms(40));
+        let mut queue = queue(&[(1, None), (2, None), (3, None)]);
+        assert_eq!(queue.choosing_until(), ms(40));
         let choosing = Snapshot::of(&rows(&[(1, None), (2, None), (3, None)]));
-        assert!(!line.answered(id(1), &choosing, ms(20)));
-        assert_eq!(line.choosing_until(), ms(40), "none moved");
-        assert!(line.answered(id(1), &Snapshot::default(), ms(30)));
-        assert_eq!(line.choosing_until(), ms(70), "one left");
-        line.confirmed(&Snapshot::of(&rows(&[(2, None), (3, None)])), ms(50));
-        assert_eq!(line.choosing_until(), ms(70), "none more has left");
-        line.confirmed(&Snapshot::of(&rows(&[(2, Some(10_001)), (3, None)])), ms(60));
-        assert_eq!(line.choosing_until(), ms(100), "one drew a ticket behind ours");
+        assert!(!queue.answered(id(1), &choosing, ms(20)));
+        assert_eq!(queue.choosing_until(), ms(40), "none moved");
+        assert!(queue.answered(id(1), &Snapshot::default(), ms(30)));
+        assert_eq!(queue.choosing_until(), ms(70), "one left");
+        queue.confirmed(&Snapshot::of(&rows(&[(2, None), (3, None)])), ms(50));
+        assert_eq!(queue.choosing_until(), ms(70), "none more has left");
+        queue.confirmed(&Snapshot::of(&rows(&[(2, Some(10_001)), (3, None)])), ms(60));
+        assert_eq!(queue.choosing_until(), ms(100), "one drew a ticket behind ours");
     }
 }

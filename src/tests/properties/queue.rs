@@ -8,11 +8,11 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::protocol::{Line, Place, Question, Snapshot};
+use crate::protocol::{Place, Question, Queue, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
 // is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.
-// Method: the line ahead in any table, then answers that show any other tables, at any pace.
+// Method: the queue ahead in any table, then answers that show any other tables, at any pace.
 #[test]
 fn questions_are_to_the_point_and_pauses_are_bounded() {
     let looks = vec((time(), 0.0..1.0, table()), 1..5);
@@ -21,22 +21,22 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
         let mine = Place { ticket, contender: ME };
         let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         let mut now = Duration::from_secs(1_000);
-        let mut line = Line::new(mine, mode, blockers, now, doorway);
+        let mut queue = Queue::new(mine, mode, blockers, now, doorway);
         for (round_trip, jitter, rows) in looks {
             let snapshot = Snapshot::of(&rows);
             now += round_trip;
-            match line.question() {
-                Question::All => _ = line.confirmed(&snapshot, now),
+            match queue.question() {
+                Question::All => _ = queue.confirmed(&snapshot, now),
                 Question::Present(who) | Question::Choosing(who) => {
-                    prop_assert!(!line.admits(), "a look at {who} lets no contender in");
-                    let standing = line.blockers().standing(who);
+                    prop_assert!(!queue.admits(), "a look at {who} lets no contender in");
+                    let standing = queue.blockers().standing(who);
                     prop_assert!(standing.is_some_and(|standing| standing.round().is_some()));
-                    line.answered(who, &snapshot, now);
+                    queue.answered(who, &snapshot, now);
                 }
             }
             let longest = Duration::from_millis(1_250);
-            prop_assert!(line.first_pause(now, jitter) <= longest);
-            let pause = line.pause(now, round_trip, jitter);
+            prop_assert!(queue.first_pause(now, jitter) <= longest);
+            let pause = queue.pause(now, round_trip, jitter);
             prop_assert!(pause >= Duration::from_micros(750) && pause <= longest, "{pause:?}");
         }
         Ok(())
@@ -45,20 +45,20 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 
 // Goal: when all have left, few questions find it out: never more than there were contenders, and
 // one.
-// Method: the line ahead in any table, then answers that show no contender.
+// Method: the queue ahead in any table, then answers that show no contender.
 #[test]
 fn a_line_that_all_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let mine = Place { ticket, contender: ME };
         let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         let most = blockers.iter().count() + 1;
-        let mut line = Line::new(mine, mode, blockers, Duration::ZERO, Duration::ZERO);
+        let mut queue = Queue::new(mine, mode, blockers, Duration::ZERO, Duration::ZERO);
         let mut questions = 0;
-        while !line.admits() {
-            match line.question() {
-                Question::All => _ = line.confirmed(&Snapshot::default(), Duration::ZERO),
+        while !queue.admits() {
+            match queue.question() {
+                Question::All => _ = queue.confirmed(&Snapshot::default(), Duration::ZERO),
                 Question::Present(who) | Question::Choosing(who) => {
-                    prop_assert!(line.answered(who, &Snapshot::default(), Duration::ZERO));
+                    prop_assert!(queue.answered(who, &Snapshot::default(), Duration::ZERO));
                 }
             }
             questions += 1;

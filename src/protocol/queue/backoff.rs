@@ -1,18 +1,18 @@
 //! How long a waiting contender pauses before it asks again.
 //!
 //! Most likely long enough for the contenders between the one to ask and itself to have their
-//! turns. How long a turn takes is estimated from how the line moves.
+//! turns. How long a turn takes is estimated from how the queue moves.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::super::admission::{Place, Standing};
 use super::super::row::ContenderId;
-use super::Line;
+use super::Queue;
 
-/// Until the line is seen to move, a handoff is assumed to take about half as long as the doorway.
+/// Until the queue is seen to move, a handoff is assumed to take about half as long as the doorway.
 const HANDOFFS_PER_DOORWAY: u32 = 2;
-/// The minimum, however fast the line was seen to move.
+/// The minimum, however fast the queue was seen to move.
 const HANDOFF_MIN: Duration = Duration::from_millis(1);
 /// Anything longer than a doorway was no handoff, but a holder that stayed long; those after it may
 /// be quick. Bounded, because a doorway may measure as almost nothing, or stall.
@@ -29,7 +29,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A round trip may measure as almost nothing; never spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-impl Line {
+impl Queue {
     /// How long to pause before the first question. All blockers were present a moment ago.
     pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
         let rest = self.rest();
@@ -82,7 +82,7 @@ impl Line {
     }
 }
 
-/// How long a handoff takes, estimated from the line.
+/// How long a handoff takes, estimated from the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Handoff {
     since: Duration,
@@ -129,45 +129,45 @@ fn count(contenders: usize) -> u32 {
 mod tests {
     use super::super::super::admission::Snapshot;
     use super::super::super::row::Mode;
-    use super::super::tests::{ME, id, line, line_after, queue, rows};
+    use super::super::tests::{ME, id, queue, queue_after, rows, tickets};
     use super::*;
 
     #[test]
     fn pauses_grow_with_the_number_ahead() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        let first = |claims: &[_], now| line(claims).first_pause(now, 0.5);
-        assert_eq!((first(&queue(1), ms(0)), first(&queue(8), ms(0))), (ms(0), us(10_500)));
+        let first = |claims: &[_], now| queue(claims).first_pause(now, 0.5);
+        assert_eq!((first(&tickets(1), ms(0)), first(&tickets(8), ms(0))), (ms(0), us(10_500)));
         assert_eq!(first(&[(1, None), (2, None)], ms(39)), ms(0));
-        let pause = |claims: &[_], now| line(claims).pause(now, ms(2), 0.5);
-        assert_eq!(pause(&queue(1), ms(0)), ms(2), "the last one about a round trip");
-        assert_eq!(pause(&queue(8), ms(0)), us(10_500), "for the three between 0.7 handoffs");
-        let after = |doorway| line_after(doorway, &queue(8)).pause(ms(0), ms(2), 0.5);
+        let pause = |claims: &[_], now| queue(claims).pause(now, ms(2), 0.5);
+        assert_eq!(pause(&tickets(1), ms(0)), ms(2), "the last one about a round trip");
+        assert_eq!(pause(&tickets(8), ms(0)), us(10_500), "for the three between 0.7 handoffs");
+        let after = |doorway| queue_after(doorway, &tickets(8)).pause(ms(0), ms(2), 0.5);
         assert_eq!((after(ms(0)), after(ms(900))), (us(2_100), ms(210)), "within bounds");
-        assert_eq!(pause(&queue(2000), ms(0)), ms(1000));
+        assert_eq!(pause(&tickets(2000), ms(0)), ms(1000));
         assert_eq!(pause(&[(1, None), (2, None)], ms(39)), ms(2), "choosing: fast at first");
         assert_eq!(pause(&[(1, None), (2, None)], ms(40)), us(3_500), "then like any holder");
-        let jittered = |jitter| line(&queue(8)).pause(ms(0), ms(2), jitter);
+        let jittered = |jitter| queue(&tickets(8)).pause(ms(0), ms(2), jitter);
         assert_eq!((jittered(0.0), jittered(1.0)), (us(7_875), us(13_125)));
     }
 
     #[test]
     fn pauses_follow_the_handoffs_that_were_seen() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
-        let snapshot = Snapshot::of(&rows(&queue(8)));
-        let mut line = line_after(ms(20), &queue(8));
-        let pause = |line: &Line, now| line.pause(now, ms(1), 0.5);
-        assert!(line.answered(id(5), &Snapshot::default(), ms(40)));
-        assert!(!line.answered(id(7), &snapshot, ms(41)));
-        assert_eq!(pause(&line, ms(41)), us(5_600), "five left within 40 ms");
-        assert!(!line.answered(id(7), &snapshot, ms(84)));
-        assert_eq!(pause(&line, ms(84)), us(8_400), "six at most left within 84 ms");
-        assert!(!line.answered(id(7), &snapshot, ms(300)));
-        assert_eq!(pause(&line, ms(300)), us(16_187) + Duration::from_nanos(500), "it stays");
+        let snapshot = Snapshot::of(&rows(&tickets(8)));
+        let mut queue = queue_after(ms(20), &tickets(8));
+        let pause = |queue: &Queue, now| queue.pause(now, ms(1), 0.5);
+        assert!(queue.answered(id(5), &Snapshot::default(), ms(40)));
+        assert!(!queue.answered(id(7), &snapshot, ms(41)));
+        assert_eq!(pause(&queue, ms(41)), us(5_600), "five left within 40 ms");
+        assert!(!queue.answered(id(7), &snapshot, ms(84)));
+        assert_eq!(pause(&queue, ms(84)), us(8_400), "six at most left within 84 ms");
+        assert!(!queue.answered(id(7), &snapshot, ms(300)));
+        assert_eq!(pause(&queue, ms(300)), us(16_187) + Duration::from_nanos(500), "it stays");
 
-        let mut stalled = line_after(ms(20), &queue(8));
+        let mut stalled = queue_after(ms(20), &tickets(8));
         assert!(!stalled.answered(id(5), &snapshot, ms(9_000)));
         assert_eq!(pause(&stalled, ms(9_000)), ms(42), "no handoff takes longer than a doorway");
-        let mut quick = line_after(ms(20), &queue(8));
+        let mut quick = queue_after(ms(20), &tickets(8));
         assert!(quick.answered(id(5), &Snapshot::default(), ms(1)));
         assert_eq!(pause(&quick, ms(1)), ms(1));
     }
@@ -176,29 +176,29 @@ mod tests {
     fn handoffs_are_timed_from_when_the_line_began() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         for began in [ms(0), ms(86_400_000)] {
-            let blockers = Snapshot::of(&rows(&queue(8))).blockers_of(ME, Mode::Exclusive);
-            let mut line = Line::new(ME, Mode::Exclusive, blockers, began, ms(20));
+            let blockers = Snapshot::of(&rows(&tickets(8))).blockers_of(ME, Mode::Exclusive);
+            let mut queue = Queue::new(ME, Mode::Exclusive, blockers, began, ms(20));
             let now = began + ms(40);
-            assert!(line.answered(id(5), &Snapshot::default(), now));
-            assert_eq!(line.pause(now, ms(1), 0.5), us(5_600), "five left within 40 ms");
+            assert!(queue.answered(id(5), &Snapshot::default(), now));
+            assert_eq!(queue.pause(now, ms(1), 0.5), us(5_600), "five left within 40 ms");
         }
     }
 
     #[test]
     fn pauses_grow_with_the_time_that_a_blocker_stays() {
         let s = Duration::from_secs;
-        let snapshot = Snapshot::of(&rows(&queue(2)));
-        let mut line = line(&queue(2));
-        let pause = |line: &Line, now| line.pause(now, Duration::from_millis(2), 0.5);
-        assert!(!line.answered(id(2), &snapshot, s(10)));
-        assert_eq!(pause(&line, s(10)), Duration::from_millis(2));
-        assert!(!line.answered(id(2), &snapshot, s(14)));
-        assert_eq!(pause(&line, s(14)), Duration::from_millis(250));
-        assert!(!line.answered(id(2), &snapshot, s(74)));
-        assert_eq!(pause(&line, s(74)), s(1));
-        assert!(!line.answered(id(1), &snapshot, s(74)));
-        assert_eq!(pause(&line, s(74)), Duration::from_millis(2), "another one");
-        assert!(line.answered(id(1), &Snapshot::default(), s(74)));
-        assert_eq!(pause(&line, s(90)), Duration::from_millis(2), "it is gone");
+        let snapshot = Snapshot::of(&rows(&tickets(2)));
+        let mut queue = queue(&tickets(2));
+        let pause = |queue: &Queue, now| queue.pause(now, Duration::from_millis(2), 0.5);
+        assert!(!queue.answered(id(2), &snapshot, s(10)));
+        assert_eq!(pause(&queue, s(10)), Duration::from_millis(2));
+        assert!(!queue.answered(id(2), &snapshot, s(14)));
+        assert_eq!(pause(&queue, s(14)), Duration::from_millis(250));
+        assert!(!queue.answered(id(2), &snapshot, s(74)));
+        assert_eq!(pause(&queue, s(74)), s(1));
+        assert!(!queue.answered(id(1), &snapshot, s(74)));
+        assert_eq!(pause(&queue, s(74)), Duration::from_millis(2), "another one");
+        assert!(queue.answered(id(1), &Snapshot::default(), s(74)));
+        assert_eq!(pause(&queue, s(90)), Duration::from_millis(2), "it is gone");
     }
 }
