@@ -51,6 +51,8 @@ pub(crate) enum GuestInput {
         /// The length.
         ttl: Duration,
     },
+    /// Draw a fencing token. Only inside, and one at a time.
+    DrawToken,
     /// Stop asking, or return the turn.
     Leave,
     /// A message of the keeper.
@@ -90,6 +92,8 @@ pub(crate) enum Event {
         /// The time.
         until: Duration,
     },
+    /// A fencing token.
+    Token(i64),
     /// The turn is lost. Final.
     Lost(Loss),
     /// There is no turn at this keeper: go on in the table.
@@ -128,6 +132,10 @@ struct Inside {
     until: Duration,
     /// When the turn is extended.
     renew: Duration,
+    /// The number of the last token that was asked for.
+    last_draw: u64,
+    /// When it is asked for again, if it was not answered.
+    draw: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -158,6 +166,12 @@ impl Guest {
                 assert!(self.state == State::Idle, "one request at a time");
                 self.ask(now, ttl);
             }
+            GuestInput::DrawToken => {
+                if let State::Inside(inside) = &mut self.state {
+                    inside.last_draw += 1;
+                    inside.draw = Some(now.elapsed);
+                }
+            }
             GuestInput::Leave => self.leave(now),
             GuestInput::Response(response) => self.response(now, response),
             GuestInput::Reconnected => self.send_again(now),
@@ -181,7 +195,10 @@ impl Guest {
                 let left = asking.unanswered_since.map(|since| since + SILENCE_MAX);
                 Some(left.map_or(asking.next, |left| left.min(asking.next)))
             }
-            State::Inside(inside) => Some(inside.until.min(inside.renew)),
+            State::Inside(inside) => {
+                let next = inside.until.min(inside.renew);
+                Some(inside.draw.map_or(next, |draw| draw.min(next)))
+            }
         };
         let returning = self.returning.as_ref().map(|returning| returning.next);
         own.into_iter().chain(returning).min()
@@ -209,6 +226,9 @@ impl Guest {
                 inside.turn == *turn
             }
             (Response::Leave { turn }, State::Inside(inside)) => inside.turn == *turn,
+            (Response::Token { turn, draw, .. }, State::Inside(inside)) => {
+                inside.turn == *turn && inside.last_draw == *draw && inside.draw.is_some()
+            }
             (Response::Leave { .. }, State::Asking(_)) | (Response::Granted(_), _) => true,
             (Response::Returned { turn }, _) => {
                 self.returning.as_ref().is_some_and(|returning| returning.turn == *turn)
@@ -217,9 +237,19 @@ impl Guest {
                 Response::Queued { .. }
                 | Response::Elsewhere { .. }
                 | Response::Extended(_)
+                | Response::Token { .. }
                 | Response::Leave { .. },
                 _,
             ) => false,
+        }
+    }
+
+    /// The number of the turn that it has.
+    #[cfg(model)]
+    pub(crate) fn turn_number(&self) -> Option<u64> {
+        match &self.state {
+            State::Inside(inside) => Some(inside.turn.number),
+            State::Idle | State::Asking(_) => None,
         }
     }
 
@@ -269,6 +299,15 @@ impl Guest {
             }
             Response::Granted(granted) => self.granted(now, granted),
             Response::Extended(extended) => self.extended(extended),
+            Response::Token { turn, draw, value } => {
+                if let State::Inside(inside) = &mut self.state
+                    && inside.turn == turn
+                    && inside.last_draw == draw
+                    && inside.draw.take().is_some()
+                {
+                    self.event(Event::Token(value));
+                }
+            }
             Response::Returned { turn } => {
                 self.returning.take_if(|returning| returning.turn == turn);
             }
@@ -316,7 +355,13 @@ impl Guest {
     }
 
     fn enter(&mut self, now: Now, turn: TurnId, until: Duration) {
-        self.state = State::Inside(Inside { turn, until, renew: now.elapsed + FIRST_RENEWAL });
+        self.state = State::Inside(Inside {
+            turn,
+            until,
+            renew: now.elapsed + FIRST_RENEWAL,
+            last_draw: 0,
+            draw: None,
+        });
         self.event(Event::Granted { turn, until });
     }
 
@@ -364,6 +409,13 @@ impl Guest {
     }
 
     fn proceed(&mut self, now: Now) {
+        if let State::Inside(Inside { turn, last_draw, draw: Some(due), .. }) = &mut self.state
+            && *due <= now.elapsed
+        {
+            *due = now.elapsed + REPEAT_AFTER;
+            let request = Request::DrawToken { turn: *turn, draw: *last_draw };
+            self.send(now, request);
+        }
         let request = match &mut self.state {
             State::Asking(asking) if asking.next <= now.elapsed => {
                 asking.next = now.elapsed + ASK_EVERY;
@@ -391,7 +443,10 @@ impl Guest {
         match &mut self.state {
             State::Idle => {}
             State::Asking(asking) => asking.next = now.elapsed,
-            State::Inside(inside) => inside.renew = now.elapsed,
+            State::Inside(inside) => {
+                inside.renew = now.elapsed;
+                inside.draw = inside.draw.map(|_| now.elapsed);
+            }
         }
         if let Some(returning) = &mut self.returning {
             returning.next = now.elapsed;

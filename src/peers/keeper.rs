@@ -1,9 +1,11 @@
 //! The keeper of one object: gives turns to its line while its contender holds the place.
 //!
-//! This file has the states and what follows from them; [`requests`] handles what guests ask.
+//! This file has the states and what follows from them; [`requests`] handles what
+//! guests ask, [`drawing`] fencing tokens.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
+mod drawing;
 mod line;
 pub(crate) mod messages;
 mod requests;
@@ -17,6 +19,7 @@ use self::line::{Line, User};
 use self::messages::{GuestId, Input, Output};
 use super::messages::{Extended, Granted, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
+use super::tokens::TokenBlock;
 use crate::protocol::{ContenderId, LeaseTerms, SeededBug};
 
 /// A guest that was silent for this long has no turn granted, and leaves the line (rule R4).
@@ -41,6 +44,8 @@ pub(crate) struct Keeper {
     last_turn: u64,
     /// The last request of each guest that is over. Late messages of such requests are ignored.
     finished: BTreeMap<GuestId, u64>,
+    /// The tokens of this round that are left.
+    block: Option<TokenBlock>,
     is_closing: bool,
     outputs: VecDeque<Output>,
 }
@@ -72,6 +77,8 @@ struct Held {
     looked: Duration,
     /// Since when contenders outside the line are known to wait in the table.
     outsiders_since: Option<Duration>,
+    /// A block of tokens is being drawn.
+    is_drawing: bool,
 }
 
 /// A turn that was given and is not over.
@@ -80,6 +87,8 @@ struct Turn {
     id: TurnId,
     /// `None`: it is a caller's.
     tenant: Option<Tenant>,
+    /// The number of the last token that was asked for, and the token once it is drawn.
+    token: Option<(u64, Option<i64>)>,
 }
 
 /// The guest that has the turn.
@@ -104,6 +113,7 @@ impl Keeper {
             turn: None,
             last_turn: 0,
             finished: BTreeMap::new(),
+            block: None,
             is_closing: false,
             outputs: VecDeque::new(),
         }
@@ -116,6 +126,7 @@ impl Keeper {
             Input::Held { place, round, terms, deadline } => {
                 assert_eq!(self.place, Place::Wanted, "a place is acquired when it is asked for");
                 self.last_turn = 0;
+                self.block = TokenBlock::in_next_round(self.block);
                 self.place = Place::Held(Held {
                     id: place,
                     round,
@@ -124,6 +135,7 @@ impl Keeper {
                     is_renewing: false,
                     looked: now.boot,
                     outsiders_since: None,
+                    is_drawing: false,
                 });
             }
             Input::Renewed { terms, deadline } => {
@@ -137,6 +149,8 @@ impl Keeper {
             Input::Join { caller, terms } => self.line.push_caller(caller, terms),
             Input::Leave { caller } => self.line.remove_caller(caller),
             Input::Returned { turn } => self.end_turn(turn, None),
+            Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
+            Input::Block { round, block } => self.block_drawn(round, block),
             Input::Request { guest, request } => self.request(now, guest, request),
             Input::Looked { outsiders } => self.looked(now, outsiders),
             Input::Shutdown => {
@@ -177,7 +191,7 @@ impl Keeper {
             return;
         }
         self.place = Place::Lost;
-        if let Some(Turn { id, tenant: Some(tenant) }) = &self.turn {
+        if let Some(Turn { id, tenant: Some(tenant), .. }) = &self.turn {
             let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
             self.send(guest, response);
         }
@@ -264,7 +278,7 @@ impl Keeper {
         match user {
             User::Caller(caller, _) => {
                 self.line.remove_caller(caller);
-                self.turn = Some(Turn { id, tenant: None });
+                self.turn = Some(Turn { id, tenant: None, token: None });
                 self.outputs.push_back(Output::Grant { caller, turn: id });
             }
             User::Guest(guest) => self.grant(now, guest, id),
@@ -318,7 +332,7 @@ impl Keeper {
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
         let tenant = Tenant { guest, ttl: waiting.ttl, granted, extended: None, ends, repeat };
-        self.turn = Some(Turn { id: turn, tenant: Some(tenant) });
+        self.turn = Some(Turn { id: turn, tenant: Some(tenant), token: None });
         self.send(guest, Response::Granted(granted));
     }
 

@@ -56,6 +56,13 @@ pub(crate) enum Request {
         /// The turn.
         turn: TurnId,
     },
+    /// Give me a fencing token. Repeated until it is answered.
+    DrawToken {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the token within the turn.
+        draw: u64,
+    },
     /// My turn is over, or I never took it. Repeated until it is answered.
     Return {
         /// The turn.
@@ -81,6 +88,15 @@ pub(crate) enum Response {
     Returned {
         /// The turn.
         turn: TurnId,
+    },
+    /// A fencing token, decided once.
+    Token {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the token within the turn.
+        draw: u64,
+        /// The token.
+        value: i64,
     },
     /// The place is lost or revoked: leave.
     Leave {

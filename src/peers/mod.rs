@@ -15,7 +15,7 @@
 //!
 //! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
 //! [`keeper`] is the keeper of one object, with its line. [`guest`] is one client's request to a
-//! keeper. [`sublease`] is the arithmetic of both clocks.
+//! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens.
 //!
 //! # What is absent
 //!
@@ -25,13 +25,15 @@ mod guest;
 mod keeper;
 mod messages;
 mod sublease;
+mod tokens;
 
 #[cfg(model)]
 pub(crate) use self::{
-    guest::{Guest, GuestInput, GuestOutput},
+    guest::{Event, Guest, GuestInput, GuestOutput},
     keeper::{
         Keeper,
         messages::{Input as KeeperInput, Output as KeeperOutput},
     },
     messages::{Extended, Granted, Now, Request, Response, TimedRequest, TurnId},
+    tokens::TokenBlock,
 };

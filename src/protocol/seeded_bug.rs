@@ -61,6 +61,8 @@ pub(crate) enum SeededBug {
     RowsShortenedInTurn,
     /// A keeper queues a request again that is over.
     FinishedRequestsCount,
+    /// A keeper hands out in a round what is left of the tokens of an earlier one.
+    BlockCarriedOver,
 }
 
 impl SeededBug {
@@ -89,7 +91,7 @@ impl SeededBug {
 
     /// The bugs of keepers and guests.
     #[cfg(model)]
-    pub(crate) const OF_TURNS: [SeededBug; 13] = [
+    pub(crate) const OF_TURNS: [SeededBug; 14] = [
         SeededBug::SubleaseBeyondPlace,
         SeededBug::NoDriftAllowance,
         SeededBug::SubleaseOnJumpingClock,
@@ -103,6 +105,7 @@ impl SeededBug {
         SeededBug::RowsDeletedInTurn,
         SeededBug::RowsShortenedInTurn,
         SeededBug::FinishedRequestsCount,
+        SeededBug::BlockCarriedOver,
     ];
 
     /// Whether this bug is planted on this thread.

@@ -274,3 +274,33 @@ fn after_a_new_connection_all_is_sent_again() {
     inside.tell(GuestInput::Reconnected);
     inside.returns(1);
 }
+
+#[test]
+fn a_token_is_asked_for_until_it_comes() {
+    let token = |number, draw, value| Response::Token { turn: turn(number), draw, value };
+    let mut script = Script::inside();
+    script.tell(GuestInput::DrawToken);
+    script.sends(Request::DrawToken { turn: turn(1), draw: 1 });
+    script.sleeps(ms(250));
+    script.said.pop_front();
+    script.sends(Request::DrawToken { turn: turn(1), draw: 1 });
+    script.hears(token(2, 1, 5_000));
+    script.hears(token(1, 0, 5_000));
+    script.says(&[]);
+    script.hears(token(1, 1, 6_000));
+    script.tells(Event::Token(6_000));
+    script.hears(token(1, 1, 6_000));
+    script.says(&[]);
+    script.tell(GuestInput::DrawToken);
+    script.sends(Request::DrawToken { turn: turn(1), draw: 2 });
+    script.tell(GuestInput::Reconnected);
+    assert!(script.said.contains(&GuestOutput::Send(TimedRequest {
+        sent: script.now,
+        request: Request::DrawToken { turn: turn(1), draw: 2 },
+    })));
+    // Too late: the turn is over.
+    script.now = s(102);
+    script.said.clear();
+    script.hears(token(1, 2, 7_000));
+    assert!(!script.said.contains(&GuestOutput::Event(Event::Token(7_000))));
+}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::peers::messages::{Response, TimedRequest, TurnId};
+use crate::peers::tokens::TokenBlock;
 use crate::protocol::{ContenderId, LeaseTerms};
 
 /// The uuid of a guest, as a number.
@@ -50,6 +51,21 @@ pub(crate) enum Input {
         /// The turn.
         turn: TurnId,
     },
+    /// A caller draws a token in its turn.
+    DrawToken {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the token within the turn.
+        draw: u64,
+    },
+    /// The answer to [`Output::DrawBlock`]: tokens of this round. `None`: they were not drawn for
+    /// certain, or the own rows were missing afterwards.
+    Block {
+        /// The round.
+        round: i64,
+        /// The tokens.
+        block: Option<TokenBlock>,
+    },
     /// A request of a guest.
     Request {
         /// The guest.
@@ -82,6 +98,20 @@ pub(crate) enum Output {
         caller: u64,
         /// The turn.
         turn: TurnId,
+    },
+    /// The caller has its token.
+    Token {
+        /// The turn.
+        turn: TurnId,
+        /// The number of the token within the turn.
+        draw: u64,
+        /// The token.
+        value: i64,
+    },
+    /// Draw a block of tokens: see [`TokenBlock`].
+    DrawBlock {
+        /// The round.
+        round: i64,
     },
     /// Send a message to a guest.
     Send {

@@ -16,6 +16,7 @@ impl Keeper {
             Request::Ask { request, ttl } => self.ask(now, guest, sent, request, ttl),
             Request::Withdraw { request } => self.withdraw(guest, request),
             Request::Renew { turn } => self.renew(now, guest, sent, turn),
+            Request::DrawToken { turn, draw } => self.draw_token(Some(guest), turn, draw),
             Request::Return { turn } => {
                 self.end_turn(turn, Some(guest));
                 // In any case: the answer to the first one may be lost.
@@ -87,7 +88,7 @@ impl Keeper {
             Place::Held(held) => Some(held.deadline),
             Place::None | Place::Wanted | Place::Lost | Place::Releasing => None,
         };
-        let Some(Turn { id, tenant: Some(tenant) }) = &mut self.turn else {
+        let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn else {
             return;
         };
         if *id != turn || tenant.guest != guest {

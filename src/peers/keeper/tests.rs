@@ -51,8 +51,12 @@ impl Script {
     }
 
     fn is_held(&mut self, terms: LeaseTerms) {
+        self.is_held_in(ROUND, terms);
+    }
+
+    fn is_held_in(&mut self, round: i64, terms: LeaseTerms) {
         let deadline = terms.deadline(self.now + s(500));
-        self.tell(Input::Held { place: PLACE, round: ROUND, terms, deadline });
+        self.tell(Input::Held { place: PLACE, round, terms, deadline });
     }
 
     fn is_renewed(&mut self, terms: LeaseTerms) {
@@ -108,6 +112,11 @@ const fn ms(milliseconds: u64) -> Duration {
 
 fn terms(ttl: u64) -> LeaseTerms {
     LeaseTerms::new(s(ttl), s(1))
+}
+
+/// Two tokens.
+fn block(first: i64) -> TokenBlock {
+    TokenBlock::from(first, first, ms(4)).expect("it begins with the clock")
 }
 
 fn turn(number: u64) -> TurnId {
@@ -371,4 +380,63 @@ fn who_holds_nothing_sends_guests_elsewhere() {
     script.asks(GUEST, 1, ms(0));
     script.answers(GUEST, Response::Elsewhere { request: 1 });
     assert!(script.keeper.is_idle());
+}
+
+#[test]
+fn tokens_come_from_a_block_that_is_drawn_once() {
+    let mut script = Script::held();
+    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
+    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
+    script.says(&[Output::DrawBlock { round: ROUND }]);
+    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
+    script.says(&[Output::Token { turn: turn(1), draw: 1, value: 5_000 }]);
+
+    script.asks(GUEST, 1, ms(300));
+    script.tell(Input::Returned { turn: turn(1) });
+    script.said.clear();
+    let token = Response::Token { turn: turn(2), draw: 1, value: 6_000 };
+    for _ in 0..2 {
+        // The second time, because the answer to the first may be lost.
+        script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+        script.answers(GUEST, token);
+    }
+    // The block is used up.
+    script.hears(GUEST, ms(320), Request::DrawToken { turn: turn(2), draw: 2 });
+    script.says(&[Output::DrawBlock { round: ROUND }]);
+    // Neither another guest's, nor of another turn, nor one that comes late.
+    script.hears(OTHER, ms(320), Request::DrawToken { turn: turn(2), draw: 3 });
+    script.hears(GUEST, ms(320), Request::DrawToken { turn: turn(1), draw: 3 });
+    script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+    script.says(&[]);
+}
+
+#[test]
+fn a_block_that_was_not_drawn_is_asked_for_again() {
+    let mut script = Script::with_guest();
+    let draw = Request::DrawToken { turn: turn(2), draw: 1 };
+    for sent in [ms(310), ms(560)] {
+        script.hears(GUEST, sent, draw);
+        script.says(&[Output::DrawBlock { round: ROUND }]);
+        script.tell(Input::Block { round: ROUND, block: None });
+        script.says(&[]);
+    }
+    script.sleeps(ms(500));
+    script.says(&[]);
+}
+
+#[test]
+fn a_block_ends_with_its_round() {
+    let mut script = Script::held();
+    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
+    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.tell(Input::Lost);
+    script.tell(Input::Released);
+    script.said.clear();
+    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
+    script.is_held_in(ROUND + 1, terms(60));
+    let first = TurnId { round: ROUND + 1, ..turn(1) };
+    script.says(&[Output::Grant { caller: 2, turn: first }]);
+    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
+    script.tell(Input::DrawToken { turn: first, draw: 1 });
+    script.says(&[Output::DrawBlock { round: ROUND + 1 }]);
 }

@@ -1,11 +1,13 @@
-//! All searches: what holds, and what each flaw breaks.
+//! All searches: what holds, and what each flaw breaks. Those of turns are in [`of_turns`].
+
+mod of_turns;
 
 use crate::lease::Course;
 use crate::protocol::{Mode, Patience, SeededBug};
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
 use crate::tokens;
-use crate::turns::{self, NO_TROUBLES, Troubles as TurnTroubles};
+use crate::turns;
 
 /// A search by its name.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub enum Length {
     Short,
     /// Minutes.
     Long,
+    /// Longer than the others together: it is run by its name only.
+    Apart,
 }
 
 /// What has to come of a search.
@@ -65,13 +69,11 @@ pub enum Expected {
 
 /// Every search.
 pub(crate) fn entries() -> Vec<Entry> {
-    let holds = sound().into_iter().chain(turns()).map(|(name, length, subject)| Entry {
-        name,
-        length,
-        expected: Expected::Holds,
-        subject,
-    });
-    let caught = flawed().into_iter().chain(flawed_turns()).map(|(name, subject)| Entry {
+    let holds =
+        sound().into_iter().chain(of_tokens()).chain(of_turns::sound()).map(
+            |(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject },
+        );
+    let caught = flawed().into_iter().chain(of_turns::flawed()).map(|(name, subject)| Entry {
         name,
         length: Length::Short,
         expected: Expected::Caught,
@@ -121,6 +123,7 @@ const ROWS_LOST: &[Sight] = &[
 const TOKENS: tokens::Plan = tokens::Plan {
     draws: [2, 1],
     renewals: 0,
+    reserve: 0,
     flaw: None,
     must_see: &[
         Sight::TokenBesideRemoval,
@@ -130,111 +133,9 @@ const TOKENS: tokens::Plan = tokens::Plan {
     ],
 };
 
-const REPEATS: TurnTroubles = TurnTroubles { repeats: 1, ..NO_TROUBLES };
-const RENEWALS: TurnTroubles = TurnTroubles { renewals: 1, ..NO_TROUBLES };
-const JUMPS: TurnTroubles = TurnTroubles { jumps: 1, ..NO_TROUBLES };
-const ALL_OF_TURNS: TurnTroubles = TurnTroubles {
-    repeats: 1,
-    reconnects: 1,
-    keeper_deaths: 1,
-    guest_deaths: 1,
-    jumps: 1,
-    revocations: 1,
-    removals: 0,
-    renewals: 1,
-    giving_up: 1,
-};
-const DEATHS: TurnTroubles = TurnTroubles { keeper_deaths: 1, guest_deaths: 1, ..NO_TROUBLES };
-const TURNS: turns::Plan = turns::Plan {
-    guests: 1,
-    requests: 1,
-    callers: &[5],
-    has_next_holder: false,
-    is_first_guest: false,
-    ticks: 6,
-    frames: 3,
-    troubles: NO_TROUBLES,
-    bug: None,
-    must_see: &[Sight::CallersTurn, Sight::GuestsTurn],
-};
-
-/// Turns, each trouble by itself, and how long.
-fn turns() -> Vec<(&'static str, Length, Subject)> {
-    use Length::{Long, Short};
-    let plan = |ticks, troubles| turns::Plan { ticks, troubles, ..TURNS };
-    let callers = |ticks, troubles| turns::Plan { callers: &[5, 5], ..plan(ticks, troubles) };
-    let beside = |ticks, troubles| turns::Plan { has_next_holder: true, ..plan(ticks, troubles) };
-    let ttls = |ticks, troubles| turns::Plan { callers: &[8, 5], ..beside(ticks, troubles) };
-    let both = |ticks| turns::Plan {
-        callers: &[5, 5],
-        is_first_guest: true,
-        ..beside(ticks, NO_TROUBLES)
-    };
-    let guests = |ticks, troubles| turns::Plan { guests: 2, ..plan(ticks, troubles) };
-    let rounds = |ticks| turns::Plan { callers: &[5, 5, 5], requests: 2, ..plan(ticks, REPEATS) };
-    vec![
-        ("turns of a caller and a guest", Short, plan(5, NO_TROUBLES)),
-        ("turns, given up", Short, callers(3, TurnTroubles { giving_up: 1, ..NO_TROUBLES })),
-        ("turns, messages repeated", Short, callers(2, REPEATS)),
-        ("turns, connected again", Short, callers(2, TurnTroubles { reconnects: 1, ..REPEATS })),
-        ("turns of two guests", Short, guests(1, REPEATS)),
-        ("turns of two rounds", Short, rounds(0)),
-        ("turns, of two ttls, beside another contender", Short, ttls(2, RENEWALS)),
-        ("turns of a guest that waits in the table, too", Short, both(3)),
-        ("turns, keeper and guest die", Short, callers(3, DEATHS)),
-        ("turns, clock set ahead", Short, callers(3, JUMPS)),
-        ("turns, place revoked", Short, beside(4, TurnTroubles { revocations: 1, ..NO_TROUBLES })),
-        ("turns of a caller and a guest, for longer", Long, plan(6, NO_TROUBLES)),
-        ("turns, messages repeated, for longer", Long, callers(3, REPEATS)),
-        ("turns, of two ttls, for longer", Long, ttls(3, RENEWALS)),
-        ("turns, clock set ahead, for longer", Long, callers(4, JUMPS)),
-        (
-            "turns of two guests and two callers",
-            Long,
-            turns::Plan { callers: &[5, 5], ..guests(1, REPEATS) },
-        ),
-        ("turns, all troubles", Long, turns::Plan { callers: &[5, 5], ..beside(1, ALL_OF_TURNS) }),
-        ("turns of two rounds, for longer", Long, rounds(1)),
-        ("turns, place removed", Short, beside(4, TurnTroubles { removals: 1, ..NO_TROUBLES })),
-    ]
-    .into_iter()
-    .map(|(name, length, plan)| (name, length, Subject::Turns(plan)))
-    .collect()
-}
-
-/// The flaws of turns: each with a plan in which it shows.
-fn flawed_turns() -> Vec<(&'static str, Subject)> {
-    use SeededBug as Bug;
-    let late = turns::Plan { callers: &[5, 5], ..TURNS };
-    let beside = turns::Plan { has_next_holder: true, ..TURNS };
-    let at_once = turns::Plan { ticks: 0, troubles: REPEATS, ..late };
-    let again = turns::Plan { requests: 2, callers: &[5, 5, 5], ..at_once };
-    let death = TurnTroubles { keeper_deaths: 1, ..REPEATS };
-    let plant = |bug, plan| Subject::Turns(turns::Plan { bug: Some(bug), ..plan });
-    let with = |bug, plan, troubles| plant(bug, turns::Plan { troubles, ..plan });
-    vec![
-        ("flaw: sublease beyond the place", plant(Bug::SubleaseBeyondPlace, beside)),
-        ("flaw: no drift allowance", plant(Bug::NoDriftAllowance, late)),
-        ("flaw: sublease on a clock that jumps", with(Bug::SubleaseOnJumpingClock, late, JUMPS)),
-        ("flaw: sublease from the receipt", plant(Bug::LeaseFromReceipt, late)),
-        ("flaw: echo refreshed", plant(Bug::EchoRefreshed, late)),
-        ("flaw: old grant accepted", plant(Bug::OldGrantAccepted, at_once)),
-        ("flaw: repeated grant returned", plant(Bug::RepeatedGrantReturned, at_once)),
-        ("flaw: any return counts", plant(Bug::AnyReturnCounts, again)),
-        ("flaw: turn without its round", plant(Bug::TurnWithoutRound, again)),
-        ("flaw: turn without its client", with(Bug::TurnWithoutClient, again, death)),
-        ("flaw: rows deleted in a turn", plant(Bug::RowsDeletedInTurn, beside)),
-        (
-            "flaw: rows shortened in a turn",
-            plant(Bug::RowsShortenedInTurn, turns::Plan { callers: &[8, 5], ..beside }),
-        ),
-        ("flaw: finished requests count", plant(Bug::FinishedRequestsCount, TURNS)),
-    ]
-}
-
 fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
-    use Subject::{Expiry, Registers, Replicas, Tokens};
+    use Subject::{Expiry, Registers, Replicas};
     let all =
         |requests, rounds| Scenario::of(requests).rounds(rounds).troubles(ALL).must_see(TROUBLED);
     let with =
@@ -276,17 +177,6 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
         ),
         ("two, whose leases end", Short, expiry(3)),
         ("two, whose leases end, for longer", Long, expiry(4)),
-        ("tokens of a holder that is removed", Short, Tokens(TOKENS)),
-        (
-            "tokens of a holder that is removed and renews",
-            Short,
-            Tokens(tokens::Plan { draws: [1, 1], renewals: 1, ..TOKENS }),
-        ),
-        (
-            "tokens of a holder that is removed, two of each",
-            Long,
-            Tokens(tokens::Plan { draws: [2, 2], ..TOKENS }),
-        ),
         ("two, whose rows get lost", Short, losing(&TWO, TRUE_CLOCKS, 8)),
         (
             "two, whose rows get lost, and whose clocks differ",
@@ -302,12 +192,43 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
     ]
 }
 
+fn of_tokens() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    use Subject::Tokens;
+    vec![
+        ("tokens of a holder that is removed", Short, Tokens(TOKENS)),
+        (
+            "tokens of a holder that is removed and renews",
+            Short,
+            Tokens(tokens::Plan { draws: [1, 1], renewals: 1, ..TOKENS }),
+        ),
+        (
+            "tokens of a holder that is removed, in blocks",
+            Short,
+            Tokens(tokens::Plan { draws: [1, 1], reserve: 1, ..TOKENS }),
+        ),
+        (
+            "tokens of a holder that is removed, in two blocks",
+            Long,
+            Tokens(tokens::Plan { reserve: 1, ..TOKENS }),
+        ),
+        (
+            "tokens of a holder that is removed, two of each",
+            Long,
+            Tokens(tokens::Plan { draws: [2, 2], ..TOKENS }),
+        ),
+    ]
+}
+
 fn flawed() -> Vec<(&'static str, Subject)> {
     use Subject::{Expiry, Registers, Replicas};
     let two = |flaw| Scenario::of(&TWO).flaw(flaw);
     let planted = |requests, mutation| Scenario::of(requests).flaw(Flaw::Protocol(mutation));
     let late = |scenario| Expiry(scenario, Course::Late, 4);
     let tokens = |flaw| Subject::Tokens(tokens::Plan { draws: [1, 1], flaw: Some(flaw), ..TOKENS });
+    let block = |flaw| {
+        Subject::Tokens(tokens::Plan { draws: [1, 1], reserve: 1, flaw: Some(flaw), ..TOKENS })
+    };
     let losing = |mutation| Expiry(planted(&TWO, mutation), TRUE_CLOCKS, 8);
     vec![
         ("flaw: read before the acknowledgement", Replicas(two(Flaw::ReadBeforeAcknowledgement))),
@@ -337,6 +258,8 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: own rows read too early", tokens(tokens::Flaw::OwnRowsReadEarly)),
         ("flaw: rows deleted too early", tokens(tokens::Flaw::RowsDeletedEarly)),
         ("flaw: fence read too early", tokens(tokens::Flaw::FenceReadEarly)),
+        ("flaw: fence of a block unacknowledged", block(tokens::Flaw::FenceUnacknowledged)),
+        ("flaw: own rows unread before a block", block(tokens::Flaw::OwnRowsUnread)),
         ("flaw: renewal unread", losing(SeededBug::RenewalUnread)),
         ("flaw: holders do not compare", losing(SeededBug::HoldersDoNotCompare)),
         ("flaw: no tie-break of holders", losing(SeededBug::NoTieBreakOfHolders)),

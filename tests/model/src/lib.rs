@@ -11,8 +11,9 @@
 //! `scenario` says which contenders there are and what may go wrong, and `catalogue` which
 //! scenarios there are. `world` is the model: what can happen, and what must be true. `peer` is a
 //! contender and its caller. `store` is where rows live: on replicas, or in registers, which
-//! promise less. `lease` is a small model of its own, in which time passes, and `tokens` another
-//! one, of the fence. [`search`] runs the scenarios and tells what it found.
+//! promise less. `lease` is a small model of its own, in which time passes; `tokens` is one of the
+//! fence, and `turns` one of keeper and guests. [`search`] runs the scenarios and tells what it
+//! found.
 
 pub mod search;
 

@@ -62,9 +62,11 @@ pub(crate) enum Sight {
     NextHolderEntered,
     /// The keeper's place is revoked.
     PlaceRevoked,
+    /// A guest has a token.
+    TokenOfGuest,
 }
 
-const SIGHTS: [Sight; 28] = [
+const SIGHTS: [Sight; 29] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -93,6 +95,7 @@ const SIGHTS: [Sight; 28] = [
     Sight::GuestsTurn,
     Sight::NextHolderEntered,
     Sight::PlaceRevoked,
+    Sight::TokenOfGuest,
 ];
 
 /// How often which was come across.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use self::replicas::{Answer, Asked, Data, Replicas, Write};
+use crate::peers::TokenBlock;
 use crate::protocol::{Claim, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
@@ -40,6 +41,8 @@ pub(crate) enum Flaw {
     RowsDeletedEarly,
     /// The fence is read before the lock is granted.
     FenceReadEarly,
+    /// The own rows are read, and tokens handed out, while the fence may be on no replica yet.
+    FenceUnacknowledged,
 }
 
 /// How often holder and successor draw a token, how often the holder renews, and what is wrong.
@@ -47,6 +50,8 @@ pub(crate) enum Flaw {
 pub(crate) struct Plan {
     pub(crate) draws: [u8; 2],
     pub(crate) renewals: u8,
+    /// How many more tokens are reserved each time, for later turns.
+    pub(crate) reserve: u8,
     pub(crate) flaw: Option<Flaw>,
     pub(crate) must_see: &'static [Sight],
 }
@@ -87,6 +92,8 @@ use Role::{Holder, Successor};
 struct Client {
     stage: Stage,
     draws_left: u8,
+    /// Tokens that it has reserved.
+    block: Option<TokenBlock>,
     /// The smallest and the largest token that it was given.
     tokens: Option<(i64, i64)>,
 }
@@ -105,10 +112,10 @@ enum Stage {
     ReadingFence,
     /// It has read the fence.
     Choosing(Seen),
-    /// It writes the fence.
-    Writing(i64),
-    /// It reads its own rows, and then is given this token.
-    ReadingRows(i64),
+    /// It writes the fence, as the last of these tokens.
+    Writing(TokenBlock),
+    /// It reads its own rows, and then is given the first of these tokens.
+    ReadingRows(TokenBlock),
     /// It knows that it is removed.
     Lost,
 }
@@ -132,6 +139,8 @@ pub(crate) enum Action {
     Begin,
     /// It wants a token.
     Draw(Role),
+    /// It is given one that it has reserved.
+    HandOut(Role),
     /// It writes the fence, by this clock.
     Write(Role, i64),
     /// It waits no longer for its fence to be acknowledged.
@@ -177,16 +186,21 @@ impl Tokens {
         };
         let value = Right::Raise.next(fence, clock, clock, MAX_CLOCK_SKEW);
         let value = value.expect("the fence is ahead by less than clocks differ");
+        let more = Duration::from_micros(SPACING.into()) * u32::from(self.plan.reserve);
+        let block = TokenBlock::from(value, value, more * 4).expect("it begins with the clock");
         if self.has(Flaw::OwnRowsReadEarly) && role == Holder {
-            Self::begin_read(moment, role, Asked::Rows, Stage::ReadingRows(value));
+            Self::begin_read(moment, role, Asked::Rows, Stage::ReadingRows(block));
+        } else if self.has(Flaw::FenceUnacknowledged) && role == Holder {
+            moment.replicas.send(Write::Fence(block.last()));
+            Self::begin_read(moment, role, Asked::Rows, Stage::ReadingRows(block));
         } else {
-            Self::send_fence(moment, role, value);
+            Self::send_fence(moment, role, block);
         }
     }
 
-    fn send_fence(moment: &mut Moment, role: Role, value: i64) {
-        moment.replicas.send(Write::Fence(value));
-        moment.clients[role as usize].stage = Stage::Writing(value);
+    fn send_fence(moment: &mut Moment, role: Role, block: TokenBlock) {
+        moment.replicas.send(Write::Fence(block.last()));
+        moment.clients[role as usize].stage = Stage::Writing(block);
     }
 
     fn answer(&self, moment: &mut Moment, role: Role, answer: Answer) {
@@ -206,10 +220,10 @@ impl Tokens {
                 self.sightings.note(Sight::TokenRefused);
                 moment.clients[role as usize].stage = Stage::Lost;
             }
-            Stage::ReadingRows(value) if self.has(Flaw::OwnRowsReadEarly) => {
-                Self::send_fence(moment, role, value);
+            Stage::ReadingRows(block) if self.has(Flaw::OwnRowsReadEarly) => {
+                Self::send_fence(moment, role, block);
             }
-            Stage::ReadingRows(value) => self.hand_out(moment, role, value),
+            Stage::ReadingRows(block) => self.reserved(moment, role, block),
             stage @ (Stage::Outside
             | Stage::Resting
             | Stage::Choosing(_)
@@ -227,20 +241,28 @@ impl Tokens {
     }
 
     fn acknowledge(&self, moment: &mut Moment, role: Role, reached: u8) {
-        let Stage::Writing(value) = moment.clients[role as usize].stage else {
+        let Stage::Writing(block) = moment.clients[role as usize].stage else {
             unreachable!("the fence is acknowledged once it was written")
         };
-        moment.replicas.acknowledge(Write::Fence(value), reached);
+        moment.replicas.acknowledge(Write::Fence(block.last()), reached);
         let read = self.has(Flaw::OwnRowsUnread) || self.has(Flaw::OwnRowsReadEarly);
         // The successor is not removed, so its rows stand.
         if read || role == Successor {
-            self.hand_out(moment, role, value);
+            self.reserved(moment, role, block);
         } else {
-            Self::begin_read(moment, role, Asked::Rows, Stage::ReadingRows(value));
+            Self::begin_read(moment, role, Asked::Rows, Stage::ReadingRows(block));
         }
     }
 
-    fn hand_out(&self, moment: &mut Moment, role: Role, value: i64) {
+    fn reserved(&self, moment: &mut Moment, role: Role, block: TokenBlock) {
+        moment.clients[role as usize].block = Some(block);
+        moment.clients[role as usize].stage = Stage::Resting;
+        self.hand_out(moment, role);
+    }
+
+    fn hand_out(&self, moment: &mut Moment, role: Role) {
+        let block = &mut moment.clients[role as usize].block;
+        let Some(value) = block.as_mut().and_then(TokenBlock::take) else { return };
         match role {
             Holder if moment.operator == Operator::Removing => {
                 self.sightings.note(Sight::TokenBesideRemoval);
@@ -249,7 +271,6 @@ impl Tokens {
             Successor => self.sightings.note(Sight::TokenOfSuccessor),
         }
         let client = &mut moment.clients[role as usize];
-        client.stage = Stage::Resting;
         client.tokens = Some(match client.tokens {
             None => (value, value),
             Some((smallest, largest)) => {
@@ -286,10 +307,18 @@ impl Tokens {
         let client = moment.clients[role as usize];
         match client.stage {
             Stage::Outside => actions.push(Action::Begin),
-            Stage::Resting if client.draws_left > 0 => actions.push(Action::Draw(role)),
+            Stage::Resting => {
+                if client.draws_left > 0 {
+                    actions.push(Action::Draw(role));
+                }
+                if client.block.is_some_and(|mut block| block.take().is_some()) {
+                    actions.push(Action::HandOut(role));
+                }
+            }
             Stage::Choosing(_) => actions.extend(CLOCKS.map(|clock| Action::Write(role, clock))),
-            Stage::Writing(value) => {
-                let reached = moment.replicas.acknowledgements(Write::Fence(value)).into_iter();
+            Stage::Writing(block) => {
+                let fence = Write::Fence(block.last());
+                let reached = moment.replicas.acknowledgements(fence).into_iter();
                 actions.extend(reached.map(|reached| Action::Acknowledge(role, reached)));
                 actions.push(Action::GiveUp(role));
             }
@@ -297,7 +326,7 @@ impl Tokens {
                 let answers = moment.replicas.answers(role as usize).into_iter();
                 actions.extend(answers.map(|answer| Action::Answer(role, answer)));
             }
-            Stage::Resting | Stage::Lost => {}
+            Stage::Lost => {}
         }
     }
 
@@ -330,7 +359,7 @@ impl Model for Tokens {
 
     fn init_states(&self) -> Vec<Moment> {
         let [holder, successor] = self.plan.draws;
-        let client = |stage, draws_left| Client { stage, draws_left, tokens: None };
+        let client = |stage, draws_left| Client { stage, draws_left, block: None, tokens: None };
         vec![Moment {
             replicas: Replicas::with(Write::Entering(STAMP)),
             clients: [client(Stage::Resting, holder), client(Stage::Outside, successor)],
@@ -359,6 +388,7 @@ impl Model for Tokens {
                 Self::begin_read(&mut next, Successor, Asked::Rows, Stage::Looking(None));
             }
             Action::Draw(role) => Self::draw(&mut next, role),
+            Action::HandOut(role) => self.hand_out(&mut next, role),
             Action::Write(role, clock) => self.write(&mut next, role, clock),
             Action::GiveUp(role) => next.clients[role as usize].stage = Stage::Resting,
             Action::Answer(role, answer) => self.answer(&mut next, role, answer),
@@ -434,6 +464,7 @@ impl Tell for Action {
         match self {
             Action::Begin => "the successor begins".to_owned(),
             Action::Draw(role) => format!("{role:?} draws"),
+            Action::HandOut(role) => format!("{role:?} hands out a token of its block"),
             Action::Write(role, clock) => {
                 format!("{role:?} writes the fence, by the clock {clock}")
             }

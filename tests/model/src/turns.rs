@@ -24,7 +24,7 @@ use self::network::{Frame, Network};
 use self::parties::{Caller, GuestProcess, KeeperProcess, NextHolder};
 use self::table::{Table, TableEvent};
 use crate::peers::{GuestInput, KeeperInput, Now};
-use crate::protocol::{LeaseTerms, SeededBug};
+use crate::protocol::{LeaseTerms, SPACING, SeededBug};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 
@@ -49,6 +49,16 @@ pub(crate) struct Plan {
     pub(crate) must_see: &'static [Sight],
 }
 
+impl Plan {
+    pub(crate) const fn over(self, ticks: Ticks) -> Self {
+        Plan { ticks, ..self }
+    }
+
+    pub(crate) const fn with(self, troubles: Troubles) -> Self {
+        Plan { troubles, ..self }
+    }
+}
+
 /// What may go wrong, each so often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Troubles {
@@ -70,6 +80,8 @@ pub(crate) struct Troubles {
     pub(crate) renewals: u8,
     /// Guests give up.
     pub(crate) giving_up: u8,
+    /// Not a trouble: guests and callers draw tokens.
+    pub(crate) draws: u8,
 }
 
 pub(crate) const NO_TROUBLES: Troubles = Troubles {
@@ -82,6 +94,7 @@ pub(crate) const NO_TROUBLES: Troubles = Troubles {
     removals: 0,
     renewals: 0,
     giving_up: 0,
+    draws: 0,
 };
 
 /// Turns of a plan.
@@ -105,10 +118,23 @@ pub(crate) struct Moment {
     left: Troubles,
     /// Whether the rows were removed by force: then two may hold, and tokens protect the data.
     removed: bool,
+    /// How often the object was granted through the table.
+    grants: u8,
+    /// The last token that was drawn.
+    fence: i64,
+    /// The tokens that were handed out: in which grant and turn, and the value.
+    tokens: Vec<((u8, u64), i64)>,
     /// Whether a request was granted as two turns.
     granted_twice: bool,
     /// Nothing goes wrong from here on; it is only tried how the moment ends.
     is_recovering: bool,
+}
+
+/// Who draws a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    Caller(usize),
+    Guest(usize),
 }
 
 /// What can happen next.
@@ -125,6 +151,8 @@ pub(crate) enum Action {
     CallerLeaves(usize),
     GuestAsks(usize),
     GuestLeaves(usize),
+    /// The caller or guest that has the turn draws a token.
+    Draws(User),
     GuestWakes(usize),
     GuestReconnects(usize),
     GuestDies(usize),
@@ -183,6 +211,7 @@ impl Turns {
                 }
                 self.guest(moment, i, GuestInput::Leave);
             }
+            Action::Draws(user) => self.draws(moment, user),
             Action::GuestWakes(i) => self.guest(moment, i, GuestInput::Tick),
             Action::GuestReconnects(i) => {
                 moment.left.reconnects -= 1;
@@ -193,6 +222,9 @@ impl Turns {
                 moment.guest_dies(i);
             }
             Action::NextHolderEnters => {
+                moment.grants += 1;
+                moment.fence += i64::from(SPACING);
+                moment.tokens.push(((moment.grants, 1), moment.fence));
                 self.note(moment, Sight::NextHolderEntered);
                 moment.next_holder = NextHolder::Inside;
             }
@@ -204,6 +236,20 @@ impl Turns {
             Action::Repeat(ref frame) => {
                 moment.left.repeats -= 1;
                 self.deliver(moment, frame);
+            }
+        }
+    }
+
+    fn draws(&self, moment: &mut Moment, user: User) {
+        moment.left.draws -= 1;
+        match user {
+            User::Guest(i) => self.guest(moment, i, GuestInput::DrawToken),
+            User::Caller(i) => {
+                let Caller::Inside(turn) = moment.callers[i] else {
+                    unreachable!("only who is inside draws")
+                };
+                let draw = u64::from(self.plan.troubles.draws - moment.left.draws);
+                self.keeper(moment, KeeperInput::DrawToken { turn, draw });
             }
         }
     }
@@ -253,7 +299,12 @@ impl Turns {
                 Caller::Waiting if moment.left.giving_up > 0 => {
                     actions.push(Action::CallerLeaves(i));
                 }
-                Caller::Inside(_) => actions.push(Action::CallerLeaves(i)),
+                Caller::Inside(_) => {
+                    actions.push(Action::CallerLeaves(i));
+                    if moment.left.draws > 0 {
+                        actions.push(Action::Draws(User::Caller(i)));
+                    }
+                }
                 Caller::Outside | Caller::Waiting | Caller::Gone => {}
             }
         }
@@ -264,6 +315,9 @@ impl Turns {
             }
             if is_inside || (!guest.machine.is_idle() && moment.left.giving_up > 0) {
                 actions.push(Action::GuestLeaves(i));
+            }
+            if is_inside && moment.left.draws > 0 {
+                actions.push(Action::Draws(User::Guest(i)));
             }
             if moment.left.reconnects > 0 && !guest.machine.is_done() {
                 actions.push(Action::GuestReconnects(i));
@@ -285,6 +339,15 @@ impl Turns {
         self.tells(moment.removed || inside <= 1 + usize::from(is_one_client))
     }
 
+    /// Whether later grants and turns have larger tokens.
+    fn is_growing(&self, moment: &Moment) -> bool {
+        let tokens = &moment.tokens;
+        let fall = tokens.iter().enumerate().any(|(i, (when, token))| {
+            tokens[i + 1..].iter().any(|(other, value)| (other >= when) != (value > token))
+        });
+        self.tells(!fall)
+    }
+
     fn is_granted_once(&self, moment: &Moment) -> bool {
         self.tells(!moment.granted_twice)
     }
@@ -296,6 +359,11 @@ impl Turns {
 }
 
 impl Moment {
+    /// A user of the keeper's place has a token.
+    fn note_token(&mut self, turn: u64, value: i64) {
+        self.tokens.push(((self.table.grant, turn), value));
+    }
+
     fn time(&self) -> Duration {
         TICK * u32::from(self.now)
     }
@@ -348,6 +416,9 @@ impl Model for Turns {
             network: Network::default(),
             left: self.plan.troubles,
             removed: false,
+            grants: 0,
+            fence: 0,
+            tokens: Vec::new(),
             granted_twice: false,
             is_recovering: false,
         }]
@@ -378,6 +449,7 @@ impl Model for Turns {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
             Property::always("at most one is inside", Self::is_exclusive),
+            Property::always("tokens grow", Self::is_growing),
             Property::always("a request is granted once", Self::is_granted_once),
         ];
         if self.plan.bug.is_none() {
@@ -400,6 +472,8 @@ impl Tell for Action {
             Action::CallerLeaves(i) => format!("caller {i} leaves"),
             Action::GuestAsks(i) => format!("guest {i} asks"),
             Action::GuestLeaves(i) => format!("guest {i} leaves"),
+            Action::Draws(User::Caller(i)) => format!("caller {i} draws a token"),
+            Action::Draws(User::Guest(i)) => format!("guest {i} draws a token"),
             Action::GuestWakes(i) => format!("guest {i} wakes up"),
             Action::GuestReconnects(i) => format!("guest {i} connects again"),
             Action::GuestDies(i) => format!("guest {i} dies"),

@@ -19,6 +19,9 @@ impl Frame {
                     Request::Ask { request, .. } => format!("ask {request}"),
                     Request::Withdraw { request } => format!("withdraw {request}"),
                     Request::Renew { turn } => format!("renew {}", short(*turn)),
+                    Request::DrawToken { turn, draw } => {
+                        format!("draw {draw} of {}", short(*turn))
+                    }
                     Request::Return { turn } => format!("return {}", short(*turn)),
                 };
                 format!("{guest}'s {request} of {:.3} s", sent.as_secs_f64())
@@ -40,6 +43,9 @@ impl Frame {
                         length.as_secs_f64(),
                         echo.as_secs_f64()
                     ),
+                    Response::Token { turn, draw, value } => {
+                        format!("token {draw} of {}: {value}", short(*turn))
+                    }
                     Response::Returned { turn } => format!("returned {}", short(*turn)),
                     Response::Leave { turn } => format!("leave {}", short(*turn)),
                     Response::Elsewhere { request } => format!("elsewhere {request}"),

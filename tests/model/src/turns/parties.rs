@@ -6,8 +6,8 @@ use super::clocks::{Ticks, guest_now};
 use super::network::Frame;
 use super::{Moment, Turns};
 use crate::peers::{
-    Granted, Guest, GuestInput, GuestOutput, Keeper, KeeperInput, KeeperOutput, Now, Response,
-    TurnId,
+    Event, Granted, Guest, GuestInput, GuestOutput, Keeper, KeeperInput, KeeperOutput, Now,
+    Response, TurnId,
 };
 use crate::sightings::Sight;
 
@@ -111,6 +111,8 @@ impl Turns {
             }
             KeeperOutput::Renew { terms } => table.renewing = Some(terms),
             KeeperOutput::Look => table.is_looking = true,
+            KeeperOutput::DrawBlock { round } => table.drawing = Some(round),
+            KeeperOutput::Token { turn, value, .. } => moment.note_token(turn.number, value),
             KeeperOutput::Release => {
                 // The deletion may take effect at once, though it is acknowledged later.
                 table.wanted = None;
@@ -142,6 +144,7 @@ impl Turns {
         let was_inside = machine.is_inside(now);
         machine.handle(now, input);
         let enters = !was_inside && machine.is_inside(now);
+        let turn = machine.turn_number();
         let outputs: Vec<_> = std::iter::from_fn(|| machine.poll()).collect();
         if enters {
             self.note(moment, Sight::GuestsTurn);
@@ -150,6 +153,10 @@ impl Turns {
             match output {
                 GuestOutput::Send(request) => {
                     moment.network.send(Frame::ToKeeper { guest, request });
+                }
+                GuestOutput::Event(Event::Token(value)) => {
+                    self.note(moment, Sight::TokenOfGuest);
+                    moment.note_token(turn.expect("a token is for who is inside"), value);
                 }
                 GuestOutput::Event(_) => {}
             }

@@ -49,7 +49,7 @@ impl Turns {
             | Action::Table(TableEvent::Renewed { acknowledged: true })
             | Action::Table(TableEvent::Expired)
             | Action::Table(TableEvent::Released)
-            | Action::Table(TableEvent::Looked { .. })
+            | Action::Table(TableEvent::Looked { .. } | TableEvent::Drawn { acknowledged: true })
             | Action::GuestWakes(_)
             | Action::NextHolderEnters
             | Action::NextHolderLeaves => true,
@@ -65,6 +65,8 @@ impl Turns {
             | Action::Table(TableEvent::Revoked)
             | Action::Table(TableEvent::RemovedByForce)
             | Action::CallerJoins(_)
+            | Action::Table(TableEvent::Drawn { acknowledged: false })
+            | Action::Draws(_)
             | Action::GuestAsks(_)
             | Action::GuestReconnects(_)
             | Action::GuestDies(_)

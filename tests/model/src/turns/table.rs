@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::parties::{Caller, NextHolder};
 use super::{Action, Moment, Turns};
-use crate::peers::KeeperInput;
-use crate::protocol::{ContenderId, LeaseTerms};
+use crate::peers::{KeeperInput, TokenBlock};
+use crate::protocol::{ContenderId, LeaseTerms, SPACING};
 use crate::search::Tell;
 use crate::sightings::Sight;
 
@@ -19,10 +19,14 @@ pub(super) struct Table {
     /// The lease as the contender knows it, by the library's clock.
     pub(super) deadline: Duration,
     pub(super) round: i64,
+    /// Which grant of the object through the table it is.
+    pub(super) grant: u8,
     /// A renewal that the keeper asked for.
     pub(super) renewing: Option<LeaseTerms>,
     pub(super) is_releasing: bool,
     pub(super) is_looking: bool,
+    /// The round for which a block of tokens is drawn.
+    pub(super) drawing: Option<i64>,
     /// Until when rows certainly stand, in true time.
     pub(super) rows_until: Option<Duration>,
     /// The same of a dead process, whose rows no other one deletes.
@@ -47,6 +51,10 @@ pub(crate) enum TableEvent {
     Looked {
         outsiders: bool,
     },
+    /// A block of tokens is drawn, or its write is never acknowledged.
+    Drawn {
+        acknowledged: bool,
+    },
 }
 
 impl Table {
@@ -57,9 +65,11 @@ impl Table {
             terms,
             deadline: Duration::ZERO,
             round: 0,
+            grant: 0,
             renewing: None,
             is_releasing: false,
             is_looking: false,
+            drawing: None,
             rows_until: None,
             old_rows_until: Duration::ZERO,
         }
@@ -106,6 +116,10 @@ impl Turns {
             if table.is_releasing {
                 actions.push(Action::Table(TableEvent::Released));
             }
+            if table.drawing.is_some() {
+                actions.push(Action::Table(TableEvent::Drawn { acknowledged: true }));
+                actions.push(Action::Table(TableEvent::Drawn { acknowledged: false }));
+            }
             if table.is_looking {
                 let waits = moment.next_holder == NextHolder::Waiting;
                 actions.push(Action::Table(TableEvent::Looked { outsiders: waits }));
@@ -147,6 +161,7 @@ impl Turns {
                 moment.table.is_releasing = false;
                 self.keeper(moment, KeeperInput::Released);
             }
+            TableEvent::Drawn { acknowledged } => self.drawn(moment, acknowledged),
             TableEvent::Looked { outsiders } => {
                 moment.table.is_looking = false;
                 self.keeper(moment, KeeperInput::Looked { outsiders });
@@ -156,6 +171,8 @@ impl Turns {
 
     pub(super) fn acquired(&self, moment: &mut Moment) {
         let (now, time) = (moment.keeper_now(), moment.time());
+        moment.grants += 1;
+        moment.table.grant = moment.grants;
         let table = &mut moment.table;
         let terms = table.wanted.take().expect("a place is acquired when it is wanted");
         table.round += 1;
@@ -187,6 +204,20 @@ impl Turns {
         }
     }
 
+    /// A block of two tokens. It is the keeper's only if its rows are there afterwards.
+    fn drawn(&self, moment: &mut Moment, acknowledged: bool) {
+        let Some(round) = moment.table.drawing.take() else {
+            unreachable!("a block is drawn when it was asked for")
+        };
+        let first = moment.fence + i64::from(SPACING);
+        let block = TokenBlock::from(first, first, 4 * Duration::from_micros(SPACING.into()));
+        let block = block.expect("the clock is at the first token");
+        moment.fence = block.last();
+        let stands = moment.table.is_held && !moment.removed;
+        let block = Some(block).filter(|_| acknowledged && stands);
+        self.keeper(moment, KeeperInput::Block { round, block });
+    }
+
     pub(super) fn lost(&self, moment: &mut Moment) {
         moment.table.is_held = false;
         moment.table.renewing = None;
@@ -213,6 +244,10 @@ impl Tell for TableEvent {
             TableEvent::Revoked => "the place is revoked".to_owned(),
             TableEvent::RemovedByForce => "the place is removed by force".to_owned(),
             TableEvent::Released => "the release is acknowledged".to_owned(),
+            TableEvent::Drawn { acknowledged: true } => "tokens are drawn".to_owned(),
+            TableEvent::Drawn { acknowledged: false } => {
+                "tokens are drawn, unacknowledged".to_owned()
+            }
             TableEvent::Looked { outsiders } => {
                 format!("the keeper sees others in the table: {outsiders}")
             }

@@ -1,0 +1,123 @@
+//! The searches of turns: each trouble by itself, then together.
+
+use super::{Length, Subject};
+use crate::protocol::SeededBug as Bug;
+use crate::sightings::Sight;
+use crate::turns::{NO_TROUBLES, Plan, Troubles};
+
+/// A caller has the first turn, so that there is a keeper when the guest asks.
+const PLAN: Plan = Plan {
+    guests: 1,
+    requests: 1,
+    callers: &[5],
+    has_next_holder: false,
+    is_first_guest: false,
+    ticks: 6,
+    frames: 3,
+    troubles: NO_TROUBLES,
+    bug: None,
+    must_see: &[Sight::CallersTurn, Sight::GuestsTurn],
+};
+const TWO_CALLERS: Plan = Plan { callers: &[5, 5], ..PLAN };
+const TWO_GUESTS: Plan = Plan { guests: 2, ..PLAN };
+const TWO_ROUNDS: Plan = Plan { callers: &[5, 5, 5], requests: 2, ..PLAN };
+const NEXT_HOLDER: Plan = Plan {
+    has_next_holder: true,
+    must_see: &[Sight::CallersTurn, Sight::GuestsTurn, Sight::NextHolderEntered],
+    ..PLAN
+};
+const TWO_TTLS: Plan = Plan { callers: &[8, 5], ..NEXT_HOLDER };
+const EVERYONE: Plan = Plan { callers: &[5, 5], ..NEXT_HOLDER };
+const BOTH_WAYS: Plan = Plan { is_first_guest: true, ..EVERYONE };
+
+const REPEATS: Troubles = Troubles { repeats: 1, ..NO_TROUBLES };
+const RECONNECTS: Troubles = Troubles { reconnects: 1, ..REPEATS };
+const RENEWALS: Troubles = Troubles { renewals: 1, ..NO_TROUBLES };
+const JUMPS: Troubles = Troubles { jumps: 1, ..NO_TROUBLES };
+const DEATHS: Troubles = Troubles { keeper_deaths: 1, guest_deaths: 1, ..NO_TROUBLES };
+const GIVING_UP: Troubles = Troubles { giving_up: 1, ..NO_TROUBLES };
+const REVOKED: Troubles = Troubles { revocations: 1, ..NO_TROUBLES };
+const REMOVED: Troubles = Troubles { removals: 1, ..NO_TROUBLES };
+const DRAWS: Troubles = Troubles { draws: 2, ..NO_TROUBLES };
+const ALL: Troubles = Troubles {
+    repeats: 1,
+    reconnects: 1,
+    keeper_deaths: 1,
+    guest_deaths: 1,
+    jumps: 1,
+    revocations: 1,
+    removals: 0,
+    renewals: 1,
+    giving_up: 1,
+    draws: 0,
+};
+
+/// What holds.
+pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Apart, Long, Short};
+    let revoked = Plan { must_see: &[Sight::GuestsTurn, Sight::PlaceRevoked], ..NEXT_HOLDER };
+    let tokens = |plan| Plan { must_see: &[Sight::GuestsTurn, Sight::TokenOfGuest], ..plan };
+    let plans = [
+        ("turns", Short, PLAN.over(5)),
+        ("turns, given up", Short, TWO_CALLERS.over(3).with(GIVING_UP)),
+        ("turns, messages repeated", Short, TWO_CALLERS.over(2).with(REPEATS)),
+        ("turns, connected again", Short, TWO_CALLERS.over(2).with(RECONNECTS)),
+        ("turns, keeper and guest die", Short, TWO_CALLERS.over(3).with(DEATHS)),
+        ("turns, clock set ahead", Short, TWO_CALLERS.over(3).with(JUMPS)),
+        ("turns of two guests", Short, TWO_GUESTS.over(1).with(REPEATS)),
+        ("turns of two rounds", Short, TWO_ROUNDS.over(0).with(REPEATS)),
+        ("turns, of two ttls", Short, TWO_TTLS.over(2).with(RENEWALS)),
+        ("turns of a guest that waits in the table, too", Short, BOTH_WAYS.over(3)),
+        ("turns, place revoked", Short, revoked.over(4).with(REVOKED)),
+        ("turns, place removed", Short, NEXT_HOLDER.over(4).with(REMOVED)),
+        ("turns, tokens", Short, tokens(TWO_CALLERS).over(1).with(DRAWS)),
+        ("turns, tokens beside another contender", Short, tokens(EVERYONE).over(0).with(DRAWS)),
+        (
+            "turns, tokens, place removed",
+            Short,
+            tokens(NEXT_HOLDER).over(0).with(Troubles { removals: 1, ..DRAWS }),
+        ),
+        ("turns, for longer", Long, PLAN.over(6)),
+        ("turns, messages repeated, for longer", Long, TWO_CALLERS.over(3).with(REPEATS)),
+        ("turns, clock set ahead, for longer", Long, TWO_CALLERS.over(4).with(JUMPS)),
+        ("turns of two rounds, for longer", Long, TWO_ROUNDS.over(1).with(REPEATS)),
+        ("turns, of two ttls, for longer", Long, TWO_TTLS.over(3).with(RENEWALS)),
+        (
+            "turns of two guests and two callers",
+            Long,
+            Plan { callers: &[5, 5], ..TWO_GUESTS }.over(1).with(REPEATS),
+        ),
+        ("turns, all troubles at once", Long, EVERYONE.over(0).with(ALL)),
+        ("turns, all troubles, for longer", Apart, EVERYONE.over(1).with(ALL)),
+    ];
+    plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Turns(plan))).collect()
+}
+
+/// What each flaw breaks, in a plan in which it shows.
+pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
+    let at_once = TWO_CALLERS.over(0).with(REPEATS);
+    let again = TWO_ROUNDS.over(0).with(REPEATS);
+    let death = again.with(Troubles { keeper_deaths: 1, ..REPEATS });
+    let plans = [
+        ("flaw: sublease beyond the place", Bug::SubleaseBeyondPlace, NEXT_HOLDER),
+        ("flaw: no drift allowance", Bug::NoDriftAllowance, TWO_CALLERS),
+        (
+            "flaw: sublease on a clock that jumps",
+            Bug::SubleaseOnJumpingClock,
+            TWO_CALLERS.with(JUMPS),
+        ),
+        ("flaw: sublease from the receipt", Bug::LeaseFromReceipt, TWO_CALLERS),
+        ("flaw: echo refreshed", Bug::EchoRefreshed, TWO_CALLERS),
+        ("flaw: old grant accepted", Bug::OldGrantAccepted, at_once),
+        ("flaw: repeated grant returned", Bug::RepeatedGrantReturned, at_once),
+        ("flaw: any return counts", Bug::AnyReturnCounts, again),
+        ("flaw: turn without its round", Bug::TurnWithoutRound, again),
+        ("flaw: turn without its client", Bug::TurnWithoutClient, death),
+        ("flaw: rows deleted in a turn", Bug::RowsDeletedInTurn, NEXT_HOLDER),
+        ("flaw: rows shortened in a turn", Bug::RowsShortenedInTurn, TWO_TTLS),
+        ("flaw: finished requests count", Bug::FinishedRequestsCount, PLAN),
+        ("flaw: tokens carried over", Bug::BlockCarriedOver, EVERYONE.over(0).with(DRAWS)),
+    ];
+    let planted = |bug, plan| Subject::Turns(Plan { bug: Some(bug), ..plan });
+    plans.into_iter().map(|(name, bug, plan)| (name, planted(bug, plan))).collect()
+}
