@@ -176,9 +176,19 @@ impl HostRegistry {
     }
 
     /// Adds a host unless it is registered, and returns it; `None` if it was removed, and stays so.
+    ///
+    /// Machines that share a name may all start at once and wait for the registry's lock, so a
+    /// client that did not obtain it in time may find the host registered by another one.
     pub(crate) async fn register(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
-        self.change(name, async |attempt: &mut Attempt<'_>| attempt.register().await).await
+        let register = async |attempt: &mut Attempt<'_>| attempt.register().await;
+        match self.change(name, register).await {
+            Err(locked @ RegistryError::Locked(_)) => match self.get(name).await? {
+                Some(host) => Ok(Some(host).filter(|host| host.removed_at.is_none())),
+                None => Err(locked),
+            },
+            registered => registered,
+        }
     }
 
     /// Removes a host: its new acquisitions fail within a minute, held locks stay held, and none of

@@ -274,6 +274,22 @@ async fn to_register_a_host_does_not_undo_its_removal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_waits_for_the_registry_in_vain_finds_its_host_registered() {
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    for name in ["a", "removed"] {
+        add(&registry, name).await;
+    }
+    registry.remove("removed").await.expect("the host is removed");
+    store.rows_are_lost.store(true, Ordering::Relaxed);
+    let host = registry.register("a").await.expect("the host is registered");
+    assert_eq!(host.map(|host| host.number()), Some(1));
+    assert_eq!(registry.register("removed").await.expect("the store answers"), None);
+    let error = registry.register("missing").await;
+    assert!(matches!(error, Err(RegistryError::Locked(_))), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn whatever_call_fails_the_change_is_made_in_the_end() {
     // Adding is: read the host, read next, raise it, write the row, read it back.
     for failing in 0..5 {
