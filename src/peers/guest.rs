@@ -23,7 +23,10 @@ const ASK_OFTEN: Duration = Duration::from_millis(250);
 /// How many in the line ask more often.
 const ASKING_OFTEN: u32 = 2;
 
-/// A keeper that does not answer for this long is left.
+/// A keeper that does not answer the first time within this time is left for the table.
+const FIRST_ANSWER_MAX: Duration = Duration::from_millis(20);
+
+/// A keeper that answered before and is silent for this long is left.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Renewals and returns are repeated at this interval until they are answered.
@@ -124,6 +127,16 @@ struct Asking {
     next: Duration,
     /// Since when the keeper owes an answer.
     unanswered_since: Option<Duration>,
+    /// Whether it answered this request before.
+    is_answered: bool,
+}
+
+impl Asking {
+    /// When the keeper is left.
+    fn patience_ends(&self) -> Option<Duration> {
+        let patience = if self.is_answered { SILENCE_MAX } else { FIRST_ANSWER_MAX };
+        self.unanswered_since.map(|since| since + patience)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -192,8 +205,7 @@ impl Guest {
         let own = match &self.state {
             State::Idle => None,
             State::Asking(asking) => {
-                let left = asking.unanswered_since.map(|since| since + SILENCE_MAX);
-                Some(left.map_or(asking.next, |left| left.min(asking.next)))
+                Some(asking.patience_ends().map_or(asking.next, |ends| ends.min(asking.next)))
             }
             State::Inside(inside) => {
                 let next = inside.until.min(inside.renew);
@@ -267,6 +279,7 @@ impl Guest {
             ttl,
             next: now.elapsed,
             unanswered_since: None,
+            is_answered: false,
         });
     }
 
@@ -291,6 +304,7 @@ impl Guest {
             Response::Queued { request, ahead } => {
                 if let Some(asking) = self.asking(request) {
                     asking.unanswered_since = None;
+                    asking.is_answered = true;
                     if ahead < ASKING_OFTEN {
                         asking.next = asking.next.min(now.elapsed + ASK_OFTEN);
                     }
@@ -397,7 +411,7 @@ impl Guest {
                 self.return_turn(now, turn, until);
             }
             State::Asking(asking)
-                if asking.unanswered_since.is_some_and(|at| now.elapsed >= at + SILENCE_MAX) =>
+                if asking.patience_ends().is_some_and(|ends| now.elapsed >= ends) =>
             {
                 self.leave(now);
                 self.event(Event::Elsewhere);

@@ -42,7 +42,7 @@ pub(crate) struct Keeper {
     turn: Option<Turn>,
     /// The number of the last turn of this round.
     last_turn: u64,
-    /// The last request of each guest that is over. Late messages of such requests are ignored.
+    /// The last finished request of each guest. Late messages of finished requests are ignored.
     finished: BTreeMap<GuestId, u64>,
     /// The tokens of this round that are left.
     block: Option<TokenBlock>,
@@ -71,8 +71,8 @@ struct Held {
     terms: LeaseTerms,
     /// No turn lasts longer, by the library's clock.
     deadline: Duration,
-    /// The next turn waits for a renewal.
-    is_renewing: bool,
+    /// The next turn waits for a renewal on these terms.
+    renewing: Option<LeaseTerms>,
     /// When contenders were last looked for in the table.
     looked: Duration,
     /// Since when contenders outside the line are known to wait in the table.
@@ -132,18 +132,13 @@ impl Keeper {
                     round,
                     terms,
                     deadline,
-                    is_renewing: false,
+                    renewing: None,
                     looked: now.boot,
                     outsiders_since: None,
                     is_drawing: false,
                 });
             }
-            Input::Renewed { terms, deadline } => {
-                if let Place::Held(held) = &mut self.place {
-                    (held.terms, held.deadline) = (terms, deadline);
-                    held.is_renewing = false;
-                }
-            }
+            Input::Renewed { terms, deadline } => self.renewed(terms, deadline),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
             Input::Join { caller, terms } => self.line.push_caller(caller, terms),
@@ -200,6 +195,16 @@ impl Keeper {
             self.turn = None;
         }
         self.send_guests_elsewhere();
+    }
+
+    /// A renewal on other terms than the next turn waits for was sent earlier and counts for
+    /// nothing: once shorter rows are under way, no turn may last longer (rule R5).
+    fn renewed(&mut self, terms: LeaseTerms, deadline: Duration) {
+        if let Place::Held(held) = &mut self.place
+            && held.renewing.is_none_or(|wanted| wanted == terms)
+        {
+            (held.terms, held.deadline, held.renewing) = (terms, deadline, None);
+        }
     }
 
     fn looked(&mut self, now: Now, outsiders: bool) {
@@ -265,8 +270,8 @@ impl Keeper {
         let fresh_deadline = wanted.deadline(now.elapsed);
         let lease = fresh_deadline - now.elapsed;
         if wanted != held.terms || held.deadline < now.elapsed + lease / 2 {
-            if !held.is_renewing {
-                held.is_renewing = true;
+            if held.renewing.is_none() {
+                held.renewing = Some(wanted);
                 // From now on the rows may last no longer than this (rule R5).
                 held.deadline = held.deadline.min(fresh_deadline);
                 self.outputs.push_back(Output::Renew { terms: wanted });
@@ -291,7 +296,7 @@ impl Keeper {
             return None;
         }
         while let Some(User::Guest(guest)) = self.line.first() {
-            let waiting = self.line.guest(guest).expect("who is in the line waits");
+            let waiting = self.line.guest(guest).expect("a guest in the line waits");
             if now.boot < waiting.heard + SILENCE_MAX {
                 break;
             }
@@ -393,7 +398,7 @@ impl Keeper {
         self.outputs.push_back(Output::Send { guest, response });
     }
 
-    /// What must never happen while a turn is out (rule R5): seeded bugs alone do it.
+    /// Breaks rule R5 while a turn is out, if a seeded bug says so; otherwise does nothing.
     fn spoil_rows(&mut self, now: Now) {
         let Place::Held(held) = &mut self.place else {
             return;
@@ -404,9 +409,9 @@ impl Keeper {
         if let Some(User::Caller(_, terms)) = self.line.first()
             && SeededBug::RowsShortenedInTurn.is_planted()
             && terms != held.terms
-            && !held.is_renewing
+            && held.renewing.is_none()
         {
-            held.is_renewing = true;
+            held.renewing = Some(terms);
             self.outputs.push_back(Output::Renew { terms });
         }
     }

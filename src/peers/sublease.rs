@@ -37,7 +37,7 @@ impl Sublease {
         let certain = if SeededBug::NoDriftAllowance.is_planted() {
             length
         } else {
-            // Rounded up: no nanosecond of the guest's is forgotten.
+            // Rounded up, so that the keeper does not end the turn a nanosecond early.
             length + (length * (DRIFT - 100) + Duration::from_nanos(99)) / 100
         };
         Sublease { length, ends: clock_of_ends(now) + certain }

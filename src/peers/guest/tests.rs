@@ -106,6 +106,8 @@ fn extended(number: u64, echo: Duration, length: Duration) -> Response {
 #[test]
 fn a_turn_lasts_from_the_echo_on() {
     let mut script = Script::asking();
+    script.hears(Response::Queued { request: 1, ahead: 9 });
+    script.said.clear();
     script.now += ms(900);
     script.hears(granted(1, 1, s(100)));
     script.is_inside(1, s(102));
@@ -134,18 +136,27 @@ fn asking_is_repeated_and_more_often_near_the_head() {
 }
 
 #[test]
-fn a_silent_keeper_is_left_after_a_second() {
-    let mut script = Script::asking();
-    script.sleeps(ms(999));
-    script.says(&[]);
-    script.now += ms(1);
-    script.tell(GuestInput::Tick);
-    let sent = script.now;
-    script.says(&[
-        GuestOutput::Send(TimedRequest { sent, request: Request::Withdraw { request: 1 } }),
-        GuestOutput::Event(Event::Elsewhere),
-    ]);
-    assert!(script.guest.is_done());
+fn a_silent_keeper_is_left() {
+    let silent = Script::asking();
+    let mut answering = Script::asking();
+    answering.hears(Response::Queued { request: 1, ahead: 9 });
+    answering.sleeps(s(1));
+    answering.said.pop_front();
+    answering.asks(1);
+    for (mut script, patience) in [(silent, ms(20)), (answering, s(1))] {
+        script.now += patience - ms(1);
+        script.tell(GuestInput::Tick);
+        script.says(&[]);
+        assert_eq!(script.guest.deadline(), Some(script.now + ms(1)));
+        script.now += ms(1);
+        script.tell(GuestInput::Tick);
+        let sent = script.now;
+        script.says(&[
+            GuestOutput::Send(TimedRequest { sent, request: Request::Withdraw { request: 1 } }),
+            GuestOutput::Event(Event::Elsewhere),
+        ]);
+        assert!(script.guest.is_done());
+    }
 }
 
 #[test]

@@ -58,8 +58,8 @@ pub(crate) enum Input {
         /// The number of the token within the turn.
         draw: u64,
     },
-    /// The answer to [`Output::DrawBlock`]: tokens of this round. `None`: they were not drawn for
-    /// certain, or the own rows were missing afterwards.
+    /// The answer to [`Output::DrawBlock`]: the tokens of a round, once the fence is acknowledged
+    /// and the own rows were read. `None`: one of the two failed.
     Block {
         /// The round.
         round: i64,

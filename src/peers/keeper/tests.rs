@@ -214,6 +214,8 @@ fn another_ttl_is_written_between_turns_only() {
     script.asks(GUEST, 1, ms(300));
     script.is_queued(GUEST, 1, 1);
     script.tell(Input::Leave { caller: 2 });
+    // The answer to a renewal that was sent before.
+    script.is_renewed(terms(60));
     script.says(&[]);
     script.is_renewed(terms(10));
     script.is_granted(GUEST, 1, turn(2), ms(300));

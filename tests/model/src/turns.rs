@@ -1,11 +1,11 @@
-//! A model of its own, of turns: a keeper with its place and a line of callers and guests, and the
-//! next holder in the table.
+//! A model of turns: a keeper with its place and a line of callers and guests, and the next holder
+//! in the table.
 //!
-//! The shipped keeper and guests are driven through each order of events. Messages come late, out
-//! of order, repeated or never. Time passes whoever acts, so each party is paused at every point;
-//! clocks run apart, and jump ahead. Rows are simple here: they stand until the deadline of their
-//! last write, or until they are deleted, and then the next holder may enter. The other models show
-//! that they are no weaker.
+//! The shipped keeper and guests are driven through every order of events. Messages arrive late,
+//! out of order, repeatedly or never. Time may pass before any event, so each party is paused at
+//! every point; clocks drift apart and jump ahead. Rows are simple here: they stand until the
+//! deadline of their last write, or until they are deleted, and then the next holder may enter. The
+//! other models show that real rows are as safe.
 
 mod clocks;
 mod network;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use stateright::{Model, Property};
 
-use self::clocks::{TICK, Ticks, guest_now, keeper_now};
+use self::clocks::{JUMP, TICK, Ticks, keeper_now};
 use self::network::{Frame, Network};
 use self::parties::{Caller, GuestProcess, KeeperProcess, NextHolder};
 use self::table::{Table, TableEvent};
@@ -28,21 +28,21 @@ use crate::protocol::{LeaseTerms, SPACING, SeededBug};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 
-/// Who takes part, and what may go wrong how often.
+/// The parties of a history, and the faults that may occur.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// How many guests there are, and how often each asks.
+    /// The number of guests, and of requests of each.
     pub(crate) guests: usize,
     pub(crate) requests: u8,
-    /// The callers of the keeper's process; the ttl that each wants, in seconds.
+    /// The callers of the keeper's process: the TTL of each, in seconds.
     pub(crate) callers: &'static [u64],
     /// Whether another contender wants the object in the table.
     pub(crate) has_next_holder: bool,
     /// Whether that contender is the first guest's own: the same client then holds by both ways.
     pub(crate) is_first_guest: bool,
-    /// How long it lasts, in ticks.
+    /// The duration of a history, in ticks.
     pub(crate) ticks: Ticks,
-    /// How many messages may be under way before the clocks make parties send more.
+    /// While this many messages are under way, timers of keeper and guests do not fire.
     pub(crate) frames: usize,
     pub(crate) troubles: Troubles,
     pub(crate) bug: Option<SeededBug>,
@@ -59,7 +59,7 @@ impl Plan {
     }
 }
 
-/// What may go wrong, each so often.
+/// How often each fault may occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Troubles {
     /// Messages are delivered twice.
@@ -70,7 +70,7 @@ pub(crate) struct Troubles {
     pub(crate) keeper_deaths: u8,
     /// A guest's process dies.
     pub(crate) guest_deaths: u8,
-    /// The wall clock of the keeper's machine is set ahead.
+    /// The wall clock of a machine is set ahead.
     pub(crate) jumps: u8,
     /// The place is revoked.
     pub(crate) revocations: u8,
@@ -80,7 +80,7 @@ pub(crate) struct Troubles {
     pub(crate) renewals: u8,
     /// Guests give up.
     pub(crate) giving_up: u8,
-    /// Not a trouble: guests and callers draw tokens.
+    /// Guests and callers draw tokens; no fault.
     pub(crate) draws: u8,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct Moment {
     tokens: Vec<((u8, u64), i64)>,
     /// Whether a request was granted as two turns.
     granted_twice: bool,
-    /// Nothing goes wrong from here on; it is only tried how the moment ends.
+    /// The recovery is tried: nothing is counted.
     is_recovering: bool,
 }
 
@@ -141,8 +141,10 @@ pub(crate) enum User {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Pass,
-    /// The keeper's clock goes ahead.
-    Jump,
+    /// The keeper's clock is set ahead.
+    KeeperJumps,
+    /// A guest's clock is set ahead.
+    GuestJumps(usize),
     KeeperWakes,
     KeeperDies,
     KeeperRestarts,
@@ -184,9 +186,13 @@ impl Turns {
         SeededBug::plant(self.plan.bug);
         match *action {
             Action::Pass => moment.now += 1,
-            Action::Jump => {
+            Action::KeeperJumps => {
                 moment.left.jumps -= 1;
-                moment.keeper.ahead += 2;
+                moment.keeper.ahead += JUMP;
+            }
+            Action::GuestJumps(i) => {
+                moment.left.jumps -= 1;
+                moment.guests[i].ahead += JUMP;
             }
             Action::KeeperWakes => self.keeper(moment, KeeperInput::Tick),
             Action::KeeperDies => {
@@ -206,7 +212,7 @@ impl Turns {
                 self.guest(moment, i, GuestInput::Ask { ttl: Duration::from_secs(60) });
             }
             Action::GuestLeaves(i) => {
-                if !moment.guests[i].machine.is_inside(guest_now(moment.now, i)) {
+                if !moment.guests[i].is_inside(moment.now) {
                     moment.left.giving_up -= 1;
                 }
                 self.guest(moment, i, GuestInput::Leave);
@@ -246,7 +252,7 @@ impl Turns {
             User::Guest(i) => self.guest(moment, i, GuestInput::DrawToken),
             User::Caller(i) => {
                 let Caller::Inside(turn) = moment.callers[i] else {
-                    unreachable!("only who is inside draws")
+                    unreachable!("a caller draws while it is inside")
                 };
                 let draw = u64::from(self.plan.troubles.draws - moment.left.draws);
                 self.keeper(moment, KeeperInput::DrawToken { turn, draw });
@@ -276,7 +282,8 @@ impl Turns {
             actions.push(Action::Pass);
         }
         if moment.left.jumps > 0 {
-            actions.push(Action::Jump);
+            actions.push(Action::KeeperJumps);
+            actions.extend((0..moment.guests.len()).map(Action::GuestJumps));
         }
         if moment.network.len() >= self.plan.frames {
             return;
@@ -285,7 +292,7 @@ impl Turns {
             actions.push(Action::KeeperWakes);
         }
         for (i, guest) in moment.guests.iter().enumerate() {
-            let now = guest_now(moment.now, i);
+            let now = guest.now(moment.now);
             if guest.machine.deadline().is_some_and(|due| due <= now.elapsed) {
                 actions.push(Action::GuestWakes(i));
             }
@@ -309,7 +316,7 @@ impl Turns {
             }
         }
         for (i, guest) in moment.guests.iter().enumerate() {
-            let is_inside = guest.machine.is_inside(guest_now(moment.now, i));
+            let is_inside = guest.is_inside(moment.now);
             if guest.machine.is_idle() && guest.requests_left > 0 {
                 actions.push(Action::GuestAsks(i));
             }
@@ -335,7 +342,7 @@ impl Turns {
         let inside = moment.inside();
         let is_one_client = self.plan.is_first_guest
             && moment.next_holder == NextHolder::Inside
-            && moment.guests[0].machine.is_inside(guest_now(moment.now, 0));
+            && moment.guests[0].is_inside(moment.now);
         self.tells(moment.removed || inside <= 1 + usize::from(is_one_client))
     }
 
@@ -388,9 +395,7 @@ impl Moment {
         let is_held = self.table.is_held && self.keeper_now().elapsed < self.table.deadline;
         let callers = self.callers.iter().filter(|caller| matches!(caller, Caller::Inside(_)));
         let callers = callers.filter(|_| is_held && self.keeper.is_alive()).count();
-        let is_inside =
-            |(i, guest): &(usize, &GuestProcess)| guest.machine.is_inside(guest_now(self.now, *i));
-        let guests = self.guests.iter().enumerate().filter(is_inside).count();
+        let guests = self.guests.iter().filter(|guest| guest.is_inside(self.now)).count();
         callers + guests + usize::from(self.next_holder == NextHolder::Inside)
     }
 }
@@ -463,7 +468,8 @@ impl Tell for Action {
     fn tell(&self) -> String {
         match self {
             Action::Pass => "time passes".to_owned(),
-            Action::Jump => "the keeper's wall clock jumps ahead".to_owned(),
+            Action::KeeperJumps => "the keeper's wall clock is set ahead".to_owned(),
+            Action::GuestJumps(i) => format!("guest {i}'s wall clock is set ahead"),
             Action::KeeperWakes => "the keeper wakes up".to_owned(),
             Action::KeeperDies => "the keeper dies".to_owned(),
             Action::KeeperRestarts => "another keeper starts".to_owned(),
@@ -487,8 +493,8 @@ impl Tell for Action {
 
 impl Tell for Moment {
     fn tell(&self) -> String {
-        let guests = self.guests.iter().enumerate().map(|(i, guest)| {
-            let is_inside = guest.machine.is_inside(guest_now(self.now, i));
+        let guests = self.guests.iter().map(|guest| {
+            let is_inside = guest.is_inside(self.now);
             format!("guest {}", if is_inside { "inside" } else { "outside" })
         });
         let callers = self.callers.iter().map(|caller| match caller {

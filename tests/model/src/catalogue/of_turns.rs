@@ -27,8 +27,8 @@ const NEXT_HOLDER: Plan = Plan {
     ..PLAN
 };
 const TWO_TTLS: Plan = Plan { callers: &[8, 5], ..NEXT_HOLDER };
-const EVERYONE: Plan = Plan { callers: &[5, 5], ..NEXT_HOLDER };
-const BOTH_WAYS: Plan = Plan { is_first_guest: true, ..EVERYONE };
+const ALL_PARTIES: Plan = Plan { callers: &[5, 5], ..NEXT_HOLDER };
+const BOTH_WAYS: Plan = Plan { is_first_guest: true, ..ALL_PARTIES };
 
 const REPEATS: Troubles = Troubles { repeats: 1, ..NO_TROUBLES };
 const RECONNECTS: Troubles = Troubles { reconnects: 1, ..REPEATS };
@@ -63,7 +63,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns, messages repeated", Short, TWO_CALLERS.over(2).with(REPEATS)),
         ("turns, connected again", Short, TWO_CALLERS.over(2).with(RECONNECTS)),
         ("turns, keeper and guest die", Short, TWO_CALLERS.over(3).with(DEATHS)),
-        ("turns, clock set ahead", Short, TWO_CALLERS.over(3).with(JUMPS)),
+        ("turns, clock set ahead", Short, TWO_CALLERS.over(2).with(JUMPS)),
         ("turns of two guests", Short, TWO_GUESTS.over(1).with(REPEATS)),
         ("turns of two rounds", Short, TWO_ROUNDS.over(0).with(REPEATS)),
         ("turns, of two ttls", Short, TWO_TTLS.over(2).with(RENEWALS)),
@@ -71,7 +71,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns, place revoked", Short, revoked.over(4).with(REVOKED)),
         ("turns, place removed", Short, NEXT_HOLDER.over(4).with(REMOVED)),
         ("turns, tokens", Short, tokens(TWO_CALLERS).over(1).with(DRAWS)),
-        ("turns, tokens beside another contender", Short, tokens(EVERYONE).over(0).with(DRAWS)),
+        ("turns, tokens beside another contender", Short, tokens(ALL_PARTIES).over(0).with(DRAWS)),
         (
             "turns, tokens, place removed",
             Short,
@@ -79,7 +79,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ),
         ("turns, for longer", Long, PLAN.over(6)),
         ("turns, messages repeated, for longer", Long, TWO_CALLERS.over(3).with(REPEATS)),
-        ("turns, clock set ahead, for longer", Long, TWO_CALLERS.over(4).with(JUMPS)),
+        ("turns, clock set ahead, for longer", Long, TWO_CALLERS.over(3).with(JUMPS)),
         ("turns of two rounds, for longer", Long, TWO_ROUNDS.over(1).with(REPEATS)),
         ("turns, of two ttls, for longer", Long, TWO_TTLS.over(3).with(RENEWALS)),
         (
@@ -87,8 +87,13 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Long,
             Plan { callers: &[5, 5], ..TWO_GUESTS }.over(1).with(REPEATS),
         ),
-        ("turns, all troubles at once", Long, EVERYONE.over(0).with(ALL)),
-        ("turns, all troubles, for longer", Apart, EVERYONE.over(1).with(ALL)),
+        (
+            "turns of two guests beside another contender",
+            Long,
+            Plan { guests: 2, ..NEXT_HOLDER }.over(1).with(REPEATS),
+        ),
+        ("turns, all troubles at once", Long, ALL_PARTIES.over(0).with(ALL)),
+        ("turns, all troubles, for longer", Apart, ALL_PARTIES.over(1).with(ALL)),
     ];
     plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Turns(plan))).collect()
 }
@@ -116,7 +121,7 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: rows deleted in a turn", Bug::RowsDeletedInTurn, NEXT_HOLDER),
         ("flaw: rows shortened in a turn", Bug::RowsShortenedInTurn, TWO_TTLS),
         ("flaw: finished requests count", Bug::FinishedRequestsCount, PLAN),
-        ("flaw: tokens carried over", Bug::BlockCarriedOver, EVERYONE.over(0).with(DRAWS)),
+        ("flaw: tokens carried over", Bug::BlockCarriedOver, ALL_PARTIES.over(0).with(DRAWS)),
     ];
     let planted = |bug, plan| Subject::Turns(Plan { bug: Some(bug), ..plan });
     plans.into_iter().map(|(name, bug, plan)| (name, planted(bug, plan))).collect()

@@ -15,11 +15,14 @@ pub(super) fn keeper_now(now: Ticks, ahead: Ticks) -> Now {
     Now { elapsed: TICK * u32::from(now + ahead), boot: TICK * u32::from(now) }
 }
 
-/// A guest's clocks. The first guest's are slower than the keeper's by all that drift allows, and
-/// each began at another time.
-pub(super) fn guest_now(now: Ticks, guest: usize) -> Now {
+/// How far a clock is set ahead, in ticks.
+pub(super) const JUMP: Ticks = 2;
+
+/// A guest's clocks; the library's is so many ticks ahead. The first guest's clocks are slower than
+/// the keeper's by the whole drift allowance, and each guest's began at another time.
+pub(super) fn guest_now(now: Ticks, guest: usize, ahead: Ticks) -> Now {
     let offset = Duration::from_secs(1_000 * (guest as u64 + 1));
-    let elapsed = TICK * u32::from(now);
-    let elapsed = if guest == 0 { elapsed * 100 / 101 } else { elapsed };
-    Now { elapsed: offset + elapsed, boot: offset + elapsed }
+    let boot = TICK * u32::from(now);
+    let boot = offset + if guest == 0 { boot * 100 / 101 } else { boot };
+    Now { elapsed: boot + TICK * u32::from(ahead), boot }
 }

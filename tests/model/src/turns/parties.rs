@@ -1,4 +1,4 @@
-//! Those who take part: the keeper's process with its place in the table, callers and guests.
+//! The parties: the keeper's process, its callers, guests, and the next holder.
 
 use std::sync::Arc;
 
@@ -35,6 +35,10 @@ pub(super) enum Caller {
 pub(super) struct GuestProcess {
     pub(super) machine: Arc<Guest>,
     pub(super) uuid: u128,
+    /// Which guest it is; it decides on its clock.
+    index: usize,
+    /// How far its library's clock is ahead of the machine's.
+    pub(super) ahead: Ticks,
     pub(super) requests_left: u8,
     /// The last grant to it: the round, the request and the number of the turn.
     granted: Option<((u8, i64), u64, u64)>,
@@ -75,7 +79,17 @@ impl KeeperProcess {
 impl GuestProcess {
     pub(super) fn new(i: usize, requests_left: u8) -> Self {
         let uuid = i as u128 + 1;
-        GuestProcess { machine: Arc::new(Guest::new()), uuid, requests_left, granted: None }
+        let machine = Arc::new(Guest::new());
+        GuestProcess { machine, uuid, index: i, ahead: 0, requests_left, granted: None }
+    }
+
+    pub(super) fn now(&self, now: Ticks) -> Now {
+        guest_now(now, self.index, self.ahead)
+    }
+
+    /// Whether it has the turn, by its own clock.
+    pub(super) fn is_inside(&self, now: Ticks) -> bool {
+        self.machine.is_inside(self.now(now))
     }
 }
 
@@ -131,14 +145,14 @@ impl Turns {
                 self.keeper(moment, KeeperInput::Leave { caller: i as u64 });
             }
             Caller::Inside(turn) => self.keeper(moment, KeeperInput::Returned { turn }),
-            Caller::Outside | Caller::Gone => unreachable!("only who came leaves"),
+            Caller::Outside | Caller::Gone => unreachable!("a caller leaves after it came"),
         }
     }
 
     /// Feeds a guest, and does what it asks for.
     pub(super) fn guest(&self, moment: &mut Moment, i: usize, input: GuestInput) {
-        let now = guest_now(moment.now, i);
         let process = &mut moment.guests[i];
+        let now = process.now(moment.now);
         let guest = process.uuid;
         let machine = Arc::make_mut(&mut process.machine);
         let was_inside = machine.is_inside(now);
@@ -156,7 +170,7 @@ impl Turns {
                 }
                 GuestOutput::Event(Event::Token(value)) => {
                     self.note(moment, Sight::TokenOfGuest);
-                    moment.note_token(turn.expect("a token is for who is inside"), value);
+                    moment.note_token(turn.expect("a guest inside has the token"), value);
                 }
                 GuestOutput::Event(_) => {}
             }

@@ -1,16 +1,15 @@
-//! From every moment on: when nothing goes wrong any more, everyone is served, and no row is left.
+//! The recovery of each moment: without further faults all are served, and no row is left.
 
 use super::table::TableEvent;
 use super::{Action, Moment, NextHolder, Turns};
-use crate::turns::clocks::{Ticks, guest_now};
+use crate::turns::clocks::Ticks;
 use crate::turns::parties::Caller;
 
-/// It takes no longer than this: what stands in the way ends within a lease, and then each has its
-/// turn.
+/// The longest recovery: old leases end, then each user has its turn.
 const TICKS_MAX: Ticks = 40;
 
 impl Turns {
-    /// Whether the moment ends well, whether what is under way arrives or not.
+    /// Whether the moment ends well, with the messages under way delivered, and with them lost.
     pub(super) fn recovers(&self, moment: &Moment) -> bool {
         let mut lossy = moment.clone();
         lossy.network.lose_all();
@@ -33,7 +32,7 @@ impl Turns {
         false
     }
 
-    /// What happens next when all goes well.
+    /// The next event of a history without faults.
     fn next_good(&self, moment: &Moment) -> Option<Action> {
         if let Some(frame) = moment.network.first().filter(|_| moment.keeper.is_alive()) {
             return Some(Action::Deliver(frame));
@@ -54,11 +53,10 @@ impl Turns {
             | Action::NextHolderEnters
             | Action::NextHolderLeaves => true,
             Action::CallerLeaves(i) => matches!(moment.callers[*i], Caller::Inside(_)),
-            Action::GuestLeaves(i) => {
-                moment.guests[*i].machine.is_inside(guest_now(moment.now, *i))
-            }
+            Action::GuestLeaves(i) => moment.guests[*i].is_inside(moment.now),
             Action::Pass
-            | Action::Jump
+            | Action::KeeperJumps
+            | Action::GuestJumps(_)
             | Action::KeeperDies
             | Action::Table(TableEvent::Renewed { acknowledged: false })
             | Action::Table(TableEvent::RenewedByItself)
@@ -77,7 +75,7 @@ impl Turns {
 }
 
 impl Moment {
-    /// Whether all are gone, and the keeper keeps nothing.
+    /// Whether all users are gone and the keeper keeps nothing.
     fn is_over(&self) -> bool {
         let waits = |caller: &Caller| matches!(caller, Caller::Waiting | Caller::Inside(_));
         !self.callers.iter().any(waits)
