@@ -47,9 +47,6 @@ const TTL: Duration = Duration::from_secs(8);
 /// A node's clock is a second ahead or behind now and then. It is read over a network that is slow.
 const MAX_CLOCK_SKEW: Duration = Duration::from_millis(1_499);
 
-/// What of a TTL a client counts on: Cassandra cuts off up to a second.
-const LEASE: Duration = TTL.saturating_sub(MAX_CLOCK_SKEW).saturating_sub(Duration::from_secs(1));
-
 /// When the rows of the dead are gone at the latest.
 const ROWS_MAX: Duration = TTL.saturating_add(MAX_CLOCK_SKEW).saturating_add(TTL);
 

@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
-use super::{CLIENTS, KEYSPACE, LEASE, TTL};
+use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, TTL};
 use support::history::{Drawn, Moment};
 use support::monotonic::now;
 use support::program;
@@ -101,7 +101,7 @@ async fn client_program() {
         program::wait_for_word();
         told.store(true, Ordering::Relaxed);
     });
-    let recorder = record_rounds(LEASE);
+    let recorder = record_rounds(MAX_CLOCK_SKEW);
     let telling = tokio::spawn(tell_rounds(Arc::clone(&recorder)));
     let locks = client(&order).await;
     work(order.client, locks, ending).await;

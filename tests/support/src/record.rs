@@ -17,11 +17,14 @@ use super::monotonic::now;
 /// Where the library tells what goes into and comes out of its protocol.
 const TARGET: &str = "bakery_lock::engine::runner";
 
-/// Records the rounds of all contenders of this process from now on, one of each object, whose
-/// rows stand for a lease.
-pub fn record_rounds(lease: Duration) -> Arc<Mutex<Recorder>> {
-    let lease = u64::try_from(lease.as_nanos()).expect("a lease is short");
-    let recorder = Recorder { lease, contenders: BTreeMap::new(), rounds: Vec::new() };
+/// Cassandra cuts off up to a second of a TTL.
+const TTL_ROUNDING: Duration = Duration::from_secs(1);
+
+/// Records the rounds of all contenders of this process from now on, one of each object. Their rows
+/// count for their TTL, less its rounding and the clock skew. The registry's lock has a TTL of its
+/// own.
+pub fn record_rounds(max_clock_skew: Duration) -> Arc<Mutex<Recorder>> {
+    let recorder = Recorder { max_clock_skew, contenders: BTreeMap::new(), rounds: Vec::new() };
     let recorder = Arc::new(Mutex::new(recorder));
     let only_runner = |metadata: &Metadata<'_>| metadata.target() == TARGET;
     let layer = RecorderLayer(Arc::clone(&recorder)).with_filter(filter::filter_fn(only_runner));
@@ -32,8 +35,7 @@ pub fn record_rounds(lease: Duration) -> Arc<Mutex<Recorder>> {
 /// What was recorded.
 #[derive(Debug)]
 pub struct Recorder {
-    /// In nanoseconds, from the moment at which a write is sent.
-    lease: u64,
+    max_clock_skew: Duration,
     /// Where the contender of each object is.
     contenders: BTreeMap<String, Stage>,
     rounds: Vec<(String, Moment)>,
@@ -46,7 +48,7 @@ enum Stage {
     Outside,
     Entering {
         announced: u64,
-        /// The operation that is outstanding, and when it was sent.
+        /// The operation that is outstanding, and until when its rows stand if it is acknowledged.
         writing: Option<(String, u64)>,
         /// The operation that writes the ticket.
         drawing: Option<String>,
@@ -67,7 +69,7 @@ impl Recorder {
     fn event(&mut self, object: &str, text: &str, time: u64) {
         let stage = self.contenders.entry(object.to_owned()).or_default();
         if text.starts_with("output Write") && text.contains("change: Put") {
-            stage.put(text, time);
+            stage.put(text, time, time + lease(text, self.max_clock_skew));
         } else if text.starts_with("output Write") {
             assert!(text.contains("change: Delete"), "an unknown write: {text}");
             let stage = std::mem::take(stage);
@@ -79,13 +81,13 @@ impl Recorder {
             let round = stage.round(|_| End::Granted(time));
             self.rounds.extend(round.map(|round| (object.to_owned(), round)));
         } else if text.starts_with("input Written") && text.contains("outcome: Applied") {
-            stage.applied(&op(text), time, self.lease);
+            stage.applied(&op(text), time);
         }
     }
 }
 
 impl Stage {
-    fn put(&mut self, text: &str, time: u64) {
+    fn put(&mut self, text: &str, time: u64, stands_until: u64) {
         let has_ticket = text.contains("ticket: Some");
         if matches!(self, Stage::Outside) {
             assert!(!has_ticket, "an announcement has no ticket: {text}");
@@ -96,21 +98,21 @@ impl Stage {
         }
         // Renewals of a holder are not part of its round.
         if let Stage::Entering { writing, drawing, drawn, .. } = self {
-            *writing = Some((op(text), time));
+            *writing = Some((op(text), stands_until));
             if has_ticket && drawn.is_none() {
                 *drawing = Some(op(text));
             }
         }
     }
 
-    fn applied(&mut self, op: &str, time: u64, lease: u64) {
+    fn applied(&mut self, op: &str, time: u64) {
         let Stage::Entering { writing, drawing, drawn, deadline, .. } = self else {
             return;
         };
-        if let Some((_, sent)) = writing.take_if(|(writing, _)| writing == op)
+        if let Some((_, stands_until)) = writing.take_if(|(writing, _)| writing == op)
             && time < *deadline
         {
-            *deadline = sent + lease;
+            *deadline = stands_until;
         }
         if drawing.take_if(|drawing| drawing == op).is_some() {
             *drawn = Some(time);
@@ -134,6 +136,15 @@ fn op(text: &str) -> String {
     let (_, rest) = text.split_once("op: OpId(").expect("a write and its answer have an id");
     let (op, _) = rest.split_once(')').expect("an id is in brackets");
     op.to_owned()
+}
+
+/// How long the rows of a write count, in nanoseconds.
+fn lease(text: &str, max_clock_skew: Duration) -> u64 {
+    let (_, rest) = text.split_once("ttl_seconds: ").expect("rows have a ttl");
+    let seconds: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let ttl = Duration::from_secs(seconds.parse().expect("a ttl is a number of seconds"));
+    let lease = ttl - TTL_ROUNDING - max_clock_skew;
+    u64::try_from(lease.as_nanos()).expect("a lease is short")
 }
 
 struct RecorderLayer(Arc<Mutex<Recorder>>);
@@ -181,23 +192,35 @@ impl Visit for Text {
 mod tests {
     use super::*;
 
-    const PUT_ENTERING: &str = "output Write { op: OpId(1), change: Put, ticket: None }";
+    const S: u64 = 1_000_000_000;
+    /// With a clock skew of a second a lease of ten seconds.
+    const PUT_ENTERING: &str =
+        "output Write { op: OpId(1), change: Put, ticket: None, ttl_seconds: 12 }";
     const ENTERED: &str = "input Written { op: OpId(1), outcome: Applied }";
-    const PUT_TICKET: &str = "output Write { op: OpId(2), change: Put, ticket: Some(1) }";
+    const PUT_TICKET: &str =
+        "output Write { op: OpId(2), change: Put, ticket: Some(1), ttl_seconds: 12 }";
     const DRAWN: &str = "input Written { op: OpId(2), outcome: Applied }";
     const HELD: &str = "output Event(Held)";
     const DELETE: &str = "output Write { op: OpId(3), change: Delete }";
 
-    fn rounds(lease: u64, events: &[(&str, &str, u64)]) -> Vec<(String, Moment)> {
-        let mut recorder = Recorder { lease, contenders: BTreeMap::new(), rounds: Vec::new() };
-        for (object, text, time) in events {
-            recorder.event(object, text, *time);
+    /// The rounds of events at these seconds.
+    fn rounds(events: &[(&str, &str, u64)]) -> Vec<(String, Moment)> {
+        let max_clock_skew = Duration::from_secs(1);
+        let mut recorder =
+            Recorder { max_clock_skew, contenders: BTreeMap::new(), rounds: Vec::new() };
+        for (object, text, seconds) in events {
+            recorder.event(object, text, *seconds * S);
         }
         recorder.take()
     }
 
     fn round(object: &str, drawn: Option<u64>, end: End) -> (String, Moment) {
-        (object.to_owned(), Moment::Round(Round { announced: 1, drawn, end }))
+        let drawn = drawn.map(|seconds| seconds * S);
+        let end = match end {
+            End::Granted(seconds) => End::Granted(seconds * S),
+            End::GaveUp(seconds) => End::GaveUp(seconds * S),
+        };
+        (object.to_owned(), Moment::Round(Round { announced: S, drawn, end }))
     }
 
     // Goal: rounds are told apart by their objects, with the ticket's acknowledgement.
@@ -216,23 +239,34 @@ mod tests {
             ("a", DELETE, 7),
         ];
         let expected = [round("b", None, End::Granted(4)), round("a", Some(5), End::Granted(6))];
-        assert_eq!(rounds(100, &events), expected);
+        assert_eq!(rounds(&events), expected);
     }
 
     // Goal: a client that gives up after its rows were gone, gave up when they went; a write that
     // is acknowledged too late does not bring them back.
-    // Method: made-up events, a lease of ten.
+    // Method: made-up events, a lease of ten seconds.
     #[test]
     fn a_late_client_gave_up_with_its_lease() {
         let begin = [("a", PUT_ENTERING, 1), ("a", ENTERED, 2), ("a", PUT_TICKET, 5)];
         let gave_up = |drawn, time| [round("a", drawn, End::GaveUp(time))];
         let late = |acknowledged, end| {
-            rounds(10, &[&begin[..], &[("a", DRAWN, acknowledged), ("a", DELETE, end)]].concat())
+            rounds(&[&begin[..], &[("a", DRAWN, acknowledged), ("a", DELETE, end)]].concat())
         };
         assert_eq!(late(6, 9), gave_up(Some(6), 9));
         assert_eq!(late(6, 40), gave_up(Some(6), 15));
         assert_eq!(late(12, 40), gave_up(Some(12), 11));
         let unacknowledged = [("a", PUT_ENTERING, 1), ("a", DELETE, 40)];
-        assert_eq!(rounds(10, &unacknowledged), gave_up(None, 40));
+        assert_eq!(rounds(&unacknowledged), gave_up(None, 40));
+    }
+
+    // Goal: rows with a shorter TTL are gone sooner, as those of the registry's lock.
+    // Method: made-up events of two objects at the same times.
+    #[test]
+    fn each_object_has_its_own_ttl() {
+        let short = "output Write { op: OpId(1), change: Put, ticket: None, ttl_seconds: 5 }";
+        for (put, lease) in [(PUT_ENTERING, 10), (short, 3)] {
+            let events = [("a", put, 1), ("a", ENTERED, 2), ("a", DELETE, 40)];
+            assert_eq!(rounds(&events), [round("a", None, End::GaveUp(1 + lease))]);
+        }
     }
 }
