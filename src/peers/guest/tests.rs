@@ -190,6 +190,14 @@ fn any_other_grant_is_returned() {
     script.returns(1);
     assert!(!script.guest.is_inside(script.now()));
 
+    // Of another request, in time and too late.
+    let mut asking = Script::asking();
+    for (number, echo) in [(3, s(100)), (4, s(90))] {
+        asking.hears(granted(7, number, echo));
+        asking.returns(number);
+    }
+    assert!(!asking.guest.is_idle());
+
     let mut gave_up = Script::asking();
     gave_up.tell(GuestInput::Leave);
     gave_up.sends(Request::Withdraw { request: 1 });
@@ -236,7 +244,9 @@ fn a_turn_is_extended_while_it_lasts() {
     script.sends(Request::Renew { turn: turn(1) });
     script.hears(extended(1, s(100) + ms(50), s(30)));
     script.tells(Event::Extended { until: s(130) + ms(50) });
-    // An older one, one of another turn, and the next renewal when a third has passed.
+    // The same again, an older one, one of another turn; and the next renewal when a third has
+    // passed.
+    script.hears(extended(1, s(100) + ms(50), s(30)));
     script.hears(extended(1, s(100), s(30)));
     script.hears(extended(2, s(101), s(30)));
     script.says(&[]);
