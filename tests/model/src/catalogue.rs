@@ -54,8 +54,6 @@ pub enum Length {
     Short,
     /// Minutes.
     Long,
-    /// Longer than the others together: it is run by its name only.
-    Apart,
 }
 
 /// What has to come of a search.

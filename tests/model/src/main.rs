@@ -1,7 +1,6 @@
 //! `model [long] [PART_OF_A_NAME]...`: runs the searches of these names, or all, or only those that
-//! take minutes and that no test runs. One that takes longer is run by its name only. Tells what
-//! they found, and of each flaw the shortest history that shows it. Fails when anything is not as
-//! expected.
+//! take minutes and that no test runs. Tells what they found, and of each flaw the shortest history
+//! that shows it. Fails when anything is not as expected.
 
 use std::process::ExitCode;
 
@@ -13,12 +12,7 @@ fn main() -> ExitCode {
     names.drain(..usize::from(long_only));
     let is_meant = |search: &&Search| {
         let named = names.iter().any(|part| search.name.contains(part.as_str()));
-        let length = match search.length {
-            Length::Short => !long_only,
-            Length::Long => true,
-            Length::Apart => !names.is_empty(),
-        };
-        (named || names.is_empty()) && length
+        (named || names.is_empty()) && (search.length == Length::Long || !long_only)
     };
     let mut complaints = 0;
     let mut run = 0;

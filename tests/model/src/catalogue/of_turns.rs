@@ -54,7 +54,7 @@ const ALL: Troubles = Troubles {
 
 /// What holds.
 pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
-    use Length::{Apart, Long, Short};
+    use Length::{Long, Short};
     let revoked = Plan { must_see: &[Sight::GuestsTurn, Sight::PlaceRevoked], ..NEXT_HOLDER };
     let tokens = |plan| Plan { must_see: &[Sight::GuestsTurn, Sight::TokenOfGuest], ..plan };
     let plans = [
@@ -93,7 +93,6 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Plan { guests: 2, ..NEXT_HOLDER }.over(1).with(REPEATS),
         ),
         ("turns, all troubles at once", Long, ALL_PARTIES.over(0).with(ALL)),
-        ("turns, all troubles, for longer", Apart, ALL_PARTIES.over(1).with(ALL)),
     ];
     plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Turns(plan))).collect()
 }
