@@ -139,6 +139,7 @@ fn callers_have_turns_in_the_order_in_which_they_came() {
     script.says(&[]);
     script.tell(Input::Returned { turn: turn(3) });
     script.says(&[Output::Release]);
+    assert!(!script.keeper.is_idle(), "its rows are there");
     script.tell(Input::Released);
     script.says(&[]);
     assert!(script.keeper.is_idle());
@@ -303,8 +304,18 @@ fn a_withdrawn_request_leaves_the_line_or_ends_its_turn() {
     script.asks(OTHER, 1, ms(0));
     script.is_queued(OTHER, 1, 0);
     script.hears(OTHER, ms(1), Request::Withdraw { request: 1 });
+    script.says(&[]);
     script.hears(GUEST, ms(400), Request::Withdraw { request: 1 });
     script.says(&[Output::Release]);
+}
+
+#[test]
+fn asking_again_keeps_the_place_in_the_line() {
+    let mut script = Script::held();
+    for (guest, ahead) in [(GUEST, 0), (OTHER, 1), (GUEST, 0), (OTHER, 1)] {
+        script.asks(guest, 1, ms(10));
+        script.is_queued(guest, 1, ahead);
+    }
 }
 
 #[test]
@@ -377,6 +388,20 @@ fn a_keeper_that_shuts_down_waits_for_the_turn() {
 }
 
 #[test]
+fn guests_join_a_line_for_which_the_place_is_acquired() {
+    let mut script = Script::new();
+    script.tell(Input::Join { caller: 1, terms: terms(60) });
+    script.said.clear();
+    script.asks(GUEST, 1, ms(0));
+    script.is_queued(GUEST, 1, 1);
+    script.hears(GUEST, ms(1), Request::Withdraw { request: 1 });
+    script.tell(Input::Leave { caller: 1 });
+    script.says(&[Output::Release]);
+    script.asks(GUEST, 2, ms(2));
+    script.answers(GUEST, Response::Elsewhere { request: 2 });
+}
+
+#[test]
 fn who_holds_nothing_sends_guests_elsewhere() {
     let mut script = Script::new();
     script.asks(GUEST, 1, ms(0));
@@ -408,6 +433,10 @@ fn tokens_come_from_a_block_that_is_drawn_once() {
     // Neither another guest's, nor of another turn, nor one that comes late.
     script.hears(OTHER, ms(320), Request::DrawToken { turn: turn(2), draw: 3 });
     script.hears(GUEST, ms(320), Request::DrawToken { turn: turn(1), draw: 3 });
+    script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+    script.says(&[]);
+    script.tell(Input::Block { round: ROUND, block: Some(block(9_000)) });
+    script.answers(GUEST, Response::Token { turn: turn(2), draw: 2, value: 9_000 });
     script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
     script.says(&[]);
 }
