@@ -104,6 +104,27 @@ struct Tenant {
     repeat: Option<Duration>,
 }
 
+impl Held {
+    /// The turn of this number.
+    fn turn(&self, number: u64) -> TurnId {
+        let mut id = TurnId { place: self.id, round: self.round, number };
+        if SeededBug::TurnWithoutRound.is_planted() {
+            id.round = 0;
+        }
+        if SeededBug::TurnWithoutClient.is_planted() {
+            id.place.client = 0;
+        }
+        id
+    }
+}
+
+impl Turn {
+    /// The guest that has it; `None`: it is a caller's.
+    fn guest(&self) -> Option<GuestId> {
+        self.tenant.as_ref().map(|tenant| tenant.guest)
+    }
+}
+
 impl Keeper {
     /// A keeper without a place and without a line.
     pub(crate) fn new() -> Self {
@@ -279,14 +300,14 @@ impl Keeper {
             return;
         }
         self.last_turn += 1;
-        let id = self.turn_id();
+        let (id, deadline) = (held.turn(self.last_turn), held.deadline);
         match user {
             User::Caller(caller, _) => {
                 self.line.remove_caller(caller);
                 self.turn = Some(Turn { id, tenant: None, token: None });
                 self.outputs.push_back(Output::Grant { caller, turn: id });
             }
-            User::Guest(guest) => self.grant(now, guest, id),
+            User::Guest(guest) => self.grant(now, guest, id, deadline),
         }
     }
 
@@ -312,28 +333,12 @@ impl Keeper {
 
     // Turns.
 
-    fn turn_id(&self) -> TurnId {
-        let Place::Held(held) = &self.place else {
-            unreachable!("turns are given of a held place")
-        };
-        let mut id = TurnId { place: held.id, round: held.round, number: self.last_turn };
-        if SeededBug::TurnWithoutRound.is_planted() {
-            id.round = 0;
-        }
-        if SeededBug::TurnWithoutClient.is_planted() {
-            id.place.client = 0;
-        }
-        id
-    }
-
-    /// Grants a turn to a guest. The echo was read before `now` (rule R1).
-    fn grant(&mut self, now: Now, guest: GuestId, turn: TurnId) {
-        let Place::Held(held) = &self.place else {
-            unreachable!("turns are given of a held place")
-        };
+    /// Grants a turn to a guest, until the deadline of the place at most. The echo was read before
+    /// `now` (rule R1).
+    fn grant(&mut self, now: Now, guest: GuestId, turn: TurnId, deadline: Duration) {
         let waiting = self.line.remove_guest(guest).expect("a guest has its turn after waiting");
         let wanted = waiting.ttl.min(FIRST_LENGTH_MAX);
-        let Sublease { length, ends } = Sublease::until(held.deadline, wanted, now);
+        let Sublease { length, ends } = Sublease::until(deadline, wanted, now);
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
         let tenant = Tenant { guest, ttl: waiting.ttl, granted, extended: None, ends, repeat };
@@ -363,9 +368,8 @@ impl Keeper {
     /// Ends this turn, if it is the present one and has this guest (`None`: a caller).
     fn end_turn(&mut self, turn: TurnId, guest: Option<GuestId>) {
         let is_present = self.turn.as_ref().is_some_and(|present| {
-            let user = present.tenant.as_ref().map(|tenant| tenant.guest);
             let is_named = present.id == turn || SeededBug::AnyReturnCounts.is_planted();
-            is_named && user == guest
+            is_named && present.guest() == guest
         });
         if is_present {
             self.finish_turn();

@@ -1,19 +1,17 @@
 //! Fencing tokens of turns (rule R7).
 
 use super::messages::{GuestId, Output};
-use super::{Keeper, Place};
+use super::{Keeper, Place, Turn};
 use crate::peers::messages::{Response, TurnId};
 use crate::peers::tokens::TokenBlock;
 
 impl Keeper {
     /// A guest, or a caller if it is `None`, draws a token in its turn.
     pub(super) fn draw_token(&mut self, guest: Option<GuestId>, turn: TurnId, draw: u64) {
-        let Some(present) = self.turn.as_mut().filter(|present| present.id == turn) else {
+        let is_meant = |present: &&mut Turn| present.id == turn && present.guest() == guest;
+        let Some(present) = self.turn.as_mut().filter(is_meant) else {
             return;
         };
-        if present.tenant.as_ref().map(|tenant| tenant.guest) != guest {
-            return;
-        }
         if let Some(tenant) = &mut present.tenant {
             // It knows its turn.
             tenant.repeat = None;
@@ -56,7 +54,7 @@ impl Keeper {
             return;
         };
         turn.token = Some((draw, Some(value)));
-        let (id, guest) = (turn.id, turn.tenant.as_ref().map(|tenant| tenant.guest));
+        let (id, guest) = (turn.id, turn.guest());
         match guest {
             Some(guest) => self.send(guest, Response::Token { turn: id, draw, value }),
             None => self.outputs.push_back(Output::Token { turn: id, draw, value }),
