@@ -18,6 +18,8 @@ pub struct Statistics {
     pub deletes: u64,
     /// Reads of all rows of an object: the costly ones.
     pub object_reads: u64,
+    /// Reads of all rows of an object as one replica has them, to see whether other clients wait.
+    pub glances: u64,
     /// Reads of the rows of one contender.
     pub contender_reads: u64,
     /// Reads of the fence of an object.
@@ -51,6 +53,7 @@ impl Counted {
             writes: read(&self.counters.writes),
             deletes: read(&self.counters.deletes),
             object_reads: read(&self.counters.object_reads),
+            glances: read(&self.counters.glances),
             contender_reads: read(&self.counters.contender_reads),
             fence_reads: read(&self.counters.fence_reads),
             fence_writes: read(&self.counters.fence_writes),
@@ -79,6 +82,14 @@ impl Store for Counted {
         Box::pin(async move {
             let result = self.store.read(object, read).await;
             result.inspect_err(|_| count(&counters.failures))
+        })
+    }
+
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+        count(&self.counters.glances);
+        Box::pin(async move {
+            let result = self.store.glance(object).await;
+            result.inspect_err(|_| count(&self.counters.failures))
         })
     }
 
@@ -149,6 +160,7 @@ struct Counters {
     writes: AtomicU64,
     deletes: AtomicU64,
     object_reads: AtomicU64,
+    glances: AtomicU64,
     contender_reads: AtomicU64,
     fence_reads: AtomicU64,
     fence_writes: AtomicU64,
@@ -225,6 +237,7 @@ mod tests {
         store.write("a", &put()).await.expect("memory does not fail");
         store.write("a", &delete).await.expect("memory does not fail");
         store.read("a", Read::Object).await.expect("memory does not fail");
+        store.glance("a").await.expect("memory does not fail");
         store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
         store.write("a", &revoke).await.expect("memory does not fail");
@@ -244,6 +257,7 @@ mod tests {
             writes: 4,
             deletes: 1,
             object_reads: 2,
+            glances: 1,
             contender_reads: 3,
             fence_reads: 2,
             fence_writes: 2,

@@ -78,6 +78,10 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Reads the requested rows of an object, all with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
 
+    /// Reads all rows of an object as one replica nearby has them. It is a hint: rows may be
+    /// missing, and there may be rows that are gone.
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>>;
+
     /// Reads the rounds and stamps of a contender's rows.
     fn read_stamps<'a>(
         &'a self,

@@ -286,6 +286,10 @@ impl Store for FaultyStore {
         self.call(self.memory.read(object, read))
     }
 
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+        self.call(self.memory.glance(object))
+    }
+
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,

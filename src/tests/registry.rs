@@ -93,6 +93,10 @@ impl Store for Planned {
         self.memory.read(object, read)
     }
 
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+        self.memory.glance(object)
+    }
+
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,

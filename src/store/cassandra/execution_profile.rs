@@ -19,6 +19,8 @@ pub(super) const TRY_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) consistency: statement::Consistency,
+    /// For a hint: one replica is enough, of the same data centres.
+    pub(super) one_replica: statement::Consistency,
     pub(super) serial_consistency: SerialConsistency,
     pub(super) profile: ExecutionProfileHandle,
 }
@@ -29,15 +31,16 @@ impl Terms {
     /// The driver never retries and never executes speculatively: after either, the reported error
     /// may be that of another attempt than the one that was applied.
     pub(super) fn new(session: &Session, consistency: &Consistency) -> Self {
+        use statement::Consistency as Level;
         let profile = session
             .get_default_execution_profile_handle()
             .pointee_to_builder()
             .request_timeout(Some(TRY_TIMEOUT))
             .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
             .speculative_execution_policy(None);
-        let (consistency, serial_consistency, profile) = match consistency {
+        let (levels, profile) = match consistency {
             Consistency::Quorum => {
-                (statement::Consistency::Quorum, SerialConsistency::Serial, profile)
+                ((Level::Quorum, SerialConsistency::Serial, Level::One), profile)
             }
             // A coordinator in another data centre would use the quorum of its own data centre.
             Consistency::LocalQuorum(datacenter) => {
@@ -46,16 +49,17 @@ impl Terms {
                     .token_aware(true)
                     .permit_dc_failover(false)
                     .build();
-                let profile = profile.load_balancing_policy(policy);
-                (statement::Consistency::LocalQuorum, SerialConsistency::LocalSerial, profile)
+                let levels = (Level::LocalQuorum, SerialConsistency::LocalSerial, Level::LocalOne);
+                (levels, profile.load_balancing_policy(policy))
             }
         };
+        let (consistency, serial_consistency, one_replica) = levels;
         let profile = profile
             .consistency(consistency)
             .serial_consistency(Some(serial_consistency))
             .build()
             .into_handle_with_label("bakery-lock".to_owned());
-        Terms { consistency, serial_consistency, profile }
+        Terms { consistency, one_replica, serial_consistency, profile }
     }
 
     /// Applies these terms to a statement. All our statements may be repeated: writes carry their

@@ -156,6 +156,10 @@ impl Store for CassandraStore {
         })
     }
 
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+        Box::pin(async move { stored_rows(self.execute(&self.rows.glance, (object,)).await?) })
+    }
+
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,

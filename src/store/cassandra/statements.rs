@@ -20,6 +20,8 @@ pub(super) struct RowStatements {
     /// Deletes of two rows, and of three.
     pub(super) delete_batches: [Batch; 2],
     pub(super) read_object: PreparedStatement,
+    /// The same as one replica has it.
+    pub(super) glance: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
     pub(super) read_entering: PreparedStatement,
     pub(super) read_stamps: PreparedStatement,
@@ -62,7 +64,10 @@ impl RowStatements {
              WHERE object_name = ? AND row_name = ? AND {of_contender}"
         ))
         .await?;
+        let mut glance = prepare(read.clone()).await?;
+        glance.set_consistency(terms.one_replica);
         Ok(RowStatements {
+            glance,
             insert_batch: batch(&terms, &insert, 2),
             insert,
             delete_batches: [2, 3].map(|rows| batch(&terms, &delete, rows)),

@@ -70,9 +70,13 @@ impl Link {
         answer.await.expect("every request is answered in the end, as long as the network is there")
     }
 
-    /// Rows and their stamps, as a quorum shows them.
-    async fn rows(&self, object: &str, read: Read) -> Result<Vec<(StoredRow, i64)>, DatabaseError> {
-        let seen = self.ask(object, Ask::Read(read)).await?;
+    /// Rows and their stamps, as those replicas show them that answer.
+    async fn rows(
+        &self,
+        object: &str,
+        read: Ask<'_>,
+    ) -> Result<Vec<(StoredRow, i64)>, DatabaseError> {
+        let seen = self.ask(object, read).await?;
         let rows = merge(seen.into_iter().flat_map(|seen| seen.rows));
         Ok(rows.into_values().filter_map(SeenRow::live).collect())
     }
@@ -91,7 +95,14 @@ impl Store for Link {
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         Box::pin(async move {
-            let rows = self.rows(object, read).await?;
+            let rows = self.rows(object, Ask::Read(read)).await?;
+            Ok(rows.into_iter().map(|(row, _)| row).collect())
+        })
+    }
+
+    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+        Box::pin(async move {
+            let rows = self.rows(object, Ask::Glance).await?;
             Ok(rows.into_iter().map(|(row, _)| row).collect())
         })
     }
@@ -102,7 +113,7 @@ impl Store for Link {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         Box::pin(async move {
-            let rows = self.rows(object, Read::Contender(contender)).await?;
+            let rows = self.rows(object, Ask::Read(Read::Contender(contender))).await?;
             Ok(rows.into_iter().filter_map(RowStamp::of).collect())
         })
     }

@@ -67,6 +67,8 @@ struct Request {
     reply: oneshot::Sender<Result<Vec<Seen>, DatabaseError>>,
     fails: Duration,
     seen: Vec<Seen>,
+    /// How many answers complete it.
+    needed: usize,
     /// When the answers arrive that may still arrive.
     expected: Vec<Duration>,
     record: Option<usize>,
@@ -133,6 +135,7 @@ impl Network {
             reply,
             fails: now + REQUEST_TIMEOUT,
             seen: Vec::new(),
+            needed: if matches!(ask, Ask::Glance) { 1 } else { self.quorum },
             expected: Vec::new(),
             record: self.note(client, now, object, ask),
         };
@@ -174,7 +177,7 @@ impl Network {
     /// The time before which a client certainly gets no answer.
     pub(super) fn horizon(&self, client: usize) -> Option<Duration> {
         let own = self.requests.values().filter(|request| request.client == client);
-        own.map(|request| request.earliest(self.quorum)).min()
+        own.map(Request::earliest).min()
     }
 
     /// Stops a replica, which forgets all writes after `synced`.
@@ -399,7 +402,7 @@ impl Network {
             return;
         };
         open.seen.push(seen);
-        if open.seen.len() < self.quorum {
+        if open.seen.len() < open.needed {
             return;
         }
         if let Some(record) = open.record {
@@ -446,10 +449,10 @@ const ZERO: Duration = Duration::ZERO;
 
 impl Request {
     /// The time before which it is certainly not answered.
-    fn earliest(&self, quorum: usize) -> Duration {
+    fn earliest(&self) -> Duration {
         let mut expected = self.expected.clone();
         expected.sort_unstable();
-        let completing = expected.get(quorum - self.seen.len() - 1);
+        let completing = expected.get(self.needed - self.seen.len() - 1);
         completing.map_or(self.fails, |completing| self.fails.min(*completing))
     }
 }

@@ -84,6 +84,8 @@ pub(super) enum Ask<'a> {
     Write(&'a Write),
     WriteFence(i64),
     Read(Read),
+    /// A read of the object that one answer is enough for.
+    Glance,
     ReadFence,
 }
 
@@ -133,6 +135,7 @@ impl Order {
                 Action::RaiseFence(Fence { value, dead_from: clock + ttl })
             }
             Ask::Read(read) => Action::Read(read),
+            Ask::Glance => Action::Read(Read::Object),
             Ask::ReadFence => Action::ReadFence,
         };
         Order { object: object.to_owned(), action }
