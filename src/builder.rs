@@ -89,6 +89,7 @@ pub struct LockClientBuilder {
     register_host: bool,
     acquire_timeout: Duration,
     ttl: Duration,
+    turns: bool,
     consistency: Consistency,
     lock_table: String,
 }
@@ -106,6 +107,7 @@ impl LockClientBuilder {
             register_host: false,
             acquire_timeout: ACQUIRE_TIMEOUT_DEFAULT,
             ttl: TTL_DEFAULT,
+            turns: true,
             consistency: Consistency::default(),
             lock_table: schema::LOCK_TABLE_DEFAULT.to_owned(),
         }
@@ -146,6 +148,15 @@ impl LockClientBuilder {
     /// the other half for both; use 10 s or more where the database may stall for a moment.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Whether the callers of this client use a lock in turn; `true` by default. Then a release
+    /// passes the lock on to the client's next caller without any database operation, until another
+    /// client has waited for a tenth of a second. With `false` each acquisition goes through the
+    /// database, and callers of all clients are served in the order in which they came to it.
+    pub fn turns(mut self, turns: bool) -> Self {
+        self.turns = turns;
         self
     }
 
@@ -204,6 +215,7 @@ impl LockClientBuilder {
             host_name,
             acquire_timeout: self.acquire_timeout,
             ttl: self.ttl,
+            turns: self.turns,
             max_ttl,
             max_clock_skew,
             lock_table: Some(lock_table),

@@ -142,6 +142,7 @@ impl HostRegistry {
             // Changes are short, and a client that dies during one should not block others for
             // long.
             ttl: TTL_MIN,
+            turns: true,
             max_ttl: TTL_MIN,
             max_clock_skew,
             // It serves a change or two, and its bound is not the recorded one.

@@ -36,6 +36,8 @@ pub(crate) struct ClientSetup {
     pub(crate) acquire_timeout: Duration,
     /// How long rows live without renewal.
     pub(crate) ttl: Duration,
+    /// Whether several callers may use one place in turn.
+    pub(crate) turns: bool,
     /// The longest TTL that the lock table allows.
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ, according to the lock table's settings.
@@ -63,6 +65,7 @@ impl LockClient {
             host_name,
             acquire_timeout,
             ttl,
+            turns,
             max_ttl,
             max_clock_skew,
             lock_table,
@@ -78,6 +81,7 @@ impl LockClient {
             id: ContenderId { host: number, client: entropy.client().as_u128(), slot: 0 },
             entropy,
             acquire_timeout,
+            turns,
             process: Process::current(),
         });
         let registration =

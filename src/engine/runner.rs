@@ -1,26 +1,29 @@
-//! One task per object in use: it feeds the state machine of the client's contender, does its I/O
-//! and sleeps. It only translates, and decides nothing.
+//! One task per object in use: it feeds two state machines, does their I/O and sleeps. It only
+//! translates, and decides nothing. The contender acquires, renews and releases a place in the
+//! table; the keeper decides who uses it, in turn.
 //!
 //! # Where to look
 //!
-//! This file is the loop: what the task waits for, and how it feeds the state machine. [`commands`]
-//! handles what the client's task and the guard ask for, [`events`] the contender's events,
-//! [`operations`] its writes and reads. [`holder`] is the holder of the object, [`releases`] the
-//! callers that wait until it is released.
+//! This file is the loop: what the task waits for, and how it feeds the state machines.
+//! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
+//! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] is the
+//! holder of the object, [`releases`] the callers that wait until it is released.
 
 mod commands;
 mod events;
 mod holder;
 mod operations;
 mod releases;
+mod turns;
 
+use std::collections::VecDeque;
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, debug, trace};
 
 pub(crate) use self::commands::Command;
@@ -32,10 +35,11 @@ use crate::contender::Contender;
 use crate::engine::grant::{End, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
-use crate::engine::waiters::{Caller, CallerQueue};
-use crate::error::{LockError, LostReason};
+use crate::engine::waiters::{Caller, Callers};
+use crate::error::{LockError, LostReason, UnlockError};
 use crate::options::shown;
-use crate::protocol::{Acquire, Input, Output, SeenContender, StateMachine};
+use crate::peers::{Keeper, KeeperInput, Now};
+use crate::protocol::{Input, Output, Patience, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
 /// Runs the contender of one object, as long as there is something to do.
@@ -46,13 +50,16 @@ pub(crate) struct Runner {
     /// Reasons to check health, for the client's task.
     checks: mpsc::UnboundedSender<CheckReason>,
     contender: StateMachine,
-    callers: CallerQueue,
-    /// What the contender is acquiring.
-    acquiring: Option<Acquire>,
+    keeper: Keeper,
+    /// What the two state machines are to be told.
+    steps: VecDeque<Step>,
+    callers: Callers,
     holder: Option<Holder>,
     releases: Releases,
-    /// The outstanding operation.
+    /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// The outstanding glance of the keeper.
+    glance: Option<Pin<Box<dyn Future<Output = KeeperInput> + Send>>>,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
 }
@@ -66,6 +73,12 @@ pub(crate) struct Ended {
     pub(crate) unserved: Vec<Caller>,
 }
 
+/// An input of one of the state machines.
+enum Step {
+    Contender(Input),
+    Keeper(KeeperInput),
+}
+
 /// Why the runner woke up.
 enum Wake {
     /// A fork copied this task into another process. There, rows and connections belong to the
@@ -73,6 +86,8 @@ enum Wake {
     Forked,
     /// The outstanding operation was answered, or failed.
     Answer(Input, Option<DatabaseError>),
+    /// The outstanding glance was answered, or failed.
+    Glanced(KeeperInput),
     Request(GuardRequest),
     Command(Option<Command>),
     Timer,
@@ -89,14 +104,16 @@ impl Runner {
         let runner = Runner {
             object,
             contender: StateMachine::new(shared.id),
+            keeper: Keeper::new(shared.turns),
+            steps: VecDeque::new(),
             shared,
             commands,
             checks,
-            callers: CallerQueue::default(),
-            acquiring: None,
+            callers: Callers::default(),
             holder: None,
             releases: Releases::default(),
             operation: None,
+            glance: None,
             setback: None,
         };
         (runner, sender)
@@ -107,6 +124,8 @@ impl Runner {
         loop {
             match self.wake().await {
                 Wake::Answer(input, error) => self.answered(input, error),
+                Wake::Glanced(input) => self.glanced(input),
+                Wake::Request(GuardRequest::Release { reply }) => self.let_go(reply).await,
                 Wake::Request(request) => self.request(request),
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Timer => {}
@@ -118,11 +137,32 @@ impl Runner {
             self.release_ended();
             self.warn_if_at_risk();
             self.dismiss_expired();
-            self.serve();
-            if self.contender.is_idle() && self.callers.is_empty() {
+            if self.contender.is_idle() && self.keeper.is_idle() {
                 let unserved = self.close_commands();
                 return self.ended(unserved);
             }
+        }
+    }
+
+    /// Ends the turn. If no caller waits, those join first that are on their way through the
+    /// client's task: without them the place would be given up for nothing.
+    async fn let_go(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
+        let mut later = Vec::new();
+        if self.keeper.is_line_empty() {
+            tokio::task::yield_now().await;
+            while let Ok(command) = self.commands.try_recv() {
+                // For a try the place counts as free.
+                let joins = |caller: &Caller| caller.acquire.patience == Patience::Wait;
+                if matches!(&command, Command::Acquire(caller) if joins(caller)) {
+                    self.command(command);
+                } else {
+                    later.push(command);
+                }
+            }
+        }
+        self.request(GuardRequest::Release { reply });
+        for command in later {
+            self.command(command);
         }
     }
 
@@ -155,6 +195,12 @@ impl Runner {
                 None => pending().await,
             }
         };
+        let glance = async {
+            match &mut self.glance {
+                Some(glance) => glance.await,
+                None => pending().await,
+            }
+        };
         let request = async {
             match &mut self.holder {
                 Some(holder) => holder.request().await,
@@ -171,6 +217,7 @@ impl Runner {
             biased;
             () = forked => Wake::Forked,
             (input, error) = answer => Wake::Answer(input, error),
+            input = glance => Wake::Glanced(input),
             request = request => Wake::Request(request),
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
@@ -199,7 +246,12 @@ impl Runner {
             self.check_health(CheckReason::Refusal);
         }
         self.setback = error;
-        self.handle(input);
+        self.tell_contender(input);
+    }
+
+    fn glanced(&mut self, input: KeeperInput) {
+        self.glance = None;
+        self.tell_keeper(input);
     }
 
     fn check_health(&self, reason: CheckReason) {
@@ -207,27 +259,56 @@ impl Runner {
         let _ = self.checks.send(reason);
     }
 
-    /// Feeds the contender, and does what it asks for.
-    fn handle(&mut self, input: Input) {
-        let mut next = Some(input);
-        while let Some(input) = next.take() {
-            let now = self.shared.now();
-            trace!(parent: self.span(), object = shown(&self.object), ?input, "input");
-            self.contender.handle(now, input);
-            while let Some(output) = self.contender.poll() {
-                trace!(parent: self.span(), object = shown(&self.object), ?output, "output");
-                match output {
-                    Output::Write { op, write } => {
-                        let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
-                        self.start(operations::write(shared, object, op, write));
-                    }
-                    Output::Read { op, read } => {
-                        let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
-                        self.start(operations::read(shared, object, op, read));
-                    }
-                    Output::Event(event) => next = next.or(self.event(&event)),
-                }
+    /// Tells the contender, and does what follows.
+    fn tell_contender(&mut self, input: Input) {
+        self.tell(Step::Contender(input));
+    }
+
+    /// Tells the keeper, and does what follows.
+    fn tell_keeper(&mut self, input: KeeperInput) {
+        self.tell(Step::Keeper(input));
+    }
+
+    /// Feeds the state machines until neither asks anything of the other: one step after the other,
+    /// so that a long line of callers that left needs no deep stack.
+    fn tell(&mut self, step: Step) {
+        self.steps.push_back(step);
+        while let Some(step) = self.steps.pop_front() {
+            match step {
+                Step::Contender(input) => self.feed_contender(input),
+                Step::Keeper(input) => self.feed_keeper(input),
             }
+        }
+    }
+
+    fn feed_contender(&mut self, input: Input) {
+        let now = self.shared.now();
+        trace!(parent: self.span(), object = shown(&self.object), ?input, "input");
+        self.contender.handle(now, input);
+        while let Some(output) = self.contender.poll() {
+            trace!(parent: self.span(), object = shown(&self.object), ?output, "output");
+            match output {
+                Output::Write { op, write } => {
+                    let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
+                    self.start(operations::write(shared, object, op, write));
+                }
+                Output::Read { op, read } => {
+                    let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
+                    self.start(operations::read(shared, object, op, read));
+                }
+                Output::Event(event) => self.event(event),
+            }
+        }
+    }
+
+    fn feed_keeper(&mut self, input: KeeperInput) {
+        let clock = &*self.shared.clock;
+        let now = Now { elapsed: clock.elapsed(), boot: clock.since_boot() };
+        trace!(parent: self.span(), object = shown(&self.object), ?input, "input of the keeper");
+        self.keeper.handle(now, input);
+        while let Some(output) = self.keeper.poll() {
+            trace!(parent: self.span(), object = shown(&self.object), ?output, "of the keeper");
+            self.keeper_asks(output);
         }
     }
 
@@ -236,43 +317,18 @@ impl Runner {
         self.operation = Some(Box::pin(operation.instrument(span)));
     }
 
-    /// Lets the contender acquire for the first caller.
-    fn serve(&mut self) {
-        while let Some(input) = self.wanted() {
-            self.handle(input);
-        }
-    }
-
-    /// What the contender has to do next for the callers.
-    fn wanted(&mut self) -> Option<Input> {
-        let first = self.callers.first().map(|caller| &caller.acquire);
-        if let Some(acquiring) = &self.acquiring {
-            // If the first caller left, the next one takes over its place, provided the rows in the
-            // table say the same for both.
-            if first == Some(acquiring) {
-                return None;
-            }
-            self.acquiring = None;
-            return Some(Input::Release);
-        }
-        let first = first.filter(|_| self.contender.is_idle())?.clone();
-        self.acquiring = Some(first.clone());
-        Some(Input::Acquire(first))
-    }
-
     fn tick_if_due(&mut self) {
         let now = self.shared.clock.elapsed();
         if self.contender.deadline().is_some_and(|due| due <= now) {
-            self.handle(Input::Tick);
+            self.tell_contender(Input::Tick);
         }
     }
 
-    /// Releases a lock that the clock has ended, by its lease or its hold limit.
+    /// Ends a turn that the clock has ended, by its lease or its hold limit.
     fn release_ended(&mut self) {
         let ended = self.holder.as_ref().and_then(|holder| holder.grant.ended());
         if let Some(End::Lost(reason)) = ended {
-            self.drop_holder(reason);
-            self.handle(Input::Release);
+            self.end_turn(reason);
         }
     }
 
@@ -282,17 +338,12 @@ impl Runner {
         }
     }
 
-    fn drop_holder(&mut self, reason: LostReason) {
-        if let Some(holder) = self.holder.take() {
-            holder.lose(reason);
-        }
-    }
-
     /// Dismisses callers whose timeout has passed.
     fn dismiss_expired(&mut self) {
         let now = self.shared.clock.elapsed();
         let expired = self.callers.take_expired(now);
         for caller in expired {
+            self.tell_keeper(KeeperInput::Leave { caller: caller.number });
             let waited = now.saturating_sub(caller.asked);
             debug!(parent: &caller.span, ?waited, "timed out");
             let name = self.object.to_string();
@@ -314,11 +365,16 @@ impl Runner {
         }
     }
 
-    /// The span of the contender's current acquisition.
+    /// The first caller in the line; `None` if there is none, or a guest comes first.
+    fn first(&self) -> Option<&Caller> {
+        self.callers.get(self.keeper.first_caller()?)
+    }
+
+    /// The span of the current turn, or of the acquisition for the next one.
     fn span(&self) -> &Span {
         const NONE: &Span = &Span::none();
         let holder = self.holder.as_ref().map(|holder| holder.grant.span());
-        holder.or_else(|| self.callers.first().map(|caller| &caller.span)).unwrap_or(NONE)
+        holder.or_else(|| self.first().map(|caller| &caller.span)).unwrap_or(NONE)
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) id: ContenderId,
     /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
     pub(crate) acquire_timeout: Duration,
+    /// Whether several callers may use one place in turn.
+    pub(crate) turns: bool,
     /// The process that built the client.
     pub(crate) process: Process,
 }

@@ -1,4 +1,4 @@
-//! The callers of one object within one client, first come first served.
+//! The callers of one object within one client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,74 +50,55 @@ impl Caller {
     }
 }
 
-/// The queue of callers. One contender stands for all of them: it acquires for the first caller,
-/// and if that one leaves, the next may take over its place.
+/// The callers that wait. Their order is the keeper's.
 ///
-/// Thousands may wait, and the runner queries the queue at each wake-up, so no query looks at all
-/// of them.
+/// Thousands may wait, and the runner queries them at each wake-up, so no query looks at all of
+/// them.
 #[derive(Debug, Default)]
-pub(crate) struct CallerQueue {
-    /// By place, in order of arrival.
+pub(crate) struct Callers {
+    /// By number.
     callers: BTreeMap<u64, Caller>,
-    next_place: u64,
-    /// The places again, by deadline.
+    /// The numbers again, by deadline.
     deadlines: BTreeSet<(Duration, u64)>,
-    /// The place of each caller's number.
-    places: BTreeMap<u64, u64>,
 }
 
-impl CallerQueue {
-    /// Puts a caller at the end.
-    pub(crate) fn push(&mut self, caller: Caller) {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.deadlines.insert((caller.deadline, place));
-        self.places.insert(caller.number, place);
-        self.callers.insert(place, caller);
+impl Callers {
+    /// Adds a caller.
+    pub(crate) fn insert(&mut self, caller: Caller) {
+        self.deadlines.insert((caller.deadline, caller.number));
+        self.callers.insert(caller.number, caller);
     }
 
-    /// The next caller to serve.
-    pub(crate) fn first(&self) -> Option<&Caller> {
-        self.callers.first_key_value().map(|(_, caller)| caller)
+    /// The caller with this number.
+    pub(crate) fn get(&self, number: u64) -> Option<&Caller> {
+        self.callers.get(&number)
     }
 
-    /// Takes out the next caller to serve.
-    pub(crate) fn pop(&mut self) -> Option<Caller> {
-        let (place, _) = self.callers.first_key_value()?;
-        self.take(*place)
+    /// Takes out the caller with this number, if it is there.
+    pub(crate) fn take(&mut self, number: u64) -> Option<Caller> {
+        let caller = self.callers.remove(&number)?;
+        self.deadlines.remove(&(caller.deadline, number));
+        Some(caller)
     }
 
-    /// Whether no caller waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.callers.is_empty()
-    }
-
-    /// When the next timeout of a caller passes.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+    /// Takes out all callers.
+    pub(crate) fn take_all(&mut self) -> Vec<Caller> {
+        self.deadlines.clear();
+        std::mem::take(&mut self.callers).into_values().collect()
     }
 
     /// Takes out the callers whose timeout has passed at `now`.
     pub(crate) fn take_expired(&mut self, now: Duration) -> Vec<Caller> {
         let mut expired = Vec::new();
-        while let Some((_, place)) = self.deadlines.first().filter(|(due, _)| *due <= now) {
-            expired.extend(self.take(*place));
+        while let Some((_, number)) = self.deadlines.first().filter(|(due, _)| *due <= now) {
+            expired.extend(self.take(*number));
         }
         expired
     }
 
-    /// Removes the caller with this number, if it is there.
-    pub(crate) fn remove(&mut self, number: u64) {
-        if let Some(place) = self.places.get(&number).copied() {
-            self.take(place);
-        }
-    }
-
-    fn take(&mut self, place: u64) -> Option<Caller> {
-        let caller = self.callers.remove(&place)?;
-        self.deadlines.remove(&(caller.deadline, place));
-        self.places.remove(&caller.number);
-        Some(caller)
+    /// When the next timeout of a caller passes.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 }
 
@@ -145,59 +126,40 @@ mod tests {
         (Caller { number, acquire, hold_terms, asked, deadline, reply, span }, answer)
     }
 
-    /// A queue of callers with these deadlines, numbered down from 9: a number says nothing about
-    /// the order.
-    fn queue(deadlines: &[u64]) -> (CallerQueue, Vec<oneshot::Receiver<Reply>>) {
-        let mut queue = CallerQueue::default();
+    /// Callers with these deadlines, numbered down from 9.
+    fn callers(deadlines: &[u64]) -> (Callers, Vec<oneshot::Receiver<Reply>>) {
+        let mut callers = Callers::default();
         let mut answers = Vec::new();
         for (number, deadline) in (0..=9).rev().zip(deadlines) {
             let (caller, answer) = caller(number, *deadline);
-            queue.push(caller);
+            callers.insert(caller);
             answers.push(answer);
         }
-        (queue, answers)
+        (callers, answers)
     }
 
-    fn deadlines(callers: &[Caller]) -> Vec<Duration> {
-        callers.iter().map(|caller| caller.deadline).collect()
-    }
-
-    /// The deadlines of all remaining callers, in the order of service.
-    fn rest(mut queue: CallerQueue) -> Vec<Duration> {
-        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        assert!(queue.is_empty() && queue.first().is_none() && queue.deadline().is_none());
-        assert!(queue.places.is_empty(), "{:?}", queue.places);
-        deadlines(&rest)
-    }
-
-    #[test]
-    fn callers_are_served_in_the_order_in_which_they_came() {
-        let (mut queue, _answers) = queue(&[9, 3, 6, 3]);
-        assert!(!queue.is_empty());
-        assert_eq!(queue.deadline(), Some(s(3)));
-        assert_eq!(queue.first().map(|caller| caller.deadline), Some(s(9)));
-        assert!(queue.take_expired(s(2)).is_empty());
-        assert_eq!(queue.pop().map(|caller| caller.deadline), Some(s(9)));
-        assert_eq!(rest(queue), [s(3), s(6), s(3)]);
+    fn numbers(callers: &[Caller]) -> Vec<u64> {
+        callers.iter().map(|caller| caller.number).collect()
     }
 
     #[test]
     fn callers_that_waited_long_enough_are_taken_out() {
-        let (mut queue, _answers) = queue(&[9, 3, 6, 7]);
-        assert_eq!(deadlines(&queue.take_expired(s(6))), [s(3), s(6)]);
-        assert_eq!(queue.deadline(), Some(s(7)));
-        assert_eq!(rest(queue), [s(9), s(7)]);
+        let (mut callers, _answers) = callers(&[9, 3, 6, 7]);
+        assert_eq!(callers.deadline(), Some(s(3)));
+        assert!(callers.take_expired(s(2)).is_empty());
+        assert_eq!(numbers(&callers.take_expired(s(6))), [8, 7]);
+        assert_eq!(callers.deadline(), Some(s(7)));
+        assert!(callers.get(8).is_none() && callers.get(9).is_some());
     }
 
     #[test]
-    fn a_caller_that_left_is_removed() {
-        let (mut queue, _answers) = queue(&[9, 3, 6]);
-        for number in [8, 8, 5] {
-            // The second one, the same again, and one that never came.
-            queue.remove(number);
-        }
-        assert_eq!(queue.deadline(), Some(s(6)));
-        assert_eq!(rest(queue), [s(9), s(6)]);
+    fn a_caller_is_taken_once() {
+        let (mut callers, _answers) = callers(&[9, 3, 6]);
+        assert_eq!(callers.take(8).map(|caller| caller.deadline), Some(s(3)));
+        assert!(callers.take(8).is_none() && callers.take(5).is_none());
+        assert_eq!(callers.deadline(), Some(s(6)));
+        assert_eq!(numbers(&callers.take_all()), [7, 9]);
+        assert!(callers.deadline().is_none() && callers.take_all().is_empty());
     }
 
     #[test]

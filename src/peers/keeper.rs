@@ -15,12 +15,12 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use self::line::{Line, User};
-use self::messages::{GuestId, Input, Output};
+use self::line::{Line, User, Waiting};
+use self::messages::{Demand, GuestId, Input, Output};
 use super::messages::{Extended, Granted, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
 use super::tokens::TokenBlock;
-use crate::protocol::{ContenderId, LeaseTerms, SeededBug};
+use crate::protocol::{ContenderId, LeaseTerms, Mode, Patience, SeededBug};
 
 /// A guest that was silent for this long has no turn granted, and leaves the line (rule R4).
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
 /// Contenders in the table are looked for no more often than this.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const GLANCE_EVERY: Duration = Duration::from_millis(50);
 
 /// Turns are given for this long once another contender is known to wait in the table.
 const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
@@ -37,6 +37,8 @@ const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
 /// The keeper of one object; see the [module](super) for how to drive it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keeper {
+    /// Whether a place is used more than once.
+    gives_turns: bool,
     place: Place,
     line: Line,
     turn: Option<Turn>,
@@ -54,8 +56,9 @@ pub(crate) struct Keeper {
 enum Place {
     /// No rows, and no use for them.
     None,
-    /// The contender goes through the doorway for the line.
-    Wanted,
+    /// The contender goes through the doorway for the line, as this caller wants; `None` for a
+    /// guest.
+    Wanted(Option<Demand>),
     Held(Held),
     /// The place is lost, and its rows wait for the end of the turn.
     Lost,
@@ -68,13 +71,16 @@ enum Place {
 struct Held {
     id: ContenderId,
     round: i64,
+    mode: Mode,
     terms: LeaseTerms,
     /// No turn lasts longer, by the library's clock.
     deadline: Duration,
     /// The next turn waits for a renewal on these terms.
     renewing: Option<LeaseTerms>,
     /// When contenders were last looked for in the table.
-    looked: Duration,
+    glanced: Duration,
+    /// A glance has no answer yet.
+    is_glancing: bool,
     /// Since when contenders outside the line are known to wait in the table.
     outsiders_since: Option<Duration>,
     /// A block of tokens is being drawn.
@@ -116,6 +122,13 @@ impl Held {
         }
         id
     }
+
+    /// Whether to look for contenders in the table. Once some are known to wait, nothing more is to
+    /// be learned: the place is released soon.
+    fn is_glance_due(&self, now: Now) -> bool {
+        let is_settled = self.is_glancing || self.outsiders_since.is_some();
+        !is_settled && now.boot >= self.glanced + GLANCE_EVERY
+    }
 }
 
 impl Turn {
@@ -126,9 +139,11 @@ impl Turn {
 }
 
 impl Keeper {
-    /// A keeper without a place and without a line.
-    pub(crate) fn new() -> Self {
+    /// A keeper without a place and without a line. Unless it gives turns, it releases its place
+    /// after each use.
+    pub(crate) fn new(gives_turns: bool) -> Self {
         Keeper {
+            gives_turns,
             place: Place::None,
             line: Line::default(),
             turn: None,
@@ -145,30 +160,19 @@ impl Keeper {
         self.end_turn_in_time(now);
         match input {
             Input::Held { place, round, terms, deadline } => {
-                assert_eq!(self.place, Place::Wanted, "a place is acquired when it is asked for");
-                self.last_turn = 0;
-                self.block = TokenBlock::in_next_round(self.block);
-                self.place = Place::Held(Held {
-                    id: place,
-                    round,
-                    terms,
-                    deadline,
-                    renewing: None,
-                    looked: now.boot,
-                    outsiders_since: None,
-                    is_drawing: false,
-                });
+                self.held(now, (place, round), terms, deadline);
             }
+            Input::Failed => self.failed(),
             Input::Renewed { terms, deadline } => self.renewed(terms, deadline),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
-            Input::Join { caller, terms } => self.line.push_caller(caller, terms),
+            Input::Join { caller, demand } => self.join(caller, demand),
             Input::Leave { caller } => self.line.remove_caller(caller),
             Input::Returned { turn } => self.end_turn(turn, None),
             Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
             Input::Block { round, block } => self.block_drawn(round, block),
             Input::Request { guest, request } => self.request(now, guest, request),
-            Input::Looked { outsiders } => self.looked(now, outsiders),
+            Input::Glanced { outsiders } => self.glanced(now, outsiders),
             Input::Shutdown => {
                 self.is_closing = true;
                 self.send_guests_elsewhere();
@@ -190,7 +194,20 @@ impl Keeper {
         let tenant = self.tenant();
         let ends = tenant.map(|tenant| tenant.ends);
         let repeat = tenant.and_then(|tenant| tenant.repeat);
-        [ends, repeat, self.look_due()].into_iter().flatten().min()
+        [ends, repeat].into_iter().flatten().min()
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_line_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// The first in the line, if it is a caller.
+    pub(crate) fn first_caller(&self) -> Option<u64> {
+        match self.line.first()? {
+            User::Caller(caller, _) => Some(caller),
+            User::Guest(_) => None,
+        }
     }
 
     /// Whether there is no place, no line and nothing to remember.
@@ -198,7 +215,54 @@ impl Keeper {
         self.place == Place::None && self.line.is_empty() && self.turn.is_none()
     }
 
+    /// A caller that does not want to wait has its answer at once, unless the object is free for
+    /// all that is known here.
+    fn join(&mut self, caller: u64, demand: Demand) {
+        let is_taken = self.turn.is_some() || !self.line.is_empty();
+        if is_taken && demand.patience == Patience::Try {
+            self.outputs.push_back(Output::Taken { caller });
+        } else {
+            self.line.push_caller(caller, demand);
+        }
+    }
+
     // What happens to the place.
+
+    fn held(
+        &mut self,
+        now: Now,
+        (id, round): (ContenderId, i64),
+        terms: LeaseTerms,
+        deadline: Duration,
+    ) {
+        let Place::Wanted(demand) = self.place else {
+            unreachable!("a place is acquired when it is wanted")
+        };
+        self.last_turn = 0;
+        self.block = TokenBlock::in_next_round(self.block);
+        self.place = Place::Held(Held {
+            id,
+            round,
+            mode: demand.map_or(Mode::Exclusive, |demand| demand.mode),
+            terms,
+            deadline,
+            renewing: None,
+            glanced: now.boot,
+            is_glancing: false,
+            outsiders_since: None,
+            is_drawing: false,
+        });
+    }
+
+    /// The acquisition failed for the first in the line. The rest has another try.
+    fn failed(&mut self) {
+        self.place = Place::Releasing;
+        match self.line.first() {
+            Some(User::Caller(caller, _)) => self.line.remove_caller(caller),
+            Some(User::Guest(guest)) => self.send_elsewhere(guest),
+            None => {}
+        }
+    }
 
     /// No new turns. The rows stay until the turn is over (rule R5), because its guest may not
     /// know for a while.
@@ -228,20 +292,12 @@ impl Keeper {
         }
     }
 
-    fn looked(&mut self, now: Now, outsiders: bool) {
+    fn glanced(&mut self, now: Now, outsiders: bool) {
         if let Place::Held(held) = &mut self.place {
-            held.outsiders_since =
-                if outsiders { held.outsiders_since.or(Some(now.boot)) } else { None };
-        }
-    }
-
-    fn look_due(&self) -> Option<Duration> {
-        match &self.place {
-            // Nothing more is to be learned once outsiders are known: the place is released soon.
-            Place::Held(held) if held.outsiders_since.is_none() && !self.line.is_empty() => {
-                Some(held.looked + LOOK_EVERY)
+            held.is_glancing = false;
+            if outsiders {
+                held.outsiders_since.get_or_insert(now.boot);
             }
-            Place::Held(_) | Place::None | Place::Wanted | Place::Lost | Place::Releasing => None,
         }
     }
 
@@ -249,12 +305,6 @@ impl Keeper {
 
     fn proceed(&mut self, now: Now) {
         self.repeat_grant(now);
-        if self.look_due().is_some_and(|due| due <= now.boot) {
-            if let Place::Held(held) = &mut self.place {
-                held.looked = now.boot;
-            }
-            self.outputs.push_back(Output::Look);
-        }
         if self.turn.is_some() {
             self.spoil_rows(now);
             return;
@@ -262,17 +312,14 @@ impl Keeper {
         let next = self.next_user(now);
         match (&self.place, next) {
             (Place::None, Some(next)) => {
-                let terms = match next {
-                    User::Caller(_, terms) => Some(terms),
-                    User::Guest(_) => None,
-                };
-                self.place = Place::Wanted;
-                self.outputs.push_back(Output::Acquire { terms });
+                self.place = Place::Wanted(next.demand());
+                self.outputs.push_back(Output::Acquire { caller: self.first_caller() });
             }
             (Place::None, None) => self.finished.clear(),
-            (Place::Wanted, None) | (Place::Lost, _) => self.release(),
+            (Place::Wanted(demand), Some(next)) if is_fit(*demand, next.demand()) => {}
+            (Place::Wanted(_) | Place::Lost, _) => self.release(),
             (Place::Held(_), _) => self.next_turn(now, next),
-            (Place::Wanted, Some(_)) | (Place::Releasing, _) => {}
+            (Place::Releasing, _) => {}
         }
     }
 
@@ -281,23 +328,28 @@ impl Keeper {
         let Place::Held(held) = &mut self.place else {
             unreachable!("turns are given of a held place")
         };
+        let is_used_up = self.last_turn > 0 && !self.gives_turns;
+        let mode = |user: User| user.demand().map_or(Mode::Exclusive, |demand| demand.mode);
+        let next = next.filter(|user| mode(*user) == held.mode && !is_used_up);
         let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
             return self.release();
         };
-        let wanted = match user {
-            User::Caller(_, terms) => terms,
-            User::Guest(_) => held.terms,
-        };
+        if held.renewing.is_some() {
+            return;
+        }
+        let wanted = user.demand().map_or(held.terms, |demand| demand.terms);
         let fresh_deadline = wanted.deadline(now.elapsed);
         let lease = fresh_deadline - now.elapsed;
         if wanted != held.terms || held.deadline < now.elapsed + lease / 2 {
-            if held.renewing.is_none() {
-                held.renewing = Some(wanted);
-                // From now on the rows may last no longer than this (rule R5).
-                held.deadline = held.deadline.min(fresh_deadline);
-                self.outputs.push_back(Output::Renew { terms: wanted });
-            }
-            return;
+            held.renewing = Some(wanted);
+            // From now on the rows may last no longer than this (rule R5).
+            held.deadline = held.deadline.min(fresh_deadline);
+            return self.outputs.push_back(Output::Renew { terms: wanted });
+        }
+        // As a turn is given: one that lasts asks nothing of the database.
+        if held.is_glance_due(now) {
+            (held.glanced, held.is_glancing) = (now.boot, true);
+            self.outputs.push_back(Output::Glance);
         }
         self.last_turn += 1;
         let (id, deadline) = (held.turn(self.last_turn), held.deadline);
@@ -392,9 +444,15 @@ impl Keeper {
     }
 
     fn send_guests_elsewhere(&mut self) {
-        for (guest, waiting) in self.line.drain_guests() {
-            self.finish_request(guest, waiting.request);
-            self.send(guest, Response::Elsewhere { request: waiting.request });
+        for guest in self.line.guests() {
+            self.send_elsewhere(guest);
+        }
+    }
+
+    fn send_elsewhere(&mut self, guest: GuestId) {
+        if let Some(Waiting { request, .. }) = self.line.remove_guest(guest) {
+            self.finish_request(guest, request);
+            self.send(guest, Response::Elsewhere { request });
         }
     }
 
@@ -410,7 +468,7 @@ impl Keeper {
         if SeededBug::RowsDeletedInTurn.is_planted() && is_left_to_outsiders(held, now) {
             return self.release();
         }
-        if let Some(User::Caller(_, terms)) = self.line.first()
+        if let Some(User::Caller(_, Demand { terms, .. })) = self.line.first()
             && SeededBug::RowsShortenedInTurn.is_planted()
             && terms != held.terms
             && held.renewing.is_none()
@@ -419,6 +477,15 @@ impl Keeper {
             self.outputs.push_back(Output::Renew { terms });
         }
     }
+}
+
+/// Whether a place that is acquired for one user is fit for another one: a contender that only
+/// tries gives up sooner, and the next caller wants to wait.
+fn is_fit(acquired: Option<Demand>, next: Option<Demand>) -> bool {
+    let kind = |demand: Option<Demand>| {
+        demand.map_or((Mode::Exclusive, Patience::Wait), |demand| (demand.mode, demand.patience))
+    };
+    kind(acquired) == kind(next)
 }
 
 /// Whether the time for turns beside contenders in the table is over.

@@ -14,13 +14,14 @@
 //! # Where to look
 //!
 //! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
-//! [`keeper`] is the keeper of one object, with its line. [`guest`] is one client's request to a
+//! [`keeper`] is the keeper of one object, with its line. `guest` is one client's request to a
 //! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens.
 //!
 //! # What is absent
 //!
 //! Async, clocks, randomness, sockets and the database. `tests/model` checks all of it.
 
+#[cfg(any(model, test))]
 mod guest;
 mod keeper;
 mod messages;
@@ -30,10 +31,13 @@ mod tokens;
 #[cfg(model)]
 pub(crate) use self::{
     guest::{Event, Guest, GuestInput, GuestOutput},
+    messages::{Extended, Granted, Request, Response, TimedRequest},
+    tokens::TokenBlock,
+};
+pub(crate) use self::{
     keeper::{
         Keeper,
-        messages::{Input as KeeperInput, Output as KeeperOutput},
+        messages::{Demand, Input as KeeperInput, Output as KeeperOutput},
     },
-    messages::{Extended, Granted, Now, Request, Response, TimedRequest, TurnId},
-    tokens::TokenBlock,
+    messages::{Now, TurnId},
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::admission::Place;
 use super::lease::{Lease, LeaseTerms};
-use super::messages::{Acquire, Change, Now, Write};
+use super::messages::{Acquire, Assignment, Change, Now, Write};
 use super::row::{Claim, MICROS_PER_MILLI};
 
 /// A round whose `entering::` row is acknowledged.
@@ -72,11 +72,36 @@ impl Entry {
         }
     }
 
-    /// When to read rows that are not renewed, if the holder requested a read.
-    pub(super) fn confirmation_due(&self) -> Option<Duration> {
+    /// When to read rows that are not renewed: if the holder requested a read, or after a renewal
+    /// for an earlier holder.
+    pub(super) fn reading_step(&self) -> Option<(Duration, RenewalStep)> {
         let Renewal { stage, pace, asked } = &self.renewal;
-        let checking = asked.confirms() || matches!(stage, Stage::Checking);
-        checking.then_some(pace.not_before)
+        let step = match stage {
+            Stage::Verifying => RenewalStep::Verify,
+            Stage::Checking => RenewalStep::Check,
+            Stage::Resting | Stage::Writing(_) if asked.confirms() => RenewalStep::Check,
+            Stage::Resting | Stage::Writing(_) => return None,
+        };
+        Some((pace.not_before, step))
+    }
+
+    /// Holds on other terms from now on. Returns whether a write in progress is given up. On
+    /// another TTL the rows are read and written anew; without renewal the write would be retried
+    /// long after the rows were read.
+    pub(super) fn reassign(&mut self, assignment: Assignment) -> bool {
+        let Assignment { terms, renew, owner } = assignment;
+        let anew = terms != self.acquire.terms;
+        let gives_up = matches!(self.renewal.stage, Stage::Writing(_)) && (anew || !renew);
+        (self.acquire.terms, self.acquire.renew) = (terms, renew);
+        self.acquire.owner.clone_from(&owner);
+        self.claim.owner = owner;
+        if anew {
+            self.renew_now();
+        }
+        if gives_up {
+            self.renewal.stage = if renew { Stage::Checking } else { Stage::Resting };
+        }
+        gives_up
     }
 
     /// Makes the renewal due now.
@@ -122,11 +147,14 @@ impl Entry {
         };
     }
 
-    /// The write of the renewal in progress.
-    pub(super) fn renewal_write(&self) -> Write {
+    /// The write of the renewal in progress. Once it is sent, the rows may end with its TTL, even
+    /// if that is shorter than the one before and the write is never acknowledged (rule R5 of
+    /// design section 7).
+    pub(super) fn renewal_write(&mut self) -> Write {
         let Stage::Writing(attempt) = &self.renewal.stage else {
             unreachable!("rows are written once they were read");
         };
+        self.lease = self.lease.until(self.acquire.terms.deadline(attempt.first_try));
         attempt.write.clone()
     }
 

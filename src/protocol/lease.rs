@@ -124,6 +124,13 @@ impl Lease {
         (in_time || SeededBug::LateRenewalCounts.is_planted()).then_some(renewed)
     }
 
+    /// The lease, cut off at `deadline`.
+    #[must_use]
+    pub(crate) fn until(self, deadline: Duration) -> Self {
+        let cut = |row: RowLease| RowLease { deadline: row.deadline.min(deadline), ..row };
+        Lease { entering: cut(self.entering), ticket: self.ticket.map(cut) }
+    }
+
     /// Until when the rows count.
     pub(crate) fn deadline(self) -> Duration {
         self.ticket.map_or(self.entering.deadline, |t| t.deadline.min(self.entering.deadline))

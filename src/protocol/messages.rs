@@ -41,6 +41,12 @@ pub(crate) enum Input {
     Tick,
     /// Renew the lease now. Does nothing unless the object is held with renewal.
     Renew,
+    /// Hold the object on other terms from now on. The rows say so from the next renewal on. Does
+    /// nothing unless the object is held.
+    ///
+    /// With another TTL the lease ends with the shorter of both until that renewal is acknowledged,
+    /// so send it only while no turn relies on the lease (rule R5 of design section 7).
+    Reassign(Assignment),
     /// Read the contender's own rows now: [`Event::Confirmed`] or [`Event::Lost`] follows a read
     /// that begins after this input. Does nothing unless the object is held.
     Confirm,
@@ -64,8 +70,19 @@ pub(crate) struct Acquire {
     pub(crate) owner: String,
 }
 
+/// What may change while the object is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    /// How long rows live without renewal.
+    pub(crate) terms: LeaseTerms,
+    /// Whether to renew the lease.
+    pub(crate) renew: bool,
+    /// Human-readable: host name, process id and label.
+    pub(crate) owner: String,
+}
+
 /// Whether to wait for the contenders ahead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Patience {
     /// Wait until let in.
     Wait,
@@ -203,6 +220,8 @@ pub(crate) enum Event {
     Renewed {
         /// The new lease.
         lease: Lease,
+        /// The terms on which the rows were written.
+        terms: LeaseTerms,
     },
     /// A read that began after the last request to confirm shows the rows of the held object.
     Confirmed,

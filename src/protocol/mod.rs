@@ -39,11 +39,10 @@ pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};
 pub(crate) use fingerprint::Fingerprint;
 pub(crate) use lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, TTL_MIN, ttl_seconds};
 pub(crate) use messages::{
-    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
-    Write, WriteOutcome,
+    Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
+    ReadFailure, Write, WriteOutcome,
 };
 pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
-#[cfg(any(model, test))]
 pub(crate) use seeded_bug::SeededBug;
 pub(crate) use state_machine::StateMachine;
 

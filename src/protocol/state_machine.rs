@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use super::admission::SeenContender;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
-use super::lease::TIME_IN_FLIGHT;
+use super::lease::{Lease, TIME_IN_FLIGHT};
 use super::messages::{
-    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, Write,
+    Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
+    Write,
 };
 use super::queue::{Question, Queue};
 use super::row::{Claim, ContenderId};
@@ -127,6 +128,7 @@ impl StateMachine {
             Input::Tick => {}
             Input::Renew => self.with_held(Entry::renew_now),
             Input::Confirm => self.with_held(Entry::confirm_now),
+            Input::Reassign(assignment) => self.reassign(assignment),
             Input::Release => self.release(now),
         }
         self.proceed(now);
@@ -158,8 +160,17 @@ impl StateMachine {
 
     /// The claim of a holder, as its rows state it from the first renewal on.
     pub(crate) fn held_claim(&self) -> Option<&Claim> {
+        self.held_entry().map(|entry| &entry.claim)
+    }
+
+    /// The lease of a holder.
+    pub(crate) fn held_lease(&self) -> Option<Lease> {
+        self.held_entry().map(|entry| entry.lease)
+    }
+
+    fn held_entry(&self) -> Option<&Entry> {
         match &self.state {
-            State::Held(entry) => Some(&entry.claim),
+            State::Held(entry) => Some(entry),
             State::Idle
             | State::Announcing(..)
             | State::Looking(_)
@@ -190,6 +201,18 @@ impl StateMachine {
         entry.grant(now);
         self.event(Event::Held { lease: entry.lease, terms: entry.acquire.terms });
         self.enter(State::Held(entry));
+    }
+
+    /// A write on earlier terms is given up: it may still be applied, but has a smaller stamp than
+    /// the one on these terms.
+    fn reassign(&mut self, assignment: Assignment) {
+        let State::Held(entry) = &mut self.state else {
+            return;
+        };
+        let is_writing = |outstanding: &mut Outstanding| outstanding.task == Task::Renew;
+        if entry.reassign(assignment) {
+            self.outstanding.take_if(is_writing);
+        }
     }
 
     fn release(&mut self, now: Now) {
@@ -337,9 +360,6 @@ impl StateMachine {
     /// Nothing is renewed in the doorway: its writes renew the rows by themselves.
     fn renewal(&self) -> Option<(Duration, Task)> {
         let entry = match &self.state {
-            State::Held(entry) if !entry.acquire.renew => {
-                return entry.confirmation_due().map(|due| (due, Task::Check));
-            }
             State::Settling(entry, _) | State::Waiting(entry, _) | State::Held(entry) => entry,
             State::Idle
             | State::Announcing(..)
@@ -347,11 +367,15 @@ impl StateMachine {
             | State::Drawing(..)
             | State::Releasing { .. } => return None,
         };
-        Some(match entry.renewal_step() {
-            (due, RenewalStep::Check) => (due, Task::Check),
-            (due, RenewalStep::Write) => (due, Task::Renew),
-            (due, RenewalStep::Verify) => (due, Task::Verify),
-        })
+        // While waiting, the rows are always renewed.
+        let renews = entry.acquire.renew || !matches!(self.state, State::Held(_));
+        let (due, step) = if renews { entry.renewal_step() } else { entry.reading_step()? };
+        let task = match step {
+            RenewalStep::Check => Task::Check,
+            RenewalStep::Write => Task::Renew,
+            RenewalStep::Verify => Task::Verify,
+        };
+        Some((due, task))
     }
 
     fn with_held(&mut self, ask: impl FnOnce(&mut Entry)) {

@@ -26,6 +26,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         entropy,
         stamps: Stamps::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
+        turns: true,
         acquire_timeout: Duration::from_secs(5),
         process: Process::current(),
     })

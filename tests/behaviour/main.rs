@@ -17,6 +17,7 @@ mod rows_lost;
 mod runners;
 mod stalled;
 mod trouble;
+mod turns;
 mod warnings;
 mod with_lock;
 

@@ -142,7 +142,7 @@ async fn names_that_are_not_in_use_cost_no_task() {
 async fn callers_reach_the_task_that_came_after() {
     let store = store();
     let client = client(&store, "a").await;
-    for round in 0..20 {
+    for round in 1..=20 {
         drop(client.lock(OBJECT).await.expect("the lock is free"));
         sleep(ms(round)).await;
         store.fail_next(1, Fault::Panic);

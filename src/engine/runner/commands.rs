@@ -10,7 +10,8 @@ use crate::engine::grant::{GuardRequest, Need};
 use crate::engine::health::HealthProblem;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
-use crate::protocol::{Input, Patience};
+use crate::peers::{Demand, KeeperInput};
+use crate::protocol::Acquire;
 
 /// A command of the client's task to a runner.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl Runner {
         }
         match command {
             Command::Acquire(caller) => self.acquire(caller),
-            Command::Leave { caller } => self.callers.remove(caller),
+            Command::Leave { caller } => self.leave(caller),
             Command::HealthChanged(problem) => self.health_changed(problem.as_ref()),
             Command::Close => self.close(),
         }
@@ -52,31 +53,42 @@ impl Runner {
     }
 
     fn acquire(&mut self, caller: Caller) {
-        if caller.acquire.patience == Patience::Try && self.is_taken_here() {
-            caller.answer(Ok(None));
-        } else if caller.is_waiting() {
-            self.callers.push(caller);
+        if caller.is_waiting() {
+            let Acquire { mode, terms, patience, .. } = caller.acquire;
+            let (number, demand) = (caller.number, Demand { mode, terms, patience });
+            self.callers.insert(caller);
+            self.tell_keeper(KeeperInput::Join { caller: number, demand });
         }
     }
 
-    /// Whether a caller of this client holds the object or waits for it.
-    fn is_taken_here(&self) -> bool {
-        self.holder.is_some() || !self.callers.is_empty()
+    fn leave(&mut self, caller: u64) {
+        if self.callers.take(caller).is_some() {
+            self.tell_keeper(KeeperInput::Leave { caller });
+        }
     }
 
+    /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
+    /// released as far as its caller is concerned; otherwise the rows are deleted first.
     fn release(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
-        self.holder = None;
-        if let Some(reply) = reply {
+        if let Some(Holder { turn, .. }) = self.holder.take() {
+            self.tell_keeper(KeeperInput::Returned { turn });
+        }
+        let Some(reply) = reply else {
+            return;
+        };
+        if self.contender.held_claim().is_some() {
+            // A caller that stopped waiting needs no answer.
+            let _ = reply.send(Ok(()));
+        } else {
             self.releases.push(self.shared.clock.elapsed(), reply);
         }
-        self.handle(Input::Release);
     }
 
     fn confirm(&mut self, need: Need, reply: oneshot::Sender<Result<Duration, EnsureError>>) {
         let asked = self.shared.clock.elapsed();
         let holder = self.holder.as_mut();
         if let Some(input) = holder.and_then(|holder| holder.confirm(need, asked, reply)) {
-            self.handle(input);
+            self.tell_contender(input);
         }
     }
 
@@ -88,27 +100,24 @@ impl Runner {
         let Some(problem) = problem else {
             return;
         };
-        while let Some(caller) = self.callers.pop() {
-            caller.answer(Err(problem.refusal(&self.object)));
-        }
         match problem {
             // A holder continues.
             HealthProblem::ClocksDiffer { .. } => {}
-            HealthProblem::TableGone => {
-                self.drop_holder(LostReason::TableGone);
-                self.handle(Input::Release);
-            }
+            HealthProblem::TableGone => self.end_turn(LostReason::TableGone),
         }
+        self.dismiss_all(&problem.refusal(&self.object));
     }
 
     fn close(&mut self) {
-        while let Some(caller) = self.callers.pop() {
-            caller.answer(Err(LockError::Closed));
-        }
-        self.drop_holder(LostReason::ClientClosed);
-        self.acquiring = None;
-        if !self.contender.is_idle() {
-            self.handle(Input::Release);
+        self.tell_keeper(KeeperInput::Shutdown);
+        self.end_turn(LostReason::ClientClosed);
+        self.dismiss_all(&LockError::Closed);
+    }
+
+    fn dismiss_all(&mut self, error: &LockError) {
+        for caller in self.callers.take_all() {
+            self.tell_keeper(KeeperInput::Leave { caller: caller.number });
+            caller.answer(Err(error.clone()));
         }
     }
 }

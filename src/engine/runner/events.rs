@@ -1,105 +1,80 @@
 //! What each event of the contender means for callers and the holder.
 
-use std::sync::Arc;
+use tracing::warn;
 
-use tokio::sync::mpsc;
-use tracing::{debug, warn};
-
-use super::Runner;
-use super::holder::Holder;
-use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant};
-use crate::engine::guard::LockGuard;
+use super::{Runner, Step};
 use crate::engine::health::CheckReason;
-use crate::engine::waiters::{Caller, Reply};
+use crate::engine::waiters::Reply;
 use crate::error::{LockError, LostReason};
-use crate::protocol::{Event, Failure, Input, Lease, Loss, Revocation};
+use crate::peers::KeeperInput;
+use crate::protocol::{Event, Failure, Lease, LeaseTerms, Loss, Revocation};
 
 impl Runner {
-    /// Handles an event; returns the contender's next input.
-    pub(super) fn event(&mut self, event: &Event) -> Option<Input> {
+    /// Handles an event. The keeper learns of it at once, before any step that waits: it must not
+    /// take a place for held that is lost.
+    pub(super) fn event(&mut self, event: Event) {
         match event {
-            Event::Held { lease, .. } => return self.grant(*lease),
-            Event::Renewed { lease } => return self.renewed(*lease),
-            Event::Taken => self.answer_first(Ok(None)),
-            Event::Failed(failure) => {
-                let error = self.lock_error(failure);
-                if let (Failure::Revoked(_), Some(first)) = (failure, self.callers.first()) {
-                    let waited = self.shared.clock.elapsed().saturating_sub(first.asked);
-                    warn!(parent: &first.span, %error, ?waited, "not obtained");
-                }
-                self.answer_first(Err(error));
-                if *failure == Failure::RowMissing {
-                    self.check_health(CheckReason::RowMissing);
-                }
-            }
+            Event::Held { lease, terms } => self.held(lease, terms),
+            Event::Renewed { lease, terms } => self.renewed(lease, terms),
+            Event::Taken => self.not_acquired(Ok(None)),
+            Event::Failed(failure) => self.failed(&failure),
             Event::Confirmed => {
                 if let Some(holder) = &mut self.holder {
                     holder.confirmed();
                 }
             }
             Event::Lost(loss) => {
-                self.drop_holder(loss.clone().into());
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
                     self.check_health(CheckReason::RowMissing);
                 }
+                if let Some(holder) = self.holder.take() {
+                    holder.lose(loss.into());
+                }
+                self.feed_keeper(KeeperInput::Lost);
             }
-            Event::Released => self.releases.acknowledged(),
-        }
-        None
-    }
-
-    /// Grants the object to the first caller that still wants it; releases it if there is none.
-    fn grant(&mut self, lease: Lease) -> Option<Input> {
-        let acquired = self.acquiring.take().expect("what is held was asked for");
-        while let Some(first) = self.callers.first() {
-            if first.acquire != acquired {
-                break;
-            }
-            let Caller { acquire, hold_terms, asked, reply, span, .. } = self.callers.pop()?;
-            let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
-            let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
-            let fence = Fence::new(
-                Arc::clone(&self.shared),
-                Arc::clone(&grant),
-                self.contender.held_claim().expect("what is granted is held").clone(),
-                acquire.terms.max_clock_skew(),
-            );
-            let (requests, receiver) = mpsc::unbounded_channel();
-            let guard = LockGuard::new(Arc::clone(&grant), fence, requests);
-            let waited = self.shared.clock.elapsed().saturating_sub(asked);
-            debug!(parent: &span, ?waited, "held");
-            if reply.send(Ok(Some(guard))).is_ok() {
-                self.holder = Some(Holder::new(grant, receiver, acquire.renew));
-                return None;
-            }
-            // The caller left, and its guard is dropped.
-        }
-        Some(Input::Release)
-    }
-
-    fn renewed(&mut self, lease: Lease) -> Option<Input> {
-        let renewed = self.holder.as_ref()?.grant.renew(lease);
-        match renewed {
-            Ok(()) => {
-                self.check_health(CheckReason::Renewal);
-                self.holder.as_mut()?.renewed()
-            }
-            // Released: the guard's request is on its way.
-            Err(End::Released) => None,
-            // The guard saw the lease end before we saw it renewed, and a lost lock stays lost.
-            Err(End::Lost(reason)) => {
-                self.drop_holder(reason);
-                Some(Input::Release)
+            Event::Released => {
+                self.releases.acknowledged();
+                self.feed_keeper(KeeperInput::Released);
             }
         }
     }
 
-    fn answer_first(&mut self, answer: Reply) {
-        self.acquiring = None;
-        if let Some(caller) = self.callers.pop() {
+    fn held(&mut self, lease: Lease, terms: LeaseTerms) {
+        let claim = self.contender.held_claim().expect("it has just been held");
+        let (place, round) = (claim.contender, claim.round);
+        let held = KeeperInput::Held { place, round, terms, deadline: lease.deadline() };
+        self.feed_keeper(held);
+    }
+
+    fn renewed(&mut self, lease: Lease, terms: LeaseTerms) {
+        // A grant that has ended is noticed by its clock, or its guard's request is on its way.
+        let holder = self.holder.as_mut();
+        if let Some(holder) = holder.filter(|holder| holder.grant.renew(lease).is_ok()) {
+            let renew_again = holder.renewed();
+            self.steps.extend(renew_again.map(Step::Contender));
+        }
+        self.check_health(CheckReason::Renewal);
+        self.feed_keeper(KeeperInput::Renewed { terms, deadline: lease.deadline() });
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        let error = self.lock_error(failure);
+        if let (Failure::Revoked(_), Some(first)) = (failure, self.first()) {
+            let waited = self.shared.clock.elapsed().saturating_sub(first.asked);
+            warn!(parent: &first.span, %error, ?waited, "not obtained");
+        }
+        self.not_acquired(Err(error));
+        if *failure == Failure::RowMissing {
+            self.check_health(CheckReason::RowMissing);
+        }
+    }
+
+    fn not_acquired(&mut self, answer: Reply) {
+        let first = self.keeper.first_caller().and_then(|number| self.callers.take(number));
+        if let Some(caller) = first {
             caller.answer(answer);
         }
+        self.feed_keeper(KeeperInput::Failed);
     }
 
     fn lock_error(&self, failure: &Failure) -> LockError {

@@ -8,12 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::take_expired;
 use crate::engine::grant::{Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, LostReason};
+use crate::peers::TurnId;
 use crate::protocol::Input;
 use crate::store::DatabaseError;
 
 /// The holder of the object.
 pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
+    pub(super) turn: TurnId,
     requests: mpsc::UnboundedReceiver<GuardRequest>,
     renews: bool,
     /// A warning about the present risk was given.
@@ -35,9 +37,10 @@ impl Holder {
     pub(super) fn new(
         grant: Arc<Grant>,
         requests: mpsc::UnboundedReceiver<GuardRequest>,
+        turn: TurnId,
         renews: bool,
     ) -> Self {
-        Holder { grant, requests, renews, at_risk: false, confirming: Vec::new() }
+        Holder { grant, turn, requests, renews, at_risk: false, confirming: Vec::new() }
     }
 
     /// Waits for the guard's next request.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::engine::shared::Shared;
-use crate::protocol::{Input, OpId, Read, ReadFailure, Write, WriteOutcome};
+use crate::peers::KeeperInput;
+use crate::protocol::{Input, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome};
 use crate::store::{DatabaseError, Outcome};
 
 /// The input that answers an operation, and why the operation failed if it did.
@@ -30,6 +31,13 @@ pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: 
             (Input::Read { op, rows }, Some(error))
         }
     }
+}
+
+/// A glance at the table for other contenders that wait in the table. One that fails tells nothing.
+pub(super) async fn glance(shared: Arc<Shared>, object: Arc<str>) -> KeeperInput {
+    let rows = shared.store.glance(&object).await.unwrap_or_default();
+    let outsiders = Snapshot::of(&rows).shows_others(shared.id.client);
+    KeeperInput::Glanced { outsiders }
 }
 
 fn write_outcome(error: &DatabaseError) -> WriteOutcome {

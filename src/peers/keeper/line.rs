@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::messages::GuestId;
-use crate::protocol::LeaseTerms;
+use super::messages::{Demand, GuestId};
 
 /// A guest is told how many are ahead of it only up to this number, to which they are counted.
 const AHEAD_MAX: usize = 100;
@@ -12,8 +11,18 @@ const AHEAD_MAX: usize = 100;
 /// Who stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum User {
-    Caller(u64, LeaseTerms),
+    Caller(u64, Demand),
     Guest(GuestId),
+}
+
+impl User {
+    /// What a caller wants; `None` for a guest, which takes what there is.
+    pub(super) fn demand(self) -> Option<Demand> {
+        match self {
+            User::Caller(_, demand) => Some(demand),
+            User::Guest(_) => None,
+        }
+    }
 }
 
 /// A guest in the line.
@@ -47,8 +56,8 @@ impl Line {
         self.users.first_key_value().map(|(_, user)| *user)
     }
 
-    pub(super) fn push_caller(&mut self, caller: u64, terms: LeaseTerms) {
-        let number = self.push(User::Caller(caller, terms));
+    pub(super) fn push_caller(&mut self, caller: u64, demand: Demand) {
+        let number = self.push(User::Caller(caller, demand));
         self.callers.insert(caller, number);
     }
 
@@ -73,14 +82,9 @@ impl Line {
         Some(waiting)
     }
 
-    /// Removes all guests.
-    pub(super) fn drain_guests(&mut self) -> Vec<(GuestId, Waiting)> {
-        let guests = std::mem::take(&mut self.guests);
-        let removed = guests.into_iter().map(|(guest, (number, waiting))| {
-            self.users.remove(&number);
-            (guest, waiting)
-        });
-        removed.collect()
+    /// The guests in the line.
+    pub(super) fn guests(&self) -> Vec<GuestId> {
+        self.guests.keys().copied().collect()
     }
 
     /// How many are ahead of a guest in the line, [`AHEAD_MAX`] at most.

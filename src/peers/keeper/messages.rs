@@ -4,10 +4,21 @@ use std::time::Duration;
 
 use crate::peers::messages::{Response, TimedRequest, TurnId};
 use crate::peers::tokens::TokenBlock;
-use crate::protocol::{ContenderId, LeaseTerms};
+use crate::protocol::{ContenderId, LeaseTerms, Mode, Patience};
 
 /// The uuid of a guest, as a number.
 pub(crate) type GuestId = u128;
+
+/// How a caller wants the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Demand {
+    /// How to hold it.
+    pub(crate) mode: Mode,
+    /// How long rows live without renewal.
+    pub(crate) terms: LeaseTerms,
+    /// Whether to wait.
+    pub(crate) patience: Patience,
+}
 
 /// What happens to a keeper.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +34,9 @@ pub(crate) enum Input {
         /// Until when the rows count, by the library's clock.
         deadline: Duration,
     },
+    /// The contender gave up acquiring, and its rows are being deleted. The first in the line has
+    /// its answer.
+    Failed,
     /// The rows were renewed on these terms, until this deadline.
     Renewed {
         /// The terms.
@@ -38,8 +52,8 @@ pub(crate) enum Input {
     Join {
         /// The caller.
         caller: u64,
-        /// The terms that it wants.
-        terms: LeaseTerms,
+        /// What it wants.
+        demand: Demand,
     },
     /// A caller leaves the line.
     Leave {
@@ -73,8 +87,8 @@ pub(crate) enum Input {
         /// What it asks.
         request: TimedRequest,
     },
-    /// The answer to [`Output::Look`]: whether contenders outside the line wait in the table.
-    Looked {
+    /// The answer to [`Output::Glance`]: whether contenders outside the line wait in the table.
+    Glanced {
         /// Whether there is one.
         outsiders: bool,
     },
@@ -89,8 +103,13 @@ pub(crate) enum Input {
 pub(crate) enum Output {
     /// Acquire the object through the table.
     Acquire {
-        /// The terms of the first in the line; `None` if it is a guest.
-        terms: Option<LeaseTerms>,
+        /// The first in the line; `None` if it is a guest.
+        caller: Option<u64>,
+    },
+    /// The object is taken, and this caller does not want to wait.
+    Taken {
+        /// The caller.
+        caller: u64,
     },
     /// The caller has its turn.
     Grant {
@@ -125,8 +144,9 @@ pub(crate) enum Output {
         /// The terms.
         terms: LeaseTerms,
     },
-    /// Look for contenders in the table. It is a hint: one replica is enough.
-    Look,
+    /// Look for contenders in the table, beside all else; answer with [`Input::Glanced`]. It is a
+    /// hint: one replica is enough.
+    Glance,
     /// Delete the rows.
     Release,
 }

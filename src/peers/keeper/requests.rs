@@ -86,7 +86,7 @@ impl Keeper {
     fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, turn: TurnId) {
         let deadline = match &self.place {
             Place::Held(held) => Some(held.deadline),
-            Place::None | Place::Wanted | Place::Lost | Place::Releasing => None,
+            Place::None | Place::Wanted(_) | Place::Lost | Place::Releasing => None,
         };
         let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn else {
             return;
@@ -116,7 +116,7 @@ impl Keeper {
         !self.is_closing
             && match self.place {
                 Place::Held(_) => true,
-                Place::Wanted | Place::Releasing => !self.line.is_empty(),
+                Place::Wanted(_) | Place::Releasing => !self.line.is_empty(),
                 Place::None | Place::Lost => false,
             }
     }

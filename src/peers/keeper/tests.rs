@@ -21,14 +21,14 @@ struct Script {
 
 impl Script {
     fn new() -> Self {
-        Script { keeper: Keeper::new(), now: s(1_000), said: VecDeque::new() }
+        Script { keeper: Keeper::new(true), now: s(1_000), said: VecDeque::new() }
     }
 
     /// A keeper whose caller 1 has the first turn.
     fn held() -> Self {
         let mut script = Script::new();
-        script.tell(Input::Join { caller: 1, terms: terms(60) });
-        script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+        script.joins(1, 60);
+        script.says(&[Output::Acquire { caller: Some(1) }]);
         script.is_held(terms(60));
         script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
         script
@@ -48,6 +48,10 @@ impl Script {
         let now = Now { elapsed: self.now + s(500), boot: self.now };
         self.keeper.handle(now, input);
         self.said.extend(std::iter::from_fn(|| self.keeper.poll()));
+    }
+
+    fn joins(&mut self, caller: u64, ttl: u64) {
+        self.tell(Input::Join { caller, demand: demand(ttl) });
     }
 
     fn is_held(&mut self, terms: LeaseTerms) {
@@ -114,6 +118,10 @@ fn terms(ttl: u64) -> LeaseTerms {
     LeaseTerms::new(s(ttl), s(1))
 }
 
+fn demand(ttl: u64) -> Demand {
+    Demand { mode: Mode::Exclusive, terms: terms(ttl), patience: Patience::Wait }
+}
+
 /// Two tokens.
 fn block(first: i64) -> TokenBlock {
     TokenBlock::from(first, first, ms(4)).expect("it begins with the clock")
@@ -127,7 +135,7 @@ fn turn(number: u64) -> TurnId {
 fn callers_have_turns_in_the_order_in_which_they_came() {
     let mut script = Script::held();
     for caller in [5, 3, 4] {
-        script.tell(Input::Join { caller, terms: terms(60) });
+        script.joins(caller, 60);
     }
     script.tell(Input::Leave { caller: 3 });
     script.says(&[]);
@@ -148,53 +156,150 @@ fn callers_have_turns_in_the_order_in_which_they_came() {
 #[test]
 fn a_line_that_empties_before_the_place_is_held_wants_none() {
     let mut script = Script::new();
-    script.tell(Input::Join { caller: 1, terms: terms(60) });
-    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.joins(1, 60);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
     script.tell(Input::Leave { caller: 1 });
     script.says(&[Output::Release]);
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     script.says(&[]);
     script.tell(Input::Released);
-    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
 }
 
 #[test]
 fn turns_go_on_for_a_while_beside_a_contender_in_the_table() {
     let mut script = Script::held();
-    for caller in [2, 3, 4] {
-        script.tell(Input::Join { caller, terms: terms(60) });
+    for caller in 2..=7 {
+        script.joins(caller, 60);
     }
+    let grant = |number| Output::Grant { caller: number, turn: turn(number) };
     script.sleeps(ms(49));
-    script.says(&[]);
-    script.sleeps(ms(1));
-    script.says(&[Output::Look]);
-    script.tell(Input::Looked { outsiders: false });
-    script.sleeps(ms(50));
-    script.says(&[Output::Look]);
-    script.tell(Input::Looked { outsiders: true });
-    script.tell(Input::Looked { outsiders: true });
-    script.sleeps(ms(99));
     script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Grant { caller: 2, turn: turn(2) }]);
+    script.says(&[grant(2)]);
     script.sleeps(ms(1));
     script.tell(Input::Returned { turn: turn(2) });
+    script.says(&[Output::Glance, grant(3)]);
+    // One glance at a time, and one in 50 ms.
+    script.sleeps(ms(60));
+    script.tell(Input::Returned { turn: turn(3) });
+    script.says(&[grant(4)]);
+    script.tell(Input::Glanced { outsiders: false });
+    script.says(&[]);
+    script.tell(Input::Returned { turn: turn(4) });
+    script.says(&[Output::Glance, grant(5)]);
+    script.tell(Input::Glanced { outsiders: true });
+    script.sleeps(ms(99));
+    script.tell(Input::Returned { turn: turn(5) });
+    script.says(&[grant(6)]);
+    script.sleeps(ms(1));
+    script.tell(Input::Returned { turn: turn(6) });
     // The whole line goes through the doorway again.
     script.says(&[Output::Release]);
     script.tell(Input::Released);
-    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.says(&[Output::Acquire { caller: Some(7) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 3, turn: turn(1) }]);
+    script.says(&[Output::Grant { caller: 7, turn: turn(1) }]);
+}
+
+#[test]
+fn without_turns_a_place_is_used_once() {
+    let mut script = Script::new();
+    script.keeper = Keeper::new(false);
+    script.joins(1, 60);
+    script.joins(2, 60);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.is_held(terms(60));
+    script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.is_held(terms(60));
+    script.says(&[Output::Grant { caller: 2, turn: turn(1) }]);
+}
+
+#[test]
+fn another_mode_has_a_place_of_its_own() {
+    let mut script = Script::held();
+    let shared = Demand { mode: Mode::Shared, ..demand(60) };
+    script.tell(Input::Join { caller: 2, demand: shared });
+    script.joins(3, 60);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.is_held(terms(60));
+    script.says(&[Output::Grant { caller: 2, turn: turn(1) }]);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn a_try_is_for_an_object_that_is_free() {
+    let mut script = Script::new();
+    let attempt = Demand { patience: Patience::Try, ..demand(60) };
+    for caller in [1, 2] {
+        script.tell(Input::Join { caller, demand: attempt });
+    }
+    script.says(&[Output::Acquire { caller: Some(1) }, Output::Taken { caller: 2 }]);
+    // One that waits does not take over from one that tries.
+    script.joins(3, 60);
+    script.tell(Input::Leave { caller: 1 });
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(3) }]);
+    script.is_held(terms(60));
+    script.said.clear();
+    script.tell(Input::Join { caller: 4, demand: attempt });
+    script.says(&[Output::Taken { caller: 4 }]);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.says(&[Output::Release]);
+    // The line is empty, and no turn is out.
+    script.tell(Input::Join { caller: 5, demand: attempt });
+    script.says(&[]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(5) }]);
+}
+
+#[test]
+fn an_acquisition_that_failed_failed_for_the_first_in_the_line() {
+    let mut script = Script::new();
+    script.joins(1, 60);
+    script.joins(2, 60);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
+    assert_eq!(script.keeper.first_caller(), Some(1));
+    script.tell(Input::Failed);
+    script.says(&[]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
+
+    let mut with_guest = Script::held();
+    for (guest, ahead) in [(GUEST, 0), (OTHER, 1)] {
+        with_guest.asks(guest, 1, ms(0));
+        with_guest.is_queued(guest, 1, ahead);
+    }
+    assert_eq!(with_guest.keeper.first_caller(), None);
+    with_guest.tell(Input::Glanced { outsiders: true });
+    with_guest.now += ms(100);
+    with_guest.tell(Input::Returned { turn: turn(1) });
+    with_guest.says(&[Output::Release]);
+    with_guest.tell(Input::Released);
+    with_guest.says(&[Output::Acquire { caller: None }]);
+    with_guest.tell(Input::Failed);
+    with_guest.answers(GUEST, Response::Elsewhere { request: 1 });
+    with_guest.tell(Input::Released);
+    with_guest.says(&[Output::Acquire { caller: None }]);
 }
 
 #[test]
 fn an_old_lease_is_renewed_before_the_next_turn() {
     let mut script = Script::held();
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     script.now += s(29);
     script.tell(Input::Returned { turn: turn(1) });
-    script.said.retain(|output| *output != Output::Look);
+    script.said.retain(|output| *output != Output::Glance);
     script.says(&[Output::Grant { caller: 2, turn: turn(2) }]);
-    script.tell(Input::Join { caller: 3, terms: terms(60) });
+    script.joins(3, 60);
     script.now += ms(1);
     script.tell(Input::Returned { turn: turn(2) });
     script.says(&[Output::Renew { terms: terms(60) }]);
@@ -207,7 +312,7 @@ fn an_old_lease_is_renewed_before_the_next_turn() {
 #[test]
 fn another_ttl_is_written_between_turns_only() {
     let mut script = Script::held();
-    script.tell(Input::Join { caller: 2, terms: terms(10) });
+    script.joins(2, 10);
     script.says(&[]);
     script.tell(Input::Returned { turn: turn(1) });
     script.says(&[Output::Renew { terms: terms(10) }]);
@@ -266,7 +371,7 @@ fn a_turn_is_extended_once_for_each_renewal() {
 #[test]
 fn a_turn_ends_when_it_is_returned_or_over() {
     let mut script = Script::with_guest();
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     for (guest, number) in [(OTHER, 2), (GUEST, 1)] {
         script.hears(guest, ms(400), Request::Return { turn: turn(number) });
         script.answers(guest, Response::Returned { turn: turn(number) });
@@ -279,17 +384,17 @@ fn a_turn_ends_when_it_is_returned_or_over() {
     script.says(&[returned]);
 
     let mut silent = Script::with_guest();
-    silent.tell(Input::Join { caller: 2, terms: terms(60) });
+    silent.joins(2, 60);
     silent.sleeps(ms(2_019));
     silent.said.clear();
     silent.sleeps(ms(1));
-    silent.says(&[Output::Grant { caller: 2, turn: turn(3) }]);
+    silent.says(&[Output::Glance, Output::Grant { caller: 2, turn: turn(3) }]);
 }
 
 #[test]
 fn a_request_that_is_over_is_not_granted_again() {
     let mut script = Script::with_guest();
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
     script.said.clear();
     script.asks(GUEST, 1, ms(350));
@@ -343,7 +448,7 @@ fn a_silent_guest_leaves_the_line() {
     script.said.clear();
     script.now += ms(1);
     script.tell(Input::Returned { turn: turn(1) });
-    script.said.retain(|output| *output != Output::Look);
+    script.said.retain(|output| *output != Output::Glance);
     script.is_granted(OTHER, 1, turn(2), ms(1_999));
 }
 
@@ -351,7 +456,7 @@ fn a_silent_guest_leaves_the_line() {
 fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     script.said.clear();
     script.tell(Input::Lost);
     script.says(&[
@@ -366,7 +471,7 @@ fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
     script.said.pop_front();
     script.says(&[Output::Release]);
     script.tell(Input::Released);
-    script.says(&[Output::Acquire { terms: Some(terms(60)) }]);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
 
     let mut with_caller = Script::held();
     with_caller.tell(Input::Lost);
@@ -390,7 +495,7 @@ fn a_keeper_that_shuts_down_waits_for_the_turn() {
 #[test]
 fn guests_join_a_line_for_which_the_place_is_acquired() {
     let mut script = Script::new();
-    script.tell(Input::Join { caller: 1, terms: terms(60) });
+    script.joins(1, 60);
     script.said.clear();
     script.asks(GUEST, 1, ms(0));
     script.is_queued(GUEST, 1, 1);
@@ -459,7 +564,7 @@ fn a_block_that_was_not_drawn_is_asked_for_again() {
 fn a_block_ends_with_its_round() {
     let mut script = Script::held();
     script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
-    script.tell(Input::Join { caller: 2, terms: terms(60) });
+    script.joins(2, 60);
     script.tell(Input::Lost);
     script.tell(Input::Released);
     script.said.clear();

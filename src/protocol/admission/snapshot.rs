@@ -118,6 +118,11 @@ impl Snapshot {
         in_line(&self.standings, &self.owners)
     }
 
+    /// Whether a contender of another client than this one is there.
+    pub(crate) fn shows_others(&self, client: u128) -> bool {
+        self.standings.keys().any(|contender| contender.client != client)
+    }
+
     /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.
     pub(crate) fn largest_ticket(&self) -> i64 {
         self.largest_ticket

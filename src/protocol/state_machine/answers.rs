@@ -168,9 +168,9 @@ impl StateMachine {
     fn renewed(&mut self, now: Now) {
         let entry = self.renewing_entry();
         entry.renewed(now.elapsed);
-        let lease = entry.lease;
+        let (lease, terms) = (entry.lease, entry.acquire.terms);
         if matches!(self.state, State::Held(_)) {
-            self.event(Event::Renewed { lease });
+            self.event(Event::Renewed { lease, terms });
         }
     }
 

@@ -8,6 +8,7 @@ mod contract;
 mod doorway;
 
 mod lease;
+mod reassign;
 mod release;
 mod revocation;
 mod tries;
@@ -16,10 +17,10 @@ mod waiting;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
+use super::super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT, ttl_seconds};
 use super::super::messages::{
-    Acquire, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read, ReadFailure,
-    Write, WriteOutcome,
+    Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
+    ReadFailure, Write, WriteOutcome,
 };
 use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
 use super::StateMachine;
@@ -117,6 +118,8 @@ struct Script {
     revoked_row_seen: bool,
     /// The stamp of the contender's last input.
     told: i64,
+    /// The TTL of the next write.
+    ttl: Duration,
     /// What our rows must state from the next write on.
     held_since: Option<i64>,
 }
@@ -135,6 +138,7 @@ impl Script {
             revoked_row_seen: false,
             told: 0,
             held_since: None,
+            ttl: TTL,
         }
     }
 
@@ -349,7 +353,7 @@ impl Script {
     fn is_let_in(&mut self) -> Lease {
         match self.said.pop_front() {
             Some(Output::Event(Event::Held { lease, terms: granted })) => {
-                assert_eq!(granted, terms());
+                assert_eq!(granted, LeaseTerms::new(self.ttl, s(1)));
                 assert!(lease.is_valid(self.now));
                 self.held_since = Some(self.told / 1000);
                 lease
@@ -361,7 +365,7 @@ impl Script {
     /// Renewed, for this long from now.
     fn is_renewed_for(&mut self, time: Duration) {
         match self.said.pop_front() {
-            Some(Output::Event(Event::Renewed { lease })) => {
+            Some(Output::Event(Event::Renewed { lease, .. })) => {
                 assert_eq!(lease.deadline() - self.now, time);
             }
             other => panic!("a renewal was expected, not {other:?}"),
@@ -437,7 +441,7 @@ impl Script {
     // The contract.
 
     fn put(&self) -> Change {
-        Change::Put { claim: self.claim.clone(), ttl_seconds: 60 }
+        Change::Put { claim: self.claim.clone(), ttl_seconds: ttl_seconds(self.ttl) }
     }
 
     /// The operation to answer: the last one.

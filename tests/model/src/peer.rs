@@ -320,7 +320,7 @@ impl Peer {
             }
             Output::Event(event) => {
                 match event {
-                    Event::Held { lease, .. } | Event::Renewed { lease } => {
+                    Event::Held { lease, .. } | Event::Renewed { lease, .. } => {
                         self.lease = Some(lease);
                     }
                     Event::Confirmed => {}

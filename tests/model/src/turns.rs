@@ -23,8 +23,8 @@ use self::clocks::{JUMP, TICK, Ticks, keeper_now};
 use self::network::{Frame, Network};
 use self::parties::{Caller, GuestProcess, KeeperProcess, NextHolder};
 use self::table::{Table, TableEvent};
-use crate::peers::{GuestInput, KeeperInput, Now};
-use crate::protocol::{LeaseTerms, SPACING, SeededBug};
+use crate::peers::{Demand, GuestInput, KeeperInput, Now};
+use crate::protocol::{LeaseTerms, Mode, Patience, SPACING, SeededBug};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 
@@ -170,6 +170,12 @@ impl Turns {
         Turns { plan, sightings, violated: AtomicBool::new(false) }
     }
 
+    /// The terms that a caller wants.
+    fn terms_of(&self, caller: u64) -> LeaseTerms {
+        let i = usize::try_from(caller).expect("callers are few");
+        Self::terms(self.plan.callers[i])
+    }
+
     fn terms(seconds: u64) -> LeaseTerms {
         LeaseTerms::new(Duration::from_secs(seconds), Duration::from_secs(1))
     }
@@ -203,8 +209,9 @@ impl Turns {
             Action::Table(event) => self.table_event(moment, event),
             Action::CallerJoins(i) => {
                 moment.callers[i] = Caller::Waiting;
-                let terms = Self::terms(self.plan.callers[i]);
-                self.keeper(moment, KeeperInput::Join { caller: i as u64, terms });
+                let (caller, terms) = (i as u64, self.terms_of(i as u64));
+                let demand = Demand { mode: Mode::Exclusive, terms, patience: Patience::Wait };
+                self.keeper(moment, KeeperInput::Join { caller, demand });
             }
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
             Action::GuestAsks(i) => {

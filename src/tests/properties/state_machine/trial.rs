@@ -274,7 +274,7 @@ impl Trial {
                     (Some(_), false) => Turn::HeldAfterWaiting,
                 }
             }
-            Event::Renewed { lease } => {
+            Event::Renewed { lease, .. } => {
                 prop_assert!(!self.leaves, "renewed although it leaves");
                 self.check_lease(*lease)?;
                 Turn::Renewed

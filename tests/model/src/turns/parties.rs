@@ -54,7 +54,7 @@ pub(super) enum NextHolder {
 
 impl KeeperProcess {
     pub(super) fn new() -> Self {
-        KeeperProcess { machine: Some(Arc::new(Keeper::new())), incarnation: 1, ahead: 0 }
+        KeeperProcess { machine: Some(Arc::new(Keeper::new(true))), incarnation: 1, ahead: 0 }
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -71,7 +71,7 @@ impl KeeperProcess {
     }
 
     pub(super) fn restart(&mut self) {
-        self.machine = Some(Arc::new(Keeper::new()));
+        self.machine = Some(Arc::new(Keeper::new(true)));
         self.incarnation += 1;
     }
 }
@@ -111,7 +111,11 @@ impl Turns {
     fn keeper_asks(&self, moment: &mut Moment, output: KeeperOutput) {
         let table = &mut moment.table;
         match output {
-            KeeperOutput::Acquire { terms } => table.wanted = Some(terms.unwrap_or(table.terms)),
+            KeeperOutput::Acquire { caller } => {
+                let terms = caller.map(|caller| self.terms_of(caller));
+                table.wanted = Some(terms.unwrap_or(table.terms));
+            }
+            KeeperOutput::Taken { .. } => unreachable!("all callers wait"),
             KeeperOutput::Grant { caller, turn } => {
                 self.note(moment, Sight::CallersTurn);
                 let i = usize::try_from(caller).expect("callers are few");
@@ -124,7 +128,7 @@ impl Turns {
                 moment.network.send(Frame::ToGuest { guest, response });
             }
             KeeperOutput::Renew { terms } => table.renewing = Some(terms),
-            KeeperOutput::Look => table.is_looking = true,
+            KeeperOutput::Glance => table.is_glancing = true,
             KeeperOutput::DrawBlock { round } => table.drawing = Some(round),
             KeeperOutput::Token { turn, value, .. } => moment.note_token(turn.number, value),
             KeeperOutput::Release => {

@@ -48,7 +48,9 @@ impl Turns {
             | Action::Table(TableEvent::Renewed { acknowledged: true })
             | Action::Table(TableEvent::Expired)
             | Action::Table(TableEvent::Released)
-            | Action::Table(TableEvent::Looked { .. } | TableEvent::Drawn { acknowledged: true })
+            | Action::Table(
+                TableEvent::Glanced { .. } | TableEvent::Drawn { acknowledged: true },
+            )
             | Action::GuestWakes(_)
             | Action::NextHolderEnters
             | Action::NextHolderLeaves => true,

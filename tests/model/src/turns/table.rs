@@ -24,7 +24,7 @@ pub(super) struct Table {
     /// A renewal that the keeper asked for.
     pub(super) renewing: Option<LeaseTerms>,
     pub(super) is_releasing: bool,
-    pub(super) is_looking: bool,
+    pub(super) is_glancing: bool,
     /// The round for which a block of tokens is drawn.
     pub(super) drawing: Option<i64>,
     /// Until when rows certainly stand, in true time.
@@ -48,7 +48,7 @@ pub(crate) enum TableEvent {
     Revoked,
     RemovedByForce,
     Released,
-    Looked {
+    Glanced {
         outsiders: bool,
     },
     /// A block of tokens is drawn, or its write is never acknowledged.
@@ -68,7 +68,7 @@ impl Table {
             grant: 0,
             renewing: None,
             is_releasing: false,
-            is_looking: false,
+            is_glancing: false,
             drawing: None,
             rows_until: None,
             old_rows_until: Duration::ZERO,
@@ -120,9 +120,9 @@ impl Turns {
                 actions.push(Action::Table(TableEvent::Drawn { acknowledged: true }));
                 actions.push(Action::Table(TableEvent::Drawn { acknowledged: false }));
             }
-            if table.is_looking {
+            if table.is_glancing {
                 let waits = moment.next_holder == NextHolder::Waiting;
-                actions.push(Action::Table(TableEvent::Looked { outsiders: waits }));
+                actions.push(Action::Table(TableEvent::Glanced { outsiders: waits }));
             }
             if left.keeper_deaths > 0 {
                 actions.push(Action::KeeperDies);
@@ -162,9 +162,9 @@ impl Turns {
                 self.keeper(moment, KeeperInput::Released);
             }
             TableEvent::Drawn { acknowledged } => self.drawn(moment, acknowledged),
-            TableEvent::Looked { outsiders } => {
-                moment.table.is_looking = false;
-                self.keeper(moment, KeeperInput::Looked { outsiders });
+            TableEvent::Glanced { outsiders } => {
+                moment.table.is_glancing = false;
+                self.keeper(moment, KeeperInput::Glanced { outsiders });
             }
         }
     }
@@ -248,7 +248,7 @@ impl Tell for TableEvent {
             TableEvent::Drawn { acknowledged: false } => {
                 "tokens are drawn, unacknowledged".to_owned()
             }
-            TableEvent::Looked { outsiders } => {
+            TableEvent::Glanced { outsiders } => {
                 format!("the keeper sees others in the table: {outsiders}")
             }
         }
