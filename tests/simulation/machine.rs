@@ -88,7 +88,7 @@ impl Machine {
             let number = client.number();
             let (cluster, held) = (cluster.clone(), Arc::default());
             let site = Site { number, cluster, log, held, started: now, origin };
-            let builder = client.client_builder().host(host).ttl(plan.ttl);
+            let builder = client.client_builder().host(host).ttl(plan.ttl).turns(plan.turns);
             let built = builder.build().await.expect("the host is registered");
             work(&built, &site);
             (client, built, site)

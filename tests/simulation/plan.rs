@@ -47,6 +47,8 @@ pub(crate) struct MachinePlan {
     pub(crate) idle: u64,
     /// By how many µs its wall clock is off.
     pub(crate) wall_error: i64,
+    /// Whether its tasks use a place in turn.
+    pub(crate) turns: bool,
     /// Whether its tasks stay for long now and then, and draw tokens up to the end.
     pub(crate) lingers: bool,
 }
@@ -215,6 +217,7 @@ impl Draw {
             visits: usize::try_from(self.up_to(2, 8)).expect("it is small"),
             idle: [20, 200, 3_000][self.0.random_range(0..3)],
             wall_error: self.wall_error(),
+            turns: self.0.random_bool(0.8),
             lingers: false,
         }
     }

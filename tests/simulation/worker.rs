@@ -53,9 +53,12 @@ impl Worker {
     async fn visit(&mut self) {
         let object = self.objects[self.rng.random_range(0..self.objects.len())].clone();
         let patience = self.ms(200..8_000);
+        let terms = self.terms();
         let request = self.client.request(&object).timeout(patience);
-        let renews = !self.rng.random_bool(0.1);
-        let request = request.renew(renews);
+        let mut request = request.ttl(terms.ttl).renew(terms.renews);
+        if self.rng.random_bool(0.1) {
+            request = request.max_hold(self.ms(1..2_000)).grace(self.ms(0..500));
+        }
         let answer = match self.rng.random_range(0..10) {
             0 | 1 => request.try_acquire().await,
             2 => {
@@ -68,15 +71,15 @@ impl Worker {
             _ => request.acquire().await.map(Some),
         };
         match answer {
-            Ok(Some(guard)) => self.hold(&object, guard, renews).await,
+            Ok(Some(guard)) => self.hold(&object, guard, terms).await,
             Ok(None) => self.site.setback(&object, "taken".to_owned()),
             Err(error) => self.site.setback(&object, kind(&error)),
         }
     }
 
     /// Holds for a while; mostly shortly, sometimes for longer than a lease.
-    async fn hold(&mut self, object: &str, guard: LockGuard, renews: bool) {
-        let (hold, guard) = self.begin(object, guard, renews);
+    async fn hold(&mut self, object: &str, guard: LockGuard, terms: Terms) {
+        let (hold, guard) = self.begin(object, guard, terms);
         let work = match self.rng.random_range(0..10) {
             0 => self.ms(1_000..9_000),
             1 => self.ms(100..1_000),
@@ -177,7 +180,8 @@ impl Worker {
     }
 
     async fn hold_shortly(&mut self, object: &str, guard: LockGuard) {
-        let (hold, guard) = self.begin(object, guard, true);
+        let terms = Terms { ttl: self.plan.ttl, renews: true };
+        let (hold, guard) = self.begin(object, guard, terms);
         sleep(self.ms(0..5)).await;
         match self.end(hold, guard, HoldEnd::Released).unlock().await {
             Ok(()) => {}
@@ -194,13 +198,13 @@ impl Worker {
         self.site.log().unserved.push(unserved);
     }
 
-    fn begin(&self, object: &str, guard: LockGuard, renews: bool) -> (usize, Arc<LockGuard>) {
+    fn begin(&self, object: &str, guard: LockGuard, terms: Terms) -> (usize, Arc<LockGuard>) {
         let guard = Arc::new(guard);
         let mut log = self.site.log();
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
-        let ttl = self.plan.ttl;
+        let Terms { ttl, renews } = terms;
         log.holds.push(Hold { client, object, ttl, renews, from, until: None });
         (hold, guard)
     }
@@ -209,6 +213,13 @@ impl Worker {
         self.site.held().remove(&hold);
         self.site.log().end(hold, self.site.now(), end);
         Arc::into_inner(guard).expect("the others have weak ones only")
+    }
+
+    /// Mostly those of the client, so that turns follow each other without a renewal.
+    fn terms(&mut self) -> Terms {
+        let longer = if self.rng.random_bool(0.2) { 2 } else { 0 };
+        let ttl = self.plan.ttl + Duration::from_secs(longer);
+        Terms { ttl, renews: !self.rng.random_bool(0.1) }
     }
 
     async fn idle(&mut self, most: u64) {
@@ -222,6 +233,13 @@ impl Worker {
     fn ms(&mut self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.rng.random_range(range))
     }
+}
+
+/// The terms of a hold.
+#[derive(Clone, Copy)]
+struct Terms {
+    ttl: Duration,
+    renews: bool,
 }
 
 /// What a holder does with its guard.
