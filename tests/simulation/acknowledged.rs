@@ -91,6 +91,7 @@ fn conflicts_with_leftovers_are_no_violation() {
             client,
             object: "a".to_owned(),
             ttl: s(10),
+            asked: Duration::ZERO,
             renews: true,
             from,
             until: Some((until, end)),

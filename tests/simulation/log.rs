@@ -44,6 +44,8 @@ pub(crate) struct Hold {
     pub(crate) ttl: Duration,
     /// Whether its lease is renewed.
     pub(crate) renews: bool,
+    /// When its caller asked.
+    pub(crate) asked: Duration,
     pub(crate) from: Duration,
     /// Until when the guard told so by its own clock, and how that ended.
     pub(crate) until: Option<(Duration, HoldEnd)>,
@@ -202,6 +204,14 @@ impl Log {
         moments
     }
 
+    /// How many grants were turns after the first one of a round.
+    pub(crate) fn in_turn(&self, object: &str) -> usize {
+        let granted =
+            |moment: &&Moment| matches!(moment, Moment::Round(Round { end: End::Granted(_), .. }));
+        let rounds = self.rounds(object).iter().filter(granted).count();
+        self.holds.iter().filter(|hold| hold.object == object).count().saturating_sub(rounds)
+    }
+
     /// How many grants were waited for with a ticket.
     pub(crate) fn contended(&self, object: &str) -> usize {
         let contended = |moment: &Moment| match moment {
@@ -341,6 +351,7 @@ mod tests {
             client: 0,
             object: "a".to_owned(),
             ttl: ms(5_000),
+            asked: ms(*from),
             renews: true,
             from: ms(*from),
             until: Some((ms(*from + 1), HoldEnd::Released)),

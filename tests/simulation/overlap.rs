@@ -163,7 +163,15 @@ mod tests {
 
     fn hold(client: usize, from: u64, until: u64) -> Hold {
         let (object, until) = ("a".to_owned(), Some((ms(until), HoldEnd::Released)));
-        Hold { client, object, ttl: ms(6_000), renews: true, from: ms(from), until }
+        Hold {
+            client,
+            object,
+            ttl: ms(6_000),
+            renews: true,
+            asked: ms(from),
+            from: ms(from),
+            until,
+        }
     }
 
     fn loss(client: usize, at: u64) -> LossRecord {

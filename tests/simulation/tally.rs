@@ -16,6 +16,8 @@ pub(crate) struct Tally {
     runs: u64,
     grants: usize,
     contended: usize,
+    /// How many of them were turns after the first one of a round.
+    in_turn: usize,
     lost: usize,
     /// How often two held at once, and for how long at most.
     overlaps: usize,
@@ -42,6 +44,7 @@ impl Tally {
             runs: 1,
             grants: log.holds.len(),
             contended: outcome.objects.iter().map(|object| log.contended(object)).sum(),
+            in_turn: outcome.objects.iter().map(|object| log.in_turn(object)).sum(),
             lost: ends.filter(|(_, end)| is_lost(end)).count(),
             overlaps: periods.len(),
             longest_overlap: periods.iter().map(|(from, to)| *to - *from).max().unwrap_or_default(),
@@ -59,6 +62,7 @@ impl Tally {
         self.runs += other.runs;
         self.grants += other.grants;
         self.contended += other.contended;
+        self.in_turn += other.in_turn;
         self.lost += other.lost;
         self.overlaps += other.overlaps;
         self.longest_overlap = self.longest_overlap.max(other.longest_overlap);
@@ -75,9 +79,10 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { runs, grants, contended, lost, overlaps, longest_overlap, .. } = self;
+        let Tally { runs, grants, contended, in_turn, lost, overlaps, longest_overlap, .. } = self;
         let Tally { revoked, conflicts, tokens, setbacks, writes, harm, .. } = self;
-        writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended, {lost} lost,")?;
+        writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended,")?;
+        writeln!(f, "{in_turn} in turn without the table, {lost} lost,")?;
         writeln!(f, "{overlaps} times two at once, for {longest_overlap:?} at most,")?;
         writeln!(f, "{conflicts} told of a later holder,")?;
         writeln!(f, "{revoked} told to leave, {tokens} tokens, {setbacks} setbacks,")?;

@@ -60,7 +60,8 @@ fn tokens_out_of_order_are_found() {
         let mut log = Log::default();
         for (client, object, from) in [(0, "a", 10), (1, "a", 20), (2, "b", 15)] {
             let (object, ttl, from) = (object.to_owned(), ms(5_000), ms(from));
-            log.holds.push(Hold { client, object, ttl, renews: true, from, until: None });
+            let asked = from;
+            log.holds.push(Hold { client, object, ttl, renews: true, asked, from, until: None });
         }
         for (hold, value) in tokens {
             let Hold { client, object, from, .. } = log.holds[*hold].clone();

@@ -167,9 +167,10 @@ impl Worker {
     /// leave: then it tries once more.
     async fn be_served(&mut self, object: &str) {
         loop {
+            let terms = Terms { asked: self.site.now(), ttl: self.plan.ttl, renews: true };
             let request = self.client.request(object).timeout(SERVED_WITHIN);
             match request.acquire().await {
-                Ok(guard) => return self.hold_shortly(object, guard).await,
+                Ok(guard) => return self.hold_shortly(object, guard, terms).await,
                 // Rows may have been lost before, and only be found missing now.
                 Err(error @ (LockError::Revoked { .. } | LockError::RowMissing { .. })) => {
                     self.site.setback(object, kind(&error));
@@ -179,8 +180,7 @@ impl Worker {
         }
     }
 
-    async fn hold_shortly(&mut self, object: &str, guard: LockGuard) {
-        let terms = Terms { ttl: self.plan.ttl, renews: true };
+    async fn hold_shortly(&mut self, object: &str, guard: LockGuard, terms: Terms) {
         let (hold, guard) = self.begin(object, guard, terms);
         sleep(self.ms(0..5)).await;
         match self.end(hold, guard, HoldEnd::Released).unlock().await {
@@ -204,8 +204,8 @@ impl Worker {
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
-        let Terms { ttl, renews } = terms;
-        log.holds.push(Hold { client, object, ttl, renews, from, until: None });
+        let Terms { asked, ttl, renews } = terms;
+        log.holds.push(Hold { client, object, ttl, renews, asked, from, until: None });
         (hold, guard)
     }
 
@@ -219,7 +219,7 @@ impl Worker {
     fn terms(&mut self) -> Terms {
         let longer = if self.rng.random_bool(0.2) { 2 } else { 0 };
         let ttl = self.plan.ttl + Duration::from_secs(longer);
-        Terms { ttl, renews: !self.rng.random_bool(0.1) }
+        Terms { asked: self.site.now(), ttl, renews: !self.rng.random_bool(0.1) }
     }
 
     async fn idle(&mut self, most: u64) {
@@ -238,6 +238,8 @@ impl Worker {
 /// The terms of a hold.
 #[derive(Clone, Copy)]
 struct Terms {
+    /// When it was asked for.
+    asked: Duration,
     ttl: Duration,
     renews: bool,
 }
