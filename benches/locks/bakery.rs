@@ -44,8 +44,9 @@ impl Side for BakeryLock {
             sent: statistics.writes
                 + statistics.deletes
                 + statistics.object_reads
+                + statistics.glances
                 + statistics.contender_reads,
-            whole_reads: statistics.object_reads,
+            whole_reads: statistics.object_reads + statistics.glances,
             failed: statistics.unknown_outcomes + statistics.failures,
         }
     }

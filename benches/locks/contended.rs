@@ -54,14 +54,15 @@ impl Slot {
     }
 }
 
-/// Lets all contenders, each a client of its own, lock and unlock `name` until the slot is over.
+/// Lets all contenders, each a client of its own or all tasks of one client, lock and unlock `name`
+/// until the slot is over.
 /// They do nothing while they hold it, so that only the lock is measured.
 pub(crate) async fn slot<S: Side>(
     contenders: &[Arc<S>],
     name: &str,
     length: Duration,
 ) -> Result<Slot> {
-    let before: Operations = contenders.iter().map(|contender| contender.operations()).sum();
+    let before = operations(contenders);
     let stage =
         Arc::new(Stage { occupied: AtomicBool::new(false), last: AtomicUsize::new(NO_CONTENDER) });
     let end = Instant::now() + length;
@@ -91,10 +92,18 @@ pub(crate) async fn slot<S: Side>(
         slot.waits.add(&served.waits)?;
         slot.errors.extend(served.errors);
     }
-    let after: Operations = contenders.iter().map(|contender| contender.operations()).sum();
-    slot.operations = after - before;
+    slot.operations = operations(contenders) - before;
     tokio::time::sleep(SETTLE).await;
     Ok(slot)
+}
+
+/// What contenders have asked of the database so far. Several may be tasks of one client.
+fn operations<S: Side>(contenders: &[Arc<S>]) -> Operations {
+    let is_first = |i: usize, client: &Arc<S>| {
+        !contenders[..i].iter().any(|earlier| Arc::ptr_eq(earlier, client))
+    };
+    let clients = contenders.iter().enumerate().filter(|(i, client)| is_first(*i, client));
+    clients.map(|(_, client)| client.operations()).sum()
 }
 
 /// One contender in a slot.

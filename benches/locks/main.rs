@@ -14,6 +14,7 @@ mod bakery;
 mod bare;
 mod cluster;
 mod contended;
+mod crowd;
 mod lwt;
 mod measure;
 mod report;

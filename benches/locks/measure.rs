@@ -12,6 +12,7 @@ use crate::bakery::BakeryLock;
 use crate::bare::Bare;
 use crate::cluster::{Paxos, TestCluster};
 use crate::contended::{self, Slot};
+use crate::crowd::{CROWDS, Crowd, crowd};
 use crate::lwt::{LwtLock, Parameters};
 use crate::side::Side;
 use crate::tuning::CANDIDATES;
@@ -62,13 +63,17 @@ pub(crate) struct Half {
     pub(crate) bakery: Timings,
     pub(crate) lwt: Timings,
     pub(crate) contests: Vec<Contest>,
+    pub(crate) crowds: Vec<Crowd>,
 }
 
-/// The same number of contenders, with one lock and with the other.
+/// The same number of contenders, with one lock and with the other, and as tasks of one client of
+/// ours.
 pub(crate) struct Contest {
     pub(crate) contenders: usize,
     pub(crate) bakery: Slot,
     pub(crate) lwt: Slot,
+    /// `None` for a lone contender: it gives its place back each time, like a lone client.
+    pub(crate) turns: Option<Slot>,
 }
 
 /// The sides that are measured alone.
@@ -145,7 +150,7 @@ impl Bench {
     fn steps(&self) -> u64 {
         let contested = CONTENDERS.iter().filter(|&&contenders| contenders > 1).count();
         let tuning = contested * (CANDIDATES.len() + 1);
-        let half = 1 + 2 * CONTENDERS.len();
+        let half = 2 + 2 * CONTENDERS.len() + contested;
         let variants = self.cluster.variants().len();
         let rounds = usize::try_from(self.plan.rounds).expect("rounds are few");
         (variants * (1 + tuning + rounds * half)) as u64
@@ -220,7 +225,9 @@ impl Bench {
             let parameters = tuned.get(&(paxos, contenders)).copied().unwrap_or(Parameters::ALONE);
             contests.push(self.contest(contenders, parameters, round).await?);
         }
-        Ok(Half { round, paxos, bare, bakery, lwt, contests })
+        let crowds = self.crowds().await?;
+        self.progress.inc(1);
+        Ok(Half { round, paxos, bare, bakery, lwt, contests, crowds })
     }
 
     /// Lets the uncontended sides take turns, a block each; the side that begins changes with each
@@ -255,6 +262,7 @@ impl Bench {
     ) -> Result<Contest> {
         let lwt = self.lwt_contenders(parameters, contenders).await?;
         let bakery = self.bakery[..contenders].to_vec();
+        let tasks = vec![Arc::clone(&self.bakery[0]); contenders];
         let (bakery, lwt) = if round.is_multiple_of(2) {
             let bakery = self.slot(&bakery).await?;
             (bakery, self.slot(&lwt).await?)
@@ -262,7 +270,17 @@ impl Bench {
             let lwt = self.slot(&lwt).await?;
             (self.slot(&bakery).await?, lwt)
         };
-        Ok(Contest { contenders, bakery, lwt })
+        let turns = if contenders > 1 { Some(self.slot(&tasks).await?) } else { None };
+        Ok(Contest { contenders, bakery, lwt, turns })
+    }
+
+    async fn crowds(&mut self) -> Result<Vec<Crowd>> {
+        let mut crowds = Vec::new();
+        for callers in CROWDS {
+            let name = self.next_name();
+            crowds.push(crowd(&self.bakery[0], &name, callers).await?);
+        }
+        Ok(crowds)
     }
 
     async fn slot<S: Side>(&mut self, contenders: &[Arc<S>]) -> Result<Slot> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::summary::{Quantiles, Summary};
+use crate::summary::{Quantiles, Ratio, Summary};
 
 /// Prints all tables, as Markdown.
 pub(crate) fn print(summary: &Summary) {
@@ -16,6 +16,7 @@ pub(crate) fn print(summary: &Summary) {
         "\nContended, waits in milliseconds: median (99th percentile)\n\n{}",
         contended(summary)
     );
+    println!("\nVery many callers of one client: microseconds per grant\n\n{}", crowds(summary));
     println!("\nRatios, each between figures of the same half round\n\n{}", ratios(summary));
 }
 
@@ -84,10 +85,20 @@ fn contended(summary: &Summary) -> Table {
             line.errors.to_string(),
             format!("{:.2} ({:.2})", line.worst_share, line.worst_share_min),
             milliseconds(line.wait),
-            format!("{:.1}", line.operations_per_grant),
-            format!("{:.1}", line.whole_reads_per_grant),
+            per_grant(line.operations_per_grant),
+            per_grant(line.whole_reads_per_grant),
             format!("{:.1}", line.failed_statements_per_second),
         ]);
+    }
+    table
+}
+
+fn crowds(summary: &Summary) -> Table {
+    let mut table = table(&["callers", "median", "least", "most"], 1);
+    for line in &summary.crowds {
+        let Ratio { median, min, max, .. } = line.micros_per_grant;
+        let figures = [median, min, max].map(|figure| format!("{figure:.1}"));
+        table.add_row([vec![line.callers.to_string()], figures.to_vec()].concat());
     }
     table
 }
@@ -109,6 +120,11 @@ fn table(header: &[&str], numbers_from: usize) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// Turns within one client cost so few operations that one digit would say none.
+fn per_grant(operations: f64) -> String {
+    if operations < 0.1 { format!("{operations:.5}") } else { format!("{operations:.1}") }
 }
 
 fn milliseconds(quantiles: Quantiles) -> String {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::arguments::Plan;
 use crate::cluster::Paxos;
 use crate::contended::Slot;
+use crate::crowd::{CROWDS, Crowd};
 use crate::measure::{CONTENDERS, Contest, Half, Measured, Trial};
 use crate::side::Operations;
 use crate::uncontended::{Timings, nanoseconds};
@@ -21,6 +22,7 @@ pub(crate) struct Summary {
     pub(crate) processors: usize,
     pub(crate) uncontended: Vec<Uncontended>,
     pub(crate) contended: Vec<Contended>,
+    pub(crate) crowds: Vec<CrowdFigures>,
     pub(crate) ratios: Vec<Ratio>,
     pub(crate) tuning: Vec<Tuning>,
     pub(crate) halves: Vec<HalfFigures>,
@@ -57,6 +59,14 @@ pub(crate) struct Contended {
     pub(crate) operations_per_grant: f64,
     pub(crate) whole_reads_per_grant: f64,
     pub(crate) failed_statements_per_second: f64,
+}
+
+/// Very many callers of one client, over all half rounds.
+#[derive(Debug, Serialize)]
+pub(crate) struct CrowdFigures {
+    pub(crate) callers: usize,
+    /// The time of one grant, in microseconds.
+    pub(crate) micros_per_grant: Ratio,
 }
 
 /// How one figure compares to another, pair by pair: both are of the same half round.
@@ -99,8 +109,11 @@ pub(crate) struct Quantiles {
     pub(crate) p99: f64,
 }
 
-/// What our lock is called.
+/// What our lock is called, with a client for each contender,
 const BAKERY: &str = "bakery";
+
+/// and with one client for all.
+const TURNS: &str = "bakery, tasks of one client";
 
 impl Summary {
     pub(crate) fn of(measured: &Measured) -> Self {
@@ -112,6 +125,7 @@ impl Summary {
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             uncontended: uncontended(measured),
             contended: contended(measured),
+            crowds: crowds(measured),
             ratios: ratios(measured),
             tuning: measured.trials.iter().map(Tuning::of).collect(),
             halves: measured.halves.iter().map(HalfFigures::of).collect(),
@@ -154,6 +168,10 @@ fn contended(measured: &Measured) -> Vec<Contended> {
         let contests = || measured.halves.iter().map(move |half| half.contest(contenders));
         let bakery: Vec<_> = contests().map(|contest| &contest.bakery).collect();
         sides.push(Contended::of(contenders, BAKERY, &bakery));
+        let turns: Vec<_> = contests().filter_map(|contest| contest.turns.as_ref()).collect();
+        if !turns.is_empty() {
+            sides.push(Contended::of(contenders, TURNS, &turns));
+        }
         for &paxos in measured.variants {
             let halves = measured.halves_with(paxos);
             let lwt: Vec<_> = halves.map(|half| &half.contest(contenders).lwt).collect();
@@ -189,6 +207,17 @@ impl Contended {
             failed_statements_per_second: operations.failed as f64 / seconds,
         }
     }
+}
+
+fn crowds(measured: &Measured) -> Vec<CrowdFigures> {
+    let figures = CROWDS.map(|callers| {
+        let crowds = measured.halves.iter().flat_map(|half| &half.crowds);
+        let crowds = crowds.filter(|crowd| crowd.callers == callers);
+        let micros_per_grant =
+            Ratio::of(format!("{callers} callers"), crowds.map(Crowd::micros_per_grant));
+        CrowdFigures { callers, micros_per_grant }
+    });
+    figures.into()
 }
 
 fn ratios(measured: &Measured) -> Vec<Ratio> {
