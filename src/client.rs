@@ -28,8 +28,10 @@ use crate::store::{Counted, DatabaseError, Statistics};
 
 /// Acquires locks. Cheap to clone; clones are the same client.
 ///
-/// Callers of one client that request the same name wait in a queue in memory; one of them at a
-/// time stands in the queue in the database.
+/// Callers of one client that request the same name wait in a line in memory; one contender stands
+/// for all of them in the queue in the database, and they use its place in turn. So share one
+/// client: a lock that passes between its callers costs no operation. The
+/// [builder](crate::LockClientBuilder::turns) says how that is bounded.
 ///
 /// # Example
 ///
@@ -97,9 +99,10 @@ impl Interruption {
 impl LockClient {
     /// Acquires the lock of `name`, with the client's timeout and TTL.
     ///
-    /// Waiters are admitted in the order in which they drew their tickets. An uncontended lock
-    /// costs two quorum operations. If the host's registration was read more than a minute ago, it
-    /// is first read again, by one more operation; the caller waits for that until its timeout.
+    /// Clients are admitted in the order in which they drew their tickets, and the callers of one
+    /// client in the order in which they asked. An uncontended lock costs two quorum operations. If
+    /// the host's registration was read more than a minute ago, it is first read again, by one more
+    /// operation; the caller waits for that until its timeout.
     ///
     /// While locks are held, and once a minute when they are requested, the client checks in the
     /// background that clocks still agree and that the lock table is still the same. If not, it

@@ -84,7 +84,8 @@ impl LockRequest {
     }
 
     /// Whether to renew the lease while the lock is held; `true` by default. With `false` the lock
-    /// is held for at most one lease: the TTL less a second and the clock skew.
+    /// is held for at most one lease: the TTL less a second and the clock skew. Up to half of it
+    /// may have passed when another caller of the client passes the lock on.
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self

@@ -317,7 +317,13 @@ impl LockGuard {
         self.fence.draw().await
     }
 
-    /// Releases the lock and waits until a quorum has acknowledged that: one operation.
+    /// Releases the lock. If another caller of this client waits for it, the lock passes on to that
+    /// caller, and this returns at once; otherwise it waits until a quorum has acknowledged the
+    /// release: one operation.
+    ///
+    /// A lock that was passed on has its rows until the last caller releases it. So a program that
+    /// ends while its other tasks use locks calls
+    /// [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
     /// # Errors
     ///
