@@ -229,7 +229,7 @@ pub(crate) enum Event {
     Taken,
     /// The acquisition failed; the rows are being deleted.
     Failed(Failure),
-    /// The object is no longer held; the rows are being deleted.
+    /// The object is no longer held. The rows stay until [`Input::Release`].
     Lost(Loss),
     /// The contender has no rows left and is idle.
     Released,

@@ -57,6 +57,8 @@ enum State {
     Waiting(Entry, Queue),
     /// Held.
     Held(Entry),
+    /// No longer held. The rows stay until the release.
+    Lost,
     /// Deleting the rows, then perhaps beginning a new round.
     Releasing { delete: Write, again: Option<Acquire> },
 }
@@ -140,7 +142,8 @@ impl StateMachine {
         self.outputs.pop_front()
     }
 
-    /// When to send [`Input::Tick`], unless another input comes first. `None` only when idle.
+    /// When to send [`Input::Tick`], unless another input comes first. `None` only when idle, or
+    /// lost and not yet released.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let steps = self.agenda().into_iter().flatten().map(|(due, _)| due);
@@ -177,6 +180,7 @@ impl StateMachine {
             | State::Drawing(..)
             | State::Settling(..)
             | State::Waiting(..)
+            | State::Lost
             | State::Releasing { .. } => None,
         }
     }
@@ -224,7 +228,8 @@ impl StateMachine {
             | State::Drawing(..)
             | State::Settling(..)
             | State::Waiting(..)
-            | State::Held(_) => self.withdraw(now, None),
+            | State::Held(_)
+            | State::Lost => self.withdraw(now, None),
         }
     }
 
@@ -238,9 +243,10 @@ impl StateMachine {
         self.withdraw(now, None);
     }
 
-    fn lose(&mut self, now: Now, loss: Loss) {
+    /// The rows stay: a guest may still have its turn (rule R5 of design section 7).
+    fn lose(&mut self, loss: Loss) {
         self.event(Event::Lost(loss));
-        self.withdraw(now, None);
+        self.enter(State::Lost);
     }
 
     /// Deletes the rows, whatever is outstanding: the delete's stamp is above all others.
@@ -287,8 +293,8 @@ impl StateMachine {
             return;
         }
         match &mut self.state {
-            State::Idle => unreachable!("idleness has no limit"),
-            State::Held(_) => self.lose(now, Loss::Expired),
+            State::Idle | State::Lost => unreachable!("these states have no limit"),
+            State::Held(_) => self.lose(Loss::Expired),
             State::Releasing { again, .. } => {
                 let again = again.take();
                 self.gone(now, again);
@@ -315,7 +321,7 @@ impl StateMachine {
     /// When the state ends by time alone.
     fn limit(&self) -> Option<Duration> {
         match &self.state {
-            State::Idle => None,
+            State::Idle | State::Lost => None,
             State::Announcing(acquire, _, attempt) => {
                 Some(acquire.terms.deadline(attempt.first_try))
             }
@@ -346,7 +352,7 @@ impl StateMachine {
     /// The next tasks and when they are due, the more urgent one first.
     fn agenda(&self) -> [Option<(Duration, Task)>; 2] {
         let step = match &self.state {
-            State::Idle | State::Held(_) => None,
+            State::Idle | State::Held(_) | State::Lost => None,
             State::Announcing(..) => Some(Task::Announce),
             State::Looking(_) => Some(Task::Look),
             State::Drawing(..) => Some(Task::Draw),
@@ -365,6 +371,7 @@ impl StateMachine {
             | State::Announcing(..)
             | State::Looking(_)
             | State::Drawing(..)
+            | State::Lost
             | State::Releasing { .. } => return None,
         };
         // While waiting, the rows are always renewed.
@@ -419,7 +426,9 @@ impl StateMachine {
                 (entry.renewal_write(), entry.acquire.terms)
             }
             State::Releasing { delete, .. } => return delete.clone(),
-            State::Idle | State::Looking(_) => unreachable!("these states write nothing"),
+            State::Idle | State::Looking(_) | State::Lost => {
+                unreachable!("these states write nothing")
+            }
         };
         if let Change::Put { claim, .. } = &write.change {
             self.ticket_sent |= claim.ticket.is_some();

@@ -193,7 +193,7 @@ impl StateMachine {
         }
         let later_holder = self.held_claim().and_then(|mine| snapshot.later_holder(mine));
         if let Some(holder) = later_holder {
-            return self.lose(now, Loss::Conflict { holder });
+            return self.lose(Loss::Conflict { holder });
         }
         self.renewing_entry().verified();
         self.confirmed();
@@ -207,7 +207,7 @@ impl StateMachine {
             return true;
         };
         if held {
-            self.lose(now, denial.into());
+            self.lose(denial.into());
         } else {
             let acquire = entry.acquire.clone();
             self.leave_line(now, acquire, denial);
@@ -247,7 +247,7 @@ impl StateMachine {
     /// Handles a refused statement: a retry would be refused again.
     fn rejected(&mut self, now: Now, task: Task) {
         match self.state {
-            State::Idle => unreachable!("nothing is outstanding when idle"),
+            State::Idle | State::Lost => unreachable!("nothing is outstanding in these states"),
             // A holder keeps the object until its lease ends, and rows must be deleted in any case.
             State::Held(_) | State::Releasing { .. } => self.back_off(now, task),
             // No earlier try failed, so none is in flight: there are no rows to delete.
@@ -271,6 +271,7 @@ impl StateMachine {
             | State::Announcing(..)
             | State::Looking(_)
             | State::Drawing(..)
+            | State::Lost
             | State::Releasing { .. } => unreachable!("these states renew nothing"),
         }
     }

@@ -36,7 +36,7 @@ impl Fingerprint for State {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         discriminant(self).hash(hasher);
         match self {
-            State::Idle => {}
+            State::Idle | State::Lost => {}
             State::Announcing(_, claim, attempt) => {
                 claim.round.hash(hasher);
                 attempt.feed(now, hasher);

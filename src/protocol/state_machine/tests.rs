@@ -23,7 +23,7 @@ use super::super::messages::{
     ReadFailure, Write, WriteOutcome,
 };
 use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
-use super::StateMachine;
+use super::{State, StateMachine};
 
 /// The contender of every script. Hosts below it win ties, hosts above it lose them.
 const ME: ContenderId = id(5);
@@ -416,8 +416,16 @@ impl Script {
     }
 
     fn is_lost(&mut self, loss: Loss, rows: Rows) {
-        self.says(Event::Lost(loss));
+        self.loses(loss);
         self.gives_back(rows);
+    }
+
+    /// Lost, and then released, unless that was the input which found it lost.
+    fn loses(&mut self, loss: Loss) {
+        self.says(Event::Lost(loss));
+        if self.said.is_empty() {
+            self.release();
+        }
     }
 
     fn is_taken(&mut self, rows: Rows) {
@@ -467,7 +475,8 @@ impl Script {
 
     /// Checks the present state against what holds in every state.
     fn check_contract(&mut self) {
-        assert_eq!(self.contender.deadline().is_none(), self.contender.is_idle());
+        let rests = matches!(self.contender.state, State::Idle | State::Lost);
+        assert_eq!(self.contender.deadline().is_none(), rests);
         assert!(
             self.contender.deadline().is_none_or(|deadline| deadline > self.now),
             "nothing is left to be done now"

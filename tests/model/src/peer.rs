@@ -287,10 +287,20 @@ impl Peer {
         let contender = self.contender.as_mut().expect("the dead are told nothing");
         contender.handle(now, input);
         let mut reaction = Reaction::default();
-        while let Some(output) = self.contender.as_mut().and_then(StateMachine::poll) {
-            self.take(output, &mut reaction);
+        self.take_all(&mut reaction);
+        // Its runner releases what is lost at once: no guest has a turn here.
+        let is_lost = reaction.events.iter().any(|event| matches!(event, Event::Lost(_)));
+        if let (true, Some(contender)) = (is_lost, &mut self.contender) {
+            contender.handle(now, Input::Release);
+            self.take_all(&mut reaction);
         }
         reaction
+    }
+
+    fn take_all(&mut self, reaction: &mut Reaction) {
+        while let Some(output) = self.contender.as_mut().and_then(StateMachine::poll) {
+            self.take(output, reaction);
+        }
     }
 
     fn next_stamp(&self) -> i64 {

@@ -90,7 +90,7 @@ fn what_is_lost_is_never_held_again() {
     script.begins_to_renew();
     let renewal = script.outstanding();
     script.sleeps(LEASE - RENEWAL_DUE);
-    script.says(Event::Lost(Loss::Expired));
+    script.loses(Loss::Expired);
     script.deletes(Rows::Entering);
     script.tell(Input::Written { op: renewal, outcome: WriteOutcome::Applied });
     script.is_silent();

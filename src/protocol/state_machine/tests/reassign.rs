@@ -138,6 +138,25 @@ fn a_place_that_is_not_renewed_is_renewed_for_the_next_turn() {
 }
 
 #[test]
+fn a_lost_place_keeps_its_rows_until_the_release() {
+    let mut script = Script::held_with_ticket(exclusive());
+    script.sleeps(RENEWAL_DUE);
+    script.reads(Read::Contender(ME));
+    script.sees_revoked(script.claim.round, &[]);
+    script.says(Event::Lost(Loss::Revoked(revocation(script.claim.round))));
+    // It does nothing by itself, and nothing else brings it back.
+    assert_eq!(script.contender.deadline(), None);
+    assert!(!script.contender.is_idle() && script.contender.held_claim().is_none());
+    script.pass(s(600));
+    for input in [Input::Tick, Input::Renew, Input::Confirm, on(SHORT, true)] {
+        script.tell(input);
+        script.is_silent();
+    }
+    script.release();
+    script.gives_back(Rows::Both);
+}
+
+#[test]
 fn only_what_is_held_is_reassigned() {
     let mut script = Script::waiting(exclusive());
     script.tell(on(SHORT, false));

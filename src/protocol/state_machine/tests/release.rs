@@ -167,7 +167,7 @@ fn who_slept_past_every_ttl_deletes_all_the_same() {
         let mut held = Script::held_with_ticket(exclusive());
         held.pass(s(3_600));
         held.tell(input);
-        held.says(Event::Lost(Loss::Expired));
+        held.loses(Loss::Expired);
         held.deletes(Rows::Both);
         held.sleeps(TIME_IN_FLIGHT);
         held.says(Event::Released);
@@ -185,7 +185,7 @@ fn who_slept_past_every_ttl_deletes_all_the_same() {
 fn what_is_being_given_back_can_be_released_again() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.sleeps(s(58));
-    script.says(Event::Lost(Loss::Expired));
+    script.loses(Loss::Expired);
     script.deletes(Rows::Entering);
     script.release();
     script.is_silent();

@@ -233,11 +233,12 @@ impl Trial {
         self.stamp += 1;
         let now = Now { elapsed: self.now, stamp: self.stamp, jitter: 0.5 };
         self.contender.handle(now, input);
-        let mut is_held = false;
+        let (mut is_held, mut is_lost) = (false, false);
         while let Some(output) = self.contender.poll() {
             match &output {
                 Output::Event(event) => {
                     is_held |= matches!(event, Event::Held { .. });
+                    is_lost |= matches!(event, Event::Lost(_));
                     self.says(event, sight)?;
                     continue;
                 }
@@ -253,6 +254,10 @@ impl Trial {
             self.asked = Some(output);
         }
         self.check_waiting(is_held, sight)?;
+        if is_lost {
+            // Its rows stay until then.
+            return self.handle(Input::Release, None);
+        }
         let deadline = self.contender.deadline();
         prop_assert_eq!(deadline.is_none(), self.contender.is_idle());
         prop_assert!(deadline.is_none_or(|deadline| deadline > self.now), "it is due already");
