@@ -34,6 +34,9 @@ const GLANCE_EVERY: Duration = Duration::from_millis(50);
 /// Turns are given for this long once another contender is known to wait in the table.
 const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
 
+/// The finished requests of this many guests are remembered.
+const FINISHED_MAX: usize = 1_024;
+
 /// The keeper of one object; see the [module](super) for how to drive it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Keeper {
@@ -56,14 +59,28 @@ pub(crate) struct Keeper {
 enum Place {
     /// No rows, and no use for them.
     None,
-    /// The contender goes through the doorway for the line, as this caller wants; `None` for a
-    /// guest.
-    Wanted(Option<Demand>),
+    /// A place for the line is on its way.
+    Wanted(Wanted),
+    /// A turn at another keeper, for one caller.
+    Borrowed {
+        turn: TurnId,
+        is_given: bool,
+    },
     Held(Held),
     /// The place is lost, and its rows wait for the end of the turn.
     Lost,
     /// The rows are being deleted.
     Releasing,
+}
+
+/// A place that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Wanted {
+    /// How the first in the line wants it; `None` for a guest.
+    demand: Option<Demand>,
+    /// Another keeper is asked for a turn. Then no guest may join: a client with a line of guests
+    /// never asks another keeper (rule R8), or lines would wait for each other.
+    is_asking: bool,
 }
 
 /// A held place.
@@ -163,6 +180,8 @@ impl Keeper {
                 self.held(now, (place, round), terms, deadline);
             }
             Input::Failed => self.failed(),
+            Input::Asking(is_asking) => self.asking(is_asking),
+            Input::Borrowed { turn } => self.borrowed(turn),
             Input::Renewed { terms, deadline } => self.renewed(terms, deadline),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
@@ -195,6 +214,12 @@ impl Keeper {
         let ends = tenant.map(|tenant| tenant.ends);
         let repeat = tenant.and_then(|tenant| tenant.repeat);
         [ends, repeat].into_iter().flatten().min()
+    }
+
+    /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
+    /// (rule R8).
+    pub(crate) fn may_ask(&self) -> bool {
+        matches!(self.place, Place::Wanted(_)) && self.line.guests().is_empty()
     }
 
     /// Whether none waits.
@@ -235,7 +260,7 @@ impl Keeper {
         terms: LeaseTerms,
         deadline: Duration,
     ) {
-        let Place::Wanted(demand) = self.place else {
+        let Place::Wanted(Wanted { demand, .. }) = self.place else {
             unreachable!("a place is acquired when it is wanted")
         };
         self.last_turn = 0;
@@ -254,6 +279,17 @@ impl Keeper {
         });
     }
 
+    fn asking(&mut self, is_asking: bool) {
+        if let Place::Wanted(wanted) = &mut self.place {
+            wanted.is_asking = is_asking;
+        }
+    }
+
+    fn borrowed(&mut self, turn: TurnId) {
+        assert!(self.may_ask(), "a turn is borrowed while a place is wanted and no guest waits");
+        self.place = Place::Borrowed { turn, is_given: false };
+    }
+
     /// The acquisition failed for the first in the line. The rest has another try.
     fn failed(&mut self) {
         self.place = Place::Releasing;
@@ -267,7 +303,7 @@ impl Keeper {
     /// No new turns. The rows stay until the turn is over (rule R5), because its guest may not
     /// know for a while.
     fn lost(&mut self) {
-        if !matches!(self.place, Place::Held(_)) {
+        if !matches!(self.place, Place::Held(_) | Place::Borrowed { .. }) {
             return;
         }
         self.place = Place::Lost;
@@ -312,12 +348,19 @@ impl Keeper {
         let next = self.next_user(now);
         match (&self.place, next) {
             (Place::None, Some(next)) => {
-                self.place = Place::Wanted(next.demand());
+                self.place = Place::Wanted(Wanted { demand: next.demand(), is_asking: false });
                 self.outputs.push_back(Output::Acquire { caller: self.first_caller() });
             }
             (Place::None, None) => self.finished.clear(),
-            (Place::Wanted(demand), Some(next)) if is_fit(*demand, next.demand()) => {}
-            (Place::Wanted(_) | Place::Lost, _) => self.release(),
+            (Place::Wanted(wanted), Some(next)) if is_fit(wanted.demand, next.demand()) => {}
+            (Place::Borrowed { turn, is_given: false }, Some(User::Caller(caller, demand)))
+                if demand.mode == Mode::Exclusive =>
+            {
+                let turn = *turn;
+                self.place = Place::Borrowed { turn, is_given: true };
+                self.give(caller, turn);
+            }
+            (Place::Wanted(_) | Place::Borrowed { .. } | Place::Lost, _) => self.release(),
             (Place::Held(_), _) => self.next_turn(now, next),
             (Place::Releasing, _) => {}
         }
@@ -354,11 +397,7 @@ impl Keeper {
         self.last_turn += 1;
         let (id, deadline) = (held.turn(self.last_turn), held.deadline);
         match user {
-            User::Caller(caller, _) => {
-                self.line.remove_caller(caller);
-                self.turn = Some(Turn { id, tenant: None, token: None });
-                self.outputs.push_back(Output::Grant { caller, turn: id });
-            }
+            User::Caller(caller, _) => self.give(caller, id),
             User::Guest(guest) => self.grant(now, guest, id, deadline),
         }
     }
@@ -384,6 +423,13 @@ impl Keeper {
     }
 
     // Turns.
+
+    /// Gives a turn to a caller.
+    fn give(&mut self, caller: u64, turn: TurnId) {
+        self.line.remove_caller(caller);
+        self.turn = Some(Turn { id: turn, tenant: None, token: None });
+        self.outputs.push_back(Output::Grant { caller, turn });
+    }
 
     /// Grants a turn to a guest, until the deadline of the place at most. The echo was read before
     /// `now` (rule R1).
@@ -435,6 +481,10 @@ impl Keeper {
     }
 
     fn finish_request(&mut self, guest: GuestId, request: u64) {
+        if self.finished.len() >= FINISHED_MAX && !self.finished.contains_key(&guest) {
+            // Any one: a late request of that guest costs a turn that is returned at once.
+            self.finished.pop_first();
+        }
         let last = self.finished.entry(guest).or_default();
         *last = request.max(*last);
     }

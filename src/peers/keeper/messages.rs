@@ -34,6 +34,14 @@ pub(crate) enum Input {
         /// Until when the rows count, by the library's clock.
         deadline: Duration,
     },
+    /// Whether another keeper is asked for a turn for the first in the line. Only while
+    /// [`may_ask`](super::Keeper::may_ask) says so.
+    Asking(bool),
+    /// That keeper has given a turn. It serves one caller; [`Output::Release`] returns it.
+    Borrowed {
+        /// The turn.
+        turn: TurnId,
+    },
     /// The contender gave up acquiring, and its rows are being deleted. The first in the line has
     /// its answer.
     Failed,

@@ -86,7 +86,11 @@ impl Keeper {
     fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, turn: TurnId) {
         let deadline = match &self.place {
             Place::Held(held) => Some(held.deadline),
-            Place::None | Place::Wanted(_) | Place::Lost | Place::Releasing => None,
+            Place::None
+            | Place::Wanted(_)
+            | Place::Borrowed { .. }
+            | Place::Lost
+            | Place::Releasing => None,
         };
         let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn else {
             return;
@@ -114,10 +118,11 @@ impl Keeper {
     /// Whether guests may join the line: a place is there, or comes back for the line.
     fn is_serving(&self) -> bool {
         !self.is_closing
-            && match self.place {
+            && match &self.place {
                 Place::Held(_) => true,
-                Place::Wanted(_) | Place::Releasing => !self.line.is_empty(),
-                Place::None | Place::Lost => false,
+                Place::Wanted(wanted) => !wanted.is_asking && !self.line.is_empty(),
+                Place::Releasing => !self.line.is_empty(),
+                Place::None | Place::Borrowed { .. } | Place::Lost => false,
             }
     }
 }

@@ -292,6 +292,67 @@ fn an_acquisition_that_failed_failed_for_the_first_in_the_line() {
 }
 
 #[test]
+fn a_turn_at_another_keeper_serves_one_caller() {
+    let mut script = Script::new();
+    assert!(!script.keeper.may_ask(), "no caller wants a place");
+    script.joins(1, 60);
+    script.joins(2, 10);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
+    assert!(script.keeper.may_ask());
+    script.tell(Input::Asking(true));
+    script.asks(GUEST, 1, ms(0));
+    script.answers(GUEST, Response::Elsewhere { request: 1 });
+    let theirs = TurnId { place: ContenderId { host: 9, client: 9, slot: 0 }, ..turn(40) };
+    script.tell(Input::Borrowed { turn: theirs });
+    script.says(&[Output::Grant { caller: 1, turn: theirs }]);
+    script.asks(GUEST, 2, ms(1));
+    script.answers(GUEST, Response::Elsewhere { request: 2 });
+    script.sleeps(s(100));
+    script.tell(Input::Returned { turn: theirs });
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
+    // The other keeper sends the client elsewhere, so guests may come again.
+    script.tell(Input::Asking(true));
+    script.tell(Input::Asking(false));
+    script.asks(GUEST, 3, ms(2));
+    script.is_queued(GUEST, 3, 1);
+    assert!(!script.keeper.may_ask(), "a guest waits");
+}
+
+#[test]
+fn a_turn_at_another_keeper_is_returned_if_none_can_use_it() {
+    let theirs = turn(40);
+    let mut lost = Script::new();
+    lost.joins(1, 60);
+    lost.said.clear();
+    lost.tell(Input::Borrowed { turn: theirs });
+    lost.says(&[Output::Grant { caller: 1, turn: theirs }]);
+    lost.tell(Input::Lost);
+    lost.says(&[Output::Release]);
+
+    let mut shared = Script::new();
+    let demand = Demand { mode: Mode::Shared, ..demand(60) };
+    shared.tell(Input::Join { caller: 1, demand });
+    shared.said.clear();
+    shared.tell(Input::Borrowed { turn: theirs });
+    shared.says(&[Output::Release]);
+}
+
+#[test]
+fn finished_requests_are_remembered_of_so_many_guests() {
+    let mut script = Script::held();
+    for guest in 1..=2_000 {
+        script.hears(guest, ms(0), Request::Withdraw { request: 5 });
+    }
+    // The last ones are known; of the first ones, those with the smallest ids are forgotten.
+    script.asks(2_000, 5, ms(1));
+    script.says(&[]);
+    script.asks(1, 5, ms(1));
+    script.is_queued(1, 5, 0);
+}
+
+#[test]
 fn an_old_lease_is_renewed_before_the_next_turn() {
     let mut script = Script::held();
     script.joins(2, 60);
