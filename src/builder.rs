@@ -222,6 +222,7 @@ impl LockClientBuilder {
             acquire_timeout: self.acquire_timeout,
             ttl: self.ttl,
             turns: self.turns,
+            join: None,
             max_ttl,
             max_clock_skew,
             lock_table: Some(lock_table),

@@ -19,6 +19,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::request::LockRequest;
+#[cfg(test)]
+pub(crate) use self::setup::Join;
 pub(crate) use self::setup::{ClientSetup, Registered};
 use crate::engine::dispatch::Call;
 use crate::engine::guard::LockGuard;

@@ -194,6 +194,13 @@ pub enum LostReason {
     /// holder may find its [row missing](Self::RowMissing) first.
     #[error("the lock table was dropped or made again")]
     TableGone,
+    /// The client that keeps the place of the lock was not reached before the lease of this turn
+    /// ended.
+    #[error("the client that keeps the place of the lock was not reached in time")]
+    KeeperUnreachable,
+    /// The client that keeps the place of the lock has lost it, or was asked to give it up.
+    #[error("the client that keeps the place of the lock has lost it")]
+    KeeperLost,
     /// The client was shut down, or the runtime that it was built on has ended; or the task behind
     /// the lock ended by a bug, which is logged as an error.
     #[error("the client was shut down, or its runtime has ended")]

@@ -143,6 +143,7 @@ impl HostRegistry {
             // long.
             ttl: TTL_MIN,
             turns: true,
+            join: None,
             max_ttl: TTL_MIN,
             max_clock_skew,
             // It serves a change or two, and its bound is not the recorded one.

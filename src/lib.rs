@@ -147,6 +147,7 @@ mod error;
 mod fence;
 mod finding;
 pub mod hosts;
+mod network;
 mod options;
 // Guests are not served yet.
 #[cfg_attr(not(test), expect(dead_code))]

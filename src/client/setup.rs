@@ -15,8 +15,10 @@ use crate::engine::health::{Baseline, HealthMonitor};
 use crate::engine::host::{REGISTRAR, RegisteredHost};
 use crate::engine::process::Process;
 use crate::engine::registration::Registration;
+use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
 use crate::entropy::Entropy;
+use crate::network::NetworkEnd;
 use crate::protocol::ContenderId;
 use crate::store::{Counted, Store};
 
@@ -38,6 +40,8 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) turns: bool,
+    /// Joins the network of clients that take turns of each other, with the client's uuid.
+    pub(crate) join: Option<Join>,
     /// The longest TTL that the lock table allows.
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ, according to the lock table's settings.
@@ -45,6 +49,9 @@ pub(crate) struct ClientSetup {
     /// The id of the lock table, if the client checks health.
     pub(crate) lock_table: Option<Uuid>,
 }
+
+/// Joins the network of clients, as the client with this uuid.
+pub(crate) type Join = Box<dyn FnOnce(u128) -> NetworkEnd + Send>;
 
 /// A registration as it was read.
 pub(crate) struct Registered {
@@ -66,6 +73,7 @@ impl LockClient {
             acquire_timeout,
             ttl,
             turns,
+            join,
             max_ttl,
             max_clock_skew,
             lock_table,
@@ -73,15 +81,22 @@ impl LockClient {
         let (calls, receiver) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
         let number = registered.as_ref().map_or(REGISTRAR, |it| it.host.number);
+        let client = entropy.client().as_u128();
+        let (network, received) = match join.map(|join| join(client)) {
+            Some(NetworkEnd { network, received }) => (Some(network), Some(received)),
+            None => (None, None),
+        };
         let shared = Arc::new(Shared {
             store: Arc::clone(&store) as Arc<dyn Store>,
             wall_clock_bound: WallClockBound::new(&*clock),
             clock,
             stamps: Stamps::default(),
-            id: ContenderId { host: number, client: entropy.client().as_u128(), slot: 0 },
+            id: ContenderId { host: number, client, slot: 0 },
             entropy,
             acquire_timeout,
             turns,
+            network,
+            remembered: Remembered::default(),
             process: Process::current(),
         });
         let registration =
@@ -90,8 +105,14 @@ impl LockClient {
             HealthMonitor::new(Baseline { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
         });
         let drop_guard = ended.clone().drop_guard();
-        let dispatcher =
-            Dispatcher::new(Arc::clone(&shared), receiver, registration, health, drop_guard);
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&shared),
+            receiver,
+            registration,
+            health,
+            received,
+            drop_guard,
+        );
         tokio::spawn(dispatcher.run());
         let owner = format!("{host_name} pid {}", std::process::id());
         LockClient {

@@ -10,10 +10,12 @@ use tracing::error;
 
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::registration::{Asking, Event, Registration};
-use crate::engine::runner::{Command, Ended, Runner};
+use crate::engine::runner::{Command, Ended, Message, Runner};
 use crate::engine::shared::Shared;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
+use crate::network::{ObjectKey, Received};
+use crate::peers::{Request, Response, TimedRequest};
 use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.
@@ -41,6 +43,10 @@ pub(crate) struct Dispatcher {
     /// Ordered, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Arc<str>, Entry>,
     tasks: JoinSet<Ended>,
+    /// What comes from other clients, if they take turns of each other.
+    received: Option<mpsc::UnboundedReceiver<Received>>,
+    /// The names of the objects in use, by their keys in messages.
+    names: BTreeMap<ObjectKey, Arc<str>>,
     /// Reasons to check health, from the runners.
     checks: mpsc::UnboundedReceiver<CheckReason>,
     check_sender: mpsc::UnboundedSender<CheckReason>,
@@ -62,6 +68,7 @@ enum Wake {
     Call(Option<Call>),
     Check(CheckReason),
     RunnerEnded(Result<Ended, JoinError>),
+    Received(Received),
     Registration(Event),
     Looked(Vec<(Node, Option<NodeReport>)>),
 }
@@ -73,6 +80,7 @@ impl Dispatcher {
         calls: mpsc::UnboundedReceiver<Call>,
         registration: Option<Registration>,
         health: Option<HealthMonitor>,
+        received: Option<mpsc::UnboundedReceiver<Received>>,
         ended: DropGuard,
     ) -> Self {
         let (check_sender, checks) = mpsc::unbounded_channel();
@@ -83,6 +91,8 @@ impl Dispatcher {
             health,
             runners: BTreeMap::new(),
             tasks: JoinSet::new(),
+            received,
+            names: BTreeMap::new(),
             checks,
             check_sender,
             closing: false,
@@ -108,6 +118,7 @@ impl Dispatcher {
                     self.runner_ended(&object, unserved);
                 }
                 Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
+                Wake::Received(received) => self.received(received),
                 Wake::Registration(event) => self.registration(event),
                 Wake::Looked(seen) => self.looked(&seen),
             }
@@ -127,6 +138,12 @@ impl Dispatcher {
                 None => std::future::pending().await,
             }
         };
+        let received = async {
+            match &mut self.received {
+                Some(received) => received.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             event = registration => Wake::Registration(event),
@@ -135,6 +152,7 @@ impl Dispatcher {
             Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Wake::RunnerEnded(ended)
             }
+            Some(received) = received => Wake::Received(received),
             // Last: calls may come faster than they are passed on, and holders must not wait for
             // what a check found meanwhile. All other events follow from calls, and are rarer.
             call = self.calls.recv(), if calls_open => Wake::Call(call),
@@ -202,7 +220,58 @@ impl Dispatcher {
         // The runner lives as long as its channel is open, and it has not run yet.
         let _ = commands.send(first);
         let task = self.tasks.spawn(runner.run()).id();
+        if let Some(network) = &self.shared.network {
+            self.names.insert(network.key(&object), Arc::clone(&object));
+        }
         self.runners.insert(object, Entry { commands, task, late: Vec::new() });
+    }
+
+    /// Passes a message on to the runner of its object.
+    fn received(&mut self, received: Received) {
+        let (object, message) = match received {
+            Received::Request { guest, object, request } => {
+                (object, Message::Request(guest, request))
+            }
+            Received::Response { keeper, object, response } => {
+                (object, Message::Response(keeper, response))
+            }
+            Received::Reconnected { keeper } => {
+                for entry in self.runners.values() {
+                    let _ = entry.commands.send(Command::Reconnected(keeper));
+                }
+                return;
+            }
+        };
+        let entry = self.names.get(&object).and_then(|name| self.runners.get(name));
+        let sent = entry.map(|entry| entry.commands.send(Command::Received(message)));
+        if !matches!(sent, Some(Ok(()))) {
+            self.answer_for_none(object, message);
+        }
+    }
+
+    /// Answers for an object that no caller of this client uses. A turn that comes for it is
+    /// returned.
+    fn answer_for_none(&self, object: ObjectKey, message: Message) {
+        let Some(network) = &self.shared.network else {
+            return;
+        };
+        match message {
+            Message::Request(guest, TimedRequest { request, .. }) => {
+                let response = match request {
+                    Request::Ask { request, .. } => Response::Elsewhere { request },
+                    Request::Return { turn } => Response::Returned { turn },
+                    Request::Renew { turn } => Response::Leave { turn },
+                    Request::Withdraw { .. } | Request::DrawToken { .. } => return,
+                };
+                network.answer(guest, object, response);
+            }
+            Message::Response(keeper, Response::Granted(granted)) => {
+                let request = Request::Return { turn: granted.turn };
+                let sent = self.shared.clock.elapsed();
+                network.ask(keeper, object, TimedRequest { sent, request });
+            }
+            Message::Response(..) => {}
+        }
     }
 
     /// A caller has stopped waiting. If its runner has ended, the next one finds that out.
@@ -215,6 +284,9 @@ impl Dispatcher {
     /// Removes an ended runner, and serves the callers that came meanwhile with another one.
     fn runner_ended(&mut self, object: &Arc<str>, unserved: Vec<Caller>) {
         let late = self.runners.remove(object).map(|entry| entry.late);
+        if let Some(network) = &self.shared.network {
+            self.names.remove(&network.key(object));
+        }
         for caller in unserved.into_iter().chain(late.into_iter().flatten()) {
             self.serve((Arc::clone(object), caller));
         }

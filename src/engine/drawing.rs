@@ -1,5 +1,7 @@
-//! Drawing a fencing token for a guard: a read, a write, a read of the grant's rows, and a last
-//! look at the guard.
+//! Drawing fencing tokens: a read, a write, a read of the own rows, and a last look at the guard.
+//!
+//! A guard draws one token at a time. A keeper with guests draws blocks, from which it hands out a
+//! token at each request (rule R7 of design section 7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +15,15 @@ use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::LostReason;
 use crate::fence::{FencingError, FencingToken};
+use crate::peers::TokenBlock;
 use crate::protocol::{Claim, Loss, Poisoned, Read, Right, Snapshot};
 use crate::store::{Answer, DatabaseError};
 
 /// The fence of an object, as the holder of one grant sees it.
 #[derive(Debug)]
 pub(crate) struct Fence {
-    shared: Arc<Shared>,
     grant: Arc<Grant>,
-    /// What the grant's rows say.
-    claim: Claim,
-    max_clock_skew: Duration,
+    fence: FenceOfClaim,
     /// The client's runtime: requests continue there if a caller stops waiting.
     runtime: Handle,
     /// Held while a token is drawn: two draws that read the same value would write the same one.
@@ -38,20 +38,15 @@ impl Fence {
         claim: Claim,
         max_clock_skew: Duration,
     ) -> Arc<Self> {
-        Arc::new(Fence {
-            shared,
-            grant,
-            claim,
-            max_clock_skew,
-            runtime: Handle::current(),
-            turn: Mutex::default(),
-        })
+        let name = Arc::clone(grant.name());
+        let fence = FenceOfClaim { shared, name, claim, max_clock_skew };
+        Arc::new(Fence { grant, fence, runtime: Handle::current(), turn: Mutex::default() })
     }
 
     /// Draws a token; see [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
     pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FencingError> {
-        let right = Right::of(self.claim.mode).ok_or(FencingError::Limited)?;
-        self.check()?;
+        let right = Right::of(self.fence.claim.mode).ok_or(FencingError::Limited)?;
+        self.grant.check_held()?;
         let fence = Arc::clone(self);
         let drawing = async move { fence.draw_while_held(right).await };
         let drawing = self.runtime.spawn(drawing.in_current_span());
@@ -61,7 +56,7 @@ impl Fence {
 
     /// Draws until the acquire timeout, or the end of the grant.
     async fn draw_while_held(&self, right: Right) -> Result<FencingToken, FencingError> {
-        let limit = self.shared.acquire_timeout;
+        let limit = self.fence.shared.acquire_timeout;
         let mut setback = None;
         let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
         let mut ended = self.grant.subscribe();
@@ -73,11 +68,12 @@ impl Fence {
         };
         // Last, and by the clock: no other client was admitted before the value was acknowledged,
         // so each one admitted later reads it.
-        self.check()?;
+        self.grant.check_held()?;
         match drawn {
             Some(Ok(drawn)) => drawn,
             Some(Err(_)) => {
-                Err(FencingError::TimedOut { name: self.name(), waited: limit, cause: setback })
+                let name = self.grant.name().to_string();
+                Err(FencingError::TimedOut { name, waited: limit, cause: setback })
             }
             None => Err(FencingError::Closed),
         }
@@ -89,38 +85,105 @@ impl Fence {
         setback: &mut Option<DatabaseError>,
     ) -> Result<FencingToken, FencingError> {
         let _turn = self.turn.lock().await;
-        let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
-        let seen = self.ask(|| store.read_fence(self.grant.name()), setback).await?;
-        let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
-        let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
-        let value = value.map_err(|Poisoned { ahead }| {
-            debug!(seen, ?ahead, "the fence is poisoned");
-            FencingError::Poisoned { name: self.name(), ahead }
-        })?;
-        // The same value at each try: whichever tries are applied, and when, it is one write.
-        self.ask(|| store.write_fence(self.grant.name(), value), setback).await?;
-        debug!(value, seen, "fence raised");
-        self.rows_stand(setback).await?;
-        Ok(FencingToken::from_value(value))
-    }
-
-    /// Whether the grant's rows are still there, by a read that begins after the value was
-    /// acknowledged. A holder revoked by force does not know yet, and a token of its own above its
-    /// successor's would protect nothing: the revocation was acknowledged before the rows were
-    /// deleted, so this read shows it (design section 6).
-    async fn rows_stand(&self, setback: &mut Option<DatabaseError>) -> Result<(), FencingError> {
-        let store = &self.shared.store;
-        let own_rows = || store.read(self.grant.name(), Read::Contender(self.claim.contender));
-        let rows = self.ask(own_rows, setback).await?;
-        Snapshot::of(&rows).shows(&self.claim).map_err(|denial| {
-            let reason = LostReason::from(Loss::from(denial));
+        let value = self.fence.next(right, setback).await?;
+        self.fence.raise(value, setback).await?;
+        self.fence.rows_stand(setback).await?.map_err(|loss| {
+            let reason = LostReason::from(loss);
             // The runner notices the end at its next look at the clock, and deletes the rows.
             match self.grant.end(End::Lost(reason.clone())) {
                 Ok(()) => FencingError::Lost(reason),
                 Err(End::Lost(before)) => FencingError::Lost(before),
                 Err(End::Released) => FencingError::Closed,
             }
+        })?;
+        Ok(FencingToken::from_value(value))
+    }
+}
+
+/// The fence of an object, as a contender with this claim sees it.
+#[derive(Debug)]
+pub(crate) struct FenceOfClaim {
+    pub(crate) shared: Arc<Shared>,
+    /// The object.
+    pub(crate) name: Arc<str>,
+    /// What the contender's rows say.
+    pub(crate) claim: Claim,
+    pub(crate) max_clock_skew: Duration,
+}
+
+impl FenceOfClaim {
+    /// Draws a block of tokens for a keeper, until the acquire timeout.
+    pub(crate) async fn draw_block(self) -> Result<TokenBlock, FencingError> {
+        let limit = self.shared.acquire_timeout;
+        let mut setback = None;
+        let drawn = tokio::time::timeout(limit, self.next_block(&mut setback)).await;
+        let timed_out = |_| FencingError::TimedOut {
+            name: self.name.to_string(),
+            waited: limit,
+            cause: setback,
+        };
+        drawn.map_err(timed_out)?
+    }
+
+    async fn next_block(
+        &self,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<TokenBlock, FencingError> {
+        let right = Right::of(self.claim.mode).ok_or(FencingError::Limited)?;
+        let block = loop {
+            let first = self.next(right, setback).await?;
+            let now = self.shared.clock.unix_micros();
+            match TokenBlock::from(first, now, self.max_clock_skew) {
+                Ok(block) => break block,
+                Err(wait) => tokio::time::sleep(wait).await,
+            }
+        };
+        self.raise(block.last(), setback).await?;
+        let stand = self.rows_stand(setback).await?;
+        stand.map_err(|loss| FencingError::Lost(loss.into()))?;
+        Ok(block)
+    }
+
+    /// The value above the present one.
+    async fn next(
+        &self,
+        right: Right,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<i64, FencingError> {
+        let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
+        let seen = self.ask(|| store.read_fence(&self.name), setback).await?;
+        let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
+        let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
+        value.map_err(|Poisoned { ahead }| {
+            debug!(seen, ?ahead, "the fence is poisoned");
+            FencingError::Poisoned { name: self.name.to_string(), ahead }
         })
+    }
+
+    async fn raise(
+        &self,
+        value: i64,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<(), FencingError> {
+        let store = &self.shared.store;
+        // The same value at each try: whichever tries are applied, and when, it is one write.
+        self.ask(|| store.write_fence(&self.name, value), setback).await?;
+        debug!(value, "fence raised");
+        Ok(())
+    }
+
+    /// Whether the own rows are still there, by a read that begins after the value was
+    /// acknowledged. A holder revoked by force does not know yet, and a token of its own above its
+    /// successor's would protect nothing: the revocation was acknowledged before the rows were
+    /// deleted, so this read shows it (design section 6).
+    async fn rows_stand(
+        &self,
+        setback: &mut Option<DatabaseError>,
+    ) -> Result<Result<(), Loss>, FencingError> {
+        let store = &self.shared.store;
+        let own_rows = || store.read(&self.name, Read::Contender(self.claim.contender));
+        let rows = self.ask(own_rows, setback).await?;
+        Ok(Snapshot::of(&rows).shows(&self.claim).map_err(Loss::from))
     }
 
     /// Asks the database until it answers.
@@ -130,20 +193,6 @@ impl Fence {
         setback: &mut Option<DatabaseError>,
     ) -> Result<T, FencingError> {
         let answer = until_answered(request, setback).await;
-        answer.map_err(|cause| FencingError::Refused { name: self.name(), cause })
-    }
-
-    /// Whether the lock is held.
-    fn check(&self) -> Result<(), FencingError> {
-        match self.grant.ended() {
-            None => Ok(()),
-            Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
-            // Only the guard releases, and all callers that could wait for a token go with it.
-            Some(End::Released) => Err(FencingError::Closed),
-        }
-    }
-
-    fn name(&self) -> String {
-        self.grant.name().to_string()
+        answer.map_err(|cause| FencingError::Refused { name: self.name.to_string(), cause })
     }
 }

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
 use crate::error::{EnsureError, LostReason, UnlockError};
+use crate::fence::{FencingError, FencingToken};
 use crate::options::shown;
 use crate::protocol::Lease;
 
@@ -25,6 +26,8 @@ pub(crate) struct Grant {
     process: Process,
     granted: Duration,
     hold_limit: Option<HoldLimit>,
+    /// Why it is lost when its lease ends.
+    expiry: LostReason,
     /// Locked only briefly. It orders renewals and ends, so that a lost lock stays lost.
     standing: Mutex<Standing>,
     /// Clocks differ by too much, so leases may be worth less than they say.
@@ -43,6 +46,11 @@ pub(crate) enum GuardRequest {
     Release {
         /// The caller that waits for the acknowledgement, if any.
         reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
+    },
+    /// Draw a fencing token from those that the keeper of the place has reserved.
+    DrawToken {
+        /// The caller that waits for it.
+        reply: oneshot::Sender<Result<FencingToken, FencingError>>,
     },
     /// Confirm that the lock is held.
     Confirm {
@@ -132,12 +140,13 @@ impl End {
 }
 
 impl Grant {
-    /// A grant of the object `name`, with its first lease and its hold terms.
+    /// A grant of the object `name`, with its first lease, why it is lost when that ends, and its
+    /// hold terms.
     pub(crate) fn new(
         name: Arc<str>,
         span: Span,
         clock: Arc<dyn Clock>,
-        lease: Lease,
+        (lease, expiry): (Lease, LostReason),
         hold_terms: Option<HoldTerms>,
     ) -> Self {
         let granted = clock.elapsed();
@@ -148,6 +157,7 @@ impl Grant {
             process: Process::current(),
             granted,
             hold_limit: hold_terms.map(|terms| terms.limit(granted)),
+            expiry,
             standing: Mutex::new(Standing { lease, acknowledged: granted }),
             clocks_differ: AtomicBool::new(false),
             ended: watch::Sender::new(None),
@@ -196,6 +206,16 @@ impl Grant {
     /// How the grant ended, if it did.
     pub(crate) fn ended(&self) -> Option<End> {
         self.unless_ended(None, |_| ()).err()
+    }
+
+    /// Whether the lock is held, for a draw of a token.
+    pub(crate) fn check_held(&self) -> Result<(), FencingError> {
+        match self.ended() {
+            None => Ok(()),
+            Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
+            // Only the guard releases, and all callers that could wait for a token go with it.
+            Some(End::Released) => Err(FencingError::Closed),
+        }
     }
 
     /// Ends the grant as lost. If the guard had released it, [`overtaken`](Self::overtaken) keeps
@@ -304,7 +324,8 @@ impl Grant {
         }
         // Last, so that little time passes between the look at the clock and its use.
         let now = self.clock.elapsed();
-        let lease_ended = (!lease.is_valid(now)).then(|| (lease.deadline(), LostReason::Expired));
+        let expired = || (lease.deadline(), self.expiry.clone());
+        let lease_ended = (!lease.is_valid(now)).then(expired);
         let hold_ended = self.hold_ends().filter(|ends| now >= *ends);
         let hold_ended = hold_ended.map(|ends| (ends, LostReason::HoldLimit));
         let first = [lease_ended, hold_ended].into_iter().flatten().min_by_key(|(at, _)| *at);

@@ -15,6 +15,18 @@ use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Need};
 use crate::error::{EnsureError, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 
+/// Where the fencing tokens of a guard come from.
+#[derive(Debug)]
+pub(crate) enum Tokens {
+    /// The guard draws each one by itself.
+    Own(Arc<Fence>),
+    /// The keeper of the place reserves them for all turns.
+    OfKeeper {
+        /// How long the guard waits for one.
+        limit: Duration,
+    },
+}
+
 /// A held lock. Dropping it releases the lock.
 ///
 /// The lock is kept by a lease that is renewed in the background. A holder that is paused for
@@ -62,7 +74,7 @@ use crate::fence::{FencingError, FencingToken};
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     grant: Arc<Grant>,
-    fence: Arc<Fence>,
+    tokens: Tokens,
     requests: mpsc::UnboundedSender<GuardRequest>,
 }
 
@@ -70,10 +82,10 @@ impl LockGuard {
     /// The guard of a grant, whose holder receives the guard's requests.
     pub(crate) fn new(
         grant: Arc<Grant>,
-        fence: Arc<Fence>,
+        tokens: Tokens,
         requests: mpsc::UnboundedSender<GuardRequest>,
     ) -> Self {
-        LockGuard { grant, fence, requests }
+        LockGuard { grant, tokens, requests }
     }
 
     /// The name of the locked object.
@@ -265,6 +277,19 @@ impl LockGuard {
         self.held_for().and(answer)
     }
 
+    async fn ask_keeper(&self, limit: Duration) -> Result<FencingToken, FencingError> {
+        self.grant.check_held()?;
+        let (reply, answer) = oneshot::channel();
+        let _ = self.requests.send(GuardRequest::DrawToken { reply });
+        let answer = tokio::time::timeout(limit, answer).await;
+        self.grant.check_held()?;
+        let name = self.name().to_owned();
+        match answer {
+            Ok(answer) => answer.unwrap_or(Err(FencingError::Closed)),
+            Err(_) => Err(FencingError::TimedOut { name, waited: limit, cause: None }),
+        }
+    }
+
     /// How long the lock is still held, by the clock.
     fn held_for(&self) -> Result<Duration, EnsureError> {
         match self.state() {
@@ -314,7 +339,10 @@ impl LockGuard {
     /// # }
     /// ```
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
-        self.fence.draw().await
+        match &self.tokens {
+            Tokens::Own(fence) => fence.draw().await,
+            Tokens::OfKeeper { limit } => self.ask_keeper(*limit).await,
+        }
     }
 
     /// Releases the lock. If another caller of this client waits for it, the lock passes on to that

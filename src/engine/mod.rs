@@ -15,6 +15,7 @@ pub(crate) mod hold_limit;
 pub(crate) mod host;
 pub(crate) mod process;
 pub(crate) mod registration;
+pub(crate) mod remembered;
 pub(crate) mod retry;
 pub(crate) mod runner;
 pub(crate) mod shared;

@@ -9,7 +9,9 @@
 //! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] is the
 //! holder of the object, [`releases`] the callers that wait until it is released.
 
+mod borrowing;
 mod commands;
+mod draws;
 mod events;
 mod holder;
 mod operations;
@@ -26,7 +28,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, debug, trace};
 
-pub(crate) use self::commands::Command;
+use self::borrowing::Borrowing;
+pub(crate) use self::commands::{Command, Message};
+use self::draws::{Drawn, Draws};
 use self::holder::Holder;
 use self::operations::Answer;
 use self::releases::Releases;
@@ -37,9 +41,10 @@ use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
+use crate::network::KeeperId;
 use crate::options::shown;
-use crate::peers::{Keeper, KeeperInput, Now};
-use crate::protocol::{Input, Output, Patience, SeenContender, StateMachine};
+use crate::peers::{GuestInput, Keeper, KeeperInput};
+use crate::protocol::{Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
 /// Runs the contender of one object, as long as there is something to do.
@@ -59,7 +64,11 @@ pub(crate) struct Runner {
     /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// The outstanding glance of the keeper.
-    glance: Option<Pin<Box<dyn Future<Output = KeeperInput> + Send>>>,
+    glance: Option<Pin<Box<dyn Future<Output = Vec<ContenderId>> + Send>>>,
+    borrowing: Borrowing,
+    draws: Draws,
+    /// What the contender acquired last.
+    acquired: Option<Acquire>,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
 }
@@ -77,6 +86,7 @@ pub(crate) struct Ended {
 enum Step {
     Contender(Input),
     Keeper(KeeperInput),
+    Guest(KeeperId, GuestInput),
 }
 
 /// Why the runner woke up.
@@ -87,7 +97,11 @@ enum Wake {
     /// The outstanding operation was answered, or failed.
     Answer(Input, Option<DatabaseError>),
     /// The outstanding glance was answered, or failed.
-    Glanced(KeeperInput),
+    Glanced(Vec<ContenderId>),
+    /// A keeper can be asked, or can't.
+    Connected(Option<KeeperId>),
+    /// A block of tokens was drawn, or was not.
+    Drawn(Drawn),
     Request(GuardRequest),
     Command(Option<Command>),
     Timer,
@@ -114,6 +128,9 @@ impl Runner {
             releases: Releases::default(),
             operation: None,
             glance: None,
+            borrowing: Borrowing::default(),
+            draws: Draws::default(),
+            acquired: None,
             setback: None,
         };
         (runner, sender)
@@ -124,7 +141,9 @@ impl Runner {
         loop {
             match self.wake().await {
                 Wake::Answer(input, error) => self.answered(input, error),
-                Wake::Glanced(input) => self.glanced(input),
+                Wake::Glanced(seen) => self.glanced(&seen),
+                Wake::Connected(keeper) => self.connected(keeper),
+                Wake::Drawn(drawn) => self.block_drawn(drawn),
                 Wake::Request(GuardRequest::Release { reply }) => self.let_go(reply).await,
                 Wake::Request(request) => self.request(request),
                 Wake::Command(Some(command)) => self.command(command),
@@ -137,7 +156,7 @@ impl Runner {
             self.release_ended();
             self.warn_if_at_risk();
             self.dismiss_expired();
-            if self.contender.is_idle() && self.keeper.is_idle() {
+            if self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done() {
                 let unserved = self.close_commands();
                 return self.ended(unserved);
             }
@@ -217,7 +236,9 @@ impl Runner {
             biased;
             () = forked => Wake::Forked,
             (input, error) = answer => Wake::Answer(input, error),
-            input = glance => Wake::Glanced(input),
+            seen = glance => Wake::Glanced(seen),
+            keeper = self.borrowing.connected() => Wake::Connected(keeper),
+            drawn = self.draws.block() => Wake::Drawn(drawn),
             request = request => Wake::Request(request),
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
@@ -234,9 +255,13 @@ impl Runner {
         let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
         let at_risk_from = self.holder.as_ref().and_then(Holder::at_risk_from);
         let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
-        let deadlines = [contender, callers, answers_due, hold_ends, at_risk_from];
-        let next = deadlines.into_iter().flatten().min()?;
-        Some(next.saturating_sub(self.shared.clock.elapsed()).min(SLEEP_MAX))
+        let guests = self.borrowing.deadline();
+        let deadlines = [contender, callers, answers_due, hold_ends, at_risk_from, guests];
+        let next = deadlines.into_iter().flatten().min();
+        let sleep = next.map(|next| next.saturating_sub(self.shared.clock.elapsed()));
+        let keeper = self.keeper.deadline();
+        let sleeps = keeper.map(|due| due.saturating_sub(self.shared.clock.since_boot()));
+        Some(sleep.into_iter().chain(sleeps).min()?.min(SLEEP_MAX))
     }
 
     /// Passes on the answer of the outstanding operation.
@@ -247,11 +272,14 @@ impl Runner {
         }
         self.setback = error;
         self.tell_contender(input);
+        self.look_for_keeper();
     }
 
-    fn glanced(&mut self, input: KeeperInput) {
+    /// Contenders whose clients stand in the line are none of the table's.
+    fn glanced(&mut self, seen: &[ContenderId]) {
         self.glance = None;
-        self.tell_keeper(input);
+        let outsiders = seen.iter().any(|contender| !self.keeper.serves(contender.client));
+        self.tell_keeper(KeeperInput::Glanced { outsiders });
     }
 
     fn check_health(&self, reason: CheckReason) {
@@ -273,10 +301,15 @@ impl Runner {
     /// so that a long line of callers that left needs no deep stack.
     fn tell(&mut self, step: Step) {
         self.steps.push_back(step);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
         while let Some(step) = self.steps.pop_front() {
             match step {
                 Step::Contender(input) => self.feed_contender(input),
                 Step::Keeper(input) => self.feed_keeper(input),
+                Step::Guest(keeper, input) => self.feed_guest(keeper, input),
             }
         }
     }
@@ -302,8 +335,7 @@ impl Runner {
     }
 
     fn feed_keeper(&mut self, input: KeeperInput) {
-        let clock = &*self.shared.clock;
-        let now = Now { elapsed: clock.elapsed(), boot: clock.since_boot() };
+        let now = self.shared.moment();
         trace!(parent: self.span(), object = shown(&self.object), ?input, "input of the keeper");
         self.keeper.handle(now, input);
         while let Some(output) = self.keeper.poll() {
@@ -322,6 +354,11 @@ impl Runner {
         if self.contender.deadline().is_some_and(|due| due <= now) {
             self.tell_contender(Input::Tick);
         }
+        let since_boot = self.shared.clock.since_boot();
+        if self.keeper.deadline().is_some_and(|due| due <= since_boot) {
+            self.tell_keeper(KeeperInput::Tick);
+        }
+        self.tick_guests();
     }
 
     /// Ends a turn that the clock has ended, by its lease or its hold limit.

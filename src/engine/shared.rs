@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Stamps, WallClockBound};
 use crate::engine::process::Process;
+use crate::engine::remembered::Remembered;
 use crate::entropy::Entropy;
+use crate::network::Network;
+use crate::peers;
 use crate::protocol::{ContenderId, Now};
 use crate::store::Store;
 
@@ -28,11 +31,20 @@ pub(crate) struct Shared {
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) turns: bool,
+    /// How messages go to other clients, if they take turns of each other.
+    pub(crate) network: Option<Arc<dyn Network>>,
+    /// The keepers that served this client of late.
+    pub(crate) remembered: Remembered,
     /// The process that built the client.
     pub(crate) process: Process,
 }
 
 impl Shared {
+    /// The present moment, for keepers and guests.
+    pub(crate) fn moment(&self) -> peers::Now {
+        peers::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
+    }
+
     /// The present moment, for a contender.
     pub(crate) fn now(&self) -> Now {
         let stamp = self.stamps.draw(&*self.clock);

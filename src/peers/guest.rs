@@ -160,10 +160,11 @@ struct Returning {
 }
 
 impl Guest {
-    /// A guest that asks nothing.
-    pub(crate) fn new() -> Self {
+    /// A guest that asks nothing. Its requests have larger numbers than `last_request`, that of the
+    /// client's last request to the keeper.
+    pub(crate) fn new(last_request: u64) -> Self {
         let outputs = VecDeque::new();
-        Guest { state: State::Idle, last_request: 0, returning: None, outputs }
+        Guest { state: State::Idle, last_request, returning: None, outputs }
     }
 
     /// Handles an input.

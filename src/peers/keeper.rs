@@ -222,6 +222,21 @@ impl Keeper {
         matches!(self.place, Place::Wanted(_)) && self.line.guests().is_empty()
     }
 
+    /// Whether a place is wanted and not there yet.
+    pub(crate) fn wants_place(&self) -> bool {
+        matches!(self.place, Place::Wanted(_))
+    }
+
+    /// Whether the place is being released.
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.place == Place::Releasing
+    }
+
+    /// Whether a client stands in the line, or has the turn.
+    pub(crate) fn serves(&self, client: GuestId) -> bool {
+        self.line.has_guest(client) || self.tenant().is_some_and(|tenant| tenant.guest == client)
+    }
+
     /// Whether none waits.
     pub(crate) fn is_line_empty(&self) -> bool {
         self.line.is_empty()

@@ -21,7 +21,6 @@
 //!
 //! Async, clocks, randomness, sockets and the database. `tests/model` checks all of it.
 
-#[cfg(any(model, test))]
 mod guest;
 mod keeper;
 mod messages;
@@ -29,15 +28,13 @@ mod sublease;
 mod tokens;
 
 #[cfg(model)]
+pub(crate) use self::messages::{Extended, Granted};
 pub(crate) use self::{
-    guest::{Event, Guest, GuestInput, GuestOutput},
-    messages::{Extended, Granted, Request, Response, TimedRequest},
-    tokens::TokenBlock,
-};
-pub(crate) use self::{
+    guest::{Event as GuestEvent, Guest, GuestInput, GuestOutput, Loss as GuestLoss},
     keeper::{
         Keeper,
-        messages::{Demand, Input as KeeperInput, Output as KeeperOutput},
+        messages::{Demand, GuestId, Input as KeeperInput, Output as KeeperOutput},
     },
-    messages::{Now, TurnId},
+    messages::{Now, Request, Response, TimedRequest, TurnId},
+    tokens::TokenBlock,
 };

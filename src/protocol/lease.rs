@@ -42,6 +42,11 @@ impl LeaseTerms {
         LeaseTerms { ttl, max_clock_skew }
     }
 
+    /// How long rows live without renewal.
+    pub(crate) fn ttl(self) -> Duration {
+        self.ttl
+    }
+
     /// How far the clocks of two nodes may differ.
     pub(crate) fn max_clock_skew(self) -> Duration {
         self.max_clock_skew
@@ -100,6 +105,11 @@ impl Lease {
     pub(crate) fn announced(terms: LeaseTerms, first_try: Duration) -> Self {
         let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
         Lease { entering, ticket: None }
+    }
+
+    /// The lease of a borrowed turn, from now until a time that its keeper decided.
+    pub(crate) fn sublease(now: Duration, until: Duration) -> Self {
+        Lease { entering: RowLease { first_try: now, deadline: until.max(now) }, ticket: None }
     }
 
     /// The lease after an acknowledged write, first tried at `first_try`, of the `entering::` row

@@ -9,7 +9,6 @@ use std::cell::Cell;
 
 /// A bug of the protocol that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(model, test)), expect(dead_code, reason = "clients take no turns yet"))]
 pub(crate) enum SeededBug {
     /// A contender without a ticket does not keep others from the fast path.
     FastPathIgnoresChoosing,

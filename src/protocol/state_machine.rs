@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::admission::SeenContender;
 use super::entry::{Attempt, Entry, Pace, RenewalStep};
-use super::lease::{Lease, TIME_IN_FLIGHT};
+use super::lease::{Lease, LeaseTerms, TIME_IN_FLIGHT};
 use super::messages::{
     Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
     Write,
@@ -169,6 +169,15 @@ impl StateMachine {
     /// The lease of a holder.
     pub(crate) fn held_lease(&self) -> Option<Lease> {
         self.held_entry().map(|entry| entry.lease)
+    }
+
+    /// The terms on which a holder's rows are written.
+    ///
+    /// # Panics
+    ///
+    /// Unless it holds.
+    pub(crate) fn held_terms(&self) -> LeaseTerms {
+        self.held_entry().expect("it is held").acquire.terms
     }
 
     fn held_entry(&self) -> Option<&Entry> {

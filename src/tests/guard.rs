@@ -10,7 +10,7 @@ use tracing::Span;
 use super::shared;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardRequest, GuardState};
-use crate::engine::guard::LockGuard;
+use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::hold_limit::HoldTerms;
 use crate::error::{LostReason, UnlockError};
 use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
@@ -37,11 +37,11 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver
         held_since: None,
     };
     let lease = Lease::announced(terms, clock.elapsed());
-    let grant = Grant::new(name, Span::none(), clock, lease, hold);
+    let grant = Grant::new(name, Span::none(), clock, (lease, LostReason::Expired), hold);
     let grant = Arc::new(grant);
     let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
     let (sender, requests) = mpsc::unbounded_channel();
-    let guard = LockGuard::new(Arc::clone(&grant), fence, sender);
+    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), sender);
     (grant, guard, requests)
 }
 

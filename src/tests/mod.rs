@@ -2,6 +2,7 @@
 //! the registry by themselves. What clients do as a whole is in `tests/`.
 
 mod guard;
+mod peers;
 pub(crate) mod properties;
 mod registry;
 mod runner;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
 use crate::engine::process::Process;
+use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
 use crate::protocol::ContenderId;
 use crate::store::Embedded;
@@ -27,6 +29,8 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         stamps: Stamps::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
         turns: true,
+        network: None,
+        remembered: Remembered::default(),
         acquire_timeout: Duration::from_secs(5),
         process: Process::current(),
     })

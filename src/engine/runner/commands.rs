@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Runner;
 use super::holder::Holder;
+use super::{Runner, Step};
 use crate::engine::grant::{GuardRequest, Need};
 use crate::engine::health::HealthProblem;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
-use crate::peers::{Demand, KeeperInput};
+use crate::network::KeeperId;
+use crate::peers::{Demand, GuestId, GuestInput, KeeperInput, Response, TimedRequest};
 use crate::protocol::Acquire;
 
 /// A command of the client's task to a runner.
@@ -23,10 +24,23 @@ pub(crate) enum Command {
         /// Its number.
         caller: u64,
     },
+    /// A message of another client about this object.
+    Received(Message),
+    /// There is a new connection to a keeper.
+    Reconnected(KeeperId),
     /// Apply a health change.
     HealthChanged(Option<HealthProblem>),
     /// Dismiss all callers, and release the lock if it is held.
     Close,
+}
+
+/// A message of another client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Message {
+    /// What a guest asks.
+    Request(GuestId, TimedRequest),
+    /// What a keeper answers.
+    Response(KeeperId, Response),
 }
 
 impl Runner {
@@ -39,6 +53,10 @@ impl Runner {
         match command {
             Command::Acquire(caller) => self.acquire(caller),
             Command::Leave { caller } => self.leave(caller),
+            Command::Received(message) => self.received(message),
+            Command::Reconnected(keeper) => {
+                self.tell(Step::Guest(keeper, GuestInput::Reconnected));
+            }
             Command::HealthChanged(problem) => self.health_changed(problem.as_ref()),
             Command::Close => self.close(),
         }
@@ -49,6 +67,10 @@ impl Runner {
         match request {
             GuardRequest::Release { reply } => self.release(reply),
             GuardRequest::Confirm { need, reply } => self.confirm(need, reply),
+            GuardRequest::DrawToken { reply } => {
+                self.draw_token(reply);
+                self.settle();
+            }
         }
     }
 
@@ -70,17 +92,34 @@ impl Runner {
     /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
     /// released as far as its caller is concerned; otherwise the rows are deleted first.
     fn release(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
+        self.draws.clear();
         if let Some(Holder { turn, .. }) = self.holder.take() {
             self.tell_keeper(KeeperInput::Returned { turn });
         }
         let Some(reply) = reply else {
             return;
         };
-        if self.contender.held_claim().is_some() {
+        if self.keeper.is_releasing() {
+            self.releases.push(self.shared.clock.elapsed(), reply);
+        } else {
             // A caller that stopped waiting needs no answer.
             let _ = reply.send(Ok(()));
-        } else {
-            self.releases.push(self.shared.clock.elapsed(), reply);
+        }
+    }
+
+    fn received(&mut self, message: Message) {
+        match message {
+            Message::Request(guest, request) => {
+                self.tell_keeper(KeeperInput::Request { guest, request });
+            }
+            Message::Response(keeper, Response::Granted(granted))
+                if !self.borrowing.knows(keeper) =>
+            {
+                self.return_at_once(keeper, granted.turn);
+            }
+            Message::Response(keeper, response) => {
+                self.tell(Step::Guest(keeper, GuestInput::Response(response)));
+            }
         }
     }
 

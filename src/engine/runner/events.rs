@@ -34,12 +34,19 @@ impl Runner {
             }
             Event::Released => {
                 self.releases.acknowledged();
-                self.feed_keeper(KeeperInput::Released);
+                if self.keeper.is_releasing() {
+                    self.feed_keeper(KeeperInput::Released);
+                } else {
+                    // It left the table to wait at a keeper.
+                    self.go_on_in_table();
+                }
             }
         }
     }
 
     fn held(&mut self, lease: Lease, terms: LeaseTerms) {
+        // Let in by both ways, it takes this one (rule R6).
+        self.stop_borrowing();
         let claim = self.contender.held_claim().expect("it has just been held");
         let (place, round) = (claim.contender, claim.round);
         let held = KeeperInput::Held { place, round, terms, deadline: lease.deadline() };
@@ -70,6 +77,7 @@ impl Runner {
     }
 
     fn not_acquired(&mut self, answer: Reply) {
+        self.stop_borrowing();
         let first = self.keeper.first_caller().and_then(|number| self.callers.take(number));
         if let Some(caller) = first {
             caller.answer(answer);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::engine::shared::Shared;
-use crate::peers::KeeperInput;
-use crate::protocol::{Input, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome};
+use crate::protocol::{ContenderId, Input, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome};
 use crate::store::{DatabaseError, Outcome};
 
 /// The input that answers an operation, and why the operation failed if it did.
@@ -34,10 +33,9 @@ pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: 
 }
 
 /// A glance at the table for other contenders that wait in the table. One that fails tells nothing.
-pub(super) async fn glance(shared: Arc<Shared>, object: Arc<str>) -> KeeperInput {
+pub(super) async fn glance(shared: Arc<Shared>, object: Arc<str>) -> Vec<ContenderId> {
     let rows = shared.store.glance(&object).await.unwrap_or_default();
-    let outsiders = Snapshot::of(&rows).shows_others(shared.id.client);
-    KeeperInput::Glanced { outsiders }
+    Snapshot::of(&rows).others(shared.id.client)
 }
 
 fn write_outcome(error: &DatabaseError) -> WriteOutcome {

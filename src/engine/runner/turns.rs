@@ -9,17 +9,17 @@ use super::holder::Holder;
 use super::{Runner, Step, operations};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::Grant;
-use crate::engine::guard::LockGuard;
+use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::waiters::Caller;
 use crate::error::LostReason;
-use crate::peers::{KeeperInput, KeeperOutput, TurnId};
+use crate::peers::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
 use crate::protocol::{Assignment, Input, LeaseTerms};
 
 impl Runner {
     /// Does what the keeper asks for.
     pub(super) fn keeper_asks(&mut self, output: KeeperOutput) {
         match output {
-            KeeperOutput::Acquire { caller } => self.acquire_for(caller),
+            KeeperOutput::Acquire { .. } => self.acquire_place(),
             KeeperOutput::Taken { caller } => {
                 if let Some(caller) = self.callers.take(caller) {
                     caller.answer(Ok(None));
@@ -28,19 +28,36 @@ impl Runner {
             KeeperOutput::Grant { caller, turn } => self.grant(caller, turn),
             KeeperOutput::Renew { terms } => self.renew_on(terms),
             KeeperOutput::Glance => self.start_glance(),
-            KeeperOutput::Token { .. }
-            | KeeperOutput::DrawBlock { .. }
-            | KeeperOutput::Send { .. } => {
-                unreachable!("there are no guests, and callers draw tokens by themselves")
+            KeeperOutput::Token { turn, value, .. } => self.token_drawn(turn, value),
+            KeeperOutput::DrawBlock { round } => self.draw_block(round),
+            KeeperOutput::Send { guest, response } => self.answer(guest, response),
+            KeeperOutput::Release => {
+                self.stop_borrowing();
+                self.steps.push_back(Step::Contender(Input::Release));
             }
-            KeeperOutput::Release => self.steps.push_back(Step::Contender(Input::Release)),
         }
     }
 
-    fn acquire_for(&mut self, caller: Option<u64>) {
-        let caller = caller.and_then(|number| self.callers.get(number));
-        let acquire = caller.expect("a place is acquired for a caller that waits").acquire.clone();
+    /// Acquires a place through the table, for the first in the line. For a guest on the terms of
+    /// the last caller: guests join a line that a caller began.
+    pub(super) fn acquire_in_table(&mut self) {
+        let first = self.first().map(|caller| caller.acquire.clone());
+        self.acquired = first.or(self.acquired.take());
+        let acquire = self.acquired.clone().expect("a caller has acquired before");
         self.steps.push_back(Step::Contender(Input::Acquire(acquire)));
+    }
+
+    /// Answers a guest. While it has its turn the place is renewed, whatever the caller before it
+    /// wanted.
+    fn answer(&mut self, guest: GuestId, response: Response) {
+        if let (Response::Granted(_), Some(claim)) = (response, self.contender.held_claim()) {
+            let (terms, owner) = (self.contender.held_terms(), claim.owner.clone());
+            let assignment = Assignment { terms, renew: true, owner };
+            self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
+        }
+        if let Some(network) = &self.shared.network {
+            network.answer(guest, network.key(&self.object), response);
+        }
     }
 
     /// Gives a turn to a caller. If it has left, the turn is over.
@@ -54,16 +71,27 @@ impl Runner {
     fn granted(&mut self, caller: Caller, turn: TurnId) -> bool {
         let Caller { acquire, hold_terms, asked, reply, span, .. } = caller;
         let terms = acquire.terms;
-        let assignment = Assignment { terms, renew: acquire.renew, owner: acquire.owner };
-        self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
-        let lease = self.contender.held_lease().expect("turns are given of a held place");
+        let lease = match self.borrowing.sublease(turn) {
+            Some(sublease) => (sublease, LostReason::KeeperUnreachable),
+            None => {
+                let assignment = Assignment { terms, renew: acquire.renew, owner: acquire.owner };
+                self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
+                let lease = self.contender.held_lease();
+                (lease.expect("turns are given of a held place"), LostReason::Expired)
+            }
+        };
         let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
         let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
-        let claim = self.contender.held_claim().expect("turns are given of a held place").clone();
-        let fence =
-            Fence::new(Arc::clone(&self.shared), Arc::clone(&grant), claim, terms.max_clock_skew());
+        let tokens = match self.contender.held_claim() {
+            Some(claim) if self.shared.network.is_none() => {
+                let (shared, skew) = (Arc::clone(&self.shared), terms.max_clock_skew());
+                Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim.clone(), skew))
+            }
+            // Guests draw tokens of the same place, and theirs and ours have to grow together.
+            Some(_) | None => Tokens::OfKeeper { limit: self.shared.acquire_timeout },
+        };
         let (requests, receiver) = mpsc::unbounded_channel();
-        let guard = LockGuard::new(Arc::clone(&grant), fence, requests);
+        let guard = LockGuard::new(Arc::clone(&grant), tokens, requests);
         let waited = self.shared.clock.elapsed().saturating_sub(asked);
         debug!(parent: &span, turn = turn.number, ?waited, "held");
         // A guard that finds no caller is dropped.
@@ -94,6 +122,7 @@ impl Runner {
         let Some(holder) = self.holder.take() else {
             return;
         };
+        self.draws.clear();
         let keeps_place = reason == LostReason::HoldLimit;
         let returned = KeeperInput::Returned { turn: holder.turn };
         let input = if keeps_place { returned } else { KeeperInput::Lost };

@@ -15,7 +15,7 @@ struct Script {
 impl Script {
     /// A guest that has asked for the first time.
     fn asking() -> Self {
-        let mut script = Script { guest: Guest::new(), now: s(100), said: VecDeque::new() };
+        let mut script = Script { guest: Guest::new(0), now: s(100), said: VecDeque::new() };
         script.tell(GuestInput::Ask { ttl: TTL });
         script.asks(1);
         script

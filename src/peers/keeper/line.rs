@@ -82,6 +82,11 @@ impl Line {
         Some(waiting)
     }
 
+    /// Whether this guest is in the line.
+    pub(super) fn has_guest(&self, guest: GuestId) -> bool {
+        self.guests.contains_key(&guest)
+    }
+
     /// The guests in the line.
     pub(super) fn guests(&self) -> Vec<GuestId> {
         self.guests.keys().copied().collect()

@@ -118,9 +118,9 @@ impl Snapshot {
         in_line(&self.standings, &self.owners)
     }
 
-    /// Whether a contender of another client than this one is there.
-    pub(crate) fn shows_others(&self, client: u128) -> bool {
-        self.standings.keys().any(|contender| contender.client != client)
+    /// The contenders of other clients than this one.
+    pub(crate) fn others(&self, client: u128) -> Vec<ContenderId> {
+        self.standings.keys().copied().filter(|contender| contender.client != client).collect()
     }
 
     /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.

@@ -6,7 +6,7 @@ use super::clocks::{Ticks, guest_now};
 use super::network::Frame;
 use super::{Moment, Turns};
 use crate::peers::{
-    Event, Granted, Guest, GuestInput, GuestOutput, Keeper, KeeperInput, KeeperOutput, Now,
+    Granted, Guest, GuestEvent, GuestInput, GuestOutput, Keeper, KeeperInput, KeeperOutput, Now,
     Response, TurnId,
 };
 use crate::sightings::Sight;
@@ -79,7 +79,7 @@ impl KeeperProcess {
 impl GuestProcess {
     pub(super) fn new(i: usize, requests_left: u8) -> Self {
         let uuid = i as u128 + 1;
-        let machine = Arc::new(Guest::new());
+        let machine = Arc::new(Guest::new(0));
         GuestProcess { machine, uuid, index: i, ahead: 0, requests_left, granted: None }
     }
 
@@ -172,7 +172,7 @@ impl Turns {
                 GuestOutput::Send(request) => {
                     moment.network.send(Frame::ToKeeper { guest, request });
                 }
-                GuestOutput::Event(Event::Token(value)) => {
+                GuestOutput::Event(GuestEvent::Token(value)) => {
                     self.note(moment, Sight::TokenOfGuest);
                     moment.note_token(turn.expect("a guest inside has the token"), value);
                 }
@@ -195,7 +195,7 @@ impl Moment {
 
     pub(super) fn guest_dies(&mut self, i: usize) {
         let process = &mut self.guests[i];
-        process.machine = Arc::new(Guest::new());
+        process.machine = Arc::new(Guest::new(0));
         process.granted = None;
         process.uuid += 100;
     }

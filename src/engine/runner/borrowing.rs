@@ -1,0 +1,302 @@
+//! Turns that this client borrows: it asks the keeper of a busy object instead of waiting in the
+//! table (design section 7).
+//!
+//! The client announces itself, sees a contender ahead, and asks that one's client. Once it is in
+//! the line there, it deletes its rows. It never waits at two keepers.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tracing::{debug, trace};
+
+use super::{Runner, Step};
+use crate::error::LostReason;
+use crate::network::KeeperId;
+use crate::options::shown;
+use crate::peers::{
+    Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput, KeeperInput, Request, TimedRequest,
+    TurnId,
+};
+use crate::protocol::{Acquire, Input, Lease, Mode, Patience};
+
+/// So many clients are asked in one acquisition.
+const ASKED_MAX: usize = 8;
+
+/// When a keeper is gone, this many of its line come back to the table at once, and the others so
+/// much later: its rows stand until their TTL anyway.
+const BACK_AT_ONCE: u32 = 8;
+const BACK_APART: Duration = Duration::from_millis(5);
+
+/// The turns that a client borrows of one object, one at a time.
+#[derive(Default)]
+pub(super) struct Borrowing {
+    /// The keeper that is asked, or whose turn the client has.
+    present: Option<KeeperId>,
+    /// One for each keeper that was asked. It stays until its last return is answered.
+    guests: BTreeMap<KeeperId, Guest>,
+    connecting: Option<Pin<Box<dyn Future<Output = Option<KeeperId>> + Send>>>,
+    /// The clients that were asked for the present acquisition.
+    asked: Vec<KeeperId>,
+    /// The sublease of the borrowed turn.
+    sublease: Option<(TurnId, Lease)>,
+    /// How many were ahead at the present keeper when it last said so.
+    ahead: u32,
+    /// When the client goes on in the table.
+    back: Option<Duration>,
+}
+
+impl Borrowing {
+    /// Waits until a keeper can be asked; `None` if it can't be.
+    pub(super) async fn connected(&mut self) -> Option<KeeperId> {
+        match &mut self.connecting {
+            Some(connecting) => {
+                let connected = connecting.await;
+                self.connecting = None;
+                connected
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// When the next guest has to be woken, by the library's clock.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.guests.values().filter_map(Guest::deadline).chain(self.back).min()
+    }
+
+    /// Whether no turn is out or on its way back.
+    pub(super) fn is_done(&self) -> bool {
+        self.guests.is_empty() && self.present.is_none()
+    }
+
+    /// The sublease of a turn, if it is borrowed.
+    pub(super) fn sublease(&self, turn: TurnId) -> Option<Lease> {
+        self.sublease.filter(|(borrowed, _)| *borrowed == turn).map(|(_, lease)| lease)
+    }
+
+    /// Whether this keeper was asked for a turn that is not over.
+    pub(super) fn knows(&self, keeper: KeeperId) -> bool {
+        self.guests.contains_key(&keeper)
+    }
+
+    /// The keeper that is asked, or whose turn the client has.
+    pub(super) fn present(&self) -> Option<KeeperId> {
+        self.present
+    }
+}
+
+impl Runner {
+    /// Acquires a place for the first in the line: from a keeper that served this client of late,
+    /// or through the table.
+    pub(super) fn acquire_place(&mut self) {
+        self.borrowing.asked.clear();
+        let now = self.shared.clock.elapsed();
+        let keeper = self.shared.remembered.keeper(&self.object, now);
+        let network = self.shared.network.as_ref();
+        let is_connected = |keeper: &KeeperId| network.is_some_and(|it| it.is_connected(*keeper));
+        match keeper.filter(is_connected).filter(|_| self.may_borrow()) {
+            Some(keeper) => self.ask(keeper),
+            None => self.acquire_in_table(),
+        }
+    }
+
+    /// Connects to the client of the first contender in the way that was not asked yet. Rows do
+    /// not tell whether a contender holds the object or is about to: one that can't serve this
+    /// client says so at once.
+    pub(super) fn look_for_keeper(&mut self) {
+        let Some(network) = &self.shared.network else {
+            return;
+        };
+        let borrowing = &self.borrowing;
+        if borrowing.connecting.is_some() || borrowing.asked.len() >= ASKED_MAX {
+            return;
+        }
+        let ahead = self.contender.ahead().iter().map(|seen| seen.contender.client);
+        let own = self.shared.id.client;
+        let mut others = ahead.filter(|client| *client != own && !borrowing.asked.contains(client));
+        let Some(keeper) = others.next().filter(|_| self.may_borrow()) else {
+            return;
+        };
+        let connecting = network.connect(keeper);
+        self.borrowing.asked.push(keeper);
+        self.borrowing.connecting =
+            Some(Box::pin(async move { connecting.await.then_some(keeper) }));
+    }
+
+    /// A keeper can be asked, unless a place was acquired meanwhile.
+    pub(super) fn connected(&mut self, keeper: Option<KeeperId>) {
+        if let Some(keeper) = keeper.filter(|_| self.may_borrow()) {
+            self.ask(keeper);
+            self.settle();
+        } else {
+            self.look_for_keeper();
+        }
+    }
+
+    /// Whether the first in the line may use a turn of another keeper.
+    fn may_borrow(&self) -> bool {
+        let is_fit = |acquire: &Acquire| {
+            acquire.mode == Mode::Exclusive && acquire.patience == Patience::Wait
+        };
+        self.shared.network.is_some()
+            && self.borrowing.present.is_none()
+            && self.keeper.may_ask()
+            && self.first().is_some_and(|caller| is_fit(&caller.acquire))
+    }
+
+    fn ask(&mut self, keeper: KeeperId) {
+        let Some(first) = self.first() else {
+            return;
+        };
+        let ttl = first.acquire.terms.ttl();
+        debug!(parent: self.span(), object = shown(&self.object), keeper, "a keeper is asked");
+        self.borrowing.present = Some(keeper);
+        self.borrowing.ahead = 0;
+        self.feed_keeper(KeeperInput::Asking(true));
+        // Numbers of requests grow within a client, as stamps do.
+        let stamp = self.shared.stamps.draw(&*self.shared.clock);
+        let guest = || Guest::new(stamp.unsigned_abs());
+        self.borrowing.guests.entry(keeper).or_insert_with(guest);
+        self.steps.push_back(Step::Guest(keeper, GuestInput::Ask { ttl }));
+    }
+
+    /// Returns a turn for which no guest is there any more.
+    pub(super) fn return_at_once(&self, keeper: KeeperId, turn: TurnId) {
+        if let Some(network) = &self.shared.network {
+            let sent = self.shared.clock.elapsed();
+            let request = TimedRequest { sent, request: Request::Return { turn } };
+            network.ask(keeper, network.key(&self.object), request);
+        }
+    }
+
+    /// Stops asking, or returns the turn.
+    pub(super) fn stop_borrowing(&mut self) {
+        self.borrowing.sublease = None;
+        self.borrowing.back = None;
+        if let Some(keeper) = self.borrowing.present.take() {
+            self.steps.push_back(Step::Guest(keeper, GuestInput::Leave));
+        }
+    }
+
+    /// Acquires through the table if the line still wants a place and has no keeper.
+    pub(super) fn go_on_in_table(&mut self) {
+        let waits = self.borrowing.present.is_some() || self.borrowing.back.is_some();
+        if self.keeper.wants_place() && !waits && self.contender.is_idle() {
+            self.acquire_in_table();
+        }
+    }
+
+    /// Wakes the guests that are due.
+    pub(super) fn tick_guests(&mut self) {
+        let now = self.shared.clock.elapsed();
+        let is_due = |guest: &Guest| guest.deadline().is_some_and(|due| due <= now);
+        let guests = self.borrowing.guests.iter().filter(|(_, guest)| is_due(guest));
+        let due: Vec<_> = guests.map(|(keeper, _)| *keeper).collect();
+        self.steps.extend(due.into_iter().map(|keeper| Step::Guest(keeper, GuestInput::Tick)));
+        if self.borrowing.back.take_if(|back| *back <= now).is_some() {
+            self.go_on_in_table();
+        }
+        self.settle();
+    }
+
+    /// Feeds a guest, and does what it asks for.
+    pub(super) fn feed_guest(&mut self, keeper: KeeperId, input: GuestInput) {
+        let now = self.shared.moment();
+        let Some(guest) = self.borrowing.guests.get_mut(&keeper) else {
+            return;
+        };
+        guest.handle(now, input);
+        let outputs: Vec<_> = std::iter::from_fn(|| guest.poll()).collect();
+        if guest.is_done() {
+            self.borrowing.guests.remove(&keeper);
+        }
+        for output in outputs {
+            trace!(parent: self.span(), object = shown(&self.object), ?output, "of a guest");
+            match output {
+                GuestOutput::Send(request) => {
+                    if let Some(network) = &self.shared.network {
+                        network.ask(keeper, network.key(&self.object), request);
+                    }
+                }
+                GuestOutput::Event(event) => self.guest_event(keeper, event),
+            }
+        }
+    }
+
+    fn guest_event(&mut self, keeper: KeeperId, event: GuestEvent) {
+        match event {
+            GuestEvent::Queued { ahead } => {
+                self.borrowing.ahead = ahead;
+                self.note_keeper(keeper);
+                self.leave_table();
+            }
+            GuestEvent::Granted { turn, until } => self.borrowed(keeper, turn, until),
+            GuestEvent::Extended { until } => self.extended(until),
+            GuestEvent::Token(value) => {
+                if let Some((turn, _)) = self.borrowing.sublease {
+                    self.token_drawn(turn, value);
+                }
+            }
+            GuestEvent::Lost(loss) => {
+                self.borrowing.present = None;
+                self.end_turn(loss.into());
+            }
+            GuestEvent::Elsewhere => {
+                self.borrowing.present = None;
+                self.shared.remembered.forget(&self.object);
+                let apart = BACK_APART * (self.borrowing.ahead / BACK_AT_ONCE);
+                let now = self.shared.clock.elapsed();
+                let later = now + apart.mul_f64(0.5 + self.shared.entropy.jitter());
+                self.borrowing.back = Some(later).filter(|_| !apart.is_zero());
+                self.feed_keeper(KeeperInput::Asking(false));
+                self.go_on_in_table();
+                self.look_for_keeper();
+            }
+        }
+    }
+
+    fn borrowed(&mut self, keeper: KeeperId, turn: TurnId, until: Duration) {
+        self.note_keeper(keeper);
+        self.leave_table();
+        if self.keeper.may_ask() {
+            let lease = Lease::sublease(self.shared.clock.elapsed(), until);
+            self.borrowing.sublease = Some((turn, lease));
+            self.feed_keeper(KeeperInput::Borrowed { turn });
+        } else {
+            self.stop_borrowing();
+        }
+    }
+
+    fn extended(&mut self, until: Duration) {
+        let lease = Lease::sublease(self.shared.clock.elapsed(), until);
+        if let Some((_, sublease)) = &mut self.borrowing.sublease {
+            *sublease = lease;
+        }
+        let holder = self.holder.as_mut();
+        if let Some(holder) = holder.filter(|holder| holder.grant.renew(lease).is_ok()) {
+            // A caller that needs a longer lease than this one waits for the next extension.
+            holder.renewed();
+        }
+    }
+
+    /// A guest, queued or granted, deletes its own rows (rule R6).
+    fn leave_table(&mut self) {
+        if !self.contender.is_idle() {
+            self.steps.push_back(Step::Contender(Input::Release));
+        }
+    }
+
+    fn note_keeper(&self, keeper: KeeperId) {
+        self.shared.remembered.note(&self.object, keeper, self.shared.clock.elapsed());
+    }
+}
+
+impl From<GuestLoss> for LostReason {
+    fn from(loss: GuestLoss) -> Self {
+        match loss {
+            GuestLoss::KeeperUnreachable => LostReason::KeeperUnreachable,
+            GuestLoss::PlaceLost => LostReason::KeeperLost,
+        }
+    }
+}

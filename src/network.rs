@@ -1,0 +1,73 @@
+//! How messages go from client to client. What carries them is hidden: sockets, or a test.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use crate::peers::{GuestId, Response, TimedRequest};
+
+/// The uuid of a client that keeps a place, as a number.
+pub(crate) type KeeperId = u128;
+
+/// An object as messages name it: a hash, because names may be longer than messages.
+pub(crate) type ObjectKey = [u8; 32];
+
+/// Carries messages between this client and others. Each may be lost, repeated or late; keeper and
+/// guest repeat what matters.
+pub(crate) trait Network: Debug + Send + Sync {
+    /// The key of an object.
+    fn key(&self, object: &str) -> ObjectKey;
+
+    /// Connects to a client, if it is not connected. Resolves to whether it can be asked.
+    fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+
+    /// Whether a client can be asked at once.
+    fn is_connected(&self, keeper: KeeperId) -> bool;
+
+    /// Sends a request to a keeper.
+    fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest);
+
+    /// Sends a response to a guest.
+    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response);
+}
+
+/// What comes from other clients.
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests connect clients"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Received {
+    /// A request of a guest.
+    Request {
+        /// The guest.
+        guest: GuestId,
+        /// The object.
+        object: ObjectKey,
+        /// What it asks.
+        request: TimedRequest,
+    },
+    /// A response of a keeper.
+    Response {
+        /// The keeper.
+        keeper: KeeperId,
+        /// The object.
+        object: ObjectKey,
+        /// What it answers.
+        response: Response,
+    },
+    /// There is a new connection to a keeper.
+    Reconnected {
+        /// The keeper.
+        keeper: KeeperId,
+    },
+}
+
+/// A client's end of the network.
+#[derive(Debug)]
+pub(crate) struct NetworkEnd {
+    /// To other clients.
+    pub(crate) network: Arc<dyn Network>,
+    /// From other clients.
+    pub(crate) received: mpsc::UnboundedReceiver<Received>,
+}

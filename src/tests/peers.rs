@@ -1,0 +1,306 @@
+//! Clients that take turns of each other, over a network within the process.
+
+mod network;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+
+use self::network::{TestNetwork, Weather};
+use crate::client::{ClientSetup, LockClient};
+use crate::engine::guard::LockGuard;
+use crate::error::LostReason;
+use crate::store::{Counted, Embedded};
+use crate::testing::FaultyStore;
+
+const OBJECT: &str = "users::snap";
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A client that takes turns of others.
+fn client(store: &FaultyStore, network: &TestNetwork) -> LockClient {
+    let Embedded { store, clock, entropy, .. } = store.embedded();
+    LockClient::start(ClientSetup {
+        store: Arc::new(Counted::new(store)),
+        clock,
+        entropy,
+        registered: None,
+        host_name: "host".to_owned(),
+        acquire_timeout: s(60),
+        ttl: s(60),
+        turns: true,
+        join: Some(network.join()),
+        max_ttl: s(120),
+        max_clock_skew: s(1),
+        lock_table: None,
+    })
+}
+
+fn store() -> FaultyStore {
+    let store = FaultyStore::seeded(7);
+    store.delay_calls(ms(5));
+    store
+}
+
+/// What callers do, and what must hold of it.
+#[derive(Default)]
+struct Stage {
+    inside: AtomicI64,
+    last_token: AtomicI64,
+    grants: AtomicU64,
+    losses: AtomicU64,
+}
+
+impl Stage {
+    /// Locks over and over, and draws tokens now and then.
+    async fn work(self: Arc<Self>, client: LockClient, times: u64, stay: Duration) {
+        for time in 0..times {
+            let guard = client.lock(OBJECT).await.expect("each caller is served");
+            assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+            if time % 3 == 0 {
+                let token = guard.fencing_token().await.expect("the lock is held").value();
+                let before = self.last_token.swap(token, Ordering::SeqCst);
+                assert!(token > before, "{token} after {before}");
+            }
+            sleep(stay).await;
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            self.grants.fetch_add(1, Ordering::SeqCst);
+            guard.unlock().await.expect("the lock was held");
+        }
+    }
+
+    /// Locks now and then, gives up now and then, and stays for up to some seconds.
+    async fn wander(self: Arc<Self>, client: LockClient, mut rng: StdRng) {
+        for _ in 0..10 {
+            sleep(ms(rng.random_range(0..50))).await;
+            let patience = if rng.random_bool(0.2) { ms(rng.random_range(1..100)) } else { s(60) };
+            let Ok(Ok(guard)) = timeout(patience, client.lock(OBJECT)).await else {
+                continue;
+            };
+            assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+            self.grants.fetch_add(1, Ordering::SeqCst);
+            let stay = if rng.random_bool(0.1) { s(4) } else { ms(rng.random_range(0..10)) };
+            let draws = rng.random_bool(0.3);
+            let lost = guard.lost();
+            let work = async {
+                if draws && let Ok(token) = guard.fencing_token().await {
+                    let before = self.last_token.swap(token.value(), Ordering::SeqCst);
+                    assert!(token.value() > before, "{token:?} after {before}");
+                }
+                sleep(stay).await;
+            };
+            let is_lost = tokio::select! {
+                biased;
+                reason = lost => reason.is_some(),
+                () = work => false,
+            };
+            self.losses.fetch_add(u64::from(is_lost), Ordering::SeqCst);
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            drop(guard);
+        }
+    }
+}
+
+// Goal: clients use one place in turn: all are served, no two at once, tokens grow, and nearly none
+// of their grants costs an operation.
+// Method: eight clients with two callers each, on a calm network.
+#[tokio::test(start_paused = true)]
+async fn clients_take_turns_of_each_other() {
+    let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+    let stage = Arc::<Stage>::default();
+    let clients: Vec<_> = (0..8).map(|_| client(&store, &network)).collect();
+    let mut tasks = JoinSet::new();
+    for client in clients.iter().cycle().take(16) {
+        tasks.spawn(Arc::clone(&stage).work(client.clone(), 50, ms(1)));
+    }
+    tasks.join_all().await;
+    assert_eq!(stage.grants.load(Ordering::SeqCst), 16 * 50);
+    sleep(s(5)).await;
+    assert_eq!(store.live_rows(OBJECT), 0);
+    let writes: u64 = clients.iter().map(|client| client.statistics().writes).sum();
+    println!("{} messages, {writes} writes", network.messages());
+    assert!(writes < 100, "{writes} writes");
+}
+
+/// A keeper, a guest that has its turn, and a caller of the keeper that waits for the next one.
+struct Scene {
+    store: FaultyStore,
+    network: TestNetwork,
+    keeper: LockClient,
+    turn: LockGuard,
+    next: JoinHandle<LockGuard>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+        let (keeper, guest) = (client(&store, &network), client(&store, &network));
+        let first = keeper.lock(OBJECT).await.expect("the lock is free");
+        let asking = caller(&guest);
+        sleep(ms(100)).await;
+        assert_eq!(store.live_rows(OBJECT), 1, "the guest has left the table");
+        let next = caller(&keeper);
+        sleep(ms(1)).await;
+        let before = Instant::now();
+        first.unlock().await.expect("the lock was held");
+        let turn = asking.await.expect("the task does not panic");
+        assert!(before.elapsed() <= ms(5), "{:?}", before.elapsed());
+        Scene { store, network, keeper, turn, next }
+    }
+
+    /// The client that keeps the place, as messages name it.
+    async fn keeper_id(&self) -> u128 {
+        let contenders = self.keeper.contenders(OBJECT).await.expect("the store answers");
+        contenders[0].client.as_u128()
+    }
+
+    async fn ends_well(self) {
+        let next = timeout(s(5), self.next).await.expect("the next one is served");
+        next.expect("the task does not panic").unlock().await.expect("the lock was held");
+        sleep(s(1)).await;
+        assert_eq!(self.store.live_rows(OBJECT), 0);
+    }
+}
+
+fn caller(client: &LockClient) -> JoinHandle<LockGuard> {
+    let request = client.request(OBJECT).timeout(s(3_600));
+    tokio::spawn(async { request.acquire().await.expect("each caller is served") })
+}
+
+// Goal: a turn goes from client to client and back without the table, and is extended while it
+// lasts.
+// Method: a guest stays for ten minutes between two callers of the keeper.
+#[tokio::test(start_paused = true)]
+async fn a_guest_keeps_its_turn_as_long_as_it_wants() {
+    let scene = Scene::new().await;
+    for _ in 0..600 {
+        sleep(s(1)).await;
+        assert!(scene.turn.remaining() > s(20), "{:?}", scene.turn);
+    }
+    assert!(!scene.next.is_finished(), "the guest is inside");
+    let Scene { turn, store, next, .. } = scene;
+    turn.unlock().await.expect("the lock was held");
+    let turn = timeout(ms(5), next).await.expect("it is its turn").expect("it does not panic");
+    turn.unlock().await.expect("the lock was held");
+    sleep(s(1)).await;
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: a guest that can't reach its keeper holds the lock until its lease ends; then it is lost,
+// and the keeper serves the next one, not before.
+// Method: cut the keeper off; look at both guards.
+#[tokio::test(start_paused = true)]
+async fn a_guest_without_its_keeper_loses_its_turn() {
+    let mut scene = Scene::new().await;
+    sleep(s(1)).await;
+    scene.network.cut_off(scene.keeper_id().await);
+    let left = scene.turn.remaining();
+    assert!(left > s(20), "{left:?}");
+    let lost = scene.turn.lost();
+    let served_early = timeout(left - ms(10), &mut scene.next).await.is_ok();
+    assert!(!served_early && scene.turn.remaining() > Duration::ZERO);
+    assert_eq!(lost.await, Some(LostReason::KeeperUnreachable));
+    scene.ends_well().await;
+}
+
+// Goal: what was not answered is sent again over a new connection, so that a cut costs nothing.
+// Method: cut the keeper off for a moment, in which the guest returns its turn.
+#[tokio::test(start_paused = true)]
+async fn a_new_connection_brings_what_was_not_answered() {
+    let scene = Scene::new().await;
+    let keeper = scene.keeper_id().await;
+    scene.network.cut_off(keeper);
+    let Scene { turn, store, network, keeper: client, next } = scene;
+    turn.unlock().await.expect("the lock was held");
+    sleep(ms(20)).await;
+    assert!(!next.is_finished(), "the keeper does not know");
+    network.reconnect(keeper);
+    let turn = timeout(ms(5), next).await.expect("it is its turn").expect("it does not panic");
+    turn.unlock().await.expect("the lock was held");
+    drop(client);
+    sleep(s(1)).await;
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: a guest whose keeper falls silent goes back to the table.
+// Method: cut the keeper off while a guest waits; the keeper releases.
+#[tokio::test(start_paused = true)]
+async fn a_guest_in_line_goes_back_to_the_table() {
+    let scene = Scene::new().await;
+    let other = client(&scene.store, &scene.network);
+    let waiting = caller(&other);
+    sleep(ms(200)).await;
+    assert_eq!(scene.store.live_rows(OBJECT), 1, "it waits in the line");
+    scene.network.cut_off(scene.keeper_id().await);
+    sleep(s(3)).await;
+    assert_eq!(scene.store.live_rows(OBJECT), 3, "it waits in the table");
+    let Scene { turn, next, store, .. } = scene;
+    // The keeper learns of neither, and ends the turn by its clock.
+    drop(turn);
+    next.await.expect("the task does not panic").unlock().await.expect("the lock was held");
+    let guard = waiting.await.expect("the task does not panic");
+    guard.unlock().await.expect("the lock was held");
+    sleep(s(1)).await;
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: a keeper that shuts down sends its line elsewhere, and waits for the present turn.
+// Method: shut it down with a guest inside and one in line.
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_shuts_down_leaves_none_waiting() {
+    let scene = Scene::new().await;
+    let other = client(&scene.store, &scene.network);
+    let waiting = caller(&other);
+    sleep(ms(200)).await;
+    let Scene { turn, next, store, keeper, .. } = scene;
+    let closing = tokio::spawn(async move { keeper.shutdown().await });
+    sleep(ms(100)).await;
+    assert!(!closing.is_finished() && next.is_finished(), "a guest is inside");
+    assert!(next.await.is_err(), "its caller was dismissed");
+    turn.unlock().await.expect("the lock was held");
+    closing.await.expect("the task does not panic").expect("nothing is left");
+    let guard = timeout(s(2), waiting).await.expect("it is served").expect("it does not panic");
+    guard.unlock().await.expect("the lock was held");
+    sleep(s(1)).await;
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: the same while messages are late, lost and repeated, callers give up and stay for longer
+// than their first sublease.
+// Method: many seeds; once the weather is calm again, each client is served, and no row is left.
+#[tokio::test(start_paused = true)]
+async fn no_two_are_inside_in_a_storm() {
+    let (mut grants, mut losses) = (0, 0);
+    for seed in 0..100 {
+        let (store, network) = (store(), TestNetwork::new(seed, Weather::STORMY));
+        let stage = Arc::<Stage>::default();
+        let clients: Vec<_> = (0..4).map(|_| client(&store, &network)).collect();
+        let mut tasks = JoinSet::new();
+        for (number, client) in (0..).zip(clients.iter().cycle().take(8)) {
+            let rng = StdRng::seed_from_u64(seed * 100 + number);
+            tasks.spawn(Arc::clone(&stage).wander(client.clone(), rng));
+        }
+        tasks.join_all().await;
+        network.set_weather(Weather::CALM);
+        for client in &clients {
+            let served = timeout(s(30), Arc::clone(&stage).work(client.clone(), 3, ms(1))).await;
+            served.unwrap_or_else(|_| panic!("seed {seed}: a client is not served"));
+        }
+        sleep(s(5)).await;
+        assert_eq!(store.live_rows(OBJECT), 0, "seed {seed}");
+        grants += stage.grants.load(Ordering::SeqCst);
+        losses += stage.losses.load(Ordering::SeqCst);
+    }
+    println!("{grants} grants, {losses} lost");
+}
