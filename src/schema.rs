@@ -64,6 +64,9 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The table of the registry of hosts.
 const LOCK_HOSTS: &str = "lock_hosts";
 
+/// The table of clients that let others take turns.
+const LOCK_PEERS: &str = "lock_peers";
+
 /// Checks the names of a keyspace and of a lock table in it. Sends nothing.
 ///
 /// # Errors
@@ -89,10 +92,12 @@ pub struct Created {
 
 /// Creates what is missing: the keyspace, if `options` name its replication, and the tables. Then
 /// waits until the nodes agree on them, and records the settings of the lock table. Matching
-/// objects are left unchanged. A registry of an earlier version is completed.
+/// objects are left unchanged. What an earlier version made is completed.
 ///
-/// The tables are the lock table, the registry of hosts, and `lock_table` if the lock table has
-/// another name: the registry's own lock is in `lock_table`, whatever table the hosts use.
+/// The tables are the lock table; `lock_table` if the lock table has another name, because the
+/// registry's own lock is there, whatever table the hosts use; the registry of hosts, `lock_hosts`;
+/// and `lock_peers`, in which clients that let others take turns publish where they listen, and the
+/// key to talk to them. A keyspace of an earlier version gets that one too.
 ///
 /// Run it from one place at a time: Cassandra can't create one table twice at the same moment, and
 /// of two different settings recorded at the same moment the later ones stay.
@@ -159,9 +164,16 @@ pub async fn create(
             created.tables.push(names.lock_table.to_string());
         }
     }
-    if schema.lock_hosts.is_none() {
-        catalog.define(Definition::lock_hosts(&names.keyspace, schema.dialect).cql).await?;
-        created.tables.push(names.lock_hosts.to_string());
+    type Define = fn(&Identifier, Dialect) -> Definition;
+    let beside: [(_, _, Define); 2] = [
+        (&names.lock_hosts, &schema.lock_hosts, Definition::lock_hosts),
+        (&names.lock_peers, &schema.lock_peers, Definition::lock_peers),
+    ];
+    for (name, existing, definition) in beside {
+        if existing.is_none() {
+            catalog.define(definition(&names.keyspace, schema.dialect).cql).await?;
+            created.tables.push(name.to_string());
+        }
     }
     // Another client may have created it at the same time, with other options.
     let schema = Schema::read(&catalog, &names).await?;
@@ -193,6 +205,10 @@ async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<
 
 /// Checks all that locks rely on: tables and their options, replication, the quorum, the nodes'
 /// clocks and commit logs. Changes nothing. Each warning and error says what to do.
+///
+/// Locks work without the table `lock_peers`, so it is a warning if an earlier version made the
+/// keyspace without it, or if its options differ; the advice has the statement that creates it. A
+/// table of that name with other columns is an error.
 ///
 /// # Errors
 ///

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::{Column, Dialect, Identifier, TableFacts};
+use crate::store::{Column, Dialect, Identifier, PEER_TTL_MAX, TableFacts};
 
 const KEYSPACE: &str = include_str!("../../cql/keyspace.cql");
 const LOCK_TABLE: &str = include_str!("../../cql/lock_table.cql");
 const LOCK_HOSTS: &str = include_str!("../../cql/lock_hosts.cql");
+const LOCK_PEERS: &str = include_str!("../../cql/lock_peers.cql");
 const CASSANDRA: &str = include_str!("../../cql/cassandra.cql");
 const SCYLLA: &str = include_str!("../../cql/scylla.cql");
 
@@ -32,6 +33,8 @@ pub(super) struct Definition {
     columns: Vec<Column>,
     /// Its options, as written in the statement.
     options: BTreeMap<String, String>,
+    /// Whether locks work without it: an earlier version did not make it.
+    pub(super) is_optional: bool,
 }
 
 impl Definition {
@@ -42,14 +45,9 @@ impl Definition {
         max_ttl: Duration,
         dialect: Dialect,
     ) -> Self {
-        // A tombstone must outlive every cell that it hides: max_ttl, the clock skew and the time
-        // in flight of a late write.
-        let gc_grace = 2 * max_ttl;
-        let cql = with_dialect(LOCK_TABLE, dialect)
+        let cql = with_max_ttl(&with_dialect(LOCK_TABLE, dialect), max_ttl)
             .replace("{keyspace}", keyspace.as_str())
-            .replace("{table}", table.as_str())
-            .replace("{max_ttl}", &max_ttl.as_secs().to_string())
-            .replace("{gc_grace}", &gc_grace.as_secs().to_string());
+            .replace("{table}", table.as_str());
         let full_name = format!("\"{keyspace}\".\"{table}\"");
         Self::parse(full_name, cql)
     }
@@ -58,6 +56,20 @@ impl Definition {
     pub(super) fn lock_hosts(keyspace: &Identifier, dialect: Dialect) -> Self {
         let cql = with_dialect(LOCK_HOSTS, dialect).replace("{keyspace}", keyspace.as_str());
         Self::parse(format!("\"{keyspace}\".\"lock_hosts\""), cql)
+    }
+
+    /// The table of peers.
+    pub(super) fn lock_peers(keyspace: &Identifier, dialect: Dialect) -> Self {
+        let cql = with_max_ttl(&with_dialect(LOCK_PEERS, dialect), PEER_TTL_MAX)
+            .replace("{keyspace}", keyspace.as_str());
+        let definition = Self::parse(format!("\"{keyspace}\".\"lock_peers\""), cql);
+        Definition { is_optional: true, ..definition }
+    }
+
+    /// The statement that creates it, on one line, to be shown and copied.
+    pub(super) fn cql_on_one_line(&self) -> String {
+        let cql = self.cql.split_whitespace().collect::<Vec<_>>().join(" ");
+        cql.trim_end_matches(';').to_owned()
     }
 
     /// How a table differs. Additional columns and options do not matter.
@@ -114,7 +126,7 @@ impl Definition {
             (name.trim().to_owned(), value)
         };
         let (columns, options) = (parse_columns(columns), options.map(option).collect());
-        Definition { full_name, cql, columns, options }
+        Definition { full_name, cql, columns, options, is_optional: false }
     }
 }
 
@@ -139,6 +151,14 @@ fn with_dialect(cql: &str, dialect: Dialect) -> String {
     without_comments(cql).replace(" {dialect}", without_comments(options).trim_end())
 }
 
+/// A tombstone must outlive every cell that it hides: the longest TTL, the clock skew and the time
+/// in flight of a late write.
+fn with_max_ttl(cql: &str, max_ttl: Duration) -> String {
+    let gc_grace = 2 * max_ttl;
+    cql.replace("{max_ttl}", &max_ttl.as_secs().to_string())
+        .replace("{gc_grace}", &gc_grace.as_secs().to_string())
+}
+
 fn without_comments(cql: &str) -> String {
     let lines = cql.lines().filter(|line| !line.starts_with("--"));
     lines.collect::<Vec<_>>().join("\n")
@@ -147,10 +167,10 @@ fn without_comments(cql: &str) -> String {
 fn parse_columns(text: &str) -> Vec<Column> {
     let lines = || text.lines().map(|line| line.trim().trim_end_matches(','));
     let key = lines().find_map(|line| line.strip_prefix("PRIMARY KEY ((")?.strip_suffix(')'));
-    let key = key.and_then(|key| key.split_once("), "));
-    let (partition, clustering) = key.expect("a table in cql/ has a key of both kinds");
+    let (partition, clustering) =
+        key.and_then(|key| key.split_once(')')).expect("a table in cql/ has a partition key");
     let partition = partition.split(", ").map(|name| ("partition_key", name));
-    let clustering = clustering.split(", ").map(|name| ("clustering", name));
+    let clustering = clustering.split(", ").skip(1).map(|name| ("clustering", name));
     let place = |columns: Vec<(&'static str, &str)>, name: &str| {
         let position = columns.iter().position(|(_, column)| *column == name)?;
         Some((columns[position].0, i32::try_from(position).ok()?))
@@ -210,8 +230,13 @@ mod tests {
     fn statements_hold_no_comment_and_no_placeholder() {
         let keyspace = Identifier::keyspace("K").expect("K is an identifier");
         for dialect in [Dialect::Cassandra, Dialect::Scylla] {
-            let hosts = Definition::lock_hosts(&keyspace, dialect).cql;
-            for cql in [lock_table(dialect).cql, hosts, keyspace_cql(&keyspace, "{'class': 'X'}")] {
+            let tables = [
+                lock_table(dialect),
+                Definition::lock_hosts(&keyspace, dialect),
+                Definition::lock_peers(&keyspace, dialect),
+            ];
+            let keyspace = keyspace_cql(&keyspace, "{'class': 'X'}");
+            for cql in tables.map(|table| table.cql).into_iter().chain([keyspace]) {
                 assert!(cql.contains("\"K\"") && !cql.contains("--"), "{cql}");
                 let names = ["keyspace", "table", "max_ttl", "gc_grace", "replication", "dialect"];
                 for name in names {
@@ -244,6 +269,30 @@ mod tests {
         let cassandra = lock_table(Dialect::Cassandra).facts().options;
         assert_eq!(cassandra.get("speculative_retry").map(String::as_str), Some("MIN(99p,10ms)"));
         assert!(!cassandra.contains_key("tombstone_gc.mode"));
+    }
+
+    #[test]
+    fn the_table_of_peers_has_a_key_of_one_column() {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        let table = Definition::lock_peers(&keyspace, Dialect::Cassandra);
+        let columns = table.columns.iter().map(|column| {
+            let Column { name, cql_type, kind, position } = column;
+            (name.as_str(), cql_type.as_str(), kind.as_str(), *position)
+        });
+        let expected = [
+            ("client", "uuid", "partition_key", 0),
+            ("addresses", "frozen<list<text>>", "regular", -1),
+            ("key", "blob", "regular", -1),
+            ("previous_key", "blob", "regular", -1),
+            ("version", "int", "regular", -1),
+        ];
+        assert_eq!(columns.collect::<Vec<_>>(), expected);
+        let shown = "CREATE TABLE IF NOT EXISTS \"K\".\"lock_peers\" ( client uuid, addresses \
+                     frozen<list<text>>, key blob, previous_key blob, version int, PRIMARY KEY \
+                     ((client)) ) WITH default_time_to_live = 3600 AND gc_grace_seconds = 7200 AND \
+                     caching = {'keys': 'ALL', 'rows_per_partition': 'NONE'} AND \
+                     speculative_retry = 'MIN(99p,10ms)'";
+        assert_eq!(table.cql_on_one_line(), shown);
     }
 
     #[test]

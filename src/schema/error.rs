@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{LOCK_HOSTS, settings};
+use super::{LOCK_HOSTS, LOCK_PEERS, settings};
 use crate::finding::{Finding, Joined};
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
 use crate::store::{DatabaseError, InvalidIdentifier};
@@ -16,8 +16,12 @@ pub enum SchemaError {
     /// A name is invalid for a keyspace or a table. Nothing was sent.
     #[error(transparent)]
     Name(#[from] InvalidIdentifier),
-    /// The lock table would have the name of the registry of hosts. Nothing was sent.
-    #[error("{LOCK_HOSTS:?} is the registry of hosts: use another name for the lock table")]
+    /// The lock table would have the name of the registry of hosts, or that of the table of peers.
+    /// Nothing was sent.
+    #[error(
+        "{LOCK_HOSTS:?} is the registry of hosts, and {LOCK_PEERS:?} the table of peers: use \
+         another name for the lock table"
+    )]
     ReservedName,
     /// The longest TTL is not in whole seconds, or out of bounds. Nothing was sent.
     #[error("a max_ttl of {max_ttl:?} can't be used: use whole seconds, from 30 to 600")]

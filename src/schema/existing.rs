@@ -8,7 +8,7 @@ use scylla::client::session::Session;
 use super::definition::Definition;
 use super::options::CreateOptions;
 use super::replication::{self, Quorum, Strategy};
-use super::{LOCK_HOSTS, SchemaError, tables};
+use super::{LOCK_HOSTS, LOCK_PEERS, SchemaError, tables};
 use crate::finding::{Finding, Severity};
 use crate::options::Consistency;
 use crate::store::{
@@ -21,17 +21,19 @@ pub(super) struct Names {
     pub(super) keyspace: Identifier,
     pub(super) lock_table: Identifier,
     pub(super) lock_hosts: Identifier,
+    pub(super) lock_peers: Identifier,
 }
 
 impl Names {
     pub(super) fn check(keyspace: &str, lock_table: &str) -> Result<Self, SchemaError> {
-        if lock_table == LOCK_HOSTS {
+        if [LOCK_HOSTS, LOCK_PEERS].contains(&lock_table) {
             return Err(SchemaError::ReservedName);
         }
         Ok(Names {
             keyspace: Identifier::keyspace(keyspace)?,
             lock_table: Identifier::table(lock_table)?,
             lock_hosts: Identifier::table(LOCK_HOSTS)?,
+            lock_peers: Identifier::table(LOCK_PEERS)?,
         })
     }
 
@@ -60,6 +62,7 @@ pub(super) struct Schema {
     pub(super) keyspace: Option<KeyspaceFacts>,
     pub(super) lock_table: Option<TableFacts>,
     pub(super) lock_hosts: Option<TableFacts>,
+    pub(super) lock_peers: Option<TableFacts>,
 }
 
 impl Schema {
@@ -70,10 +73,11 @@ impl Schema {
             keyspace: catalog.keyspace(&names.keyspace).await?,
             lock_table: catalog.table(&names.keyspace, &names.lock_table, dialect).await?,
             lock_hosts: catalog.table(&names.keyspace, &names.lock_hosts, dialect).await?,
+            lock_peers: catalog.table(&names.keyspace, &names.lock_peers, dialect).await?,
         })
     }
 
-    /// The error for the first missing object.
+    /// The error for the first missing object that locks need.
     pub(super) fn missing(&self, names: &Names) -> Option<SchemaError> {
         match (&self.keyspace, &self.lock_table, &self.lock_hosts) {
             (None, _, _) => Some(names.missing_keyspace()),
@@ -99,6 +103,7 @@ impl Schema {
             differences.extend(tables::findings(names.lock_table.as_str(), &wanted, facts));
         }
         differences.extend(self.lock_hosts_findings(names));
+        differences.extend(self.lock_peers_differences(names));
         differences
     }
 
@@ -140,6 +145,7 @@ impl Schema {
                 findings.extend(tables::or_ok(LOCK_HOSTS, "as it has to be", differences));
             }
         }
+        findings.extend(self.lock_peers_findings(names));
         findings
     }
 
@@ -160,6 +166,27 @@ impl Schema {
         let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
         let findings = |facts| tables::findings(LOCK_HOSTS, &wanted, facts);
         self.lock_hosts.as_ref().map(findings).unwrap_or_default()
+    }
+
+    fn lock_peers_findings(&self, names: &Names) -> Vec<Finding> {
+        match (&self.lock_hosts, &self.lock_peers) {
+            // What creates the registry creates this table too.
+            (None, None) => Vec::new(),
+            (Some(_), None) => {
+                let wanted = Definition::lock_peers(&names.keyspace, self.dialect);
+                vec![tables::missing_addition(LOCK_PEERS, &wanted)]
+            }
+            (_, Some(_)) => {
+                let differences = self.lock_peers_differences(names);
+                tables::or_ok(LOCK_PEERS, "as it has to be", differences)
+            }
+        }
+    }
+
+    fn lock_peers_differences(&self, names: &Names) -> Vec<Finding> {
+        let wanted = Definition::lock_peers(&names.keyspace, self.dialect);
+        let findings = |facts| tables::findings(LOCK_PEERS, &wanted, facts);
+        self.lock_peers.as_ref().map(findings).unwrap_or_default()
     }
 
     /// What completes a registry of an earlier version: names of columns, and statements.

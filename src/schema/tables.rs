@@ -50,16 +50,23 @@ pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFact
                 |found| format!("is a {} {} column", found.kind, found.cql_type),
             );
             let (kind, cql_type) = (wanted.kind, wanted.cql_type);
-            let advice = format!(
-                "it has to be a {kind} {cql_type} column: use another keyspace or lock table"
-            );
+            let remedy = if definition.is_optional {
+                "use another keyspace; or, if no other program needs the table, drop it and run \
+                 `lock-hosts init`"
+            } else {
+                "use another keyspace or lock table"
+            };
+            let advice = format!("it has to be a {kind} {cql_type} column: {remedy}");
             Finding::error(subject, format!("column {} {is}", wanted.name), advice)
         }
         Difference::Option { name, wanted, found } => {
             let (severity, why) = judge(&name, &wanted, &found);
+            // Without the table there are locks, and no row of it lets two in.
+            let most = if definition.is_optional { Severity::Warning } else { Severity::Error };
+            let severity = severity.min(most);
             let remedy = definition.remedy(&name, &wanted);
             let advice = match name.as_str() {
-                MAX_TTL => {
+                MAX_TTL if !definition.is_optional => {
                     format!("use a max_ttl of {found} s, or stop all clients and run {remedy}")
                 }
                 _ => format!("run {remedy}"),
@@ -77,6 +84,16 @@ pub(super) fn addition(subject: &str, column: &Column) -> Finding {
     let advice = "run `lock-hosts init`, which adds it, and then build clients anew; without it \
                   hosts that are in use can't be told from others";
     Finding::warning(subject, found, advice)
+}
+
+/// The finding about a table that an earlier version did not make.
+pub(super) fn missing_addition(subject: &str, definition: &Definition) -> Finding {
+    let advice = format!(
+        "run `lock-hosts init`, which adds it, or {}; and then build clients anew; without it they \
+         can't take turns with clients of other processes",
+        definition.cql_on_one_line()
+    );
+    Finding::warning(subject, "does not exist, as an earlier version made the keyspace", advice)
 }
 
 /// The findings, or one that all is well if there are none.
@@ -157,6 +174,27 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].found.starts_with("column mode is missing"), "{}", found[0]);
         assert_eq!(found[0].severity, Severity::Error);
+    }
+
+    #[test]
+    fn options_of_a_table_without_which_locks_work_are_no_errors() {
+        let keyspace = Identifier::keyspace("K").expect("K is an identifier");
+        let definition = Definition::lock_peers(&keyspace, Dialect::Cassandra);
+        for (option, value) in [("default_time_to_live", "0"), ("gc_grace_seconds", "0")] {
+            let mut facts = definition.facts();
+            facts.options.insert(option.to_owned(), value.to_owned());
+            let found = findings("lock_peers", &definition, &facts);
+            let [finding] = found.as_slice() else { panic!("one finding, not {found:?}") };
+            assert_eq!(finding.severity, Severity::Warning, "{finding}");
+            let advice = finding.advice.as_deref().expect("what is wrong has an advice");
+            assert!(advice.starts_with("run ALTER TABLE \"K\".\"lock_peers\" WITH "), "{advice}");
+        }
+        let mut facts = definition.facts();
+        facts.columns.retain(|column| column.name != "key");
+        let found = findings("lock_peers", &definition, &facts);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].severity, Severity::Error, "{}", found[0]);
+        assert!(found[0].to_string().contains("drop it and run `lock-hosts init`"), "{}", found[0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod error;
 mod identifier;
 pub(crate) mod memory;
 mod node;
+mod peer;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -30,6 +31,7 @@ pub use identifier::InvalidIdentifier;
 pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
 pub(crate) use node::{ClockReading, Node, NodeReport};
+pub(crate) use peer::PEER_TTL_MAX;
 
 /// Reads from all data centres together; if they don't answer, reads nearby. A value that is not
 /// seen nearby may have been written elsewhere, so it stays unknown.

@@ -41,8 +41,10 @@ async fn unusable_names_are_refused() {
     }
     let builder = scene.builder().lock_table("lock_table\" ");
     expect_refusal(builder, &["can't be the name of a table"]).await;
-    let builder = scene.builder().lock_table("lock_hosts");
-    expect_refusal(builder, &["registry of hosts", "use another name"]).await;
+    for name in ["lock_hosts", "lock_peers"] {
+        let builder = scene.builder().lock_table(name);
+        expect_refusal(builder, &[name, "registry of hosts", "use another name"]).await;
+    }
     // The keyspace is still there.
     scene.client().await;
 }

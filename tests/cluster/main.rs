@@ -8,6 +8,7 @@ mod hold;
 mod holder;
 mod lossy;
 mod operations;
+mod peers;
 mod renewals;
 mod revoked;
 mod settings;

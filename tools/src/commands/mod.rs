@@ -18,8 +18,9 @@ use crate::failure::Failure;
 
 /// Registers the hosts that may take locks, and prepares the tables for them
 ///
-/// Locks live in two tables of one keyspace: the lock table itself, and the registry of hosts,
-/// which gives each host a number. `init` creates both, `add` registers a host, and `check` shows
+/// Locks live in three tables of one keyspace: the lock table itself; the registry of hosts, which
+/// gives each host a number; and the table of peers, in which clients that let others take turns
+/// publish where they listen. `init` creates them, `add` registers a host, and `check` shows
 /// whether this host can take locks.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lock-hosts", version, after_long_help = EXAMPLES)]

@@ -14,7 +14,7 @@ async fn tables_are_created_once() {
     let made = tool.done(&["init", "--replication", &replicas, "--max-ttl", "60s"]).await;
     let expected = format!(
         "made keyspace {keyspace}\nmade table {keyspace}.lock_table\n\
-         made table {keyspace}.lock_hosts\n"
+         made table {keyspace}.lock_hosts\nmade table {keyspace}.lock_peers\n"
     );
     assert!(made.starts_with(&expected), "{made}");
     let again = tool.done(&["init", "--replication", &replicas, "--max-ttl", "60s"]).await;
@@ -67,11 +67,33 @@ async fn the_registry_has_its_own_lock_table() {
     let tool = Tool::new("own").await;
     let init = ["--lock-table", "other", "init", "--replication", &replicas().await];
     let made = tool.done(&init).await;
-    for table in ["other", "lock_table", "lock_hosts"] {
+    for table in ["other", "lock_table", "lock_hosts", "lock_peers"] {
         assert!(made.contains(&format!("made table {}.{table}\n", tool.keyspace)), "{made}");
     }
     let added = tool.done(&["--lock-table", "other", "add", "web1"]).await;
     assert_eq!(added, "host web1 has number 1\n");
+}
+
+// Goal: `check` warns where an earlier version made no table of peers, with what to do; `init` adds
+// it.
+// Method: drop the table, and look before and after `init`.
+#[tokio::test]
+async fn a_keyspace_of_an_earlier_version_gets_its_table_of_peers() {
+    let tool = Tool::initialized("peers").await;
+    let drop = format!("DROP TABLE \"{}\".lock_peers", tool.keyspace);
+    support::session().await.query_unpaged(drop, ()).await.expect("the table can be dropped");
+    tool.done(&["add", "web1"]).await;
+    let check = tool.done(&["check", "--host", "web1"]).await;
+    let warning = format!(
+        "warning  lock_peers: does not exist, as an earlier version made the keyspace; run \
+         `lock-hosts init`, which adds it, or CREATE TABLE IF NOT EXISTS \"{}\".\"lock_peers\" (",
+        tool.keyspace
+    );
+    assert!(check.contains(&warning), "{check}");
+    let made = tool.done(&["init"]).await;
+    assert!(made.starts_with(&format!("made table {}.lock_peers\n", tool.keyspace)), "{made}");
+    let check = tool.done(&["check", "--host", "web1"]).await;
+    assert!(check.contains("ok       lock_peers: as it has to be\n"), "{check}");
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["--keyspace", "", "list"], "can't be the name of a keyspace"),
         (&["--lock-table", "a;b", "list"], "can't be the name of a table"),
         (&["--lock-table", "lock_hosts", "list"], "registry of hosts"),
+        (&["--lock-table", "lock_peers", "list"], "table of peers"),
         (&["--timeout", "0", "list"], "no time to do anything"),
         (&["--timeout", "soon", "list"], "use a number of seconds"),
         (&["--user", "admin", "list"], "a user without a password"),
