@@ -36,7 +36,7 @@ use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
 use crate::store::{
-    CassandraStore, Counted, Embedded, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,
+    CassandraStore, Counted, Embedded, Extras, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,
 };
 
 /// The shortest unseen time that can be requested: a host in use is seen once a day, sometimes some
@@ -100,10 +100,11 @@ impl HostRegistry {
     ) -> Result<Self, RegistryError> {
         let session = session.into();
         let facts = schema::inspect_registry(&session, keyspace).await?;
-        let LockTableFacts { keyspace, lock_table, max_clock_skew, hosts_are_seen, .. } = facts;
+        let LockTableFacts { keyspace, lock_table, max_clock_skew, extras, .. } = facts;
         let quorum = Consistency::Quorum;
-        let store =
-            CassandraStore::prepare(session, &keyspace, &lock_table, &quorum, hosts_are_seen);
+        // The registry has no use for peers.
+        let extras = Extras { peers: false, ..extras };
+        let store = CassandraStore::prepare(session, &keyspace, &lock_table, &quorum, extras);
         let store = Arc::new(store.await.map_err(RegistryError::unread)?);
         let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
         Ok(Self::over(store, clock, entropy, max_clock_skew))

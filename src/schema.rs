@@ -31,7 +31,8 @@ use crate::engine::clock_skew::{self, ClockDifference, Clocks};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{
-    CassandraStore, Catalog, DatabaseError, Dialect, Identifier, Nodes, Outcome, at_the_same_time,
+    CassandraStore, Catalog, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,
+    at_the_same_time,
 };
 
 pub use self::error::SchemaError;
@@ -310,8 +311,8 @@ pub(crate) struct LockTableFacts {
     pub(crate) max_ttl: Duration,
     /// How far clocks may differ.
     pub(crate) max_clock_skew: Duration,
-    /// Whether its registry records when hosts are seen: one of an earlier version does not.
-    pub(crate) hosts_are_seen: bool,
+    /// What of the keyspace an earlier version may not have made.
+    pub(crate) extras: Extras,
 }
 
 impl LockTableFacts {
@@ -384,7 +385,10 @@ async fn inspect_tables(
     let mut problems = schema.findings(names, consistency, &datacenters(session));
     problems.extend(nodes::within_reach(&Nodes::new(session).all(), consistency));
     problems.retain(|finding| finding.severity == Severity::Error);
-    let hosts_are_seen = schema.additions(names).is_empty();
+    let extras = Extras {
+        sightings: schema.additions(names).is_empty(),
+        peers: schema.lock_peers.is_some(),
+    };
     match (schema.max_ttl(names), schema.lock_table) {
         (Some(max_ttl), Some(table)) if problems.is_empty() => Ok(LockTableFacts {
             keyspace: names.keyspace.clone(),
@@ -392,7 +396,7 @@ async fn inspect_tables(
             id: table.id,
             max_ttl,
             max_clock_skew: *MAX_CLOCK_SKEW_RANGE.end(),
-            hosts_are_seen,
+            extras,
         }),
         _ => Err(SchemaError::Unfit { problems }),
     }

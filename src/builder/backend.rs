@@ -13,7 +13,7 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::{Host, HostRegistry};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
 use crate::schema;
-use crate::store::{CassandraStore, Embedded, Store};
+use crate::store::{CassandraStore, Embedded, Extras, Store};
 
 /// Where the rows live.
 #[derive(Clone, Debug)]
@@ -42,12 +42,14 @@ impl Backend {
         match self {
             Backend::Cassandra { session, keyspace } => {
                 let facts = schema::inspect(session, keyspace, lock_table, consistency).await?;
+                // Clients take no turns yet, and nodes keep only so many prepared statements.
+                let extras = Extras { peers: false, ..facts.extras };
                 let store = CassandraStore::prepare(
                     Arc::clone(session),
                     &facts.keyspace,
                     &facts.lock_table,
                     consistency,
-                    facts.hosts_are_seen,
+                    extras,
                 );
                 let store = store.await?;
                 facts.confirm(&store).await?;

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Answer, HostRow, RowStamp, Store, Testimonies};
+use uuid::Uuid;
+
+use super::{Answer, HostRow, PeerRow, RowStamp, Store, Testimonies};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
 /// The number of a client's calls to the database since it was built, including failed and repeated
-/// ones. Calls to the registry of hosts and looks at clocks and table do not count.
+/// ones. Calls to the registry of hosts and the table of peers do not count, nor do looks at clocks
+/// and table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -150,6 +153,18 @@ impl Store for Counted {
         self.store.write_sighting(name, at_micros)
     }
 
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        self.store.write_peer(peer, ttl_seconds)
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        self.store.read_peer(client)
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        self.store.delete_peer(client, stamp)
+    }
+
     fn observe(&self) -> Testimonies<'_> {
         self.store.observe()
     }
@@ -209,6 +224,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::{Claim, Mode, Revocation};
+    use crate::testing::conformance::peers::peers_are_kept;
     use crate::testing::{Fault, FaultyStore};
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
@@ -265,6 +281,13 @@ mod tests {
             failures: 3,
         };
         assert_eq!(store.statistics(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_to_the_table_of_peers_do_not_count() {
+        let store = Counted::new(Arc::new(FaultyStore::new()));
+        peers_are_kept(&store, 100).await;
+        assert_eq!(store.statistics(), Statistics::default());
     }
 
     // Goal: a write given up before it is answered has an unknown outcome; a read has none, and

@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
-    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, NodeReport, RowStamp, Store, Testimonies,
+    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, NodeReport, PeerRow, RowStamp, Store,
+    Testimonies,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
 
+pub(crate) mod peers;
 pub(crate) mod replica;
 
 /// The number of copies of each row, as on a usual cluster.
@@ -175,6 +178,18 @@ impl Store for MemoryStore {
         self.answer(move |tables, _| tables.write_sighting(name, at_micros / 1000))
     }
 
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        self.answer(move |tables, now| tables.write_peer(peer, ttl_seconds, now))
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        self.answer(move |tables, now| tables.peers.read(client, now))
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        self.answer(move |tables, now| tables.peers.delete(client, stamp, now))
+    }
+
     /// Two nodes, as if the rows were on a cluster.
     fn observe(&self) -> Testimonies<'_> {
         let lock_table = Some(self.tables().lock_table);
@@ -193,7 +208,8 @@ fn node(number: u8) -> Node {
     }
 }
 
-/// The lock table and the registry. The registry has one copy: no request to it is urgent.
+/// The lock table, the registry and the peers. The latter two have one copy: no request to them is
+/// urgent.
 #[derive(Default)]
 pub(crate) struct Tables {
     /// The id of the lock table.
@@ -206,6 +222,7 @@ pub(crate) struct Tables {
     sweep_due: Duration,
     next: i32,
     hosts: BTreeMap<String, HostRow>,
+    peers: Peers,
 }
 
 impl Tables {
@@ -286,6 +303,11 @@ impl Tables {
         }
     }
 
+    fn write_peer(&mut self, peer: &PeerRow, ttl_seconds: i32, now: Duration) {
+        self.sweep(now);
+        self.peers.write(peer, ttl_seconds, now);
+    }
+
     fn sweep(&mut self, now: Duration) {
         if now < self.sweep_due {
             return;
@@ -298,6 +320,7 @@ impl Tables {
             });
             replica.fences.retain(|_, fence| now < fence.dead_from + GRACE);
         }
+        self.peers.sweep(GRACE, now);
     }
 }
 

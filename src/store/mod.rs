@@ -16,12 +16,13 @@ use std::future::Future;
 use std::pin::Pin;
 
 use tracing::debug;
+use uuid::Uuid;
 
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, Column, Coverage, Dialect, KeyspaceFacts, Nodes, SettingsRecord,
-    TableFacts, at_the_same_time, forget_settings_cql,
+    CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes,
+    SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::Counted;
 pub use counted::Statistics;
@@ -31,7 +32,7 @@ pub use identifier::InvalidIdentifier;
 pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
 pub(crate) use node::{ClockReading, Node, NodeReport};
-pub(crate) use peer::PEER_TTL_MAX;
+pub(crate) use peer::{PEER_TTL_MAX, PeerRow};
 
 /// Reads from all data centres together; if they don't answer, reads nearby. A value that is not
 /// seen nearby may have been written elsewhere, so it stays unknown.
@@ -66,7 +67,7 @@ pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseEr
 pub(crate) type Testimonies<'a> =
     Pin<Box<dyn Future<Output = Vec<(Node, Option<NodeReport>)>> + Send + 'a>>;
 
-/// The rows of one lock table, and the registry of hosts beside it.
+/// The rows of one lock table, and beside it the registry of hosts and the table of peers.
 ///
 /// The protocol relies on this (design sections 3 and 4): an acknowledged write is seen by every
 /// read that begins afterwards, until it is overwritten with a higher stamp or its TTL is over; of
@@ -128,6 +129,29 @@ pub(crate) trait Store: Debug + Send + Sync {
 
     /// Writes when a host was seen, and nothing else of it, stamped with that time itself.
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()>;
+
+    /// Writes the whole row of a client, with its stamp. It lives for `ttl_seconds`, from 1 to
+    /// [`PEER_TTL_MAX`]. Only the client itself writes its row.
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        allow(dead_code, reason = "clients take no turns yet")
+    )]
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()>;
+
+    /// Reads what a client has published of itself; `None` if it has not, or no longer. A row that
+    /// can't be understood is a permanent error.
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        allow(dead_code, reason = "clients take no turns yet")
+    )]
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>>;
+
+    /// Deletes the row of a client, unless it was written with a higher stamp.
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        allow(dead_code, reason = "clients take no turns yet")
+    )]
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()>;
 
     /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
     /// second at most.

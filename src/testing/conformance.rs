@@ -2,6 +2,8 @@
 //!
 //! The protocol is proved on the promises of [`Store`]; here the stores prove that they keep them.
 
+pub(crate) mod peers;
+
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
+use self::peers::{absent_peers_are_refused, peers_are_kept, peers_in_cql};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
@@ -19,7 +22,8 @@ use crate::protocol::{
     row_name,
 };
 use crate::store::{
-    CassandraStore, Catalog, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp, Store,
+    CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
+    Store,
 };
 
 /// Longer than any test here takes.
@@ -48,13 +52,19 @@ const ODD_NAMES: [&str; 8] = [
 pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &str) {
     let keyspace = Identifier::keyspace(keyspace).expect("a keyspace of tests has a legal name");
     let lock_table = Identifier::table("lock_table").expect("the default name is legal");
-    let level = Consistency::Quorum;
-    let store =
-        CassandraStore::prepare(Arc::clone(session), &keyspace, &lock_table, &level, true).await;
-    let store = store.expect("the tables are there");
+    let prepare = async |peers| {
+        let extras = Extras { sightings: true, peers };
+        let level = Consistency::Quorum;
+        let session = Arc::clone(session);
+        let store = CassandraStore::prepare(session, &keyspace, &lock_table, &level, extras).await;
+        store.expect("the tables are there")
+    };
+    let store = prepare(true).await;
     conforms(&store, tag).await;
     let table = format!("\"{keyspace}\".\"{lock_table}\"");
     writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
+    peers_in_cql(&store, session, keyspace.as_str()).await;
+    absent_peers_are_refused(&prepare(false).await).await;
 }
 
 /// The current id of the default lock table of a keyspace.
@@ -91,6 +101,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     a_sighting_touches_nothing_else(store, tag, clock.unix_micros()).await;
     hosts_come_page_by_page(store, tag, clock.unix_micros()).await;
     the_registry_only_grows(store).await;
+    peers_are_kept(store, clock.unix_micros()).await;
     nodes_say_what_locks_rely_on(store).await;
 }
 

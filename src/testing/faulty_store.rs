@@ -14,7 +14,8 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, RowStamp, Store, Testimonies,
+    Answer, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, PeerRow, RowStamp, Store,
+    Testimonies,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -350,6 +351,18 @@ impl Store for FaultyStore {
             plan.failing_sightings
         });
         Box::pin(meet(fault, self.memory.write_sighting(name, at_micros)))
+    }
+
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        self.call(self.memory.write_peer(peer, ttl_seconds))
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        self.call(self.memory.read_peer(client))
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        self.call(self.memory.delete_peer(client, stamp))
     }
 
     fn observe(&self) -> Testimonies<'_> {

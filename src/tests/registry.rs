@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use uuid::Uuid;
+
 use crate::engine::host::{Lookup, lookup};
 use crate::error::LockError;
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, Outcome, RowStamp, Store, Testimonies,
+    Answer, DatabaseError, Embedded, HostRow, Outcome, PeerRow, RowStamp, Store, Testimonies,
 };
 use crate::testing::FaultyStore;
 
@@ -145,6 +147,18 @@ impl Store for Planned {
 
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
         self.memory.write_sighting(name, at_micros)
+    }
+
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        self.memory.write_peer(peer, ttl_seconds)
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        self.memory.read_peer(client)
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        self.memory.delete_peer(client, stamp)
     }
 
     fn observe(&self) -> Testimonies<'_> {

@@ -5,6 +5,7 @@ mod classify;
 mod codec;
 mod execution_profile;
 mod nodes;
+mod peers;
 mod settings;
 mod statements;
 
@@ -26,9 +27,10 @@ use self::codec::{
     revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows,
 };
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
+use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
-use super::{Answer, HostRow, Identifier, RowStamp, Store, Testimonies};
+use super::{Answer, HostRow, Identifier, PeerRow, RowStamp, Store, Testimonies};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
@@ -39,10 +41,24 @@ const PREPARATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a sighting can't be written to a registry that an earlier version made.
 const NOT_SEEN: &str = "lock_hosts has no column seen_at: run `lock-hosts init`";
 
+/// Why there are no peers: an earlier version made the keyspace, or the store has no use for them.
+const NO_PEERS: &str =
+    "there was no table lock_peers for this client: run `lock-hosts init`, and build it anew";
+
 /// The one partition of the registry.
 const REGISTRY: &str = "hosts";
 
-/// The rows of one lock table, and the registry of hosts in the same keyspace.
+/// What an earlier version did not make: whether it is there, and whether a store has a use for it.
+/// Without it, only its own feature is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// When hosts were seen, in the registry.
+    pub(crate) sightings: bool,
+    /// The table of peers.
+    pub(crate) peers: bool,
+}
+
+/// The rows of one lock table, and the other tables in the same keyspace.
 pub(crate) struct CassandraStore {
     session: Arc<Session>,
     keyspace: Identifier,
@@ -50,35 +66,41 @@ pub(crate) struct CassandraStore {
     consistency: Consistency,
     rows: RowStatements,
     registry: RegistryStatements,
+    /// `None` if there is no table of peers, or no use for it.
+    peers: Option<PeerStatements>,
 }
 
 impl CassandraStore {
-    /// Waits until all nodes know the tables, and prepares the statements. A registry of an earlier
-    /// version does not tell when hosts were seen.
+    /// Waits until all nodes know the tables, and prepares the statements.
     pub(crate) async fn prepare(
         session: Arc<Session>,
         keyspace: &Identifier,
         lock_table: &Identifier,
         consistency: &Consistency,
-        hosts_are_seen: bool,
+        extras: Extras,
     ) -> Result<Self, DatabaseError> {
         let preparation = async {
             // A node that does not know a new table yet would refuse its statements for good.
             Catalog::new(&session).settle().await;
             let rows = RowStatements::prepare(&session, keyspace, lock_table, consistency).await?;
             let registry =
-                RegistryStatements::prepare(&session, keyspace, consistency, hosts_are_seen);
+                RegistryStatements::prepare(&session, keyspace, consistency, extras.sightings);
             let registry = registry.await?;
-            Ok((rows, registry))
+            let peers = if extras.peers {
+                Some(PeerStatements::prepare(&session, keyspace, consistency).await?)
+            } else {
+                None
+            };
+            Ok((rows, registry, peers))
         };
         let prepared = tokio::time::timeout(PREPARATION_TIMEOUT, preparation).await;
-        let (rows, registry) = prepared.unwrap_or_else(|_| {
+        let (rows, registry, peers) = prepared.unwrap_or_else(|_| {
             let slow = "preparing the statements took too long: a node does not answer";
             Err(DatabaseError::new(Outcome::NotApplied, slow))
         })?;
         let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
         let consistency = consistency.clone();
-        Ok(CassandraStore { session, keyspace, lock_table, consistency, rows, registry })
+        Ok(CassandraStore { session, keyspace, lock_table, consistency, rows, registry, peers })
     }
 
     /// The present id of the lock table; `None` if the table is gone. If the id has changed, the
@@ -98,6 +120,10 @@ impl CassandraStore {
 
     fn hosts(&self, result: QueryResult) -> Result<Vec<HostRow>, DatabaseError> {
         hosts(result, self.registry.sightings.is_some())
+    }
+
+    fn peers(&self) -> Result<&PeerStatements, DatabaseError> {
+        self.peers.as_ref().ok_or_else(|| DatabaseError::permanent(NO_PEERS))
     }
 
     /// Writes one row by itself, or several as a unit.
@@ -239,6 +265,23 @@ impl Store for CassandraStore {
             let values = sighting_values(REGISTRY, name, at_micros);
             self.execute(&sightings.write, values).await.map(drop)
         })
+    }
+
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let values = peer_values(peer, ttl_seconds);
+            self.execute(&self.peers()?.write, values).await.map(drop)
+        })
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        Box::pin(async move { peer(client, self.execute(&self.peers()?.read, (client,)).await?) })
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        Box::pin(
+            async move { self.execute(&self.peers()?.delete, (stamp, client)).await.map(drop) },
+        )
     }
 
     fn observe(&self) -> Testimonies<'_> {

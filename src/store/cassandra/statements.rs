@@ -175,7 +175,7 @@ impl RegistryStatements {
     }
 }
 
-async fn prepare(
+pub(super) async fn prepare(
     session: &Session,
     terms: &Terms,
     text: String,

@@ -44,23 +44,23 @@ impl Replica {
 
 /// The newest write of a row. Rows are written whole, so a row needs only one stamp.
 #[derive(Clone)]
-pub(crate) struct Cell {
+pub(crate) struct Cell<Row = StoredRow> {
     pub(crate) stamp: i64,
     /// What was written; `None` when the row was deleted.
-    pub(crate) row: Option<StoredRow>,
+    pub(crate) row: Option<Row>,
     /// From when on the row is no longer seen.
     pub(crate) dead_from: Duration,
 }
 
-impl Cell {
+impl<Row> Cell<Row> {
     /// The higher stamp wins; with the same stamp, a delete wins. Repeating a write changes
     /// nothing: a retry does not prolong a row.
-    pub(crate) fn beats(&self, other: &Cell) -> bool {
+    pub(crate) fn beats(&self, other: &Self) -> bool {
         (self.stamp, self.row.is_none()) > (other.stamp, other.row.is_none())
     }
 
     /// The row, if there is one at `now`.
-    pub(crate) fn live(&self, now: Duration) -> Option<&StoredRow> {
+    pub(crate) fn live(&self, now: Duration) -> Option<&Row> {
         self.row.as_ref().filter(|_| now < self.dead_from)
     }
 }
@@ -94,7 +94,7 @@ fn written(row: StoredRow, stamp: i64, dead_from: Duration) -> (Key, Cell) {
 }
 
 /// Cassandra counts whole seconds, so a row may live up to one second less than its TTL.
-fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
+pub(super) fn dead_from(now: Duration, ttl_seconds: i32) -> Duration {
     let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
     Duration::from_secs(now.as_secs()) + ttl
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::lock;
 use super::network::Network;
@@ -14,7 +15,9 @@ use super::node::{Ask, Seen, SeenRow, merge};
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, Lead};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
-use crate::store::{Answer, DatabaseError, Embedded, HostRow, RowStamp, Store, Testimonies};
+use crate::store::{
+    Answer, DatabaseError, Embedded, HostRow, PeerRow, RowStamp, Store, Testimonies,
+};
 
 /// The wall clock at the beginning of each simulation.
 const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
@@ -166,6 +169,28 @@ impl Store for Link {
         Box::pin(async { Ok(()) })
     }
 
+    // The table of peers always answers, too: a client that can't read it goes on without.
+
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let now = self.clock.true_time();
+            lock(&self.network).peers.write(peer, ttl_seconds, now);
+            Ok(())
+        })
+    }
+
+    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+        Box::pin(async move { Ok(lock(&self.network).peers.read(client, self.clock.true_time())) })
+    }
+
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+        Box::pin(async move {
+            let now = self.clock.true_time();
+            lock(&self.network).peers.delete(client, stamp, now);
+            Ok(())
+        })
+    }
+
     /// No node answers: what a check verifies holds here, or is broken on purpose.
     fn observe(&self) -> Testimonies<'_> {
         Box::pin(async { Vec::new() })
@@ -219,5 +244,20 @@ impl Clock for SimulatedClock {
         let elapsed = i64::try_from(self.true_time().as_micros());
         let elapsed = elapsed.expect("a simulation does not run for a thousand years");
         UNIX_ORIGIN_MICROS + elapsed + self.wall_error.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Conditions, Replicas, SimulatedCluster};
+    use super::*;
+    use crate::testing::conformance::peers::peers_are_kept;
+
+    #[tokio::test(start_paused = true)]
+    async fn peers_are_kept_as_on_a_cluster() {
+        let replicas = Replicas { quorum: 2, ahead: [Duration::ZERO; 3] };
+        let cluster = SimulatedCluster::new(1, replicas, Conditions::CALM, &[]);
+        let client = cluster.connect(Duration::from_secs(7), 0, 1);
+        peers_are_kept(&*client.embedded.store, 100).await;
     }
 }

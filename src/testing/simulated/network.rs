@@ -14,6 +14,7 @@ use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
 use crate::protocol::{Change, Read, row_name};
 use crate::store::memory::REPLICAS;
+use crate::store::memory::peers::Peers;
 use crate::store::{DatabaseError, HostRow, Outcome};
 
 /// A client gives up a request after this time, like the real one.
@@ -34,6 +35,7 @@ pub(super) struct Network {
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) hosts: Vec<HostRow>,
+    pub(super) peers: Peers,
     pub(super) records: Vec<WriteRecord>,
     pub(super) losses: Vec<LossRecord>,
     pub(super) ambushes: Vec<Ambush>,
@@ -99,6 +101,7 @@ impl Network {
             nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
             hosts: registered(hosts),
+            peers: Peers::default(),
             records: Vec::new(),
             losses: Vec::new(),
             ambushes: Vec::new(),

@@ -1,0 +1,148 @@
+//! The table of peers: its statements, the values bound to them, and what its rows say.
+
+use scylla::client::session::Session;
+use scylla::response::query_result::QueryResult;
+use scylla::serialize::row::SerializeRow;
+use scylla::statement::prepared::PreparedStatement;
+use uuid::Uuid;
+
+use super::codec::decode;
+use super::execution_profile::Terms;
+use super::statements::prepare;
+use crate::options::Consistency;
+use crate::store::{DatabaseError, Identifier, PeerRow};
+
+/// The statements on the table of peers.
+pub(super) struct PeerStatements {
+    pub(super) write: PreparedStatement,
+    pub(super) read: PreparedStatement,
+    pub(super) delete: PreparedStatement,
+}
+
+impl PeerStatements {
+    pub(super) async fn prepare(
+        session: &Session,
+        keyspace: &Identifier,
+        consistency: &Consistency,
+    ) -> Result<Self, DatabaseError> {
+        let terms = Terms::new(session, consistency);
+        let prepare = async |text: String| prepare(session, &terms, text).await;
+        let table = format!("\"{keyspace}\".\"lock_peers\"");
+        Ok(PeerStatements {
+            write: prepare(format!(
+                "INSERT INTO {table} (client, addresses, key, previous_key, version) \
+                 VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+            ))
+            .await?,
+            read: prepare(format!(
+                "SELECT addresses, key, previous_key, version, WRITETIME(key) FROM {table} \
+                 WHERE client = ?"
+            ))
+            .await?,
+            delete: prepare(format!("DELETE FROM {table} USING TIMESTAMP ? WHERE client = ?"))
+                .await?,
+        })
+    }
+}
+
+/// The values to write the row of a client.
+pub(super) fn peer_values(peer: &PeerRow, ttl_seconds: i32) -> impl SerializeRow {
+    let PeerRow { client, addresses, key, previous_key, version, stamp } = peer;
+    // A null on purpose if there is no previous key: an older one must not stay.
+    let previous_key = previous_key.as_ref().map(<[u8; 32]>::as_slice);
+    (client, addresses, key.as_slice(), previous_key, version, stamp, ttl_seconds)
+}
+
+/// The row of a client.
+pub(super) fn peer(client: Uuid, result: QueryResult) -> Result<Option<PeerRow>, DatabaseError> {
+    let row = decode::<Columns>(result)?.into_iter().next();
+    row.map(|columns| understood(client, columns)).transpose()
+}
+
+/// Addresses, key, previous key, version and stamp.
+type Columns = (Option<Vec<String>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<i32>, Option<i64>);
+
+/// Clients write their rows whole, so a row that lacks something is not theirs. The error does not
+/// show keys.
+fn understood(client: Uuid, columns: Columns) -> Result<PeerRow, DatabaseError> {
+    let (addresses, key, previous_key, version, stamp) = columns;
+    let refusal = |problem: String| {
+        DatabaseError::permanent(format!("the row of client {client} in lock_peers {problem}"))
+    };
+    let lacks = |column: &str| refusal(format!("has no {column}"));
+    let of_32_bytes = |column: &str, bytes: Vec<u8>| {
+        let length = bytes.len();
+        bytes.try_into().map_err(|_| refusal(format!("has a {column} of {length} bytes, not 32")))
+    };
+    Ok(PeerRow {
+        client,
+        addresses: addresses.ok_or_else(|| lacks("addresses"))?,
+        key: of_32_bytes("key", key.ok_or_else(|| lacks("key"))?)?,
+        previous_key: previous_key.map(|key| of_32_bytes("previous_key", key)).transpose()?,
+        version: version.ok_or_else(|| lacks("version"))?,
+        stamp: stamp.ok_or_else(|| lacks("stamp"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use proptest::collection::vec;
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tests::properties::for_all;
+
+    const CLIENT: Uuid = Uuid::from_u128(7);
+
+    #[test]
+    fn a_row_that_is_not_whole_is_refused_with_what_is_wrong() {
+        let addresses = || Some(vec!["a".to_owned()]);
+        let key = |length| Some(vec![0xee; length]);
+        for (columns, expected) in [
+            ((None, key(32), None, Some(3), Some(4)), "has no addresses"),
+            ((addresses(), None, None, Some(3), None), "has no key"),
+            ((addresses(), key(31), None, Some(3), Some(4)), "has a key of 31 bytes, not 32"),
+            (
+                (addresses(), key(32), key(0), Some(3), Some(4)),
+                "has a previous_key of 0 bytes, not 32",
+            ),
+            ((addresses(), key(32), key(32), None, Some(4)), "has no version"),
+            ((addresses(), key(32), key(32), Some(3), None), "has no stamp"),
+        ] {
+            let error = understood(CLIENT, columns).expect_err("the row is broken");
+            assert!(error.is_permanent(), "{error:?}");
+            let told = error.source().expect("there is a cause").to_string();
+            assert_eq!(told, format!("the row of client {CLIENT} in lock_peers {expected}"));
+        }
+    }
+
+    // Goal: any row is a peer or an error, and none panics; only the previous key may be missing.
+    // Method: any column null or not, keys of any length.
+    #[test]
+    fn a_row_is_whole_or_refused() {
+        let key = || of(prop_oneof![3 => vec(any::<u8>(), 32), 1 => vec(any::<u8>(), 0..40)]);
+        let addresses = of(vec("\\PC{0,8}", 0..3));
+        let cases = (addresses, key(), key(), of(any::<i32>()), of(any::<i64>()));
+        for_all(&cases, |columns| {
+            let (addresses, key, previous_key, version, stamp) = columns.clone();
+            let is_key = |key: &Vec<u8>| key.len() == 32;
+            let is_whole = addresses.is_some()
+                && key.as_ref().is_some_and(is_key)
+                && previous_key.as_ref().is_none_or(is_key)
+                && version.is_some()
+                && stamp.is_some();
+            let peer = understood(CLIENT, columns).ok();
+            prop_assert_eq!(peer.is_some(), is_whole);
+            if let Some(peer) = peer {
+                prop_assert_eq!(Some(peer.key.to_vec()), key);
+                prop_assert_eq!(peer.previous_key.map(Vec::from), previous_key);
+                prop_assert_eq!(Some(peer.addresses), addresses);
+                prop_assert_eq!((Some(peer.version), Some(peer.stamp)), (version, stamp));
+            }
+            Ok(())
+        });
+    }
+}

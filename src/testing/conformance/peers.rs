@@ -1,0 +1,189 @@
+//! What every store promises of the table of peers.
+
+use std::error::Error;
+use std::time::Duration;
+
+use scylla::client::session::Session;
+use scylla::statement::Consistency::Quorum;
+use scylla::statement::unprepared::Statement;
+use uuid::Uuid;
+
+use super::LONG_TTL;
+use crate::store::{CassandraStore, DatabaseError, PeerRow, Store};
+
+/// Checks a store. Each client is new.
+pub(crate) async fn peers_are_kept(store: &dyn Store, stamp: i64) {
+    peers_read_as_written(store, stamp).await;
+    the_higher_stamp_wins(store, stamp).await;
+    a_previous_key_goes(store, stamp).await;
+    rows_expire(store, stamp).await;
+}
+
+/// Checks of a cluster what only CQL can show.
+pub(super) async fn peers_in_cql(store: &CassandraStore, session: &Session, keyspace: &str) {
+    let table = Table { session, name: format!("\"{keyspace}\".lock_peers") };
+    keys_do_not_stay_for_ever(store, &table).await;
+    rows_that_make_no_sense_are_refused(store, &table).await;
+}
+
+/// Checks a store in a keyspace that an earlier version made, which has no such table.
+pub(super) async fn absent_peers_are_refused(store: &CassandraStore) {
+    let peer = peer(1);
+    let refused = |error: DatabaseError| {
+        let told = error.source().map(ToString::to_string).unwrap_or_default();
+        assert!(error.is_permanent() && told.contains("run `lock-hosts init`"), "{error:?}");
+    };
+    refused(store.write_peer(&peer, LONG_TTL).await.expect_err("there is no table"));
+    refused(store.read_peer(peer.client).await.expect_err("there is no table"));
+    refused(store.delete_peer(peer.client, 2).await.expect_err("there is no table"));
+}
+
+/// A peer that no other test has.
+fn peer(stamp: i64) -> PeerRow {
+    PeerRow {
+        client: Uuid::new_v4(),
+        addresses: vec!["[2001:db8::1]:7000".to_owned(), "häuschen.example:65535".to_owned()],
+        key: std::array::from_fn(|byte| u8::try_from(byte * 8).expect("it is below 256")),
+        previous_key: Some([0xff; 32]),
+        version: 1,
+        stamp,
+    }
+}
+
+async fn write(store: &dyn Store, peer: &PeerRow) {
+    store.write_peer(peer, LONG_TTL).await.expect("a write is acknowledged");
+}
+
+async fn delete(store: &dyn Store, client: Uuid, stamp: i64) {
+    store.delete_peer(client, stamp).await.expect("a delete is acknowledged");
+}
+
+async fn expect(store: &dyn Store, client: Uuid, expected: Option<&PeerRow>) {
+    let peer = store.read_peer(client).await.expect("a read is answered");
+    assert!(peer.as_ref() == expected, "{peer:?}, not {expected:?}, or another key");
+}
+
+async fn peers_read_as_written(store: &dyn Store, stamp: i64) {
+    let one = peer(stamp);
+    let other = PeerRow { previous_key: None, version: i32::MIN, ..peer(stamp) };
+    let silent = PeerRow { addresses: Vec::new(), key: [0; 32], ..peer(stamp) };
+    for peer in [&one, &other, &silent] {
+        expect(store, peer.client, None).await;
+        write(store, peer).await;
+    }
+    for peer in [&one, &other, &silent] {
+        expect(store, peer.client, Some(peer)).await;
+    }
+    delete(store, one.client, stamp + 1).await;
+    expect(store, one.client, None).await;
+    expect(store, other.client, Some(&other)).await;
+}
+
+async fn the_higher_stamp_wins(store: &dyn Store, stamp: i64) {
+    let low = peer(stamp);
+    let at = |later, version| PeerRow { version, stamp: stamp + later, ..low.clone() };
+    let (middle, high) = (at(10, 2), at(20, 3));
+    for peer in [&low, &high, &middle, &high] {
+        write(store, peer).await;
+    }
+    expect(store, low.client, Some(&high)).await;
+    delete(store, low.client, middle.stamp).await;
+    expect(store, low.client, Some(&high)).await;
+    // A delete beats a write of the same stamp, whichever came first.
+    delete(store, low.client, high.stamp).await;
+    write(store, &high).await;
+    write(store, &middle).await;
+    expect(store, low.client, None).await;
+    let higher = at(30, 4);
+    write(store, &higher).await;
+    expect(store, low.client, Some(&higher)).await;
+}
+
+async fn a_previous_key_goes(store: &dyn Store, stamp: i64) {
+    let before = peer(stamp);
+    let key = [7; 32];
+    let rotated =
+        PeerRow { key, previous_key: Some(before.key), stamp: stamp + 1, ..before.clone() };
+    let settled = PeerRow { previous_key: None, stamp: stamp + 2, ..rotated.clone() };
+    for peer in [&before, &rotated, &settled] {
+        write(store, peer).await;
+        expect(store, peer.client, Some(peer)).await;
+    }
+}
+
+async fn rows_expire(store: &dyn Store, stamp: i64) {
+    let (short, renewed) = (peer(stamp), peer(stamp));
+    for peer in [&short, &renewed] {
+        store.write_peer(peer, 3).await.expect("a write is acknowledged");
+        expect(store, peer.client, Some(peer)).await;
+    }
+    let renewed = PeerRow { stamp: stamp + 1, ..renewed };
+    write(store, &renewed).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    expect(store, short.client, None).await;
+    expect(store, renewed.client, Some(&renewed)).await;
+    // An expired row still hides older writes.
+    write(store, &PeerRow { stamp: stamp - 1, ..short.clone() }).await;
+    expect(store, short.client, None).await;
+}
+
+/// The table itself.
+struct Table<'a> {
+    session: &'a Session,
+    name: String,
+}
+
+impl Table<'_> {
+    /// Writes a row as a client never does.
+    async fn insert(&self, client: Uuid, columns: &str, values: &str) {
+        let name = &self.name;
+        let cql = format!("INSERT INTO {name} (client{columns}) VALUES (?{values}) USING TTL 60");
+        let mut insert = Statement::new(cql);
+        insert.set_consistency(Quorum);
+        self.session.query_unpaged(insert, (client,)).await.expect("the cluster answers");
+    }
+}
+
+/// Each column has the TTL that was bound.
+async fn keys_do_not_stay_for_ever(store: &CassandraStore, table: &Table<'_>) {
+    let peer = peer(5);
+    write(store, &peer).await;
+    let columns = "TTL(addresses), TTL(key), TTL(previous_key), TTL(version), WRITETIME(key)";
+    let select = format!("SELECT {columns} FROM {} WHERE client = ?", table.name);
+    let mut select = Statement::new(select);
+    select.set_consistency(Quorum);
+    let row = table.session.query_unpaged(select, (peer.client,)).await;
+    let row = row.expect("the cluster answers").into_rows_result().expect("a read brings rows");
+    type Ttl = Option<i32>;
+    let row = row.single_row::<(Ttl, Ttl, Ttl, Ttl, Option<i64>)>().expect("there is one row");
+    let (addresses, key, previous_key, version, stamp) = row;
+    for ttl in [addresses, key, previous_key, version] {
+        assert!(ttl.is_some_and(|ttl| (LONG_TTL - 30..=LONG_TTL).contains(&ttl)), "{ttl:?}");
+    }
+    assert_eq!(stamp, Some(5));
+}
+
+/// What other programs may have written never panics, and the error tells what is wrong.
+async fn rows_that_make_no_sense_are_refused(store: &CassandraStore, table: &Table<'_>) {
+    let key = format!("0x{}", "5e".repeat(32));
+    let long = format!("0x{}", "5e".repeat(33));
+    for (columns, values, told) in [
+        ("", String::new(), "has no addresses"),
+        (", addresses", ", ['a']".to_owned(), "has no key"),
+        (", addresses, key, version", format!(", ['a'], {long}, 1"), "a key of 33 bytes, not 32"),
+        (", addresses, key, version", ", ['a'], 0x, 1".to_owned(), "a key of 0 bytes, not 32"),
+        (", addresses, key", format!(", ['a'], {key}"), "has no version"),
+        (
+            ", addresses, key, previous_key, version",
+            format!(", ['a'], {key}, 0x5e, 1"),
+            "a previous_key of 1 bytes, not 32",
+        ),
+    ] {
+        let client = Uuid::new_v4();
+        table.insert(client, columns, &values).await;
+        let error = store.read_peer(client).await.expect_err("the row makes no sense");
+        let text = error.source().map(ToString::to_string).unwrap_or_default();
+        assert!(error.is_permanent() && text.contains(told), "{told}: {error:?}");
+        assert!(text.contains(&client.to_string()) && !text.contains("5e5e"), "{text}");
+    }
+}
