@@ -1,0 +1,24 @@
+//! Connections between keepers and guests (design section 7, R9).
+//!
+//! A guest connects to a keeper, never the reverse. Both prove that they have the keeper's key, and
+//! then exchange messages in encrypted frames of at most 1 KiB. A frame that is too long, or that
+//! can't be decoded, ends the connection.
+//!
+//! A connection says nothing about a lease. `keeper` and `guest` expect messages to be lost, and
+//! repeat what is not answered.
+//!
+//! # Where to look
+//!
+//! [`channel`] is a connection and what becomes of its messages, [`handshake`] how both sides get
+//! to one. [`message`] says what is sent and how it is encoded. [`frames`] finds messages in a
+//! stream of bytes. [`key`] and [`object`] are what both sides have to know beforehand.
+
+mod channel;
+mod error;
+mod frames;
+mod handshake;
+mod key;
+mod message;
+mod object;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! A connection between a guest and a keeper.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use snow::StatelessTransportState;
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::error::WireError;
+use super::frames::{self, FRAME_MAX, FrameReader, FrameWriter};
+use super::handshake::{self, HANDSHAKE_MAX};
+use super::key::{Key, Keys};
+use super::message::{ClientName, ToGuest, ToKeeper, decode, encode};
+
+/// What encryption adds to a message.
+const TAG: usize = 16;
+
+/// The longest message.
+pub(super) const MESSAGE_MAX: usize = FRAME_MAX - TAG;
+
+/// A connection on which `In` comes and `Out` goes. Of a TCP stream, set `TCP_NODELAY`.
+pub(crate) struct Channel<S, In, Out> {
+    receiver: Receiver<ReadHalf<S>, In>,
+    sender: Sender<WriteHalf<S>, Out>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToGuest, ToKeeper> {
+    /// Connects a guest, which gives its name, to a keeper.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]: [`Refused`](WireError::Refused) if the keeper has another id, key or
+    /// version, [`Timeout`](WireError::Timeout) after two seconds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub(crate) async fn connect(
+        stream: S,
+        keeper: Uuid,
+        key: &Key,
+        guest: ClientName,
+    ) -> Result<Self, WireError> {
+        let (mut reader, mut writer) = frames::split(stream);
+        in_time(async {
+            let noise = handshake::as_guest(&mut reader, &mut writer, keeper, key).await?;
+            let (receiver, mut sender) = pair(reader, writer, noise);
+            sender.send(&[guest]).await?;
+            Ok(Channel { receiver, sender: sender.sends() })
+        })
+        .await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToKeeper, ToGuest> {
+    /// Accepts a guest, and tells its name. It is there now, not recorded, and has one of the keys.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]: [`Refused`](WireError::Refused) if the guest means another keeper, or has
+    /// another key or version, [`Timeout`](WireError::Timeout) after two seconds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    pub(crate) async fn accept(
+        stream: S,
+        keeper: Uuid,
+        keys: &Keys,
+    ) -> Result<(Self, ClientName), WireError> {
+        let (mut reader, mut writer) = frames::split(stream);
+        in_time(async {
+            let noise = handshake::as_keeper(&mut reader, &mut writer, keeper, keys).await?;
+            let (mut receiver, sender) = pair(reader, writer, noise);
+            let guest = receiver.recv().await?;
+            Ok((Channel { receiver: receiver.receives(), sender }, guest))
+        })
+        .await
+    }
+}
+
+impl<S, In, Out> Channel<S, In, Out> {
+    /// The two directions, for two tasks. The connection is closed when both are dropped.
+    pub(crate) fn split(self) -> (Receiver<ReadHalf<S>, In>, Sender<WriteHalf<S>, Out>) {
+        (self.receiver, self.sender)
+    }
+}
+
+async fn in_time<T>(handshake: impl Future<Output = Result<T, WireError>>) -> Result<T, WireError> {
+    timeout(HANDSHAKE_MAX, handshake).await.unwrap_or(Err(WireError::Timeout))
+}
+
+fn pair<R, W, In, Out>(
+    frames_in: FrameReader<R>,
+    frames_out: FrameWriter<W>,
+    noise: StatelessTransportState,
+) -> (Receiver<R, In>, Sender<W, Out>) {
+    let noise = Arc::new(noise);
+    let receiver = Receiver {
+        frames: frames_in,
+        noise: Arc::clone(&noise),
+        nonce: 0,
+        has_failed: false,
+        messages: PhantomData,
+    };
+    let sender = Sender { frames: frames_out, noise, nonce: 0, messages: PhantomData };
+    (receiver, sender)
+}
+
+/// The direction in which messages come.
+pub(crate) struct Receiver<R, In> {
+    frames: FrameReader<R>,
+    noise: Arc<StatelessTransportState>,
+    /// How many messages came. A message that was lost, repeated or swapped has another number.
+    nonce: u64,
+    has_failed: bool,
+    messages: PhantomData<fn() -> In>,
+}
+
+impl<R: AsyncRead + Unpin, In: DeserializeOwned> Receiver<R, In> {
+    /// The next message.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]. No message comes after an error: drop the other direction too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: what was read stays for the next call.
+    pub(crate) async fn recv(&mut self) -> Result<In, WireError> {
+        if self.has_failed {
+            return Err(WireError::Closed);
+        }
+        let received = match self.frames.next().await {
+            Ok(frame) => self.open(&frame),
+            Err(error) => Err(error),
+        };
+        self.has_failed = received.is_err();
+        received
+    }
+
+    fn open(&mut self, frame: &[u8]) -> Result<In, WireError> {
+        let mut message = [0; FRAME_MAX];
+        let length = self.noise.read_message(self.nonce, frame, &mut message);
+        let length = length.map_err(|_| WireError::Garbage)?;
+        self.nonce += 1;
+        decode(&message[..length])
+    }
+
+    /// The same direction, with other messages from now on.
+    fn receives<Next>(self) -> Receiver<R, Next> {
+        let Receiver { frames, noise, nonce, has_failed, messages: _ } = self;
+        Receiver { frames, noise, nonce, has_failed, messages: PhantomData }
+    }
+}
+
+/// The direction in which messages go.
+pub(crate) struct Sender<W, Out> {
+    frames: FrameWriter<W>,
+    noise: Arc<StatelessTransportState>,
+    /// How many messages went. No number is ever used twice.
+    nonce: u64,
+    messages: PhantomData<fn(Out)>,
+}
+
+impl<W: AsyncWrite + Unpin, Out: Serialize> Sender<W, Out> {
+    /// Sends messages, together. It waits while the other side reads too slowly.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]. No message goes after an error: drop the other direction too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the connection whole. What was not written yet goes with the next
+    /// call; of messages that had to wait for those of an earlier call, nothing goes.
+    pub(crate) async fn send(&mut self, messages: &[Out]) -> Result<(), WireError> {
+        // First what an earlier call left, so that not more than one call's messages are kept.
+        self.frames.flush().await?;
+        for message in messages {
+            self.seal(message)?;
+        }
+        self.frames.flush().await
+    }
+
+    fn seal(&mut self, message: &Out) -> Result<(), WireError> {
+        let (mut buffer, mut frame) = ([0; MESSAGE_MAX], [0; FRAME_MAX]);
+        let message = encode(message, &mut buffer)?;
+        let length = self.noise.write_message(self.nonce, message, &mut frame);
+        let length = length.map_err(|_| WireError::TooLong)?;
+        self.nonce += 1;
+        self.frames.add(&frame[..length])
+    }
+
+    /// The same direction, with other messages from now on.
+    fn sends<Next>(self) -> Sender<W, Next> {
+        let Sender { frames, noise, nonce, messages: _ } = self;
+        Sender { frames, noise, nonce, messages: PhantomData }
+    }
+}

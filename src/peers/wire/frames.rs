@@ -1,0 +1,190 @@
+//! Frames: a length of two bytes, and so many bytes.
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio_util::bytes;
+use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec};
+
+use super::error::WireError;
+
+/// The most bytes that follow a length: 1 KiB with it. An encrypted message has no more.
+pub(super) const FRAME_MAX: usize = 1024 - size_of::<u16>();
+
+/// Bytes are read in pieces of this size: some frames at once, and never more for one connection,
+/// whatever lengths it announces.
+const READ_AT_ONCE: usize = 2048;
+
+/// The two directions of a stream.
+pub(super) fn split<S>(stream: S) -> (FrameReader<ReadHalf<S>>, FrameWriter<WriteHalf<S>>)
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let (reader, writer) = tokio::io::split(stream);
+    (FrameReader::new(reader), FrameWriter::new(writer))
+}
+
+/// Frames that come in.
+pub(super) struct FrameReader<R> {
+    stream: R,
+    codec: LengthDelimitedCodec,
+    buffer: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> FrameReader<R> {
+    pub(super) fn new(stream: R) -> Self {
+        let buffer = BytesMut::with_capacity(READ_AT_ONCE);
+        FrameReader { stream, codec: codec(), buffer }
+    }
+
+    /// The next frame.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: what was read stays for the next call.
+    pub(super) async fn next(&mut self) -> Result<BytesMut, WireError> {
+        loop {
+            // A length that is too large is all that this refuses.
+            let frame = self.codec.decode(&mut self.buffer).map_err(|_| WireError::TooLong)?;
+            if let Some(frame) = frame {
+                return Ok(frame);
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(WireError::Closed);
+            }
+        }
+    }
+}
+
+/// Frames that go out.
+pub(super) struct FrameWriter<W> {
+    stream: W,
+    codec: LengthDelimitedCodec,
+    buffer: BytesMut,
+}
+
+impl<W: AsyncWrite + Unpin> FrameWriter<W> {
+    pub(super) fn new(stream: W) -> Self {
+        FrameWriter { stream, codec: codec(), buffer: BytesMut::new() }
+    }
+
+    /// Adds a frame to those that the next flush writes.
+    pub(super) fn add(&mut self, frame: &[u8]) -> Result<(), WireError> {
+        let frame = Bytes::copy_from_slice(frame);
+        self.codec.encode(frame, &mut self.buffer).map_err(|_| WireError::TooLong)
+    }
+
+    /// Writes what was added.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future tears no frame: the next flush goes on where this one stopped.
+    pub(super) async fn flush(&mut self) -> Result<(), WireError> {
+        self.stream.write_all_buf(&mut self.buffer).await?;
+        Ok(self.stream.flush().await?)
+    }
+}
+
+fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder()
+        .length_field_type::<u16>()
+        .max_frame_length(FRAME_MAX)
+        .new_codec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads from a stream that says this, and then ends.
+    fn reader(says: &[u8]) -> FrameReader<&[u8]> {
+        FrameReader::new(says)
+    }
+
+    #[tokio::test]
+    async fn frames_come_out_as_they_went_in() {
+        let mut writer = FrameWriter::new(Vec::new());
+        let frames = [vec![], vec![7], vec![1; FRAME_MAX]];
+        for frame in &frames {
+            writer.add(frame).expect("the frame fits");
+        }
+        assert!(writer.stream.is_empty(), "nothing is written before the flush");
+        writer.flush().await.expect("a vector takes it");
+        assert_eq!(writer.stream.len(), 2 + 3 + 1024);
+
+        let mut reader = reader(&writer.stream);
+        for frame in frames {
+            assert_eq!(reader.next().await.expect("a frame is there"), frame);
+        }
+        assert!(matches!(reader.next().await, Err(WireError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_longer_frame_is_neither_written_nor_read() {
+        let mut writer = FrameWriter::new(Vec::new());
+        let added = writer.add(&[0; FRAME_MAX + 1]);
+        assert!(matches!(added, Err(WireError::TooLong)));
+        assert!(writer.buffer.is_empty());
+
+        let length = u16::try_from(FRAME_MAX + 1).expect("it is about a thousand");
+        let says = [length.to_be_bytes().as_slice(), &[0; FRAME_MAX + 1]].concat();
+        let mut reader = reader(&says);
+        for _ in 0..2 {
+            assert!(matches!(reader.next().await, Err(WireError::TooLong)), "it is final");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_length_allocates_nothing() {
+        // Four gigabytes in a length of four bytes, and the most that two bytes can say.
+        for says in [u32::MAX.to_be_bytes().as_slice(), &u16::MAX.to_be_bytes()] {
+            let mut reader = reader(says);
+            assert!(matches!(reader.next().await, Err(WireError::TooLong)));
+            assert_eq!(reader.buffer.capacity(), READ_AT_ONCE);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_frames_needs_no_more_memory_than_one() {
+        let mut writer = FrameWriter::new(Vec::new());
+        for _ in 0..1000 {
+            writer.add(&[1; FRAME_MAX]).expect("the frame fits");
+        }
+        writer.flush().await.expect("a vector takes it");
+        let mut reader = reader(&writer.stream);
+        for _ in 0..1000 {
+            reader.next().await.expect("a frame is there");
+            assert!(reader.buffer.capacity() <= 2 * READ_AT_ONCE);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_ends_within_a_frame_is_closed() {
+        for says in [&[0][..], &[0, 9], &[0, 9, 1, 2, 3]] {
+            assert!(matches!(reader(says).next().await, Err(WireError::Closed)));
+        }
+    }
+
+    #[tokio::test]
+    async fn dropped_reads_and_writes_lose_nothing() {
+        // It takes three bytes at a time.
+        let (one, other) = tokio::io::duplex(3);
+        let mut writer = FrameWriter::new(one);
+        let mut reader = FrameReader::new(other);
+        for number in 0..100 {
+            writer.add(&[number; 20]).expect("the frame fits");
+        }
+        let mut frames = Vec::new();
+        while frames.len() < 100 {
+            // Each round drops what is not done, in the middle of a frame.
+            tokio::select! {
+                biased;
+                frame = reader.next() => frames.push(frame.expect("the writer is there")),
+                flushed = writer.flush() => flushed.expect("the reader is there"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        for (number, frame) in (0..).zip(frames) {
+            assert_eq!(frame, [number; 20].as_slice());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Who gets a connection, and who does not.
+
+use proptest::prelude::*;
+use snow::Builder;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::super::error::WireError;
+use super::super::frames;
+use super::super::handshake::{HANDSHAKE_MAX, PATTERN, PSK, VERSION, prologue};
+use super::super::key::{Key, Keys};
+use super::super::message::{LineView, ToGuest, ToKeeper};
+use super::{KEEPER, accept, connect, guest, key, only, shake, who};
+
+#[tokio::test]
+async fn a_keeper_learns_the_name_of_its_guest() {
+    let (at_guest, at_keeper) = shake(&only(key(1)), (KEEPER, &key(1))).await;
+    at_guest.expect("the keeper accepts");
+    let (_, name) = at_keeper.expect("the guest has the key");
+    assert_eq!(name, guest());
+}
+
+#[tokio::test]
+async fn both_keys_of_a_keeper_work_and_no_third() {
+    let keys = Keys { current: key(1), previous: Some(key(2)) };
+    for known in [1, 2] {
+        let (at_guest, at_keeper) = shake(&keys, (KEEPER, &key(known))).await;
+        let (_answers, mut sender) = at_guest.expect("the keeper accepts").split();
+        let (mut receiver, _answering) = at_keeper.expect("the guest has a key").0.split();
+        sender.send(&[who("a")]).await.expect("the keeper is there");
+        assert_eq!(receiver.recv().await.expect("the guest is there"), who("a"));
+    }
+    let unknown = Key::generate().expect("the system has randomness");
+    refused(shake(&keys, (KEEPER, &unknown)).await);
+    refused(shake(&only(key(1)), (KEEPER, &key(2))).await);
+}
+
+#[tokio::test]
+async fn a_guest_of_another_keeper_is_refused() {
+    refused(shake(&only(key(1)), (Uuid::from_u128(8), &key(1))).await);
+}
+
+fn refused<G, K>((at_guest, at_keeper): (Result<G, WireError>, Result<K, WireError>)) {
+    assert!(matches!(at_guest.err(), Some(WireError::Refused)));
+    assert!(matches!(at_keeper.err(), Some(WireError::Refused)));
+}
+
+#[tokio::test]
+async fn another_version_is_refused() {
+    for (version, expected) in [(VERSION, true), (VERSION + 1, false), (0, false)] {
+        let (one, other) = tokio::io::duplex(4096);
+        let (mut reader, mut writer) = frames::split(one);
+        let guest = async move {
+            let (prologue, key) = (prologue(version, KEEPER), key(1));
+            let pattern = PATTERN.parse().expect("it is a pattern");
+            let mut noise = Builder::new(pattern)
+                .prologue(&prologue)
+                .and_then(|builder| builder.psk(PSK, key.as_bytes()))
+                .and_then(Builder::build_initiator)
+                .expect("nothing is missing");
+            let mut first = [0; 100];
+            let length = noise.write_message(&[], &mut first).expect("it is our turn");
+            writer.add(&first[..length]).expect("it fits");
+            writer.flush().await.expect("the keeper reads");
+            reader.next().await
+        };
+        let (answer, accepted) = tokio::join!(guest, accept(other));
+        assert_eq!(answer.is_ok(), expected, "version {version}");
+        // The control has no name to give.
+        match accepted.err() {
+            Some(WireError::Closed) => assert!(expected),
+            Some(WireError::Refused) => assert!(!expected),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_recorded_handshake_is_not_accepted() {
+    let (one, mut tap) = tokio::io::duplex(4096);
+    let (mut forwarded, other) = tokio::io::duplex(4096);
+    let recorded = async {
+        // Each frame of the handshake is a length, a public key and a tag.
+        let mut first = [0; 50];
+        tap.read_exact(&mut first).await.expect("the guest is there");
+        forwarded.write_all(&first).await.expect("the keeper is there");
+        let mut answer = [0; 50];
+        forwarded.read_exact(&mut answer).await.expect("the keeper answers");
+        tap.write_all(&answer).await.expect("the guest is there");
+        let mut third = Vec::new();
+        tap.read_to_end(&mut third).await.expect("the guest is there until then");
+        forwarded.write_all(&third).await.expect("the keeper is there");
+        (first, third)
+    };
+    let connected = async {
+        drop(connect(one).await.expect("the keeper accepts"));
+    };
+    let accepted = accept(other);
+    let ((first, third), (), accepted) = tokio::join!(recorded, connected, accepted);
+    accepted.expect("the guest has the key");
+
+    // The same bytes once more.
+    let (mut replay, other) = tokio::io::duplex(4096);
+    replay.write_all(&first).await.expect("there is room");
+    replay.write_all(&third).await.expect("there is room");
+    let accepted = accept(other).await;
+    assert!(matches!(accepted.err(), Some(WireError::Garbage)));
+}
+
+#[tokio::test]
+async fn a_large_length_ends_the_handshake() {
+    for length in [[0xff; 4].as_slice(), &1023_u16.to_be_bytes()] {
+        let (mut stranger, other) = tokio::io::duplex(4096);
+        stranger.write_all(length).await.expect("there is room");
+        let accepted = accept(other).await;
+        assert!(matches!(accepted.err(), Some(WireError::TooLong)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_peer_is_left_after_a_while() {
+    let begun = Instant::now();
+    let (_silent, other) = tokio::io::duplex(4096);
+    let accepted = accept(other).await;
+    assert!(matches!(accepted.err(), Some(WireError::Timeout)));
+    assert_eq!(begun.elapsed(), HANDSHAKE_MAX);
+
+    let (_silent, other) = tokio::io::duplex(4096);
+    let connected = connect(other).await;
+    assert!(matches!(connected.err(), Some(WireError::Timeout)));
+    assert_eq!(begun.elapsed(), 2 * HANDSHAKE_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_says_a_byte_from_time_to_time_is_left_too() {
+    let begun = Instant::now();
+    let (mut slow, other) = tokio::io::duplex(4096);
+    let says = async {
+        slow.write_all(&[0, 48]).await?;
+        for _ in 0..48 {
+            tokio::time::sleep(HANDSHAKE_MAX / 20).await;
+            slow.write_all(&[0]).await?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    let (said, accepted) = tokio::join!(says, accept(other));
+    assert!(said.is_err(), "the connection is closed");
+    assert!(matches!(accepted.err(), Some(WireError::Timeout)));
+    assert!(begun.elapsed() <= HANDSHAKE_MAX + HANDSHAKE_MAX / 20);
+}
+
+#[tokio::test]
+async fn a_guest_without_an_answer_is_refused() {
+    let (one, other) = tokio::io::duplex(4096);
+    drop(other);
+    let connected = connect(one).await;
+    assert!(matches!(connected.err(), Some(WireError::Io(_))), "there is no way to ask");
+
+    let (one, mut other) = tokio::io::duplex(4096);
+    let closing = async move {
+        other.read_exact(&mut [0; 50]).await.expect("the guest asks");
+    };
+    let (connected, ()) = tokio::join!(connect(one), closing);
+    assert!(matches!(connected.err(), Some(WireError::Refused)));
+}
+
+#[tokio::test]
+async fn it_works_over_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let keeper = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("the guest connects");
+        stream.set_nodelay(true).expect("it is TCP");
+        let (channel, name) = accept(stream).await.expect("the guest has the key");
+        let (mut receiver, mut sender) = channel.split();
+        while let Ok(ToKeeper::Who { object }) = receiver.recv().await {
+            let line = LineView::new([name.clone()]);
+            sender.send(&[ToGuest::Is { object, line }]).await.expect("the guest waits");
+        }
+    });
+    let stream = TcpStream::connect(address).await.expect("the keeper listens");
+    stream.set_nodelay(true).expect("it is TCP");
+    let channel = connect(stream).await.expect("the keeper accepts");
+    let (mut receiver, mut sender) = channel.split();
+    for name in 0..100 {
+        sender.send(&[who(&name.to_string())]).await.expect("the keeper is there");
+        let ToGuest::Is { object, line } = receiver.recv().await.expect("it answers") else {
+            panic!("it was asked who");
+        };
+        assert_eq!(ToKeeper::Who { object }, who(&name.to_string()));
+        assert_eq!(line.first(), [guest()]);
+    }
+    drop((receiver, sender));
+    keeper.await.expect("it ends with the connection");
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime starts");
+        runtime.block_on(async {
+                    let accepted = accept(saying(&bytes).await).await;
+            prop_assert!(accepted.is_err());
+            // As the answer of a keeper, too.
+            let connecting = connect(saying(&bytes).await);
+            prop_assert!(connecting.await.is_err());
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn a_frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 48)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime starts");
+        runtime.block_on(async {
+            let framed = [&[0, 48], bytes.as_slice()].concat();
+            let accepted = accept(saying(&framed).await).await;
+            prop_assert!(matches!(accepted.err(), Some(WireError::Refused)));
+            let connecting = connect(saying(&framed).await);
+            prop_assert!(matches!(connecting.await.err(), Some(WireError::Refused)));
+            Ok(())
+        })?;
+    }
+}
+
+/// A stream whose other end said this, reads what comes, and says nothing more.
+async fn saying(bytes: &[u8]) -> DuplexStream {
+    let (mut stranger, stream) = tokio::io::duplex(4096);
+    stranger.write_all(bytes).await.expect("there is room");
+    tokio::spawn(async move { stranger.read_to_end(&mut Vec::new()).await });
+    stream
+}
