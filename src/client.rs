@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::request::LockRequest;
-#[cfg(test)]
-pub(crate) use self::setup::Join;
-pub(crate) use self::setup::{ClientSetup, Registered};
+#[cfg(feature = "peers")]
+pub(crate) use self::setup::owner;
+pub(crate) use self::setup::{ClientSetup, Join, Registered};
 use crate::engine::dispatch::Call;
 use crate::engine::guard::LockGuard;
 use crate::engine::shared::Shared;

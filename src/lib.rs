@@ -160,6 +160,8 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "peers")]
+pub use builder::PeerOptions;
 pub use builder::{BuildError, LockClientBuilder};
 pub use client::{LockClient, LockRequest};
 pub use contender::Contender;

@@ -1,5 +1,10 @@
 //! How messages go from client to client. What carries them is hidden: sockets, or a test.
 
+#[cfg(feature = "peers")]
+mod sockets;
+#[cfg(feature = "peers")]
+mod wire;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
@@ -7,6 +12,11 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+#[cfg(feature = "peers")]
+pub(crate) use self::{
+    sockets::{Listener, Site, join},
+    wire::Key,
+};
 use crate::peers::{GuestId, Response, TimedRequest};
 
 /// The uuid of a client that keeps a place, as a number.
@@ -35,7 +45,10 @@ pub(crate) trait Network: Debug + Send + Sync {
 }
 
 /// What comes from other clients.
-#[cfg_attr(not(test), expect(dead_code, reason = "only tests connect clients"))]
+#[cfg_attr(
+    not(any(test, feature = "peers")),
+    expect(dead_code, reason = "without the feature clients are not connected")
+)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Received {
     /// A request of a guest.

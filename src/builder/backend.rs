@@ -38,12 +38,13 @@ impl Backend {
         &self,
         lock_table: &str,
         consistency: &Consistency,
+        peers: bool,
     ) -> Result<Opened, BuildError> {
         match self {
             Backend::Cassandra { session, keyspace } => {
                 let facts = schema::inspect(session, keyspace, lock_table, consistency).await?;
-                // Clients take no turns yet, and nodes keep only so many prepared statements.
-                let extras = Extras { peers: false, ..facts.extras };
+                // Nodes keep only so many prepared statements.
+                let extras = Extras { peers: peers && facts.extras.peers, ..facts.extras };
                 let store = CassandraStore::prepare(
                     Arc::clone(session),
                     &facts.keyspace,
@@ -100,7 +101,7 @@ impl Backend {
     }
 
     /// The keyspace, for display.
-    fn keyspace(&self) -> String {
+    pub(super) fn keyspace(&self) -> String {
         match self {
             Backend::Cassandra { keyspace, .. } => keyspace.clone(),
             Backend::Embedded(_) => "(in memory)".to_owned(),

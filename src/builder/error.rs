@@ -41,6 +41,21 @@ pub enum BuildError {
         /// The keyspace of the registry.
         keyspace: String,
     },
+    /// The address for other clients can't be listened at: another program has it, or it is none
+    /// of this machine's.
+    #[cfg(feature = "peers")]
+    #[error("can't listen for other clients at {address}: use another address, or port 0")]
+    Peers {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        cause: std::sync::Arc<std::io::Error>,
+    },
+    /// The system gave no randomness for a key.
+    #[cfg(feature = "peers")]
+    #[error("the system gave no randomness for the key of this client")]
+    NoRandomness(#[source] std::sync::Arc<std::io::Error>),
     /// The registry of hosts could not be read, or the host could not be added.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -53,6 +53,11 @@ pub(crate) struct ClientSetup {
 /// Joins the network of clients, as the client with this uuid.
 pub(crate) type Join = Box<dyn FnOnce(u128) -> NetworkEnd + Send>;
 
+/// What others see of a client on this host.
+pub(crate) fn owner(host_name: &str) -> String {
+    format!("{host_name} pid {}", std::process::id())
+}
+
 /// A registration as it was read.
 pub(crate) struct Registered {
     /// The host it shows.
@@ -114,7 +119,7 @@ impl LockClient {
             drop_guard,
         );
         tokio::spawn(dispatcher.run());
-        let owner = format!("{host_name} pid {}", std::process::id());
+        let owner = owner(&host_name);
         LockClient {
             inner: Arc::new(Inner {
                 calls,

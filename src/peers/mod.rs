@@ -16,23 +16,18 @@
 //! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
 //! [`keeper`] is the keeper of one object, with its line. `guest` is one client's request to a
 //! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens.
-//! `wire`, behind the feature `peers`, brings messages to other processes.
 //!
 //! # What is absent
 //!
-//! Async, clocks, randomness, sockets and the database, except in `wire`. `tests/model` checks all
-//! of it but `wire`.
+//! Async, clocks, randomness, sockets and the database. `tests/model` checks all of it.
 
 mod guest;
 mod keeper;
 mod messages;
 mod sublease;
 mod tokens;
-#[cfg(feature = "peers")]
-#[cfg_attr(not(test), expect(dead_code, reason = "clients do not connect to each other yet"))]
-mod wire;
 
-#[cfg(model)]
+#[cfg(any(model, feature = "peers"))]
 pub(crate) use self::messages::{Extended, Granted};
 pub(crate) use self::{
     guest::{Event as GuestEvent, Guest, GuestInput, GuestOutput, Loss as GuestLoss},

@@ -22,3 +22,11 @@ mod message;
 mod object;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::key::{Key, Keys};
+pub(super) use self::{
+    channel::Channel,
+    error::WireError,
+    message::{ClientName, ToGuest, ToKeeper},
+    object::ObjectHash,
+};

@@ -13,7 +13,7 @@ use super::super::key::Key;
 use super::super::message::{ClientName, LineView, ToGuest, ToKeeper, decode, encode};
 use super::super::object::ObjectHash;
 use super::key;
-use crate::peers::messages::{Extended, Granted, Request, Response, TimedRequest, TurnId};
+use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::protocol::ContenderId;
 
 fn encoded(message: &impl Serialize) -> Vec<u8> {

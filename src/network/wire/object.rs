@@ -21,4 +21,14 @@ impl ObjectHash {
         }
         ObjectHash(hash.finalize().into())
     }
+
+    /// The object of this hash.
+    pub(crate) fn from_bytes(hash: [u8; 32]) -> Self {
+        ObjectHash(hash)
+    }
+
+    /// The hash.
+    pub(crate) fn into_bytes(self) -> [u8; 32] {
+        self.0
+    }
 }

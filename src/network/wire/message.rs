@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::error::WireError;
 use super::object::ObjectHash;
-use crate::peers::messages::{Extended, Granted, Request, Response, TimedRequest, TurnId};
+use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::protocol::ContenderId;
 
 /// An owner is cut to so many bytes.
@@ -82,6 +82,7 @@ impl ClientName {
     }
 
     /// Host name, process id and label.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no client tells its line yet"))]
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }
@@ -100,6 +101,7 @@ pub(crate) struct LineView {
     first: Vec<ClientName>,
 }
 
+#[cfg_attr(not(test), expect(dead_code, reason = "no client tells its line yet"))]
 impl LineView {
     /// The line of these, the one in its turn first.
     pub(crate) fn new(line: impl IntoIterator<Item = ClientName>) -> Self {

@@ -1,0 +1,72 @@
+//! How a client takes turns of others, and lets others take turns of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::error::BuildError;
+use crate::network::Listener;
+
+/// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
+/// an open file, of which a process has 1,024 by default.
+const GUESTS_DEFAULT: usize = 256;
+
+/// How a client takes turns of other clients, and lets others take turns of it: see
+/// [`LockClientBuilder::peers`](super::LockClientBuilder::peers).
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until they are given to a builder"]
+pub struct PeerOptions {
+    bind: SocketAddr,
+    advertised: Option<String>,
+    keeps: bool,
+    guests_max: usize,
+}
+
+impl PeerOptions {
+    /// Listens for other clients at this address. With port 0 the system chooses one.
+    pub fn new(bind: SocketAddr) -> Self {
+        PeerOptions { bind, advertised: None, keeps: true, guests_max: GUESTS_DEFAULT }
+    }
+
+    /// Where other clients reach this one, as `host:port`, if that is not the address that it
+    /// listens at: behind address translation, or if it listens at all addresses of the machine.
+    pub fn advertised(mut self, address: impl Into<String>) -> Self {
+        self.advertised = Some(address.into());
+        self
+    }
+
+    /// Whether other clients may take turns of this one; `true` by default. Say `false` in
+    /// short-lived tools, and in programs that block their runtime: they would keep others waiting.
+    /// The client then listens nowhere, and still takes turns of others.
+    pub fn keep(mut self, keep: bool) -> Self {
+        self.keeps = keep;
+        self
+    }
+
+    /// How many other clients may be connected to this one; 256 by default. More of them wait in
+    /// the table.
+    pub fn max_guests(mut self, guests: usize) -> Self {
+        self.guests_max = guests;
+        self
+    }
+
+    /// Begins to listen; `None` if the client keeps no place for others.
+    pub(super) async fn listen(self) -> Result<Option<Listener>, BuildError> {
+        let PeerOptions { bind, advertised, keeps, guests_max } = self;
+        if !keeps {
+            return Ok(None);
+        }
+        let bound = async {
+            let socket = TcpListener::bind(bind).await?;
+            let address = socket.local_addr()?;
+            Ok((socket, address))
+        };
+        let (socket, address) = bound.await.map_err(|cause: std::io::Error| BuildError::Peers {
+            address: bind,
+            cause: Arc::new(cause),
+        })?;
+        let advertised = vec![advertised.unwrap_or_else(|| address.to_string())];
+        Ok(Some(Listener { socket, advertised, guests_max }))
+    }
+}

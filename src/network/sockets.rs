@@ -1,0 +1,163 @@
+//! The network of real clients: TCP connections from guests to keepers (design section 7, R9 and
+//! R10).
+//!
+//! A client listens for guests, publishes where and with which key in the table `lock_peers`, and
+//! connects to keepers on demand. A lost connection loses messages, nothing else: keeper and guest
+//! repeat what matters.
+//!
+//! # Where to look
+//!
+//! This file is the client's end. [`guests`] accepts connections of guests, [`keepers`] makes
+//! connections to keepers, and [`publishing`] keeps the client's row and key fresh.
+
+mod guests;
+mod keepers;
+mod publishing;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use self::guests::Guests;
+use self::keepers::Keepers;
+use super::wire::{ClientName, Key, Keys, ObjectHash, ToGuest, ToKeeper};
+use super::{KeeperId, Network, NetworkEnd, ObjectKey, Received};
+use crate::clock::{Clock, Stamps};
+use crate::peers::{GuestId, Response, TimedRequest};
+use crate::store::Store;
+
+/// What a client needs to take turns of others.
+pub(crate) struct Site {
+    /// Where clients publish where they listen.
+    pub(crate) store: Arc<dyn Store>,
+    /// The client's clock, for stamps.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The keyspace and the lock table: the same name elsewhere is another object.
+    pub(crate) keyspace: String,
+    pub(crate) table: String,
+    /// Host name and process id, for people.
+    pub(crate) owner: String,
+    /// Where guests connect; `None` for a client that keeps no place for others.
+    pub(crate) listener: Option<Listener>,
+}
+
+/// Where guests connect.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    /// Where others reach it.
+    pub(crate) advertised: Vec<String>,
+    /// How many guests may be connected.
+    pub(crate) guests_max: usize,
+}
+
+/// A client's end of the network.
+struct Sockets {
+    shared: Arc<Shared>,
+    /// Ends all tasks when the client has ended.
+    _ended: DropGuard,
+}
+
+/// What the tasks of a client's end share.
+struct Shared {
+    client: Uuid,
+    name: ClientName,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    stamps: Stamps,
+    keyspace: String,
+    table: String,
+    keys: RwLock<Keys>,
+    guests: Guests,
+    keepers: Keepers,
+    received: mpsc::UnboundedSender<Received>,
+    runtime: Handle,
+    ended: CancellationToken,
+}
+
+/// Joins the network as the client with this uuid. Called on the client's runtime.
+pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
+    let (sender, received) = mpsc::unbounded_channel();
+    let client = Uuid::from_u128(client);
+    let ended = CancellationToken::new();
+    let Site { store, clock, keyspace, table, owner, listener } = site;
+    let shared = Arc::new(Shared {
+        client,
+        name: ClientName::new(client, &owner),
+        store,
+        clock,
+        stamps: Stamps::default(),
+        keyspace,
+        table,
+        keys: RwLock::new(Keys { current: key, previous: None }),
+        guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
+        keepers: Keepers::default(),
+        received: sender,
+        runtime: Handle::current(),
+        ended: ended.clone(),
+    });
+    if let Some(Listener { socket, advertised, .. }) = listener {
+        let published = ended.child_token();
+        tokio::spawn(guests::accept(Arc::clone(&shared), socket, published.clone()));
+        tokio::spawn(publishing::publish(Arc::clone(&shared), advertised, published));
+    }
+    let network = Arc::new(Sockets { shared, _ended: ended.drop_guard() });
+    NetworkEnd { network, received }
+}
+
+impl Shared {
+    fn keys(&self) -> Keys {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_keys(&self, keys: Keys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+}
+
+impl Network for Sockets {
+    fn key(&self, object: &str) -> ObjectKey {
+        ObjectHash::of(&self.shared.keyspace, &self.shared.table, object).into_bytes()
+    }
+
+    fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { keepers::connect(&shared, keeper).await })
+    }
+
+    fn is_connected(&self, keeper: KeeperId) -> bool {
+        self.shared.keepers.is_connected(keeper)
+    }
+
+    fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest) {
+        let message = ToKeeper::Request { object: ObjectHash::from_bytes(object), request };
+        if !self.shared.keepers.send(keeper, message) {
+            // Over the new connection everything unanswered is sent again.
+            let shared = Arc::clone(&self.shared);
+            self.shared.runtime.spawn(async move { keepers::connect(&shared, keeper).await });
+        }
+    }
+
+    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response) {
+        let object = ObjectHash::from_bytes(object);
+        self.shared.guests.send(guest, ToGuest::Response { object, response });
+    }
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").field("client", &self.shared.client).finish_non_exhaustive()
+    }
+}
+
+/// Locks only briefly, and nothing panics meanwhile.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

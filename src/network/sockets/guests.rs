@@ -1,0 +1,129 @@
+//! Connections of guests.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::super::Received;
+use super::super::wire::{Channel, ToGuest, ToKeeper, WireError};
+use super::{Shared, lock};
+use crate::peers::GuestId;
+
+/// So many connections may be without a finished handshake. Each has two seconds for it, so those
+/// that never finish one do not keep others out for long.
+const HANDSHAKES_MAX: usize = 64;
+
+/// After an error of the socket itself, such as too many open files.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// So many messages may wait for a guest that reads slowly; more are lost, and repeated later.
+const WAITING_MAX: usize = 1_024;
+
+/// The connected guests.
+pub(super) struct Guests {
+    senders: Mutex<BTreeMap<GuestId, mpsc::Sender<ToGuest>>>,
+    places: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
+}
+
+impl Guests {
+    pub(super) fn new(guests_max: usize) -> Self {
+        Guests {
+            senders: Mutex::default(),
+            places: Arc::new(Semaphore::new(guests_max)),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+        }
+    }
+
+    pub(super) fn send(&self, guest: GuestId, message: ToGuest) {
+        if let Some(sender) = lock(&self.senders).get(&guest) {
+            // One that is too slow, or gone, repeats its request.
+            let _ = sender.try_send(message);
+        }
+    }
+}
+
+/// Accepts guests until `stopped`.
+pub(super) async fn accept(shared: Arc<Shared>, socket: TcpListener, stopped: CancellationToken) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = stopped.cancelled() => return,
+            accepted = socket.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                let handshakes = Arc::clone(&shared.guests.handshakes);
+                // Beyond the limits a guest is refused, and waits in the table.
+                if let Ok(permit) = handshakes.try_acquire_owned() {
+                    let stopped = stopped.clone();
+                    let serving = serve(Arc::clone(&shared), stream, permit);
+                    tokio::spawn(async move {
+                        let served = stopped.run_until_cancelled(serving).await;
+                        debug!(%from, ?served, "a connection of a guest ended");
+                    });
+                }
+            }
+            Err(error) => {
+                warn!(%error, "no guest can connect");
+                tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+async fn serve(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    handshake: OwnedSemaphorePermit,
+) -> Result<(), WireError> {
+    stream.set_nodelay(true)?;
+    let keys = shared.keys();
+    let (channel, name) = Channel::accept(stream, shared.client, &keys).await?;
+    drop(handshake);
+    let Ok(_place) = Arc::clone(&shared.guests.places).try_acquire_owned() else {
+        return Err(WireError::Closed);
+    };
+    let guest = name.client().as_u128();
+    let (mut receiver, mut sender) = channel.split();
+    let (answers, mut waiting) = mpsc::channel(WAITING_MAX);
+    // A guest that connects again replaces its earlier connection.
+    lock(&shared.guests.senders).insert(guest, answers.clone());
+    let reading = async {
+        loop {
+            match receiver.recv().await? {
+                ToKeeper::Request { object, request } => {
+                    let object = object.into_bytes();
+                    let received = Received::Request { guest, object, request };
+                    if shared.received.send(received).is_err() {
+                        return Ok(());
+                    }
+                }
+                // Not asked by this version.
+                ToKeeper::Who { .. } => {}
+            }
+        }
+    };
+    let writing = async {
+        let mut batch = Vec::new();
+        while waiting.recv_many(&mut batch, WAITING_MAX).await > 0 {
+            sender.send(&batch).await?;
+            batch.clear();
+        }
+        Ok(())
+    };
+    let ended = tokio::select! {
+        ended = reading => ended,
+        ended = writing => ended,
+    };
+    let mut senders = lock(&shared.guests.senders);
+    if senders.get(&guest).is_some_and(|present| present.same_channel(&answers)) {
+        senders.remove(&guest);
+    }
+    ended
+}
