@@ -258,8 +258,8 @@ impl Runner {
 
     fn borrowed(&mut self, keeper: KeeperId, turn: TurnId, until: Duration) {
         self.note_keeper(keeper);
-        self.leave_table();
         if self.keeper.may_ask() {
+            self.leave_table();
             let lease = Lease::sublease(self.shared.clock.elapsed(), until);
             self.borrowing.sublease = Some((turn, lease));
             self.feed_keeper(KeeperInput::Borrowed { turn });
