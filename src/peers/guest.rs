@@ -54,6 +54,8 @@ pub(crate) enum GuestInput {
         /// The length.
         ttl: Duration,
     },
+    /// Extend the turn now. Does nothing outside.
+    Renew,
     /// Draw a fencing token. Only inside, and one at a time.
     DrawToken,
     /// Stop asking, or return the turn.
@@ -94,6 +96,8 @@ pub(crate) enum Event {
     Extended {
         /// The time.
         until: Duration,
+        /// When the request was sent that the keeper has answered.
+        sent: Duration,
     },
     /// A fencing token.
     Token(i64),
@@ -143,6 +147,8 @@ impl Asking {
 struct Inside {
     turn: TurnId,
     until: Duration,
+    /// When the newest request was sent that the keeper has answered.
+    answered: Duration,
     /// When the turn is extended.
     renew: Duration,
     /// The number of the last token that was asked for.
@@ -179,6 +185,11 @@ impl Guest {
             GuestInput::Ask { ttl } => {
                 assert!(self.state == State::Idle, "one request at a time");
                 self.ask(now, ttl);
+            }
+            GuestInput::Renew => {
+                if let State::Inside(inside) = &mut self.state {
+                    inside.renew = now.elapsed;
+                }
             }
             GuestInput::DrawToken => {
                 if let State::Inside(inside) = &mut self.state {
@@ -354,10 +365,10 @@ impl Guest {
                 }
             }
             State::Idle if SeededBug::OldGrantAccepted.is_planted() && now.elapsed < until => {
-                self.enter(now, turn, until);
+                self.enter(now, turn, echo, until);
             }
             State::Asking(asking) if asking.request == request && now.elapsed < until => {
-                self.enter(now, turn, until);
+                self.enter(now, turn, echo, until);
             }
             State::Asking(asking) if asking.request == request => {
                 // It came too late. The request is over with its turn.
@@ -369,10 +380,11 @@ impl Guest {
         }
     }
 
-    fn enter(&mut self, now: Now, turn: TurnId, until: Duration) {
+    fn enter(&mut self, now: Now, turn: TurnId, echo: Duration, until: Duration) {
         self.state = State::Inside(Inside {
             turn,
             until,
+            answered: echo,
             renew: now.elapsed + FIRST_RENEWAL,
             last_draw: 0,
             draw: None,
@@ -384,13 +396,14 @@ impl Guest {
         let Extended { turn, echo, length } = extended;
         if let State::Inside(inside) = &mut self.state
             && inside.turn == turn
+            && echo > inside.answered
         {
-            let until = echo + length;
-            if until > inside.until {
-                inside.until = until;
-                inside.renew = echo + length / RENEWALS_PER_LENGTH;
-                self.event(Event::Extended { until });
-            }
+            // What the keeper has decided before is not taken back.
+            inside.until = inside.until.max(echo + length);
+            inside.renew = echo + length / RENEWALS_PER_LENGTH;
+            inside.answered = echo;
+            let until = inside.until;
+            self.event(Event::Extended { until, sent: echo });
         }
     }
 

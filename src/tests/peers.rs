@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::network::{TestNetwork, Weather};
 use crate::client::{ClientSetup, LockClient};
 use crate::engine::guard::LockGuard;
-use crate::error::LostReason;
+use crate::error::{EnsureError, LostReason};
 use crate::store::{Counted, Embedded};
 use crate::testing::FaultyStore;
 
@@ -195,6 +195,40 @@ async fn a_guest_keeps_its_turn_as_long_as_it_wants() {
     turn.unlock().await.expect("the lock was held");
     sleep(s(1)).await;
     assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+// Goal: a guest can make sure of its lease and of its turn: the keeper answers.
+// Method: ask for a long lease in the first moments of a turn, whose first sublease is short; then
+// ask without the keeper.
+#[tokio::test(start_paused = true)]
+async fn a_guest_makes_sure_of_its_turn() {
+    let scene = Scene::new().await;
+    let asked = Instant::now();
+    let remaining = scene.turn.ensure(s(40)).await.expect("the keeper extends it");
+    assert!(remaining >= s(40) && asked.elapsed() <= ms(5), "{remaining:?}");
+    let remaining = scene.turn.check().await.expect("the keeper answers");
+    assert!(remaining > s(40), "{remaining:?}");
+    let error = scene.turn.ensure(s(59)).await.expect_err("no lease is as long");
+    assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
+    scene.network.cut_off(scene.keeper_id().await);
+    let error = scene.turn.check().await.expect_err("the keeper does not answer");
+    assert!(matches!(error, EnsureError::Lost(LostReason::KeeperUnreachable)), "{error:?}");
+}
+
+// Goal: a caller that wants one lease and no more does not borrow a turn, which would be extended.
+// Method: it asks while another client holds the lock, and waits in the table.
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_renewal_waits_in_the_table() {
+    let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+    let (keeper, other) = (client(&store, &network), client(&store, &network));
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let request = other.request(OBJECT).renew(false);
+    let waiting = tokio::spawn(async { request.acquire().await.expect("it is served") });
+    sleep(s(1)).await;
+    assert_eq!(store.live_rows(OBJECT), 3, "it waits in the table");
+    held.unlock().await.expect("the lock was held");
+    waiting.await.expect("it does not panic").unlock().await.expect("the lock was held");
+    assert_eq!(network.messages(), 0);
 }
 
 // Goal: a guest that can't reach its keeper holds the lock until its lease ends; then it is lost,

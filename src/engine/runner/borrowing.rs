@@ -137,7 +137,9 @@ impl Runner {
     /// Whether the first in the line may use a turn of another keeper.
     fn may_borrow(&self) -> bool {
         let is_fit = |acquire: &Acquire| {
-            acquire.mode == Mode::Exclusive && acquire.patience == Patience::Wait
+            // A sublease is extended as long as the guest lives.
+            let renews = acquire.renew && acquire.patience == Patience::Wait;
+            acquire.mode == Mode::Exclusive && renews
         };
         self.shared.network.is_some()
             && self.borrowing.present.is_none()
@@ -232,7 +234,7 @@ impl Runner {
                 self.leave_table();
             }
             GuestEvent::Granted { turn, until } => self.borrowed(keeper, turn, until),
-            GuestEvent::Extended { until } => self.extended(until),
+            GuestEvent::Extended { until, sent } => self.extended(until, sent),
             GuestEvent::Token(value) => {
                 if let Some((turn, _)) = self.borrowing.sublease {
                     self.token_drawn(turn, value);
@@ -268,15 +270,28 @@ impl Runner {
         }
     }
 
-    fn extended(&mut self, until: Duration) {
+    /// Confirms a borrowed turn, or extends it, as the keeper answers. Returns whether the holder's
+    /// turn is borrowed.
+    pub(super) fn renew_borrowed(&mut self) -> bool {
+        let turn = self.holder.as_ref().map(|holder| holder.turn);
+        let borrowed = turn.and_then(|turn| self.borrowing.sublease(turn));
+        if let (Some(_), Some(keeper)) = (borrowed, self.borrowing.present) {
+            self.steps.push_back(Step::Guest(keeper, GuestInput::Renew));
+        }
+        borrowed.is_some()
+    }
+
+    fn extended(&mut self, until: Duration, sent: Duration) {
         let lease = Lease::sublease(self.shared.clock.elapsed(), until);
         if let Some((_, sublease)) = &mut self.borrowing.sublease {
             *sublease = lease;
         }
         let holder = self.holder.as_mut();
         if let Some(holder) = holder.filter(|holder| holder.grant.renew(lease).is_ok()) {
-            // A caller that needs a longer lease than this one waits for the next extension.
-            holder.renewed();
+            holder.confirmed(sent);
+            if holder.renewed().is_some() {
+                self.renew_borrowed();
+            }
         }
     }
 

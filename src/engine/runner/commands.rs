@@ -127,7 +127,10 @@ impl Runner {
         let asked = self.shared.clock.elapsed();
         let holder = self.holder.as_mut();
         if let Some(input) = holder.and_then(|holder| holder.confirm(need, asked, reply)) {
-            self.tell_contender(input);
+            if !self.renew_borrowed() {
+                self.steps.push_back(Step::Contender(input));
+            }
+            self.settle();
         }
     }
 

@@ -19,8 +19,10 @@ impl Runner {
             Event::Taken => self.not_acquired(Ok(None)),
             Event::Failed(failure) => self.failed(&failure),
             Event::Confirmed => {
+                // It answers all: one that asked during the read made it begin anew.
+                let now = self.shared.clock.elapsed();
                 if let Some(holder) = &mut self.holder {
-                    holder.confirmed();
+                    holder.confirmed(now);
                 }
             }
             Event::Lost(loss) => {

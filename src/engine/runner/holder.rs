@@ -106,10 +106,11 @@ impl Holder {
         renew_again.then_some(Input::Renew)
     }
 
-    /// Answers callers that asked whether the rows are there.
-    pub(super) fn confirmed(&mut self) {
+    /// Answers callers that asked by then whether the rows are there.
+    pub(super) fn confirmed(&mut self, asked_by: Duration) {
         let remaining = self.grant.state().remaining();
-        for confirming in self.confirming.extract_if(.., |c| c.need == Need::Rows) {
+        let is_answered = |c: &mut Confirming| c.need == Need::Rows && c.asked <= asked_by;
+        for confirming in self.confirming.extract_if(.., is_answered) {
             let _ = confirming.reply.send(Ok(remaining));
         }
     }

@@ -243,7 +243,7 @@ fn a_turn_is_extended_while_it_lasts() {
     script.sleeps(ms(250));
     script.sends(Request::Renew { turn: turn(1) });
     script.hears(extended(1, s(100) + ms(50), s(30)));
-    script.tells(Event::Extended { until: s(130) + ms(50) });
+    script.tells(Event::Extended { until: s(130) + ms(50), sent: s(100) + ms(50) });
     // The same again, an older one, one of another turn; and the next renewal when a third has
     // passed.
     script.hears(extended(1, s(100) + ms(50), s(30)));
@@ -251,6 +251,28 @@ fn a_turn_is_extended_while_it_lasts() {
     script.hears(extended(2, s(101), s(30)));
     script.says(&[]);
     assert_eq!(script.guest.deadline(), Some(s(110) + ms(50)));
+}
+
+#[test]
+fn a_turn_is_extended_when_asked_for() {
+    let mut script = Script::inside();
+    script.sleeps(ms(10));
+    script.tell(GuestInput::Renew);
+    script.sends(Request::Renew { turn: turn(1) });
+    let sent = script.now;
+    script.hears(extended(1, sent, s(50)));
+    script.tells(Event::Extended { until: sent + s(50), sent });
+    // The place was not renewed meanwhile, so the turn is not longer; but the keeper has answered.
+    script.sleeps(ms(10));
+    script.tell(GuestInput::Renew);
+    script.said.clear();
+    script.hears(extended(1, script.now, s(40)));
+    script.tells(Event::Extended { until: sent + s(50), sent: script.now });
+    assert_eq!(script.guest.deadline(), Some(script.now + s(40) / 3));
+
+    let mut asking = Script::asking();
+    asking.tell(GuestInput::Renew);
+    asking.says(&[]);
 }
 
 #[test]
