@@ -157,7 +157,7 @@ impl Runner {
             self.warn_if_at_risk();
             self.dismiss_expired();
             if self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done() {
-                let unserved = self.close_commands();
+                let unserved = self.close_commands().await;
                 return self.ended(unserved);
             }
         }
@@ -185,11 +185,12 @@ impl Runner {
         }
     }
 
-    /// Closes the command channel, and returns the callers of the commands still in it.
-    fn close_commands(&mut self) -> Vec<Caller> {
+    /// Closes the command channel, and returns the callers of the commands still in it: also of
+    /// those that are being sent at this moment, which only `recv` waits for.
+    async fn close_commands(&mut self) -> Vec<Caller> {
         self.commands.close();
         let mut callers = Vec::new();
-        while let Ok(command) = self.commands.try_recv() {
+        while let Some(command) = self.commands.recv().await {
             if let Command::Acquire(caller) = command {
                 callers.push(caller);
             }
