@@ -1,14 +1,18 @@
 //! Clients that take turns of each other over TCP, on the memory store.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bakery_lock::testing::FaultyStore;
 use bakery_lock::{LockClient, PeerOptions};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 const OBJECT: &str = "users::snap";
 
@@ -79,4 +83,110 @@ async fn clients_pass_a_lock_on_over_tcp() {
         client.shutdown().await.expect("nothing is left");
     }
     assert_eq!(store.live_rows(OBJECT), 0);
+}
+
+/// An address of this machine that is free now.
+fn free_address() -> SocketAddr {
+    let socket = TcpListener::bind(ANY_PORT).expect("there are free ports");
+    socket.local_addr().expect("it is bound")
+}
+
+/// How a connection that is none of a client begins.
+#[derive(Clone, Copy, Debug)]
+enum Stranger {
+    Silent,
+    Random,
+    /// A frame of the largest length that can be said.
+    Long,
+}
+
+impl Stranger {
+    /// Connects, and returns once it is refused.
+    async fn call(self, address: SocketAddr, seed: u64) {
+        let Ok(mut stream) = TcpStream::connect(address).await else {
+            return;
+        };
+        let mut bytes = [0; 2_000];
+        let sent = match self {
+            Stranger::Silent => 0,
+            Stranger::Random => {
+                StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+                bytes.len()
+            }
+            Stranger::Long => {
+                bytes[..2].fill(0xff);
+                bytes.len()
+            }
+        };
+        // The other side may have closed the connection by then.
+        let _ = stream.write_all(&bytes[..sent]).await;
+        let mut answer = Vec::new();
+        let closed = timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
+        assert!(closed.is_ok(), "{self:?}: the connection stays open");
+    }
+}
+
+// Goal: connections of strangers are refused, and disturb nothing: neither clients that pass a lock
+// on, nor one that connects later.
+// Method: 10,000 connections, 300 at a time, that say nothing, random bytes or the length of a huge
+// frame, while two clients pass a lock on; then a third one joins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_disturb_nothing() {
+    const CONNECTIONS: u64 = 10_000;
+    const AT_ONCE: usize = 300;
+    let store = FaultyStore::new();
+    store.delay_calls(ms(2));
+    let address = free_address();
+    let keeper = client(&store, PeerOptions::new(address)).await;
+    let guest = client(&store, PeerOptions::new(ANY_PORT)).await;
+    sleep(ms(200)).await;
+    let stage = Arc::<Stage>::default();
+    let is_over = Arc::new(AtomicU64::new(0));
+    let mut workers = JoinSet::new();
+    for client in [keeper.clone(), guest.clone()] {
+        let (stage, is_over) = (Arc::clone(&stage), Arc::clone(&is_over));
+        workers.spawn(async move {
+            while is_over.load(Ordering::SeqCst) == 0 {
+                Arc::clone(&stage).work(client.clone(), 10).await;
+            }
+        });
+    }
+    let began = Instant::now();
+    let mut strangers = JoinSet::new();
+    for number in 0..CONNECTIONS {
+        let stranger = match number % 50 {
+            // Each waits for two seconds.
+            0 => Stranger::Silent,
+            1..=24 => Stranger::Random,
+            _ => Stranger::Long,
+        };
+        strangers.spawn(stranger.call(address, number));
+        if strangers.len() >= AT_ONCE {
+            strangers.join_next().await.expect("there are some").expect("it is refused");
+        }
+    }
+    while let Some(refused) = strangers.join_next().await {
+        refused.expect("it is refused");
+    }
+    is_over.store(1, Ordering::SeqCst);
+    workers.join_all().await;
+    let grants = stage.grants.load(Ordering::SeqCst);
+    println!("{grants} grants beside {CONNECTIONS} strangers in {:?}", began.elapsed());
+    assert!(grants > 100, "{grants} grants");
+
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let late = client(&store, PeerOptions::new(ANY_PORT)).await;
+    let asking = tokio::spawn(late.request(OBJECT).acquire());
+    let left_the_table = async {
+        while store.live_rows(OBJECT) != 1 || late.statistics().deletes == 0 {
+            sleep(ms(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(4), left_the_table).await.expect("it waits in the line");
+    held.unlock().await.expect("the lock was held");
+    let guard = asking.await.expect("it does not panic").expect("it is served");
+    guard.unlock().await.expect("the lock was held");
+    for client in [keeper, guest, late] {
+        client.shutdown().await.expect("nothing is left");
+    }
 }
