@@ -1,9 +1,10 @@
 //! Our lock, through its public interface.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Result;
-use bakery_lock::{LockClient, LockGuard};
+use bakery_lock::{LockClient, LockClientBuilder, LockGuard, PeerOptions};
 use scylla::client::session::Session;
 
 use crate::cluster::KEYSPACE;
@@ -17,9 +18,20 @@ pub(crate) struct BakeryLock {
 
 impl BakeryLock {
     pub(crate) async fn build(session: &Arc<Session>) -> Result<Self> {
-        let builder = LockClient::builder(Arc::clone(session), KEYSPACE);
-        let client = builder.host("bench").register_host(true).build().await?;
+        let client = Self::builder(session).build().await?;
         Ok(BakeryLock { client })
+    }
+
+    /// A client that takes turns of others, over TCP on this machine.
+    pub(crate) async fn build_peer(session: &Arc<Session>) -> Result<Self> {
+        let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let client = Self::builder(session).peers(peers).build().await?;
+        Ok(BakeryLock { client })
+    }
+
+    fn builder(session: &Arc<Session>) -> LockClientBuilder {
+        let builder = LockClient::builder(Arc::clone(session), KEYSPACE);
+        builder.host("bench").register_host(true)
     }
 
     pub(crate) async fn shut_down(&self) -> Result<()> {

@@ -29,6 +29,8 @@ pub(crate) struct Bench {
     bare: Bare,
     /// As many clients as there are contenders at most.
     bakery: Vec<Arc<BakeryLock>>,
+    /// As many that take turns of each other.
+    peers: Vec<Arc<BakeryLock>>,
     lwt: LwtLock,
     /// What is locked next.
     names: u32,
@@ -74,6 +76,8 @@ pub(crate) struct Contest {
     pub(crate) lwt: Slot,
     /// `None` for a lone contender: it gives its place back each time, like a lone client.
     pub(crate) turns: Option<Slot>,
+    /// Clients that take turns of each other; `None` likewise.
+    pub(crate) peers: Option<Slot>,
 }
 
 /// The sides that are measured alone.
@@ -96,14 +100,16 @@ impl Bench {
         let session = cluster.session();
         LwtLock::create_table(session).await?;
         let most = CONTENDERS.into_iter().max().expect("there are numbers of contenders");
-        let mut bakery = Vec::new();
+        let (mut bakery, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..most {
             bakery.push(Arc::new(BakeryLock::build(session).await?));
+            peers.push(Arc::new(BakeryLock::build_peer(session).await?));
         }
         Ok(Bench {
             bare: Bare::prepare(session).await?,
             lwt: LwtLock::prepare(session, Parameters::ALONE).await?,
             bakery,
+            peers,
             cluster,
             plan,
             progress,
@@ -138,7 +144,7 @@ impl Bench {
                 halves.push(self.half(round, paxos, &tuned).await?);
             }
         }
-        for bakery in &self.bakery {
+        for bakery in self.bakery.iter().chain(&self.peers) {
             bakery.shut_down().await?;
         }
         self.cluster.drop_keyspace().await?;
@@ -150,7 +156,7 @@ impl Bench {
     fn steps(&self) -> u64 {
         let contested = CONTENDERS.iter().filter(|&&contenders| contenders > 1).count();
         let tuning = contested * (CANDIDATES.len() + 1);
-        let half = 2 + 2 * CONTENDERS.len() + contested;
+        let half = 2 + 2 * CONTENDERS.len() + 2 * contested;
         let variants = self.cluster.variants().len();
         let rounds = usize::try_from(self.plan.rounds).expect("rounds are few");
         (variants * (1 + tuning + rounds * half)) as u64
@@ -270,8 +276,13 @@ impl Bench {
             let lwt = self.slot(&lwt).await?;
             (self.slot(&bakery).await?, lwt)
         };
-        let turns = if contenders > 1 { Some(self.slot(&tasks).await?) } else { None };
-        Ok(Contest { contenders, bakery, lwt, turns })
+        let mut contest = Contest { contenders, bakery, lwt, turns: None, peers: None };
+        if contenders > 1 {
+            let peers = self.peers[..contenders].to_vec();
+            contest.turns = Some(self.slot(&tasks).await?);
+            contest.peers = Some(self.slot(&peers).await?);
+        }
+        Ok(contest)
     }
 
     async fn crowds(&mut self) -> Result<Vec<Crowd>> {

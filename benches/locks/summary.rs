@@ -112,8 +112,11 @@ pub(crate) struct Quantiles {
 /// What our lock is called, with a client for each contender,
 const BAKERY: &str = "bakery";
 
-/// and with one client for all.
+/// with one client for all,
 const TURNS: &str = "bakery, tasks of one client";
+
+/// and with clients that take turns of each other.
+const PEERS: &str = "bakery, peers";
 
 impl Summary {
     pub(crate) fn of(measured: &Measured) -> Self {
@@ -169,8 +172,11 @@ fn contended(measured: &Measured) -> Vec<Contended> {
         let bakery: Vec<_> = contests().map(|contest| &contest.bakery).collect();
         sides.push(Contended::of(contenders, BAKERY, &bakery));
         let turns: Vec<_> = contests().filter_map(|contest| contest.turns.as_ref()).collect();
-        if !turns.is_empty() {
-            sides.push(Contended::of(contenders, TURNS, &turns));
+        let peers: Vec<_> = contests().filter_map(|contest| contest.peers.as_ref()).collect();
+        for (side, slots) in [(TURNS, turns), (PEERS, peers)] {
+            if !slots.is_empty() {
+                sides.push(Contended::of(contenders, side, &slots));
+            }
         }
         for &paxos in measured.variants {
             let halves = measured.halves_with(paxos);

@@ -14,6 +14,25 @@ const GUESTS_DEFAULT: usize = 256;
 
 /// How a client takes turns of other clients, and lets others take turns of it: see
 /// [`LockClientBuilder::peers`](super::LockClientBuilder::peers).
+///
+/// # Example
+///
+/// ```
+/// use bakery_lock::{LockClient, MemoryStore, PeerOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let store = MemoryStore::new();
+/// let peers = PeerOptions::new("127.0.0.1:0".parse()?).max_guests(100);
+/// // On a cluster: LockClient::builder(session, "bakery_lock").peers(peers).build().await?
+/// let client = LockClient::builder_in_memory(&store).register_host(true).peers(peers);
+/// let client = client.build().await?;
+/// client.lock("users::snap").await?.unlock().await?;
+/// // Others may wait in its line.
+/// client.shutdown().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they are given to a builder"]
 pub struct PeerOptions {
