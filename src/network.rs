@@ -40,6 +40,9 @@ pub(crate) trait Network: Debug + Send + Sync {
     /// Sends a request to a keeper.
     fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest);
 
+    /// What others see of a connected guest: its host name and process id.
+    fn owner(&self, guest: GuestId) -> Option<String>;
+
     /// Sends a response to a guest.
     fn answer(&self, guest: GuestId, object: ObjectKey, response: Response);
 }

@@ -145,6 +145,10 @@ impl Network for Sockets {
         }
     }
 
+    fn owner(&self, guest: GuestId) -> Option<String> {
+        self.shared.guests.owner(guest)
+    }
+
     fn answer(&self, guest: GuestId, object: ObjectKey, response: Response) {
         let object = ObjectHash::from_bytes(object);
         self.shared.guests.send(guest, ToGuest::Response { object, response });

@@ -215,6 +215,24 @@ async fn a_guest_makes_sure_of_its_turn() {
     assert!(matches!(error, EnsureError::Lost(LostReason::KeeperUnreachable)), "{error:?}");
 }
 
+// Goal: those that wait learn which guest has the turn: from the keeper at once, in the table from
+// the next renewal on.
+// Method: a caller of the keeper times out while a guest is inside; then another client looks.
+#[tokio::test(start_paused = true)]
+async fn others_see_which_guest_is_inside() {
+    let scene = Scene::new().await;
+    let error = scene.keeper.request(OBJECT).timeout(ms(10)).acquire().await;
+    let error = error.expect_err("the guest is inside").to_string();
+    assert!(error.contains("guest "), "{error}");
+    sleep(s(21)).await;
+    let other = client(&scene.store, &scene.network);
+    let contenders = other.contenders(OBJECT).await.expect("the store answers");
+    assert!(contenders[0].owner.starts_with("guest "), "{contenders:?}");
+    let Scene { turn, next, .. } = scene;
+    turn.unlock().await.expect("the lock was held");
+    next.await.expect("it does not panic").unlock().await.expect("the lock was held");
+}
+
 // Goal: a caller that wants one lease and no more does not borrow a turn, which would be extended.
 // Method: it asks while another client holds the lock, and waits in the table.
 #[tokio::test(start_paused = true)]

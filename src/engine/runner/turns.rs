@@ -48,16 +48,17 @@ impl Runner {
     }
 
     /// Answers a guest. While it has its turn the place is renewed, whatever the caller before it
-    /// wanted.
+    /// wanted, and others see its name.
     fn answer(&mut self, guest: GuestId, response: Response) {
+        let Some(network) = &self.shared.network else {
+            return;
+        };
         if let (Response::Granted(_), Some(claim)) = (response, self.contender.held_claim()) {
-            let (terms, owner) = (self.contender.held_terms(), claim.owner.clone());
-            let assignment = Assignment { terms, renew: true, owner };
+            let owner = network.owner(guest).unwrap_or_else(|| claim.owner.clone());
+            let assignment = Assignment { terms: self.contender.held_terms(), renew: true, owner };
             self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
         }
-        if let Some(network) = &self.shared.network {
-            network.answer(guest, network.key(&self.object), response);
-        }
+        network.answer(guest, network.key(&self.object), response);
     }
 
     /// Gives a turn to a caller. If it has left, the turn is over.

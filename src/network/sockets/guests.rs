@@ -26,25 +26,35 @@ const WAITING_MAX: usize = 1_024;
 
 /// The connected guests.
 pub(super) struct Guests {
-    senders: Mutex<BTreeMap<GuestId, mpsc::Sender<ToGuest>>>,
+    connected: Mutex<BTreeMap<GuestId, Connected>>,
     places: Arc<Semaphore>,
     handshakes: Arc<Semaphore>,
+}
+
+/// A connected guest.
+struct Connected {
+    owner: String,
+    answers: mpsc::Sender<ToGuest>,
 }
 
 impl Guests {
     pub(super) fn new(guests_max: usize) -> Self {
         Guests {
-            senders: Mutex::default(),
+            connected: Mutex::default(),
             places: Arc::new(Semaphore::new(guests_max)),
             handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
         }
     }
 
     pub(super) fn send(&self, guest: GuestId, message: ToGuest) {
-        if let Some(sender) = lock(&self.senders).get(&guest) {
+        if let Some(connected) = lock(&self.connected).get(&guest) {
             // One that is too slow, or gone, repeats its request.
-            let _ = sender.try_send(message);
+            let _ = connected.answers.try_send(message);
         }
+    }
+
+    pub(super) fn owner(&self, guest: GuestId) -> Option<String> {
+        lock(&self.connected).get(&guest).map(|connected| connected.owner.clone())
     }
 }
 
@@ -93,7 +103,8 @@ async fn serve(
     let (mut receiver, mut sender) = channel.split();
     let (answers, mut waiting) = mpsc::channel(WAITING_MAX);
     // A guest that connects again replaces its earlier connection.
-    lock(&shared.guests.senders).insert(guest, answers.clone());
+    let connected = Connected { owner: name.owner().to_owned(), answers: answers.clone() };
+    lock(&shared.guests.connected).insert(guest, connected);
     let reading = async {
         loop {
             match receiver.recv().await? {
@@ -121,9 +132,9 @@ async fn serve(
         ended = reading => ended,
         ended = writing => ended,
     };
-    let mut senders = lock(&shared.guests.senders);
-    if senders.get(&guest).is_some_and(|present| present.same_channel(&answers)) {
-        senders.remove(&guest);
+    let mut connected = lock(&shared.guests.connected);
+    if connected.get(&guest).is_some_and(|present| present.answers.same_channel(&answers)) {
+        connected.remove(&guest);
     }
     ended
 }

@@ -82,7 +82,6 @@ impl ClientName {
     }
 
     /// Host name, process id and label.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no client tells its line yet"))]
     pub(crate) fn owner(&self) -> &str {
         &self.owner
     }

@@ -141,6 +141,10 @@ impl Network for End {
         self.network.send(guest, keeper, Received::Request { guest, object, request });
     }
 
+    fn owner(&self, guest: GuestId) -> Option<String> {
+        Some(format!("guest {guest}"))
+    }
+
     fn answer(&self, guest: GuestId, object: ObjectKey, response: Response) {
         let keeper = self.client;
         self.network.send(keeper, guest, Received::Response { keeper, object, response });
