@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::guests::Guests;
@@ -61,8 +61,6 @@ pub(crate) struct Listener {
 /// A client's end of the network.
 struct Sockets {
     shared: Arc<Shared>,
-    /// Ends all tasks when the client has ended.
-    _ended: DropGuard,
 }
 
 /// What the tasks of a client's end share.
@@ -79,6 +77,7 @@ struct Shared {
     keepers: Keepers,
     received: mpsc::UnboundedSender<Received>,
     runtime: Handle,
+    /// Cancelled when the client's task has ended, and takes no messages any more.
     ended: CancellationToken,
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
         keys: RwLock::new(Keys { current: key, previous: None }),
         guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
         keepers: Keepers::default(),
-        received: sender,
+        received: sender.clone(),
         runtime: Handle::current(),
         ended: ended.clone(),
     });
@@ -108,8 +107,11 @@ pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
         tokio::spawn(guests::accept(Arc::clone(&shared), socket, published.clone()));
         tokio::spawn(publishing::publish(Arc::clone(&shared), advertised, published));
     }
-    let network = Arc::new(Sockets { shared, _ended: ended.drop_guard() });
-    NetworkEnd { network, received }
+    tokio::spawn(async move {
+        sender.closed().await;
+        ended.cancel();
+    });
+    NetworkEnd { network: Arc::new(Sockets { shared }), received }
 }
 
 impl Shared {

@@ -186,7 +186,10 @@ async fn strangers_disturb_nothing() {
     held.unlock().await.expect("the lock was held");
     let guard = asking.await.expect("it does not panic").expect("it is served");
     guard.unlock().await.expect("the lock was held");
-    for client in [keeper, guest, late] {
+    for client in [&keeper, &guest, &late] {
         client.shutdown().await.expect("nothing is left");
     }
+    sleep(ms(200)).await;
+    let connecting = TcpStream::connect(address).await;
+    assert!(connecting.is_err(), "a client that was shut down still listens");
 }
