@@ -6,6 +6,7 @@ mod crowd;
 mod dropped;
 mod hold;
 mod holder;
+mod lent;
 mod lossy;
 mod operations;
 mod peers;

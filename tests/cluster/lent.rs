@@ -1,0 +1,216 @@
+//! Turns that are lent to clients of other processes, whose keeper dies, is stopped or shuts down.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bakery_lock::{LockClient, LockGuard, LostReason, PeerOptions};
+use rustix::process::Signal;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
+
+const TTL: Duration = Duration::from_secs(6);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// So often a keeper is stopped, this many at a time.
+const STOPS: usize = 50;
+const AT_A_TIME: usize = 10;
+
+/// A client that takes turns of others.
+async fn peer(scene: &Scene) -> LockClient {
+    let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
+    builder.peers(peers).build().await.expect("the cluster is ready")
+}
+
+/// A client in the line of a keeper in another process.
+async fn guest(scene: &Scene, name: &str) -> (LockClient, JoinHandle<(LockGuard, u64)>) {
+    let client = peer(scene).await;
+    let request = client.request(name);
+    let asking = tokio::spawn(async {
+        let guard = request.acquire().await.expect("each one in line is served");
+        (guard, now())
+    });
+    let is_in_line = async {
+        while client.statistics().deletes == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), is_in_line).await.expect("it leaves the table for the line");
+    (client, asking)
+}
+
+/// A guest that has the turn of a keeper in another process, and the next one in its line.
+struct Lent {
+    inside: (LockClient, LockGuard),
+    next: (LockClient, JoinHandle<(LockGuard, u64)>),
+    name: String,
+}
+
+impl Lent {
+    async fn new(scene: &Scene) -> (Program, Self) {
+        let name = support::unique("lent");
+        let mut keeper = keeper(scene, &name).await;
+        let (first, asking) = guest(scene, &name).await;
+        let next = guest(scene, &name).await;
+        lend(&mut keeper).await;
+        let (guard, _) = asking.await.expect("the task does not panic");
+        (keeper, Lent { inside: (first, guard), next, name })
+    }
+
+    /// Waits until the guest has lost its turn, and the next one has the lock. Returns when.
+    async fn passes_on(self, scene: &Scene) -> (u64, u64) {
+        let Lent { inside: (first, guard), next: (client, asking), name } = self;
+        assert_eq!(guard.lost().await, Some(LostReason::KeeperUnreachable));
+        let lost = now();
+        let (next, granted) = asking.await.expect("the task does not panic");
+        next.check().await.expect("it is held");
+        next.unlock().await.expect("the lock was held");
+        scene.wait_for_rows(&name, 0, Duration::from_secs(2)).await;
+        for client in [first, client] {
+            client.shutdown().await.expect("nothing is left");
+        }
+        (lost, granted)
+    }
+}
+
+/// Starts a keeper that holds the lock.
+async fn keeper(scene: &Scene, name: &str) -> Program {
+    let order = format!("{} {name}", scene.keyspace);
+    let mut keeper = Program::start("lent::keeping_program", &order, &support::nodes().await);
+    keeper.expect("ready").await;
+    keeper.go_on().await;
+    keeper.expect("held").await;
+    keeper
+}
+
+async fn lend(keeper: &mut Program) {
+    keeper.go_on().await;
+    keeper.expect("lent").await;
+}
+
+// Goal: a keeper that is killed blocks its guest and its line for its lease at most; then the whole
+// line is served.
+// Method: kill the keeper's process while a guest is inside and another one waits.
+#[tokio::test]
+async fn the_line_of_a_killed_keeper_is_served() {
+    let _beside = support::beside_others().await;
+    let scene = Scene::new().await;
+    let (keeper, lent) = Lent::new(&scene).await;
+    let killed = now();
+    keeper.kill().await;
+    let (lost, granted) = lent.passes_on(&scene).await;
+    assert!(lost < granted, "let in {} ns before the guest had lost its turn", lost - granted);
+    let blocked = Duration::from_nanos(granted - killed);
+    println!("a killed keeper blocked its line for {blocked:?}, with a ttl of {TTL:?}");
+    assert!(blocked <= TTL + MAX_CLOCK_SKEW + Duration::from_secs(3), "{blocked:?}");
+}
+
+// Goal: a keeper that is stopped for longer than its lease while a guest is inside lets no two in:
+// the guest loses its turn before another client has the lock.
+// Method: stop keepers by SIGSTOP until the next client has held the lock, fifty times.
+#[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
+async fn a_stopped_keeper_lets_no_two_in() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let mut longest = Duration::ZERO;
+    for _ in 0..STOPS / AT_A_TIME {
+        let mut stopping = JoinSet::new();
+        for _ in 0..AT_A_TIME {
+            let scene = scene.clone();
+            stopping.spawn(async move {
+                let (keeper, lent) = Lent::new(&scene).await;
+                sleep(TTL.mul_f64(rand::random())).await;
+                keeper.signal(Signal::STOP);
+                let stopped = now();
+                let (lost, granted) = lent.passes_on(&scene).await;
+                assert!(lost < granted, "let in {} ns too early", lost - granted);
+                Duration::from_nanos(granted - stopped)
+            });
+        }
+        for blocked in stopping.join_all().await {
+            longest = longest.max(blocked);
+        }
+    }
+    println!("{STOPS} keepers were stopped past their leases; blocked for {longest:?} at most");
+}
+
+// Goal: a keeper that shuts down leaves none of its line waiting: all are served elsewhere.
+// Method: 31 guests wait while one is inside; the keeper shuts down, and the guest unlocks.
+#[tokio::test]
+async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
+    const WAITING: usize = 31;
+    let _beside = support::beside_others().await;
+    let scene = Scene::new().await;
+    let name = support::unique("lent");
+    let mut keeper = keeper(&scene, &name).await;
+    let (first, asking) = guest(&scene, &name).await;
+    let mut waiting = Vec::new();
+    for _ in 0..WAITING {
+        waiting.push(guest(&scene, &name).await);
+    }
+    lend(&mut keeper).await;
+    let (guard, _) = asking.await.expect("the task does not panic");
+    keeper.go_on().await;
+    // The keeper waits for the present turn.
+    sleep(Duration::from_millis(300)).await;
+    guard.check().await.expect("it is held");
+    let began = now();
+    guard.unlock().await.expect("the lock was held");
+    keeper.expect("shut down").await;
+    let mut served = JoinSet::new();
+    for (client, asking) in waiting {
+        served.spawn(async move {
+            let (guard, granted) = asking.await.expect("the task does not panic");
+            guard.unlock().await.expect("the lock was held");
+            client.shutdown().await.expect("nothing is left");
+            granted
+        });
+    }
+    let last = served.join_all().await.into_iter().max().expect("there are many");
+    let all = Duration::from_nanos(last - began);
+    println!("{WAITING} in the line of a keeper that shut down had the lock within {all:?}");
+    assert!(all < Duration::from_secs(20), "{all:?}");
+    keeper.finish().await;
+    first.shutdown().await.expect("nothing is left");
+    scene.wait_for_rows(&name, 0, Duration::from_secs(2)).await;
+}
+
+// Goal: the program that the tests above start. By itself: a client that is alone keeps a place for
+// its own callers.
+// Method: hold the lock until guests are in line, pass it on, and shut down.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keeping_program() {
+    let Some(order) = program::order() else {
+        let client = peer(&Scene::new().await).await;
+        let guard = client.lock(&support::unique("lent")).await.expect("the lock is free");
+        guard.unlock().await.expect("the lock was held");
+        return client.shutdown().await.expect("nothing is left");
+    };
+    let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
+    let scene = Scene::in_keyspace(keyspace).await;
+    let client = peer(&scene).await;
+    program::say("ready");
+    word().await;
+    let guard = client.lock(name).await.expect("the lock is free");
+    program::say("held");
+    word().await;
+    // It stands behind the guests.
+    let behind = tokio::spawn(client.request(name).acquire());
+    sleep(Duration::from_millis(100)).await;
+    guard.unlock().await.expect("the lock was held");
+    program::say("lent");
+    word().await;
+    client.shutdown().await.expect("the guest gives its turn back");
+    program::say("shut down");
+    behind.await.expect("the task does not panic").expect_err("it was dismissed");
+}
+
+/// Waits for the other side, while the client's task runs.
+async fn word() {
+    tokio::task::spawn_blocking(program::wait_for_word).await.expect("the other side is there");
+}
