@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Where the figures are kept [default: bench/locks.json in cargo's target directory]
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Given by the bench to the processes that it starts.
+    #[arg(long, hide = true)]
+    pub(crate) worker: bool,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,

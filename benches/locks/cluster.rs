@@ -48,6 +48,7 @@ impl Paxos {
 /// A cluster and a session on it.
 pub(crate) struct TestCluster {
     session: Arc<Session>,
+    nodes: Vec<String>,
     replicas: u32,
     /// What was started for the bench; none where nodes were given.
     own: Option<Arc<Cluster>>,
@@ -65,15 +66,20 @@ impl TestCluster {
             None => nodes.to_vec(),
         };
         let session = connect(&nodes).await.context("could not connect to the cluster")?;
-        let nodes = session.get_cluster_state().get_nodes_info().len();
-        let replicas = u32::try_from(nodes.min(3)).expect("three is not many");
-        let cluster = TestCluster { session: Arc::new(session), replicas, own };
+        let known = session.get_cluster_state().get_nodes_info().len();
+        let replicas = u32::try_from(known.min(3)).expect("three is not many");
+        let cluster = TestCluster { session: Arc::new(session), nodes, replicas, own };
         cluster.make_keyspace().await?;
         Ok(cluster)
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
+    }
+
+    /// Where its nodes are.
+    pub(crate) fn nodes(&self) -> &[String] {
+        &self.nodes
     }
 
     /// How many replicas each row has.
@@ -155,7 +161,7 @@ fn start() -> Result<Cluster> {
 }
 
 /// One session for all sides: what our lock makes of its profile, the others get by this one.
-async fn connect(nodes: &[String]) -> Result<Session> {
+pub(crate) async fn connect(nodes: &[String]) -> Result<Session> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::Quorum)
         .serial_consistency(Some(SerialConsistency::Serial))

@@ -1,7 +1,7 @@
 //! What contenders get when all of them want one lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -11,9 +11,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::side::{Operations, Side};
 use crate::uncontended::{nanoseconds, record};
+use support::monotonic::now;
 
 /// After a slot the last releases and withdrawals are still on their way.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(crate) const SETTLE: Duration = Duration::from_millis(500);
 
 /// What contenders got in one slot.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Slot {
     pub(crate) grants: Vec<u64>,
     /// How often the lock went from one contender to another.
     pub(crate) handoffs: u64,
+    /// How long that took: from one that is about to unlock to the other's guard, in nanoseconds.
+    pub(crate) gaps: Histogram<u64>,
     /// How long they waited, in nanoseconds. A contender that still waited when the slot ended
     /// counts with its wait until then.
     pub(crate) waits: Histogram<u64>,
@@ -34,6 +37,18 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    pub(crate) fn new(length: Duration) -> Self {
+        Slot {
+            length,
+            grants: Vec::new(),
+            handoffs: 0,
+            gaps: nanoseconds(),
+            waits: nanoseconds(),
+            errors: Vec::new(),
+            operations: Operations::default(),
+        }
+    }
+
     pub(crate) fn total(&self) -> u64 {
         self.grants.iter().sum()
     }
@@ -63,8 +78,11 @@ pub(crate) async fn slot<S: Side>(
     length: Duration,
 ) -> Result<Slot> {
     let before = operations(contenders);
-    let stage =
-        Arc::new(Stage { occupied: AtomicBool::new(false), last: AtomicUsize::new(NO_CONTENDER) });
+    let stage = Arc::new(Stage {
+        occupied: AtomicBool::new(false),
+        last: AtomicUsize::new(NO_CONTENDER),
+        left: AtomicU64::new(0),
+    });
     let end = Instant::now() + length;
     let mut tasks = JoinSet::new();
     for (number, contender) in contenders.iter().enumerate() {
@@ -77,18 +95,12 @@ pub(crate) async fn slot<S: Side>(
         };
         tasks.spawn(contention.run());
     }
-    let mut slot = Slot {
-        length,
-        grants: Vec::new(),
-        handoffs: 0,
-        waits: nanoseconds(),
-        errors: Vec::new(),
-        operations: Operations::default(),
-    };
+    let mut slot = Slot::new(length);
     while let Some(served) = tasks.join_next().await {
         let served = served??;
         slot.grants.push(served.grants);
         slot.handoffs += served.handoffs;
+        slot.gaps.add(&served.gaps)?;
         slot.waits.add(&served.waits)?;
         slot.errors.extend(served.errors);
     }
@@ -121,6 +133,8 @@ struct Stage {
     occupied: AtomicBool,
     /// The contender that was inside last.
     last: AtomicUsize,
+    /// When it was about to unlock, by the monotonic clock.
+    left: AtomicU64,
 }
 
 /// Stands for no contender.
@@ -130,14 +144,15 @@ const NO_CONTENDER: usize = usize::MAX;
 struct Served {
     grants: u64,
     handoffs: u64,
+    gaps: Histogram<u64>,
     waits: Histogram<u64>,
     errors: Vec<String>,
 }
 
 impl<S: Side> Contention<S> {
     async fn run(self) -> Result<Served> {
-        let (waits, errors) = (nanoseconds(), Vec::new());
-        let mut served = Served { grants: 0, handoffs: 0, waits, errors };
+        let (gaps, waits, errors) = (nanoseconds(), nanoseconds(), Vec::new());
+        let mut served = Served { grants: 0, handoffs: 0, gaps, waits, errors };
         while Instant::now() < self.end {
             let asked = Instant::now();
             let answer = timeout_at(self.end, self.side.lock(&self.name)).await;
@@ -148,8 +163,13 @@ impl<S: Side> Contention<S> {
                     let alone = !self.stage.occupied.swap(true, Ordering::SeqCst);
                     ensure!(alone, "two contenders held {} at once", self.name);
                     let last = self.stage.last.swap(self.number, Ordering::SeqCst);
-                    served.handoffs += u64::from(last != self.number && last != NO_CONTENDER);
+                    if last != self.number && last != NO_CONTENDER {
+                        served.handoffs += 1;
+                        let left = self.stage.left.load(Ordering::SeqCst);
+                        record(&mut served.gaps, Duration::from_nanos(now() - left));
+                    }
                     self.stage.occupied.store(false, Ordering::SeqCst);
+                    self.stage.left.store(now(), Ordering::SeqCst);
                     served.note(self.side.unlock(held).await);
                 }
                 Ok(Err(error)) => served.note(Err(error)),

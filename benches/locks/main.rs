@@ -17,11 +17,13 @@ mod contended;
 mod crowd;
 mod lwt;
 mod measure;
+mod processes;
 mod report;
 mod side;
 mod summary;
 mod tuning;
 mod uncontended;
+mod worker;
 
 use std::sync::Arc;
 
@@ -37,6 +39,9 @@ use crate::summary::Summary;
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if arguments.worker {
+        return worker::run(&arguments.nodes).await;
+    }
     let plan = arguments.plan();
     eprintln!("starting the cluster");
     let cluster = TestCluster::open(&arguments.nodes).await?;

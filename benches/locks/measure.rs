@@ -14,6 +14,7 @@ use crate::cluster::{Paxos, TestCluster};
 use crate::contended::{self, Slot};
 use crate::crowd::{CROWDS, Crowd, crowd};
 use crate::lwt::{LwtLock, Parameters};
+use crate::processes::Processes;
 use crate::side::Side;
 use crate::tuning::CANDIDATES;
 use crate::uncontended::{self, Timings};
@@ -29,8 +30,8 @@ pub(crate) struct Bench {
     bare: Bare,
     /// As many clients as there are contenders at most.
     bakery: Vec<Arc<BakeryLock>>,
-    /// As many that take turns of each other.
-    peers: Vec<Arc<BakeryLock>>,
+    /// As many in processes of their own, which take turns of each other.
+    peers: Processes,
     lwt: LwtLock,
     /// What is locked next.
     names: u32,
@@ -76,7 +77,7 @@ pub(crate) struct Contest {
     pub(crate) lwt: Slot,
     /// `None` for a lone contender: it gives its place back each time, like a lone client.
     pub(crate) turns: Option<Slot>,
-    /// Clients that take turns of each other; `None` likewise.
+    /// Processes that take turns of each other; `None` likewise.
     pub(crate) peers: Option<Slot>,
 }
 
@@ -100,16 +101,15 @@ impl Bench {
         let session = cluster.session();
         LwtLock::create_table(session).await?;
         let most = CONTENDERS.into_iter().max().expect("there are numbers of contenders");
-        let (mut bakery, mut peers) = (Vec::new(), Vec::new());
+        let mut bakery = Vec::new();
         for _ in 0..most {
             bakery.push(Arc::new(BakeryLock::build(session).await?));
-            peers.push(Arc::new(BakeryLock::build_peer(session).await?));
         }
         Ok(Bench {
             bare: Bare::prepare(session).await?,
             lwt: LwtLock::prepare(session, Parameters::ALONE).await?,
             bakery,
-            peers,
+            peers: Processes::start(most, cluster.nodes()).await?,
             cluster,
             plan,
             progress,
@@ -144,9 +144,10 @@ impl Bench {
                 halves.push(self.half(round, paxos, &tuned).await?);
             }
         }
-        for bakery in self.bakery.iter().chain(&self.peers) {
+        for bakery in &self.bakery {
             bakery.shut_down().await?;
         }
+        self.peers.end().await?;
         self.cluster.drop_keyspace().await?;
         let (plan, replicas) = (self.plan, self.cluster.replicas());
         Ok(Measured { plan, replicas, variants, trials, halves })
@@ -278,9 +279,10 @@ impl Bench {
         };
         let mut contest = Contest { contenders, bakery, lwt, turns: None, peers: None };
         if contenders > 1 {
-            let peers = self.peers[..contenders].to_vec();
             contest.turns = Some(self.slot(&tasks).await?);
-            contest.peers = Some(self.slot(&peers).await?);
+            let (name, length) = (self.next_name(), self.plan.slot);
+            contest.peers = Some(self.peers.slot(contenders, &name, length).await?);
+            self.progress.inc(1);
         }
         Ok(contest)
     }

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::iter::Sum;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 /// Something that is locked and unlocked.
 pub(crate) trait Side: Send + Sync + 'static {
@@ -22,7 +23,7 @@ pub(crate) trait Side: Send + Sync + 'static {
 }
 
 /// Operations on the database.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Operations {
     /// Statements sent, reads and writes.
     pub(crate) sent: u64,
@@ -45,12 +46,20 @@ impl Sub for Operations {
     }
 }
 
+impl Add for Operations {
+    type Output = Operations;
+
+    fn add(self, other: Operations) -> Operations {
+        Operations {
+            sent: self.sent + other.sent,
+            whole_reads: self.whole_reads + other.whole_reads,
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
 impl Sum for Operations {
     fn sum<I: Iterator<Item = Operations>>(all: I) -> Operations {
-        all.fold(Operations::default(), |sum, one| Operations {
-            sent: sum.sent + one.sent,
-            whole_reads: sum.whole_reads + one.whole_reads,
-            failed: sum.failed + one.failed,
-        })
+        all.fold(Operations::default(), Add::add)
     }
 }

@@ -56,6 +56,7 @@ pub(crate) struct Contended {
     /// and the worst slot.
     pub(crate) worst_share_min: f64,
     pub(crate) wait: Quantiles,
+    pub(crate) handoff: Quantiles,
     pub(crate) operations_per_grant: f64,
     pub(crate) whole_reads_per_grant: f64,
     pub(crate) failed_statements_per_second: f64,
@@ -115,8 +116,8 @@ const BAKERY: &str = "bakery";
 /// with one client for all,
 const TURNS: &str = "bakery, tasks of one client";
 
-/// and with clients that take turns of each other.
-const PEERS: &str = "bakery, peers";
+/// and with processes that take turns of each other.
+const PEERS: &str = "bakery, processes that are peers";
 
 impl Summary {
     pub(crate) fn of(measured: &Measured) -> Self {
@@ -189,9 +190,10 @@ fn contended(measured: &Measured) -> Vec<Contended> {
 
 impl Contended {
     fn of(contenders: usize, side: &str, slots: &[&Slot]) -> Self {
-        let mut waits = nanoseconds();
+        let (mut waits, mut gaps) = (nanoseconds(), nanoseconds());
         for slot in slots {
             waits.add(&slot.waits).expect("all hold the same range of durations");
+            gaps.add(&slot.gaps).expect("all hold the same range of durations");
         }
         let operations = slots.iter().map(|slot| slot.operations).sum::<Operations>();
         let grants = slots.iter().map(|slot| slot.total()).sum::<u64>() as f64;
@@ -208,6 +210,7 @@ impl Contended {
             worst_share: median(shares.iter().copied()),
             worst_share_min: shares.iter().copied().fold(f64::INFINITY, f64::min),
             wait: Quantiles::of(&waits),
+            handoff: Quantiles::of(&gaps),
             operations_per_grant: operations.sent as f64 / grants,
             whole_reads_per_grant: operations.whole_reads as f64 / grants,
             failed_statements_per_second: operations.failed as f64 / seconds,
@@ -239,6 +242,13 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
             halves.map(|half| middle(&half.bakery.both) / middle(&half.lwt.both)),
         ));
     }
+    for contenders in CONTENDERS.into_iter().filter(|contenders| *contenders > 1) {
+        let gaps = halves().filter_map(|half| {
+            let peers = half.contest(contenders).peers.as_ref()?;
+            Some(middle(&peers.gaps) / middle(&half.bare.lock))
+        });
+        ratios.push(Ratio::of(handoff(contenders), gaps));
+    }
     for contenders in CONTENDERS {
         for &paxos in measured.variants {
             let contests = || measured.halves_with(paxos).map(|half| half.contest(contenders));
@@ -264,6 +274,10 @@ fn ratios(measured: &Measured) -> Vec<Ratio> {
 
 fn lock_and_unlock(paxos: Paxos) -> String {
     format!("lock + unlock / {} lock + unlock", paxos.label())
+}
+
+fn handoff(contenders: usize) -> String {
+    format!("handoff between {contenders} processes / bare write")
 }
 
 fn grants(contenders: usize, paxos: Paxos) -> String {

@@ -1,0 +1,94 @@
+//! A contender in a process of its own, which takes turns of others.
+//!
+//! It reads orders from its standard input and answers on its standard output, a line of JSON each.
+
+use std::io::{self, BufRead, Write};
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Duration, timeout};
+
+use crate::bakery::BakeryLock;
+use crate::cluster;
+use crate::side::{Operations, Side};
+use support::monotonic::now;
+
+/// Lock and unlock a name until a moment.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Order {
+    pub(crate) name: String,
+    /// By the clock that all processes share, in nanoseconds.
+    pub(crate) ends: u64,
+}
+
+/// What a worker says when it can begin.
+pub(crate) const READY: &str = "ready";
+
+/// What a worker got.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Served {
+    pub(crate) holds: Vec<Hold>,
+    /// How long it had waited in vain when the time was over, in nanoseconds.
+    pub(crate) waited: u64,
+    pub(crate) errors: Vec<String>,
+    pub(crate) operations: Operations,
+}
+
+/// When a lock was asked for, granted and about to be released, by the clock that all processes
+/// share, in nanoseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Hold {
+    pub(crate) asked: u64,
+    pub(crate) granted: u64,
+    pub(crate) released: u64,
+}
+
+/// Does what it is ordered, until its standard input ends.
+pub(crate) async fn run(nodes: &[String]) -> Result<()> {
+    let lock = BakeryLock::build_peer(&cluster::connect(nodes).await?.into()).await?;
+    say(READY)?;
+    while let Some(order) = tokio::task::spawn_blocking(next_order).await?? {
+        let served = contend(&lock, &order).await?;
+        say(&serde_json::to_string(&served)?)?;
+    }
+    lock.shut_down().await
+}
+
+fn next_order() -> Result<Option<Order>> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(if line.is_empty() { None } else { Some(serde_json::from_str(&line)?) })
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+async fn contend(lock: &BakeryLock, order: &Order) -> Result<Served> {
+    let before = lock.operations();
+    let mut served = Served::default();
+    loop {
+        let asked = now();
+        let left = Duration::from_nanos(order.ends.saturating_sub(asked));
+        if left.is_zero() {
+            break;
+        }
+        match timeout(left, lock.lock(&order.name)).await {
+            Ok(Ok(held)) => {
+                let granted = now();
+                let released = now();
+                served.holds.push(Hold { asked, granted, released });
+                if let Err(error) = lock.unlock(held).await {
+                    served.errors.push(format!("{error:#}"));
+                }
+            }
+            Ok(Err(error)) => served.errors.push(format!("{error:#}")),
+            Err(_time_is_over) => served.waited = now() - asked,
+        }
+    }
+    served.operations = lock.operations() - before;
+    ensure!(served.errors.len() < 1_000, "nothing but errors: {:?}", served.errors.last());
+    Ok(served)
+}
