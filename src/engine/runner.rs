@@ -16,6 +16,7 @@ mod events;
 mod holder;
 mod operations;
 mod releases;
+mod rivals;
 mod turns;
 
 use std::collections::VecDeque;
@@ -34,6 +35,7 @@ use self::draws::{Drawn, Draws};
 use self::holder::Holder;
 use self::operations::Answer;
 use self::releases::Releases;
+use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
 use crate::engine::grant::{End, GuardRequest};
@@ -66,6 +68,7 @@ pub(crate) struct Runner {
     /// The outstanding glance of the keeper.
     glance: Option<Pin<Box<dyn Future<Output = Vec<ContenderId>> + Send>>>,
     borrowing: Borrowing,
+    rivals: Rivals,
     draws: Draws,
     /// What the contender acquired last.
     acquired: Option<Acquire>,
@@ -129,6 +132,7 @@ impl Runner {
             operation: None,
             glance: None,
             borrowing: Borrowing::default(),
+            rivals: Rivals::default(),
             draws: Draws::default(),
             acquired: None,
             setback: None,
@@ -279,8 +283,11 @@ impl Runner {
     /// Contenders whose clients stand in the line are none of the table's.
     fn glanced(&mut self, seen: &[ContenderId]) {
         self.glance = None;
-        let outsiders = seen.iter().any(|contender| !self.keeper.serves(contender.client));
-        self.tell_keeper(KeeperInput::Glanced { outsiders });
+        let clients = seen.iter().map(|contender| contender.client);
+        let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
+        let any = outsiders.peek().is_some();
+        self.rivals.seen(outsiders);
+        self.tell_keeper(KeeperInput::Glanced { outsiders: any });
     }
 
     fn check_health(&self, reason: CheckReason) {

@@ -192,6 +192,7 @@ impl Keeper {
             Input::Block { round, block } => self.block_drawn(round, block),
             Input::Request { guest, request } => self.request(now, guest, request),
             Input::Glanced { outsiders } => self.glanced(now, outsiders),
+            Input::Disband => self.disband(),
             Input::Shutdown => {
                 self.is_closing = true;
                 self.send_guests_elsewhere();
@@ -219,7 +220,12 @@ impl Keeper {
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
     /// (rule R8).
     pub(crate) fn may_ask(&self) -> bool {
-        matches!(self.place, Place::Wanted(_)) && self.line.guests().is_empty()
+        matches!(self.place, Place::Wanted(_)) && !self.has_guests()
+    }
+
+    /// Whether guests wait.
+    pub(crate) fn has_guests(&self) -> bool {
+        self.line.has_guests()
     }
 
     /// Whether a place is wanted and not there yet.
@@ -297,6 +303,13 @@ impl Keeper {
     fn asking(&mut self, is_asking: bool) {
         if let Place::Wanted(wanted) = &mut self.place {
             wanted.is_asking = is_asking;
+        }
+    }
+
+    /// Only while there is no place: guests of a held one have their turns sooner than elsewhere.
+    fn disband(&mut self) {
+        if matches!(self.place, Place::Wanted(_)) {
+            self.send_guests_elsewhere();
         }
     }
 

@@ -156,6 +156,18 @@ impl StateMachine {
         matches!(self.state, State::Idle)
     }
 
+    /// Whether it is acquiring: announced, and neither in nor on its way out.
+    pub(crate) fn is_acquiring(&self) -> bool {
+        match &self.state {
+            State::Announcing(..)
+            | State::Looking(_)
+            | State::Drawing(..)
+            | State::Settling(..)
+            | State::Waiting(..) => true,
+            State::Idle | State::Held(_) | State::Lost | State::Releasing { .. } => false,
+        }
+    }
+
     /// The contenders that hold the object or are ahead, as of the last whole read.
     pub(crate) fn ahead(&self) -> &[SeenContender] {
         &self.ahead

@@ -101,9 +101,11 @@ impl Runner {
         }
     }
 
-    /// Connects to the client of the first contender in the way that was not asked yet. Rows do
-    /// not tell whether a contender holds the object or is about to: one that can't serve this
-    /// client says so at once.
+    /// Connects to the client of a contender in the way that was not asked yet: of the one that
+    /// began first, because rows do not tell which of them holds the object. One that can't serve
+    /// this client says so at once.
+    ///
+    /// With a line of guests, only to one that keeps a line, too: then the lines become one.
     pub(super) fn look_for_keeper(&mut self) {
         let Some(network) = &self.shared.network else {
             return;
@@ -112,10 +114,19 @@ impl Runner {
         if borrowing.connecting.is_some() || borrowing.asked.len() >= ASKED_MAX {
             return;
         }
-        let ahead = self.contender.ahead().iter().map(|seen| seen.contender.client);
+        let has_guests = self.keeper.has_guests();
+        // Before and after an acquisition, what its contender has read says nothing any more.
+        if !self.contender.is_acquiring() || !(has_guests || self.may_borrow()) {
+            return;
+        }
         let own = self.shared.id.client;
-        let mut others = ahead.filter(|client| *client != own && !borrowing.asked.contains(client));
-        let Some(keeper) = others.next().filter(|_| self.may_borrow()) else {
+        let others = self.contender.ahead().iter().filter(|seen| {
+            let client = seen.contender.client;
+            let is_new = client != own && !borrowing.asked.contains(&client);
+            is_new && (!has_guests || self.rivals.contain(client))
+        });
+        let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
+        let Some(keeper) = first.map(|seen| seen.contender.client) else {
             return;
         };
         let connecting = network.connect(keeper);
@@ -124,8 +135,12 @@ impl Runner {
             Some(Box::pin(async move { connecting.await.then_some(keeper) }));
     }
 
-    /// A keeper can be asked, unless a place was acquired meanwhile.
+    /// A keeper can be asked, unless a place was acquired meanwhile. The guests in the line ask it
+    /// themselves: one with a line never asks another keeper (rule R8).
     pub(super) fn connected(&mut self, keeper: Option<KeeperId>) {
+        if keeper.is_some_and(|keeper| self.rivals.contain(keeper)) {
+            self.tell_keeper(KeeperInput::Disband);
+        }
         if let Some(keeper) = keeper.filter(|_| self.may_borrow()) {
             self.ask(keeper);
             self.settle();

@@ -49,6 +49,7 @@ impl Runner {
     fn held(&mut self, lease: Lease, terms: LeaseTerms) {
         // Let in by both ways, it takes this one (rule R6).
         self.stop_borrowing();
+        self.rivals.next_round();
         let claim = self.contender.held_claim().expect("it has just been held");
         let (place, round) = (claim.contender, claim.round);
         let held = KeeperInput::Held { place, round, terms, deadline: lease.deadline() };

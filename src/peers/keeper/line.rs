@@ -87,6 +87,11 @@ impl Line {
         self.guests.contains_key(&guest)
     }
 
+    /// Whether there is a guest in the line.
+    pub(super) fn has_guests(&self) -> bool {
+        !self.guests.is_empty()
+    }
+
     /// The guests in the line.
     pub(super) fn guests(&self) -> Vec<GuestId> {
         self.guests.keys().copied().collect()

@@ -100,6 +100,8 @@ pub(crate) enum Input {
         /// Whether there is one.
         outsiders: bool,
     },
+    /// The guests in the line are to ask another keeper, unless there is a place by now.
+    Disband,
     /// Grant nothing from now on.
     Shutdown,
     /// Time has passed.

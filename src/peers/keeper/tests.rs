@@ -321,6 +321,33 @@ fn a_turn_at_another_keeper_serves_one_caller() {
 }
 
 #[test]
+fn a_line_that_is_disbanded_asks_elsewhere() {
+    let mut held = Script::held();
+    held.asks(GUEST, 1, ms(0));
+    held.is_queued(GUEST, 1, 0);
+    held.tell(Input::Disband);
+    held.says(&[]);
+    assert!(held.keeper.has_guests(), "there is a place for them");
+
+    let mut script = Script::new();
+    script.joins(1, 60);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
+    for (guest, ahead) in [(GUEST, 1), (OTHER, 2)] {
+        script.asks(guest, 1, ms(0));
+        script.is_queued(guest, 1, ahead);
+    }
+    assert!(!script.keeper.may_ask(), "guests wait");
+    script.tell(Input::Disband);
+    let elsewhere = |guest| Output::Send { guest, response: Response::Elsewhere { request: 1 } };
+    script.says(&[elsewhere(GUEST), elsewhere(OTHER)]);
+    assert!(script.keeper.may_ask());
+    assert_eq!(script.keeper.first_caller(), Some(1), "callers of its own stay");
+    // Without any, there is no use for the place.
+    script.tell(Input::Leave { caller: 1 });
+    script.says(&[Output::Release]);
+}
+
+#[test]
 fn a_turn_at_another_keeper_is_returned_if_none_can_use_it() {
     let theirs = turn(40);
     let mut lost = Script::new();

@@ -64,9 +64,11 @@ pub(crate) enum Sight {
     PlaceRevoked,
     /// A guest has a token.
     TokenOfGuest,
+    /// The keeper sends its line elsewhere.
+    LineDisbanded,
 }
 
-const SIGHTS: [Sight; 29] = [
+const SIGHTS: [Sight; 30] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -96,6 +98,7 @@ const SIGHTS: [Sight; 29] = [
     Sight::NextHolderEntered,
     Sight::PlaceRevoked,
     Sight::TokenOfGuest,
+    Sight::LineDisbanded,
 ];
 
 /// How often which was come across.

@@ -78,6 +78,8 @@ pub(crate) struct Troubles {
     pub(crate) removals: u8,
     /// The contender renews the place by itself.
     pub(crate) renewals: u8,
+    /// The keeper, on its way to a place, sends its line to another keeper; no fault.
+    pub(crate) disbanded: u8,
     /// Guests give up.
     pub(crate) giving_up: u8,
     /// Guests and callers draw tokens; no fault.
@@ -93,6 +95,7 @@ pub(crate) const NO_TROUBLES: Troubles = Troubles {
     revocations: 0,
     removals: 0,
     renewals: 0,
+    disbanded: 0,
     giving_up: 0,
     draws: 0,
 };

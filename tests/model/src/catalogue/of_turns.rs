@@ -36,6 +36,7 @@ const RENEWALS: Troubles = Troubles { renewals: 1, ..NO_TROUBLES };
 const JUMPS: Troubles = Troubles { jumps: 1, ..NO_TROUBLES };
 const DEATHS: Troubles = Troubles { keeper_deaths: 1, guest_deaths: 1, ..NO_TROUBLES };
 const GIVING_UP: Troubles = Troubles { giving_up: 1, ..NO_TROUBLES };
+const DISBANDED: Troubles = Troubles { disbanded: 1, ..NO_TROUBLES };
 const REVOKED: Troubles = Troubles { revocations: 1, ..NO_TROUBLES };
 const REMOVED: Troubles = Troubles { removals: 1, ..NO_TROUBLES };
 const DRAWS: Troubles = Troubles { draws: 2, ..NO_TROUBLES };
@@ -48,6 +49,7 @@ const ALL: Troubles = Troubles {
     revocations: 1,
     removals: 0,
     renewals: 1,
+    disbanded: 1,
     giving_up: 1,
     draws: 0,
 };
@@ -56,6 +58,11 @@ const ALL: Troubles = Troubles {
 pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
     let revoked = Plan { must_see: &[Sight::GuestsTurn, Sight::PlaceRevoked], ..NEXT_HOLDER };
+    let disbanded = Plan {
+        requests: 2,
+        must_see: &[Sight::GuestsTurn, Sight::NextHolderEntered, Sight::LineDisbanded],
+        ..NEXT_HOLDER
+    };
     let tokens = |plan| Plan { must_see: &[Sight::GuestsTurn, Sight::TokenOfGuest], ..plan };
     let plans = [
         ("turns", Short, PLAN.over(5)),
@@ -70,6 +77,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns of a guest that waits in the table, too", Short, BOTH_WAYS.over(3)),
         ("turns, place revoked", Short, revoked.over(4).with(REVOKED)),
         ("turns, place removed", Short, NEXT_HOLDER.over(4).with(REMOVED)),
+        ("turns, line disbanded", Short, disbanded.over(2).with(DISBANDED)),
         ("turns, tokens", Short, tokens(TWO_CALLERS).over(1).with(DRAWS)),
         ("turns, tokens beside another contender", Short, tokens(ALL_PARTIES).over(0).with(DRAWS)),
         (

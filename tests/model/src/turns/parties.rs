@@ -66,6 +66,11 @@ impl KeeperProcess {
         due.is_some_and(|due| due <= now.boot)
     }
 
+    /// Whether guests wait in its line.
+    pub(super) fn has_guests(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.has_guests())
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.is_idle())
     }

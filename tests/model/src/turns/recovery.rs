@@ -64,6 +64,7 @@ impl Turns {
             | Action::Table(TableEvent::RenewedByItself)
             | Action::Table(TableEvent::Revoked)
             | Action::Table(TableEvent::RemovedByForce)
+            | Action::Table(TableEvent::OtherKeeperSeen)
             | Action::CallerJoins(_)
             | Action::Table(TableEvent::Drawn { acknowledged: false })
             | Action::Draws(_)

@@ -51,6 +51,8 @@ pub(crate) enum TableEvent {
     Glanced {
         outsiders: bool,
     },
+    /// The contender sees that of another keeper ahead.
+    OtherKeeperSeen,
     /// A block of tokens is drawn, or its write is never acknowledged.
     Drawn {
         acknowledged: bool,
@@ -96,6 +98,10 @@ impl Turns {
         if moment.keeper.is_alive() {
             if table.wanted.is_some() && is_free && rows_may_be_gone {
                 actions.push(Action::Table(TableEvent::Acquired));
+            }
+            let has_guests = moment.keeper.has_guests();
+            if table.wanted.is_some() && has_guests && left.disbanded > 0 {
+                actions.push(Action::Table(TableEvent::OtherKeeperSeen));
             }
             if table.renewing.is_some() {
                 actions.push(Action::Table(TableEvent::Renewed { acknowledged: true }));
@@ -162,6 +168,11 @@ impl Turns {
                 self.keeper(moment, KeeperInput::Released);
             }
             TableEvent::Drawn { acknowledged } => self.drawn(moment, acknowledged),
+            TableEvent::OtherKeeperSeen => {
+                moment.left.disbanded -= 1;
+                self.note(moment, Sight::LineDisbanded);
+                self.keeper(moment, KeeperInput::Disband);
+            }
             TableEvent::Glanced { outsiders } => {
                 moment.table.is_glancing = false;
                 self.keeper(moment, KeeperInput::Glanced { outsiders });
@@ -248,6 +259,7 @@ impl Tell for TableEvent {
             TableEvent::Drawn { acknowledged: false } => {
                 "tokens are drawn, unacknowledged".to_owned()
             }
+            TableEvent::OtherKeeperSeen => "the keeper sends its line elsewhere".to_owned(),
             TableEvent::Glanced { outsiders } => {
                 format!("the keeper sees others in the table: {outsiders}")
             }
