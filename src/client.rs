@@ -4,6 +4,7 @@
 //! [`request`] checks a request and sends it to that task.
 
 mod contenders;
+mod line;
 mod request;
 mod revoke;
 mod setup;
@@ -63,7 +64,6 @@ struct Inner {
     ended: CancellationToken,
     store: Arc<Counted>,
     shared: Arc<Shared>,
-    owner: String,
     ttl: Duration,
     max_ttl: Duration,
     max_clock_skew: Duration,
@@ -269,7 +269,7 @@ impl LockClient {
 
     /// Host name and process id, for display.
     pub(crate) fn owner(&self) -> &str {
-        &self.inner.owner
+        &self.inner.shared.owner
     }
 
     /// The longest TTL that the lock table allows.
@@ -281,7 +281,7 @@ impl LockClient {
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
-            .field("owner", &self.inner.owner)
+            .field("owner", &self.inner.shared.owner)
             .field("acquire_timeout", &self.inner.shared.acquire_timeout)
             .field("ttl", &self.inner.ttl)
             .finish_non_exhaustive()

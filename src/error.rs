@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::contender::Contender;
 use crate::finding::{Finding, Joined};
+use crate::line::TurnUser;
 use crate::options::{InvalidOption, shown};
 use crate::store::DatabaseError;
 
@@ -20,13 +21,21 @@ pub enum LockError {
     Option(#[from] InvalidOption),
     /// The timeout passed before the lock was free, or while the database did not answer: for the
     /// lock, or for the host's registration once that was a minute old.
-    #[error("lock {:?} was not obtained within {waited:?}{}", shown(name), Waiting(ahead))]
+    #[error(
+        "lock {:?} was not obtained within {waited:?}{}",
+        shown(name),
+        Waiting(user.as_ref(), ahead)
+    )]
     TimedOut {
         /// The object.
         name: String,
         /// How long the caller waited.
         waited: Duration,
-        /// The contenders that hold the lock or are ahead, as last seen; empty if none was seen.
+        /// Who has the lock now, if the caller waited for a turn: in the line of its own client, or
+        /// as a guest of another one, as that one last said.
+        user: Option<TurnUser>,
+        /// The contenders that hold the lock or are ahead, as last seen in the table; empty if none
+        /// was seen.
         ahead: Vec<Contender>,
         /// The last error of the database, if its last answer was one.
         #[source]
@@ -123,15 +132,16 @@ pub enum LockError {
     Forked,
 }
 
-/// The contenders ahead, for people.
-struct Waiting<'a>(&'a [Contender]);
+/// Who has the lock, or else the contenders ahead, for people.
+struct Waiting<'a>(Option<&'a TurnUser>, &'a [Contender]);
 
 impl fmt::Display for Waiting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            [] => Ok(()),
-            [one] => write!(f, ": {} holds it or is ahead", one.owner),
-            [first, others @ ..] => {
+        match self {
+            Waiting(Some(user), _) => write!(f, ": {} holds it", user.owner),
+            Waiting(None, []) => Ok(()),
+            Waiting(None, [one]) => write!(f, ": {} holds it or is ahead", one.owner),
+            Waiting(None, [first, others @ ..]) => {
                 write!(f, ": {} and {} more hold it or are ahead", first.owner, others.len())
             }
         }
@@ -323,6 +333,51 @@ pub enum RevokeError {
     /// [closed](TableError::Closed), the contender may be revoked or not.
     #[error(transparent)]
     Table(#[from] TableError),
+}
+
+/// Why a client does not know the [line](crate::LockClient::line) of a lock. Nothing was changed in
+/// any case.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// The table was not read.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// No client has a place, or the lock passes from one to another at this moment.
+    #[error("lock {:?}: no client holds it", shown(name))]
+    NotHeld {
+        /// The object.
+        name: String,
+    },
+    /// Another client holds the lock or is about to, and this one asks no others: it was built
+    /// without the feature `peers`, or without `LockClientBuilder::peers`.
+    #[error(
+        "lock {:?}: {} holds it or is ahead, and this client asks no others: build it with the \
+         feature `peers` and with `LockClientBuilder::peers`",
+        shown(name),
+        contender.owner
+    )]
+    AsksNone {
+        /// The object.
+        name: String,
+        /// The contender that may hold it.
+        contender: Contender,
+    },
+    /// A client that holds the lock or is about to did not answer. It lets no others take turns
+    /// (its row in `lock_peers` is missing), it is not reached at its address, it was not reached a
+    /// short time ago, or it is too busy.
+    #[error(
+        "lock {:?}: {} holds it or is ahead, and did not answer: it lets no other client take \
+         turns, or can't be reached at its advertised address",
+        shown(name),
+        contender.owner
+    )]
+    NotReached {
+        /// The object.
+        name: String,
+        /// The contender that may hold it.
+        contender: Contender,
+    },
 }
 
 /// A shutdown that did not finish in time: releases are not acknowledged yet. They continue in the

@@ -147,6 +147,7 @@ mod error;
 mod fence;
 mod finding;
 pub mod hosts;
+mod line;
 mod network;
 mod options;
 // Guests are not served yet.
@@ -168,9 +169,10 @@ pub use contender::Contender;
 pub use engine::grant::GuardState;
 pub use engine::guard::{LockGuard, LostFuture};
 pub use error::{
-    EnsureError, LockError, LostReason, RevokeError, ShutdownError, TableError, UnlockError,
-    WithLockError,
+    EnsureError, LineError, LockError, LostReason, RevokeError, ShutdownError, TableError,
+    UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
+pub use line::{Line, TurnUser};
 pub use options::{Consistency, InvalidOption};
 pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

@@ -17,6 +17,7 @@ pub(crate) use self::{
     sockets::{Listener, Site, join},
     wire::Key,
 };
+use crate::line::{Line, TurnUser};
 use crate::peers::{GuestId, Response, TimedRequest};
 
 /// The uuid of a client that keeps a place, as a number.
@@ -43,16 +44,33 @@ pub(crate) trait Network: Debug + Send + Sync {
     /// What others see of a connected guest: its host name and process id.
     fn owner(&self, guest: GuestId) -> Option<String>;
 
-    /// Sends a response to a guest.
-    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response);
+    /// Sends a response to a guest, with who has the turn now: for a guest that has to wait.
+    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response, user: Option<TurnUser>);
+
+    /// Asks a client for the line of an object.
+    fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told;
+
+    /// Tells a guest the line of an object; `None` if this client has no place.
+    fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>);
 }
+
+/// Resolves to the line that a client tells: `None` if it has no place.
+pub(crate) type Told = Pin<Box<dyn Future<Output = Result<Option<Line>, NotReached>> + Send>>;
+
+/// A client does not answer.
+#[cfg_attr(
+    not(any(test, feature = "peers")),
+    expect(dead_code, reason = "without the feature no client is asked")
+)]
+#[derive(Debug)]
+pub(crate) struct NotReached;
 
 /// What comes from other clients.
 #[cfg_attr(
     not(any(test, feature = "peers")),
     expect(dead_code, reason = "without the feature clients are not connected")
 )]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Received {
     /// A request of a guest.
     Request {
@@ -71,6 +89,15 @@ pub(crate) enum Received {
         object: ObjectKey,
         /// What it answers.
         response: Response,
+        /// Who has the turn now, if it said so.
+        user: Option<TurnUser>,
+    },
+    /// A guest asks for the line of an object.
+    Who {
+        /// The guest.
+        guest: GuestId,
+        /// The object.
+        object: ObjectKey,
     },
     /// There is a new connection to a keeper.
     Reconnected {

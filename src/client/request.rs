@@ -154,8 +154,8 @@ impl LockRequest {
             return Err(LockError::Forked);
         }
         let owner = match &self.label {
-            Some(label) => format!("{} {label}", self.inner.owner),
-            None => self.inner.owner.clone(),
+            Some(label) => format!("{} {label}", self.inner.shared.owner),
+            None => self.inner.shared.owner.clone(),
         };
         let acquire = Acquire { mode: Mode::Exclusive, terms, patience, renew: self.renew, owner };
         let asked = self.inner.shared.clock.elapsed();

@@ -97,6 +97,7 @@ impl LockClient {
             clock,
             stamps: Stamps::default(),
             id: ContenderId { host: number, client, slot: 0 },
+            owner: owner(&host_name),
             entropy,
             acquire_timeout,
             turns,
@@ -119,14 +120,12 @@ impl LockClient {
             drop_guard,
         );
         tokio::spawn(dispatcher.run());
-        let owner = owner(&host_name);
         LockClient {
             inner: Arc::new(Inner {
                 calls,
                 ended,
                 store,
                 shared,
-                owner,
                 ttl,
                 max_ttl,
                 max_clock_skew,

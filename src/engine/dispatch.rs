@@ -9,6 +9,7 @@ use tokio_util::sync::DropGuard;
 use tracing::error;
 
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
+use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
 use crate::engine::runner::{Command, Ended, Message, Runner};
 use crate::engine::shared::Shared;
@@ -29,6 +30,13 @@ pub(crate) enum Call {
         object: Arc<str>,
         /// The caller's number.
         caller: u64,
+    },
+    /// Tell the line of an object.
+    Tell {
+        /// The object.
+        object: Arc<str>,
+        /// Where the answer goes.
+        inquirer: Inquirer,
     },
     /// Refuse new calls, dismiss waiting callers and release everything.
     Shutdown,
@@ -107,6 +115,9 @@ impl Dispatcher {
             match self.wake(calls_open).await {
                 Wake::Call(Some(Call::Acquire(object, caller))) => self.acquire((object, caller)),
                 Wake::Call(Some(Call::Leave { object, caller })) => self.leave(&object, caller),
+                Wake::Call(Some(Call::Tell { object, inquirer })) => {
+                    self.tell(Some(&object), inquirer);
+                }
                 Wake::Call(Some(Call::Shutdown)) => {
                     // Earlier calls are answered; later ones find the channel closed.
                     self.calls.close();
@@ -232,8 +243,11 @@ impl Dispatcher {
             Received::Request { guest, object, request } => {
                 (object, Message::Request(guest, request))
             }
-            Received::Response { keeper, object, response } => {
-                (object, Message::Response(keeper, response))
+            Received::Response { keeper, object, response, user } => {
+                (object, Message::Response(keeper, response, user))
+            }
+            Received::Who { guest, object } => {
+                return self.tell(self.names.get(&object), Inquirer::Guest(guest, object));
             }
             Received::Reconnected { keeper } => {
                 for entry in self.runners.values() {
@@ -242,20 +256,34 @@ impl Dispatcher {
                 return;
             }
         };
-        let entry = self.names.get(&object).and_then(|name| self.runners.get(name));
-        let sent = entry.map(|entry| entry.commands.send(Command::Received(message)));
-        if !matches!(sent, Some(Ok(()))) {
-            self.answer_for_none(object, message);
+        let name = self.names.get(&object);
+        if let Some(Command::Received(message)) = self.command(name, Command::Received(message)) {
+            self.answer_for_none(object, &message);
+        }
+    }
+
+    /// Lets the runner of an object tell its line. Without one there is no place.
+    fn tell(&self, object: Option<&Arc<str>>, inquirer: Inquirer) {
+        if let Some(Command::Tell(inquirer)) = self.command(object, Command::Tell(inquirer)) {
+            inquirer.answer(self.shared.network.as_deref(), None);
+        }
+    }
+
+    /// Sends a command to the runner of an object, or returns it if there is none.
+    fn command(&self, object: Option<&Arc<str>>, command: Command) -> Option<Command> {
+        match object.and_then(|object| self.runners.get(object)) {
+            Some(entry) => entry.commands.send(command).err().map(|unsent| unsent.0),
+            None => Some(command),
         }
     }
 
     /// Answers for an object that no caller of this client uses. A turn that comes for it is
     /// returned.
-    fn answer_for_none(&self, object: ObjectKey, message: Message) {
+    fn answer_for_none(&self, object: ObjectKey, message: &Message) {
         let Some(network) = &self.shared.network else {
             return;
         };
-        match message {
+        match *message {
             Message::Request(guest, TimedRequest { request, .. }) => {
                 let response = match request {
                     Request::Ask { request, .. } => Response::Elsewhere { request },
@@ -263,9 +291,9 @@ impl Dispatcher {
                     Request::Renew { turn } => Response::Leave { turn },
                     Request::Withdraw { .. } | Request::DrawToken { .. } => return,
                 };
-                network.answer(guest, object, response);
+                network.answer(guest, object, response, None);
             }
-            Message::Response(keeper, Response::Granted(granted)) => {
+            Message::Response(keeper, Response::Granted(granted), _) => {
                 let request = Request::Return { turn: granted.turn };
                 let sent = self.shared.clock.elapsed();
                 network.ask(keeper, object, TimedRequest { sent, request });

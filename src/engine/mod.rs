@@ -3,7 +3,8 @@
 //! [`dispatch`] is the client's task; it starts a [`runner`] for each object in use, which feeds
 //! the protocol and does its I/O. [`waiters`] is the queue of an object's callers, [`grant`] the
 //! state that guard and runner share, [`guard`] what the caller holds. [`registration`] is what a
-//! client knows about its [`host`], [`health`] what it knows about clocks and table.
+//! client knows about its [`host`], [`health`] what it knows about clocks and table. An
+//! [`inquirer`] wants to know the line of an object.
 
 pub(crate) mod clock_skew;
 pub(crate) mod dispatch;
@@ -13,6 +14,7 @@ pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod hold_limit;
 pub(crate) mod host;
+pub(crate) mod inquirer;
 pub(crate) mod process;
 pub(crate) mod registration;
 pub(crate) mod remembered;

@@ -246,6 +246,7 @@ impl Registration {
             let error = LockError::TimedOut {
                 name: object.to_string(),
                 waited: now.saturating_sub(caller.asked),
+                user: None,
                 ahead: Vec::new(),
                 cause: self.setback.clone(),
             };

@@ -7,7 +7,8 @@
 //! This file is the loop: what the task waits for, and how it feeds the state machines.
 //! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
 //! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] is the
-//! holder of the object, [`releases`] the callers that wait until it is released.
+//! holder of the object, [`releases`] the callers that wait until it is released, [`told`] what
+//! others learn of the line.
 
 mod borrowing;
 mod commands;
@@ -17,6 +18,7 @@ mod holder;
 mod operations;
 mod releases;
 mod rivals;
+mod told;
 mod turns;
 
 use std::collections::VecDeque;
@@ -387,13 +389,15 @@ impl Runner {
     fn dismiss_expired(&mut self) {
         let now = self.shared.clock.elapsed();
         let expired = self.callers.take_expired(now);
+        // Before the first one leaves: without it, this client may leave the line of the keeper.
+        let user = if expired.is_empty() { None } else { self.user() };
         for caller in expired {
             self.tell_keeper(KeeperInput::Leave { caller: caller.number });
             let waited = now.saturating_sub(caller.asked);
             debug!(parent: &caller.span, ?waited, "timed out");
             let name = self.object.to_string();
-            let (ahead, cause) = (self.ahead(), self.setback.clone());
-            caller.answer(Err(LockError::TimedOut { name, waited, ahead, cause }));
+            let (user, ahead, cause) = (user.clone(), self.ahead(), self.setback.clone());
+            caller.answer(Err(LockError::TimedOut { name, waited, user, ahead, cause }));
         }
         let (limit, cause) = (self.shared.acquire_timeout, self.setback.as_ref());
         self.releases.dismiss_expired(now, limit, cause);

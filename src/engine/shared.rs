@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) wall_clock_bound: WallClockBound,
     /// The client as a contender.
     pub(crate) id: ContenderId,
+    /// Host name and process id, for people.
+    pub(crate) owner: String,
     /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.

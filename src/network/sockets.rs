@@ -8,11 +8,15 @@
 //! # Where to look
 //!
 //! This file is the client's end. [`guests`] accepts connections of guests, [`keepers`] makes
-//! connections to keepers, and [`publishing`] keeps the client's row and key fresh.
+//! connections to keepers, [`inquiries`] asks them who is in line, and [`publishing`] keeps the
+//! client's row and key fresh.
 
 mod guests;
+mod inquiries;
 mod keepers;
 mod publishing;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -26,10 +30,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::guests::Guests;
+use self::inquiries::Inquiries;
 use self::keepers::Keepers;
-use super::wire::{ClientName, Key, Keys, ObjectHash, ToGuest, ToKeeper};
-use super::{KeeperId, Network, NetworkEnd, ObjectKey, Received};
+use super::wire::{ClientName, Key, Keys, LineView, ObjectHash, ToGuest, ToKeeper};
+use super::{KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
 use crate::clock::{Clock, Stamps};
+use crate::line::{Line, TurnUser};
 use crate::peers::{GuestId, Response, TimedRequest};
 use crate::store::Store;
 
@@ -75,6 +81,7 @@ struct Shared {
     keys: RwLock<Keys>,
     guests: Guests,
     keepers: Keepers,
+    inquiries: Inquiries,
     received: mpsc::UnboundedSender<Received>,
     runtime: Handle,
     /// Cancelled when the client's task has ended, and takes no messages any more.
@@ -83,6 +90,12 @@ struct Shared {
 
 /// Joins the network as the client with this uuid. Called on the client's runtime.
 pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
+    let (shared, received) = start(client, key, site);
+    NetworkEnd { network: Arc::new(Sockets { shared }), received }
+}
+
+/// Starts the tasks of a client's end.
+fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedReceiver<Received>) {
     let (sender, received) = mpsc::unbounded_channel();
     let client = Uuid::from_u128(client);
     let ended = CancellationToken::new();
@@ -98,6 +111,7 @@ pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
         keys: RwLock::new(Keys { current: key, previous: None }),
         guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
         keepers: Keepers::default(),
+        inquiries: Inquiries::default(),
         received: sender.clone(),
         runtime: Handle::current(),
         ended: ended.clone(),
@@ -111,7 +125,7 @@ pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
         sender.closed().await;
         ended.cancel();
     });
-    NetworkEnd { network: Arc::new(Sockets { shared }), received }
+    (shared, received)
 }
 
 impl Shared {
@@ -151,9 +165,25 @@ impl Network for Sockets {
         self.shared.guests.owner(guest)
     }
 
-    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response) {
-        let object = ObjectHash::from_bytes(object);
-        self.shared.guests.send(guest, ToGuest::Response { object, response });
+    fn answer(
+        &self,
+        guest: GuestId,
+        object: ObjectKey,
+        response: Response,
+        user: Option<TurnUser>,
+    ) {
+        let (object, user) = (ObjectHash::from_bytes(object), user.map(ClientName::from));
+        self.shared.guests.send(guest, ToGuest::Response { object, response, user });
+    }
+
+    fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(inquiries::who(shared, keeper, ObjectHash::from_bytes(object)))
+    }
+
+    fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>) {
+        let (object, line) = (ObjectHash::from_bytes(object), line.map(LineView::from));
+        self.shared.guests.send(guest, ToGuest::Is { object, line });
     }
 }
 

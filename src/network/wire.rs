@@ -27,6 +27,7 @@ pub(crate) use self::key::{Key, Keys};
 pub(super) use self::{
     channel::Channel,
     error::WireError,
-    message::{ClientName, ToGuest, ToKeeper},
+    handshake::VERSION,
+    message::{ClientName, LineView, ToGuest, ToKeeper},
     object::ObjectHash,
 };

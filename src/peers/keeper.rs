@@ -15,7 +15,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use self::line::{Line, User, Waiting};
+pub(crate) use self::line::User;
+use self::line::{Line, Waiting};
 use self::messages::{Demand, GuestId, Input, Output};
 use super::messages::{Extended, Granted, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
@@ -36,6 +37,15 @@ const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
 
 /// The finished requests of this many guests are remembered.
 const FINISHED_MAX: usize = 1_024;
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnOf {
+    /// A caller's of this process.
+    Caller,
+    /// A guest's.
+    Guest(GuestId),
+}
 
 /// The keeper of one object; see the [module](super) for how to drive it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -241,6 +251,22 @@ impl Keeper {
     /// Whether a client stands in the line, or has the turn.
     pub(crate) fn serves(&self, client: GuestId) -> bool {
         self.line.has_guest(client) || self.tenant().is_some_and(|tenant| tenant.guest == client)
+    }
+
+    /// The present turn's user, if a turn is out.
+    pub(crate) fn user(&self) -> Option<TurnOf> {
+        let turn = self.turn.as_ref()?;
+        Some(turn.guest().map_or(TurnOf::Caller, TurnOf::Guest))
+    }
+
+    /// The line, the first one first.
+    pub(crate) fn line(&self) -> impl ExactSizeIterator<Item = User> {
+        self.line.users()
+    }
+
+    /// Whether there is a place of its own, or a lost one whose turn is not over yet.
+    pub(crate) fn has_place(&self) -> bool {
+        matches!(self.place, Place::Held(_) | Place::Lost)
     }
 
     /// Whether none waits.

@@ -32,7 +32,7 @@ pub(crate) use self::messages::{Extended, Granted};
 pub(crate) use self::{
     guest::{Event as GuestEvent, Guest, GuestInput, GuestOutput, Loss as GuestLoss},
     keeper::{
-        Keeper,
+        Keeper, TurnOf, User as LineUser,
         messages::{Demand, GuestId, Input as KeeperInput, Output as KeeperOutput},
     },
     messages::{Now, Request, Response, TimedRequest, TurnId},

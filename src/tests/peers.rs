@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, timeout};
 use self::network::{TestNetwork, Weather};
 use crate::client::{ClientSetup, LockClient};
 use crate::engine::guard::LockGuard;
-use crate::error::{EnsureError, LostReason};
+use crate::error::{EnsureError, LineError, LockError, LostReason};
+use crate::line::{TOLD_MAX, TurnUser};
 use crate::store::{Counted, Embedded};
 use crate::testing::FaultyStore;
 
@@ -231,6 +232,69 @@ async fn others_see_which_guest_is_inside() {
     let Scene { turn, next, .. } = scene;
     turn.unlock().await.expect("the lock was held");
     next.await.expect("it does not panic").unlock().await.expect("the lock was held");
+}
+
+// Goal: a guest that gives up learns who has the turn, whether a caller of the keeper or another
+// guest; so does a second caller of a guest whose first one has its turn.
+// Method: guests time out in the line.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_gives_up_learns_who_is_inside() {
+    let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+    let (keeper, one, other) =
+        (client(&store, &network), client(&store, &network), client(&store, &network));
+    let of = |client: &LockClient| client.shared().id.client;
+    let nightly = keeper.request(OBJECT).label("nightly job");
+    let held = nightly.acquire().await.expect("the lock is free");
+    let user = gives_up(&one).await;
+    assert_eq!(user.client.as_u128(), of(&keeper));
+    assert!(user.owner.ends_with("nightly job"), "{user:?}");
+
+    let asking = caller(&one);
+    sleep(ms(100)).await;
+    held.unlock().await.expect("the lock was held");
+    let turn = asking.await.expect("the task does not panic");
+    let user = gives_up(&other).await;
+    assert_eq!(user.client.as_u128(), of(&one));
+    assert_eq!(user.owner, format!("guest {}", of(&one)));
+    let user = gives_up(&one).await;
+    assert_eq!(user, TurnUser::new(of(&one), one.shared().owner.clone()));
+    turn.unlock().await.expect("the lock was held");
+}
+
+/// Who has the turn, as a caller learns that gives up.
+async fn gives_up(client: &LockClient) -> TurnUser {
+    let error = client.request(OBJECT).timeout(ms(100)).acquire().await;
+    let Err(LockError::TimedOut { user: Some(user), .. }) = error else {
+        panic!("{error:?}");
+    };
+    user
+}
+
+// Goal: a keeper tells its own line without a message, guests and callers; a client without a place
+// has none to tell.
+// Method: ask while a guest is inside, and afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_keeper_tells_its_own_line() {
+    let scene = Scene::new().await;
+    let messages = scene.network.messages();
+    let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
+    let own = TurnUser::new(scene.keeper_id().await, scene.keeper.shared().owner.clone());
+    assert!(line.user.expect("a guest is inside").owner.starts_with("guest "));
+    assert_eq!((line.keeper, line.waiting, line.first), (own.clone(), 1, vec![own]));
+    for _ in 0..100 {
+        tokio::spawn(scene.keeper.request(OBJECT).label("later").acquire());
+    }
+    sleep(ms(1)).await;
+    let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
+    assert_eq!((line.waiting, line.first.len()), (101, TOLD_MAX), "{line:?}");
+    assert!(line.first[1].owner.ends_with(" later"), "{line:?}");
+    assert_eq!(scene.network.messages(), messages);
+    let Scene { turn, next, keeper, .. } = scene;
+    turn.unlock().await.expect("the lock was held");
+    drop(next.await);
+    sleep(s(6)).await;
+    let error = keeper.line(OBJECT).await.expect_err("no caller is left");
+    assert!(matches!(error, LineError::NotHeld { .. }), "{error:?}");
 }
 
 // Goal: a caller that wants one lease and no more does not borrow a turn, which would be extended.

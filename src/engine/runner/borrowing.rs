@@ -13,6 +13,7 @@ use tracing::{debug, trace};
 
 use super::{Runner, Step};
 use crate::error::LostReason;
+use crate::line::TurnUser;
 use crate::network::KeeperId;
 use crate::options::shown;
 use crate::peers::{
@@ -43,6 +44,8 @@ pub(super) struct Borrowing {
     sublease: Option<(TurnId, Lease)>,
     /// How many were ahead at the present keeper when it last said so.
     ahead: u32,
+    /// Who has the turn of a keeper, as far as is known.
+    user: Option<(KeeperId, TurnUser)>,
     /// When the client goes on in the table.
     back: Option<Duration>,
 }
@@ -78,6 +81,22 @@ impl Borrowing {
     /// Whether this keeper was asked for a turn that is not over.
     pub(super) fn knows(&self, keeper: KeeperId) -> bool {
         self.guests.contains_key(&keeper)
+    }
+
+    /// Notes who has the turn of a keeper, if it said so.
+    pub(super) fn note_user(&mut self, keeper: KeeperId, user: Option<TurnUser>) {
+        self.user = user.map(|user| (keeper, user)).or(self.user.take());
+    }
+
+    /// Notes that a caller of this client has the turn of the present keeper.
+    pub(super) fn note_own(&mut self, user: TurnUser) {
+        self.user = self.present.map(|keeper| (keeper, user));
+    }
+
+    /// Who has the turn of the present keeper, as far as is known.
+    pub(super) fn user(&self) -> Option<&TurnUser> {
+        let (keeper, user) = self.user.as_ref()?;
+        (Some(*keeper) == self.present).then_some(user)
     }
 
     /// The keeper that is asked, or whose turn the client has.

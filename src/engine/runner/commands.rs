@@ -8,8 +8,10 @@ use super::holder::Holder;
 use super::{Runner, Step};
 use crate::engine::grant::{GuardRequest, Need};
 use crate::engine::health::HealthProblem;
+use crate::engine::inquirer::Inquirer;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
+use crate::line::TurnUser;
 use crate::network::KeeperId;
 use crate::peers::{Demand, GuestId, GuestInput, KeeperInput, Response, TimedRequest};
 use crate::protocol::Acquire;
@@ -28,6 +30,8 @@ pub(crate) enum Command {
     Received(Message),
     /// There is a new connection to a keeper.
     Reconnected(KeeperId),
+    /// Tell the line.
+    Tell(Inquirer),
     /// Apply a health change.
     HealthChanged(Option<HealthProblem>),
     /// Dismiss all callers, and release the lock if it is held.
@@ -35,12 +39,12 @@ pub(crate) enum Command {
 }
 
 /// A message of another client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Message {
     /// What a guest asks.
     Request(GuestId, TimedRequest),
-    /// What a keeper answers.
-    Response(KeeperId, Response),
+    /// What a keeper answers, and who has the turn, if it said so.
+    Response(KeeperId, Response, Option<TurnUser>),
 }
 
 impl Runner {
@@ -57,6 +61,7 @@ impl Runner {
             Command::Reconnected(keeper) => {
                 self.tell(Step::Guest(keeper, GuestInput::Reconnected));
             }
+            Command::Tell(inquirer) => self.tell_line(inquirer),
             Command::HealthChanged(problem) => self.health_changed(problem.as_ref()),
             Command::Close => self.close(),
         }
@@ -112,12 +117,13 @@ impl Runner {
             Message::Request(guest, request) => {
                 self.tell_keeper(KeeperInput::Request { guest, request });
             }
-            Message::Response(keeper, Response::Granted(granted))
+            Message::Response(keeper, Response::Granted(granted), _)
                 if !self.borrowing.knows(keeper) =>
             {
                 self.return_at_once(keeper, granted.turn);
             }
-            Message::Response(keeper, response) => {
+            Message::Response(keeper, response, user) => {
+                self.borrowing.note_user(keeper, user);
                 self.tell(Step::Guest(keeper, GuestInput::Response(response)));
             }
         }

@@ -58,7 +58,8 @@ impl Runner {
             let assignment = Assignment { terms: self.contender.held_terms(), renew: true, owner };
             self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
         }
-        network.answer(guest, network.key(&self.object), response);
+        let user = if let Response::Queued { .. } = response { self.user() } else { None };
+        network.answer(guest, network.key(&self.object), response, user);
     }
 
     /// Gives a turn to a caller. If it has left, the turn is over.
@@ -73,7 +74,11 @@ impl Runner {
         let Caller { acquire, hold_terms, asked, reply, span, .. } = caller;
         let terms = acquire.terms;
         let lease = match self.borrowing.sublease(turn) {
-            Some(sublease) => (sublease, LostReason::KeeperUnreachable),
+            Some(sublease) => {
+                let user = self.own(acquire.owner);
+                self.borrowing.note_own(user);
+                (sublease, LostReason::KeeperUnreachable)
+            }
             None => {
                 let assignment = Assignment { terms, renew: acquire.renew, owner: acquire.owner };
                 self.steps.push_back(Step::Contender(Input::Reassign(assignment)));

@@ -107,16 +107,14 @@ async fn serve(
     lock(&shared.guests.connected).insert(guest, connected);
     let reading = async {
         loop {
-            match receiver.recv().await? {
+            let received = match receiver.recv().await? {
                 ToKeeper::Request { object, request } => {
-                    let object = object.into_bytes();
-                    let received = Received::Request { guest, object, request };
-                    if shared.received.send(received).is_err() {
-                        return Ok(());
-                    }
+                    Received::Request { guest, object: object.into_bytes(), request }
                 }
-                // Not asked by this version.
-                ToKeeper::Who { .. } => {}
+                ToKeeper::Who { object } => Received::Who { guest, object: object.into_bytes() },
+            };
+            if shared.received.send(received).is_err() {
+                return Ok(());
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Connections to keepers.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use super::super::wire::{Channel, Key, ToGuest, ToKeeper, WireError};
 use super::super::{KeeperId, Received};
 use super::{Shared, lock};
+use crate::line::{Line, TurnUser};
 use crate::store::PeerRow;
 
 /// An address that does not answer by then is skipped.
@@ -104,7 +106,7 @@ async fn make(shared: Arc<Shared>, keeper: KeeperId, pause: Duration) -> bool {
         Some(Ok(channel)) => {
             let (sender, messages) = mpsc::unbounded_channel();
             lock(&shared.keepers.0).insert(keeper, Keeper::Connected(sender));
-            tokio::spawn(run(Arc::clone(&shared), keeper, channel, messages));
+            tokio::spawn(run(Arc::clone(&shared), keeper, channel, messages, pause));
             // What was sent before may be lost.
             let _ = shared.received.send(Received::Reconnected { keeper });
             true
@@ -148,28 +150,35 @@ pub(super) async fn reach_at(
     Channel::connect(stream, client, key, shared.name.clone()).await
 }
 
-/// Carries messages until the connection ends, or has carried none for a while.
+/// Carries messages until the connection ends, or has carried none for a while. A keeper that ends
+/// it without a word has no place for another guest: it is skipped, for twice as long as `pause`.
 async fn run(
     shared: Arc<Shared>,
     keeper: KeeperId,
     channel: ToTheKeeper,
     mut messages: mpsc::UnboundedReceiver<ToKeeper>,
+    pause: Duration,
 ) {
     let (mut receiver, mut sender) = channel.split();
     let last = Mutex::new(Instant::now());
     let touch = || *lock(&last) = Instant::now();
+    let has_answered = AtomicBool::new(false);
     let reading = async {
         loop {
-            match receiver.recv().await? {
-                ToGuest::Response { object, response } => {
-                    touch();
-                    let object = object.into_bytes();
-                    let received = Received::Response { keeper, object, response };
+            let message = receiver.recv().await?;
+            has_answered.store(true, Ordering::Relaxed);
+            touch();
+            match message {
+                ToGuest::Response { object, response, user } => {
+                    let (object, user) = (object.into_bytes(), user.map(TurnUser::from));
+                    let received = Received::Response { keeper, object, response, user };
                     if shared.received.send(received).is_err() {
                         return Ok(());
                     }
                 }
-                ToGuest::Is { .. } => {}
+                ToGuest::Is { object, line } => {
+                    shared.inquiries.answered(keeper, object, line.map(Line::from).as_ref());
+                }
             }
         }
     };
@@ -199,5 +208,9 @@ async fn run(
         () = idle => Ok(()),
     };
     debug!(keeper = %Uuid::from_u128(keeper), ?ended, "a connection to a keeper ended");
-    lock(&shared.keepers.0).remove(&keeper);
+    if ended.is_err() && !has_answered.into_inner() {
+        shared.keepers.skip(keeper, pause);
+    } else {
+        lock(&shared.keepers.0).remove(&keeper);
+    }
 }

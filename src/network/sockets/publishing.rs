@@ -7,15 +7,17 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::super::wire::{Key, Keys};
+use super::super::wire::{Key, Keys, VERSION};
 use super::{Shared, keepers};
 use crate::store::{PEER_TTL_MAX, PeerRow};
 
-/// The format of messages that the client understands.
-const VERSION: i32 = 1;
+/// The row is written so often in its TTL. Then the key is rotated.
+pub(super) const WRITES_PER_TTL: u32 = 3;
 
-/// The row is written so often in its TTL.
-const WRITES_PER_TTL: u32 = 3;
+/// The row is written at this interval. A key is valid for as long after its rotation: twice the
+/// longest TTL of locks.
+pub(super) const WRITE_EVERY: Duration =
+    Duration::from_secs(PEER_TTL_MAX.as_secs() / WRITES_PER_TTL as u64);
 
 /// The pause before a failed write is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
@@ -33,7 +35,7 @@ pub(super) async fn publish(
         }
         for writes in 1.. {
             write(&shared, &addresses).await;
-            sleep(PEER_TTL_MAX / WRITES_PER_TTL).await;
+            sleep(WRITE_EVERY).await;
             if writes % WRITES_PER_TTL == 0 {
                 rotate(&shared);
             } else {
@@ -82,7 +84,7 @@ async fn write(shared: &Shared, addresses: &[String]) {
             addresses: addresses.to_vec(),
             key: *current.as_bytes(),
             previous_key: previous.map(|key| *key.as_bytes()),
-            version: VERSION,
+            version: VERSION.into(),
             stamp: shared.stamps.draw(&*shared.clock),
         };
         match shared.store.write_peer(&row, ttl_seconds).await {

@@ -16,7 +16,7 @@ use super::frames::{FRAME_MAX, FrameReader, FrameWriter};
 use super::key::{Key, Keys};
 
 /// The version of handshake and messages. Clients of different versions refuse each other.
-pub(super) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// How long a handshake may take. It is two round trips, so a peer that needs longer is too slow
 /// for turns; and a stranger that connects and says nothing must not stay.

@@ -12,14 +12,12 @@ use uuid::Uuid;
 
 use super::error::WireError;
 use super::object::ObjectHash;
+use crate::line::{Line, TOLD_MAX, TurnUser};
 use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::protocol::ContenderId;
 
 /// An owner is cut to so many bytes.
 const OWNER_MAX: usize = 100;
-
-/// So many of a line are told: no more fit into a frame.
-const TOLD_MAX: usize = 8;
 
 /// What a guest sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,13 +47,15 @@ pub(crate) enum ToGuest {
         /// The answer.
         #[serde(with = "ResponseFormat")]
         response: Response,
+        /// Who has the turn, for a guest that has to wait.
+        user: Option<ClientName>,
     },
     /// The answer to [`ToKeeper::Who`].
     Is {
         /// The object.
         object: ObjectHash,
-        /// Its line.
-        line: LineView,
+        /// Its line; `None` if the client has no place.
+        line: Option<LineView>,
     },
 }
 
@@ -93,31 +93,46 @@ impl From<(Uuid, String)> for ClientName {
     }
 }
 
+impl From<TurnUser> for ClientName {
+    fn from(TurnUser { client, owner }: TurnUser) -> Self {
+        ClientName::new(client, &owner)
+    }
+}
+
+impl From<ClientName> for TurnUser {
+    fn from(ClientName { client, owner }: ClientName) -> Self {
+        TurnUser { client, owner }
+    }
+}
+
 /// The line of an object, as a keeper tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LineView {
-    length: u32,
+    keeper: ClientName,
+    user: Option<ClientName>,
+    waiting: u32,
     first: Vec<ClientName>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "no client tells its line yet"))]
-impl LineView {
-    /// The line of these, the one in its turn first.
-    pub(crate) fn new(line: impl IntoIterator<Item = ClientName>) -> Self {
-        let mut line = line.into_iter();
-        let first: Vec<_> = line.by_ref().take(TOLD_MAX).collect();
-        let length = u32::try_from(first.len() + line.count()).unwrap_or(u32::MAX);
-        LineView { length, first }
+impl From<Line> for LineView {
+    fn from(Line { keeper, user, waiting, first }: Line) -> Self {
+        LineView {
+            keeper: keeper.into(),
+            user: user.map(ClientName::from),
+            waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
+            first: first.into_iter().take(TOLD_MAX).map(ClientName::from).collect(),
+        }
     }
+}
 
-    /// How many there are.
-    pub(crate) fn length(&self) -> u32 {
-        self.length
-    }
-
-    /// The first of them.
-    pub(crate) fn first(&self) -> &[ClientName] {
-        &self.first
+impl From<LineView> for Line {
+    fn from(LineView { keeper, user, waiting, first }: LineView) -> Self {
+        Line {
+            keeper: keeper.into(),
+            user: user.map(TurnUser::from),
+            waiting: usize::try_from(waiting).unwrap_or(usize::MAX),
+            first: first.into_iter().map(TurnUser::from).collect(),
+        }
     }
 }
 

@@ -10,8 +10,10 @@ const AHEAD_MAX: usize = 100;
 
 /// Who stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum User {
+pub(crate) enum User {
+    /// A caller of this process, by its number, and what it wants.
     Caller(u64, Demand),
+    /// A guest.
     Guest(GuestId),
 }
 
@@ -95,6 +97,11 @@ impl Line {
     /// The guests in the line.
     pub(super) fn guests(&self) -> Vec<GuestId> {
         self.guests.keys().copied().collect()
+    }
+
+    /// All of them, the first one first.
+    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = User> {
+        self.users.values().copied()
     }
 
     /// How many are ahead of a guest in the line, [`AHEAD_MAX`] at most.

@@ -664,3 +664,23 @@ fn a_block_ends_with_its_round() {
     script.tell(Input::DrawToken { turn: first, draw: 1 });
     script.says(&[Output::DrawBlock { round: ROUND + 1 }]);
 }
+
+#[test]
+fn a_keeper_tells_who_has_the_turn_and_who_waits() {
+    let script = Script::new();
+    assert!(!script.keeper.has_place() && script.keeper.user().is_none());
+    let mut script = Script::held();
+    assert_eq!(script.keeper.user(), Some(TurnOf::Caller));
+    script.asks(GUEST, 1, ms(300));
+    script.is_queued(GUEST, 1, 0);
+    script.joins(2, 60);
+    let line: Vec<_> = script.keeper.line().collect();
+    assert_eq!(line, [User::Guest(GUEST), User::Caller(2, demand(60))]);
+    script.tell(Input::Returned { turn: turn(1) });
+    script.is_granted(GUEST, 1, turn(2), ms(300));
+    assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
+    assert_eq!(script.keeper.line().len(), 1);
+    script.tell(Input::Lost);
+    assert!(script.keeper.has_place(), "its rows wait for the end of the turn");
+    assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
+}

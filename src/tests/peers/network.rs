@@ -13,7 +13,8 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
 use crate::client::Join;
-use crate::network::{KeeperId, Network, NetworkEnd, ObjectKey, Received};
+use crate::line::{Line, TurnUser};
+use crate::network::{KeeperId, Network, NetworkEnd, NotReached, ObjectKey, Received, Told};
 use crate::peers::{GuestId, Response, TimedRequest};
 
 /// How messages fare.
@@ -91,7 +92,7 @@ impl TestNetwork {
         self.0.lock().expect("the mutex is not poisoned")
     }
 
-    fn send(&self, from: u128, to: u128, message: Received) {
+    fn send(&self, from: u128, to: u128, message: &Received) {
         let mut hub = self.hub();
         hub.messages += 1;
         let Weather { delay, lost, repeated } = hub.weather;
@@ -101,7 +102,7 @@ impl TestNetwork {
                 continue;
             }
             let delay = Duration::from_millis(hub.rng.random_range(0..=delay));
-            let network = self.clone();
+            let (network, message) = (self.clone(), message.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 let hub = network.hub();
@@ -138,17 +139,29 @@ impl Network for End {
 
     fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest) {
         let guest = self.client;
-        self.network.send(guest, keeper, Received::Request { guest, object, request });
+        self.network.send(guest, keeper, &Received::Request { guest, object, request });
     }
 
     fn owner(&self, guest: GuestId) -> Option<String> {
         Some(format!("guest {guest}"))
     }
 
-    fn answer(&self, guest: GuestId, object: ObjectKey, response: Response) {
+    fn answer(
+        &self,
+        guest: GuestId,
+        object: ObjectKey,
+        response: Response,
+        user: Option<TurnUser>,
+    ) {
         let keeper = self.client;
-        self.network.send(keeper, guest, Received::Response { keeper, object, response });
+        self.network.send(keeper, guest, &Received::Response { keeper, object, response, user });
     }
+
+    fn who(&self, _: KeeperId, _: ObjectKey) -> Told {
+        Box::pin(ready(Err(NotReached)))
+    }
+
+    fn tell(&self, _: GuestId, _: ObjectKey, _: Option<Line>) {}
 }
 
 impl fmt::Debug for End {

@@ -11,8 +11,9 @@ use super::super::error::WireError;
 use super::super::frames;
 use super::super::handshake::{HANDSHAKE_MAX, PATTERN, PSK, VERSION, prologue};
 use super::super::key::{Key, Keys};
-use super::super::message::{LineView, ToGuest, ToKeeper};
+use super::super::message::{ClientName, ToGuest, ToKeeper};
 use super::{KEEPER, accept, connect, guest, key, only, shake, who};
+use crate::line::{Line, TurnUser};
 
 #[tokio::test]
 async fn a_keeper_learns_the_name_of_its_guest() {
@@ -186,8 +187,10 @@ async fn it_works_over_tcp() {
         let (channel, name) = accept(stream).await.expect("the guest has the key");
         let (mut receiver, mut sender) = channel.split();
         while let Ok(ToKeeper::Who { object }) = receiver.recv().await {
-            let line = LineView::new([name.clone()]);
-            sender.send(&[ToGuest::Is { object, line }]).await.expect("the guest waits");
+            let keeper = TurnUser::from(name.clone());
+            let line = Line { keeper, user: None, waiting: 0, first: Vec::new() };
+            let is = ToGuest::Is { object, line: Some(line.into()) };
+            sender.send(&[is]).await.expect("the guest waits");
         }
     });
     let stream = TcpStream::connect(address).await.expect("the keeper listens");
@@ -200,7 +203,8 @@ async fn it_works_over_tcp() {
             panic!("it was asked who");
         };
         assert_eq!(ToKeeper::Who { object }, who(&name.to_string()));
-        assert_eq!(line.first(), [guest()]);
+        let line = Line::from(line.expect("it tells one"));
+        assert_eq!(ClientName::from(line.keeper), guest());
     }
     drop((receiver, sender));
     keeper.await.expect("it ends with the connection");
@@ -209,37 +213,29 @@ async fn it_works_over_tcp() {
 proptest! {
     #[test]
     fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime starts");
-        runtime.block_on(async {
-                    let accepted = accept(saying(&bytes).await).await;
-            prop_assert!(accepted.is_err());
-            // As the answer of a keeper, too.
-            let connecting = connect(saying(&bytes).await);
-            prop_assert!(connecting.await.is_err());
-            Ok(())
-        })?;
+        let [at_keeper, at_guest] = refusals(&bytes);
+        prop_assert!(at_keeper.is_some() && at_guest.is_some());
     }
 
     #[test]
     fn a_frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 48)) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime starts");
-        runtime.block_on(async {
-            let framed = [&[0, 48], bytes.as_slice()].concat();
-            let accepted = accept(saying(&framed).await).await;
-            prop_assert!(matches!(accepted.err(), Some(WireError::Refused)));
-            let connecting = connect(saying(&framed).await);
-            prop_assert!(matches!(connecting.await.err(), Some(WireError::Refused)));
-            Ok(())
-        })?;
+        let refusals = refusals(&[&[0, 48], bytes.as_slice()].concat());
+        prop_assert!(matches!(refusals, [Some(WireError::Refused), Some(WireError::Refused)]));
     }
+}
+
+/// What a keeper says of a guest that sends these bytes, and a guest of such a keeper.
+fn refusals(bytes: &[u8]) -> [Option<WireError>; 2] {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime starts");
+    runtime.block_on(async {
+        let accepted = accept(saying(bytes).await).await;
+        let connected = connect(saying(bytes).await).await;
+        [accepted.err(), connected.err()]
+    })
 }
 
 /// A stream whose other end said this, reads what comes, and says nothing more.

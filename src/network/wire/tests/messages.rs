@@ -13,6 +13,7 @@ use super::super::key::Key;
 use super::super::message::{ClientName, LineView, ToGuest, ToKeeper, decode, encode};
 use super::super::object::ObjectHash;
 use super::key;
+use crate::line::{Line, TOLD_MAX, TurnUser};
 use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::protocol::ContenderId;
 
@@ -72,12 +73,20 @@ fn responses() -> impl Strategy<Value = Response> {
     ]
 }
 
-fn lines() -> impl Strategy<Value = LineView> {
-    prop::collection::vec(any::<(u128, String)>(), 0..20).prop_map(|line| {
-        LineView::new(
-            line.iter().map(|(client, owner)| ClientName::new(Uuid::from_u128(*client), owner)),
-        )
-    })
+fn users() -> impl Strategy<Value = TurnUser> {
+    any::<(u128, String)>().prop_map(|(client, owner)| TurnUser::new(client, owner))
+}
+
+fn lines() -> impl Strategy<Value = Line> {
+    let first = prop::collection::vec(users(), 0..20);
+    (users(), prop::option::of(users()), any::<u32>(), first).prop_map(
+        |(keeper, user, waiting, first)| Line {
+            keeper,
+            user,
+            waiting: usize::try_from(waiting).expect("it has 32 bits"),
+            first,
+        },
+    )
 }
 
 proptest! {
@@ -88,13 +97,17 @@ proptest! {
     }
 
     #[test]
-    fn responses_survive(object in objects(), response in responses()) {
-        survives(&ToGuest::Response { object, response });
+    fn responses_survive(
+        object in objects(),
+        response in responses(),
+        user in prop::option::of(users()),
+    ) {
+        survives(&ToGuest::Response { object, response, user: user.map(ClientName::from) });
     }
 
     #[test]
-    fn lines_survive(object in objects(), line in lines()) {
-        survives(&ToGuest::Is { object, line });
+    fn lines_survive(object in objects(), line in prop::option::of(lines())) {
+        survives(&ToGuest::Is { object, line: line.map(LineView::from) });
     }
 
     #[test]
@@ -123,16 +136,21 @@ fn the_largest_messages_fit_into_a_frame() {
     let request =
         encoded(&ToKeeper::Request { object, request: TimedRequest { sent: longest, request } });
     let granted = Granted { request: u64::MAX, turn, echo: longest, length: longest };
-    let granted = encoded(&ToGuest::Response { object, response: Response::Granted(granted) });
+    let response = Response::Granted(granted);
+    let granted = encoded(&ToGuest::Response { object, response, user: None });
     assert!(request.len().max(granted.len()) <= 150, "they have room to grow");
 
     // Characters of any width.
     for owner in ["a", "é", "€", "🔒"] {
-        let names = (0..1000).map(|_| ClientName::new(Uuid::max(), &owner.repeat(1000)));
-        let line = LineView::new(names);
-        let is = encoded(&ToGuest::Is { object, line: line.clone() });
+        let user = || TurnUser::new(u128::MAX, owner.repeat(1000));
+        let first = (0..1000).map(|_| user()).collect();
+        let line = Line { keeper: user(), user: Some(user()), waiting: usize::MAX, first };
+        let line = LineView::from(line);
+        let is = encoded(&ToGuest::Is { object, line: Some(line.clone()) });
         assert!(is.len() <= MESSAGE_MAX, "{}", is.len());
-        assert_eq!((line.length(), line.first().len()), (1000, 8));
+        let told = Line::from(line);
+        assert_eq!(told.first.len(), TOLD_MAX);
+        assert_eq!(told.waiting, usize::try_from(u32::MAX).expect("it has 32 bits"));
     }
 }
 
@@ -186,8 +204,8 @@ fn the_format_is_this() {
     assert_eq!(encoded(&ToKeeper::Who { object }), [&[1], object_bytes.as_slice()].concat());
 
     let answers = |response, bytes: &[&[u8]]| {
-        let expected = [&[0], object_bytes.as_slice(), &bytes.concat()].concat();
-        assert_eq!(encoded(&ToGuest::Response { object, response }), expected);
+        let expected = [&[0], object_bytes.as_slice(), &bytes.concat(), &[0]].concat();
+        assert_eq!(encoded(&ToGuest::Response { object, response, user: None }), expected);
     };
     answers(Response::Queued { request: 1, ahead: 2 }, &[&[0, 1, 2]]);
     let granted = Granted { request: 1, turn, echo, length };
@@ -202,9 +220,18 @@ fn the_format_is_this() {
     let client = Uuid::from_u128(9);
     let name = [&[16], client.as_bytes().as_slice(), &[2], b"me"].concat();
     assert_eq!(encoded(&ClientName::new(client, "me")), name);
-    let line = LineView::new([ClientName::new(client, "me")]);
-    let expected = [&[1], object_bytes.as_slice(), &[1, 1], &name].concat();
+    let user = Some(ClientName::new(client, "me"));
+    let response = Response::Queued { request: 1, ahead: 2 };
+    let expected = [&[0], object_bytes.as_slice(), &[0, 1, 2, 1], &name].concat();
+    assert_eq!(encoded(&ToGuest::Response { object, response, user }), expected);
+    let me = || TurnUser::new(9, "me".to_owned());
+    let line = Line { keeper: me(), user: Some(me()), waiting: 300, first: vec![me()] };
+    let line = Some(LineView::from(line));
+    let expected =
+        [&[1], object_bytes.as_slice(), &[1], &name, &[1], &name, &[0xac, 2, 1], &name].concat();
     assert_eq!(encoded(&ToGuest::Is { object, line }), expected);
+    let expected = [&[1], object_bytes.as_slice(), &[0]].concat();
+    assert_eq!(encoded(&ToGuest::Is { object, line: None }), expected);
 }
 
 #[test]
@@ -218,7 +245,8 @@ fn what_is_unknown_or_too_much_is_garbage() {
     garbage(&who[..who.len() - 1]);
     garbage(&[who.as_slice(), &[0]].concat());
     // A line of four thousand millions, of which nothing follows.
-    let line = [&[1], &who[1..], &[1, 0xff, 0xff, 0xff, 0xff, 0x0f]].concat();
+    let name = encoded(&ClientName::new(Uuid::max(), "me"));
+    let line = [&[1], &who[1..], &[1], &name, &[0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]].concat();
     assert!(matches!(decode::<ToGuest>(&line), Err(WireError::Garbage)));
 }
 

@@ -1,0 +1,39 @@
+//! The line of a lock, as its keeper tells it to operators.
+
+use uuid::Uuid;
+
+/// So many of those who wait are told: with the keeper and the user, no more fit into a message.
+pub(crate) const TOLD_MAX: usize = 6;
+
+/// A client that uses a place, or waits for its turn, as people know it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TurnUser {
+    /// The id of the client. Callers of the keeper have the keeper's.
+    pub client: Uuid,
+    /// Host name and process id; of a caller of the keeper its label too. Other clients tell at
+    /// most 100 bytes of it.
+    pub owner: String,
+}
+
+impl TurnUser {
+    /// A user by its client and owner.
+    pub(crate) fn new(client: u128, owner: String) -> Self {
+        TurnUser { client: Uuid::from_u128(client), owner }
+    }
+}
+
+/// Who uses a lock now, and who stands in line for it: see
+/// [`LockClient::line`](crate::LockClient::line).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Line {
+    /// The keeper: the client that has the place in the table.
+    pub keeper: TurnUser,
+    /// Who has the turn: a caller of the keeper, or a guest. `None` for a moment between two turns.
+    pub user: Option<TurnUser>,
+    /// How many wait in the line: callers of the keeper and guests.
+    pub waiting: usize,
+    /// The first of them, six at most, in the order in which they are served.
+    pub first: Vec<TurnUser>,
+}

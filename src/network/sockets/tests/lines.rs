@@ -1,0 +1,53 @@
+//! Who asks for a line, and what becomes of the question.
+
+use super::*;
+use crate::line::{Line, TurnUser};
+use crate::network::NotReached;
+
+fn line() -> Line {
+    let user = |client: u128| TurnUser::new(client, format!("host pid {client}"));
+    Line { keeper: user(KEEPER), user: Some(user(5)), waiting: 300, first: vec![user(6), user(7)] }
+}
+
+// Goal: a question is answered with the line, or with the news that there is none; all that ask at
+// once get the answer.
+// Method: ask twice at once; ask about another object.
+#[tokio::test]
+async fn a_question_is_answered() {
+    let store = FaultyStore::new();
+    let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
+    let guest = Party::guest(&store, GUEST);
+    let [used, unused] = ["a", "b"].map(|name| guest.sockets.key(name));
+    let asking = async {
+        let ask = |object| guest.sockets.who(KEEPER, object);
+        tokio::join!(ask(used), ask(used), ask(unused))
+    };
+    let answering = async {
+        while let Some(received) = keeper.received.recv().await {
+            if let Received::Who { guest, object } = received {
+                keeper.sockets.tell(guest, object, (object == used).then(line));
+            }
+        }
+    };
+    let (one, other, none) = tokio::select! {
+        told = asking => told,
+        () = answering => panic!("the guest asks"),
+    };
+    for told in [one, other] {
+        assert_eq!(told.expect("the keeper answers"), Some(line()));
+    }
+    assert_eq!(none.expect("the keeper answers"), None);
+}
+
+// Goal: a question that gets no answer, or can't be asked, ends.
+// Method: ask a keeper that says nothing, and a client that listens nowhere.
+#[tokio::test]
+async fn a_question_without_an_answer_ends() {
+    let store = FaultyStore::new();
+    let keeper = Party::keeper(&store, KEEPER, socket().await).await;
+    let guest = Party::guest(&store, GUEST);
+    for client in [keeper.client, 9] {
+        let told = timeout(SOON, guest.sockets.who(client, guest.sockets.key("a"))).await;
+        assert!(matches!(told, Ok(Err(NotReached))), "{told:?}");
+    }
+}
