@@ -7,7 +7,8 @@
 //!     cargo run --example register_user -- --nodes 127.0.0.1,127.0.0.2,127.0.0.3
 //!
 //! Without arguments eight tasks race, on a store in memory. With `--nodes` three processes of
-//! eight tasks each race on a cluster; the example makes the keyspace and the tables.
+//! eight tasks each race on a cluster; the example makes the keyspace and the tables. With
+//! `--peers 127.0.0.1:0` too, the processes pass the lock on by message.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -15,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use bakery_lock::schema::{self, CreateOptions, Replication};
-use bakery_lock::{LockClient, MemoryStore};
+use bakery_lock::{LockClient, MemoryStore, PeerOptions};
 use clap::Parser;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -37,6 +38,10 @@ struct Options {
     /// The user to create.
     #[arg(long, default_value = "snap")]
     user: String,
+    /// Let the processes take turns of each other: where each of them listens, and what it
+    /// advertises if that differs. They share a machine, so let the system choose the ports.
+    #[arg(long, value_name = "BIND[,ADVERTISED]", requires = "nodes")]
+    peers: Option<PeerOptions>,
     /// Only race: one of the processes that the example starts.
     #[arg(long, hide = true, requires = "nodes")]
     race: bool,
@@ -54,14 +59,21 @@ async fn main() -> Result<()> {
     let session = Arc::new(session);
     if options.race {
         // In production a host is registered once, by `lock-hosts add`.
-        let client = LockClient::builder(Arc::clone(&session), KEYSPACE).register_host(true);
+        let mut client = LockClient::builder(Arc::clone(&session), KEYSPACE).register_host(true);
+        if let Some(peers) = options.peers {
+            client = client.peers(peers);
+        }
         return race(&client.build().await?, &Users::Cluster(session), &options.user).await;
     }
     prepare(&session, &options.user).await?;
     let race = || {
         let nodes = options.nodes.join(",");
-        let arguments = ["--race", "--user", &options.user, "--nodes", &nodes];
-        Command::new(std::env::current_exe()?).args(arguments).stdin(Stdio::null()).spawn()
+        let mut process = Command::new(std::env::current_exe()?);
+        process.args(["--race", "--user", &options.user, "--nodes", &nodes]);
+        if let Some(peers) = &options.peers {
+            process.args(["--peers", &peers.to_string()]);
+        }
+        process.stdin(Stdio::null()).spawn()
     };
     let processes = (0..PROCESSES).map(|_| race()).collect::<std::io::Result<Vec<_>>>()?;
     for mut process in processes {

@@ -2,6 +2,8 @@
 
 mod backend;
 mod error;
+#[cfg(not(feature = "peers"))]
+mod no_peers;
 #[cfg(feature = "peers")]
 mod peers;
 
@@ -12,22 +14,18 @@ use scylla::client::session::Session;
 
 use self::backend::{Backend, Opened};
 pub use self::error::BuildError;
+#[cfg(not(feature = "peers"))]
+use self::no_peers::PeerOptions;
 #[cfg(feature = "peers")]
-pub use self::peers::PeerOptions;
-#[cfg(feature = "peers")]
-use crate::client::owner;
-use crate::client::{ClientSetup, Join, LockClient, Registered};
-use crate::clock::{Clock, Moment};
+pub use self::peers::{ParsePeersError, PeerOptions};
+use crate::client::{ClientSetup, LockClient, Registered};
+use crate::clock::Moment;
 use crate::engine::host::{self, Lookup};
 use crate::hosts::{self, RegistryError};
-#[cfg(feature = "peers")]
-use crate::network::{self, Key, Site};
 use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
 };
 use crate::schema;
-#[cfg(feature = "peers")]
-use crate::store::Store;
 use crate::store::{Counted, Embedded, MemoryStore};
 
 impl LockClient {
@@ -100,7 +98,6 @@ pub struct LockClientBuilder {
     acquire_timeout: Duration,
     ttl: Duration,
     turns: bool,
-    #[cfg(feature = "peers")]
     peers: Option<PeerOptions>,
     consistency: Consistency,
     lock_table: String,
@@ -120,7 +117,6 @@ impl LockClientBuilder {
             acquire_timeout: ACQUIRE_TIMEOUT_DEFAULT,
             ttl: TTL_DEFAULT,
             turns: true,
-            #[cfg(feature = "peers")]
             peers: None,
             consistency: Consistency::default(),
             lock_table: schema::LOCK_TABLE_DEFAULT.to_owned(),
@@ -229,7 +225,8 @@ impl LockClientBuilder {
         check_timeout(self.acquire_timeout)?;
         let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
         hosts::check_name(&host_name).map_err(RegistryError::from)?;
-        let opened = self.backend.open(&self.lock_table, &self.consistency, self.takes_peers());
+        let takes_peers = self.peers.is_some();
+        let opened = self.backend.open(&self.lock_table, &self.consistency, takes_peers);
         let opened = opened.await?;
         let Opened { store, clock, entropy, max_ttl, max_clock_skew, lock_table } = opened;
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
@@ -245,7 +242,13 @@ impl LockClientBuilder {
         let Some(host) = host else {
             return Err(self.backend.removed_host(host_name));
         };
-        let join = self.network(&store, &clock, &host_name).await?;
+        let join = match self.peers {
+            Some(peers) => {
+                let of = (self.backend.keyspace(), self.lock_table);
+                Some(peers.join(&store, &clock, of, &host_name).await?)
+            }
+            None => None,
+        };
         Ok(LockClient::start(ClientSetup {
             store,
             clock,
@@ -260,50 +263,5 @@ impl LockClientBuilder {
             max_clock_skew,
             lock_table: Some(lock_table),
         }))
-    }
-}
-
-#[cfg(feature = "peers")]
-impl LockClientBuilder {
-    fn takes_peers(&self) -> bool {
-        self.peers.is_some()
-    }
-
-    /// How the client joins the network of clients, if it does.
-    async fn network(
-        &self,
-        store: &Arc<Counted>,
-        clock: &Arc<dyn Clock>,
-        host_name: &str,
-    ) -> Result<Option<Join>, BuildError> {
-        let Some(options) = self.peers.clone() else {
-            return Ok(None);
-        };
-        let key = Key::generate().map_err(|cause| BuildError::NoRandomness(Arc::new(cause)))?;
-        let site = Site {
-            store: Arc::clone(store) as Arc<dyn Store>,
-            clock: Arc::clone(clock),
-            keyspace: self.backend.keyspace(),
-            table: self.lock_table.clone(),
-            owner: owner(host_name),
-            listener: options.listen().await?,
-        };
-        Ok(Some(Box::new(move |client| network::join(client, key, site))))
-    }
-}
-
-#[cfg(not(feature = "peers"))]
-impl LockClientBuilder {
-    fn takes_peers(&self) -> bool {
-        false
-    }
-
-    async fn network(
-        &self,
-        _: &Arc<Counted>,
-        _: &Arc<dyn Clock>,
-        _: &str,
-    ) -> Result<Option<Join>, BuildError> {
-        Ok(None)
     }
 }

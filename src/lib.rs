@@ -161,9 +161,9 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "peers")]
-pub use builder::PeerOptions;
 pub use builder::{BuildError, LockClientBuilder};
+#[cfg(feature = "peers")]
+pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{LockClient, LockRequest};
 pub use contender::Contender;
 pub use engine::grant::GuardState;

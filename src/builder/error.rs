@@ -52,6 +52,17 @@ pub enum BuildError {
         #[source]
         cause: std::sync::Arc<std::io::Error>,
     },
+    /// The client listens for others at all addresses of its machine, and none of them is
+    /// advertised.
+    #[cfg(feature = "peers")]
+    #[error(
+        "{address} is no address at which other clients reach this one: advertise one, by \
+         `PeerOptions::advertised`"
+    )]
+    NotAdvertised {
+        /// The address that it listens at.
+        address: std::net::SocketAddr,
+    },
     /// The system gave no randomness for a key.
     #[cfg(feature = "peers")]
     #[error("the system gave no randomness for the key of this client")]

@@ -1,12 +1,18 @@
 //! How a client takes turns of others, and lets others take turns of it.
 
+mod text;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+pub use self::text::ParsePeersError;
 use super::error::BuildError;
-use crate::network::Listener;
+use crate::client::{Join, owner};
+use crate::clock::Clock;
+use crate::network::{self, Key, Listener, Site};
+use crate::store::{Counted, Store};
 
 /// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
 /// an open file, of which a process has 1,024 by default.
@@ -43,13 +49,15 @@ pub struct PeerOptions {
 }
 
 impl PeerOptions {
-    /// Listens for other clients at this address. With port 0 the system chooses one.
+    /// Listens for other clients at this address. With port 0 the system chooses one. For all
+    /// addresses of the machine (0.0.0.0 or `[::]`), [advertise](Self::advertised) one of them.
     pub fn new(bind: SocketAddr) -> Self {
         PeerOptions { bind, advertised: None, keeps: true, guests_max: GUESTS_DEFAULT }
     }
 
     /// Where other clients reach this one, as `host:port`, if that is not the address that it
     /// listens at: behind address translation, or if it listens at all addresses of the machine.
+    /// A host name is resolved by each client that connects.
     pub fn advertised(mut self, address: impl Into<String>) -> Self {
         self.advertised = Some(address.into());
         self
@@ -70,11 +78,35 @@ impl PeerOptions {
         self
     }
 
+    /// How a client joins the others, in this keyspace and lock table.
+    pub(super) async fn join(
+        self,
+        store: &Arc<Counted>,
+        clock: &Arc<dyn Clock>,
+        (keyspace, table): (String, String),
+        host_name: &str,
+    ) -> Result<Join, BuildError> {
+        let key = Key::generate().map_err(|cause| BuildError::NoRandomness(Arc::new(cause)))?;
+        let site = Site {
+            store: Arc::clone(store) as Arc<dyn Store>,
+            clock: Arc::clone(clock),
+            keyspace,
+            table,
+            owner: owner(host_name),
+            listener: self.listen().await?,
+        };
+        Ok(Box::new(move |client| network::join(client, key, site)))
+    }
+
     /// Begins to listen; `None` if the client keeps no place for others.
-    pub(super) async fn listen(self) -> Result<Option<Listener>, BuildError> {
+    async fn listen(self) -> Result<Option<Listener>, BuildError> {
         let PeerOptions { bind, advertised, keeps, guests_max } = self;
         if !keeps {
             return Ok(None);
+        }
+        if bind.ip().is_unspecified() && advertised.is_none() {
+            // It would reach itself there, and others would reach themselves.
+            return Err(BuildError::NotAdvertised { address: bind });
         }
         let bound = async {
             let socket = TcpListener::bind(bind).await?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bakery_lock::testing::FaultyStore;
-use bakery_lock::{LockClient, LockError, LockGuard, PeerOptions};
+use bakery_lock::{BuildError, LineError, LockClient, LockError, LockGuard, PeerOptions};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -207,4 +207,119 @@ async fn strangers_disturb_nothing() {
     sleep(ms(200)).await;
     let connecting = TcpStream::connect(address).await;
     assert!(connecting.is_err(), "a client that was shut down still listens");
+}
+
+// Goal: an operator learns who has a lock and who waits, from a client that keeps no place itself.
+// Method: ask while a guest has the turn and a caller of the keeper and a second guest wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_who_is_inside() {
+    let store = FaultyStore::new();
+    store.delay_calls(ms(2));
+    let options = || PeerOptions::new(ANY_PORT);
+    let keeper = client(&store, options()).await;
+    let [guest, second] = [client(&store, options()).await, client(&store, options()).await];
+    let operator = client(&store, options().keep(false)).await;
+    sleep(ms(200)).await;
+    let nothing = operator.line(OBJECT).await.expect_err("the lock is free");
+    assert!(matches!(nothing, LineError::NotHeld { .. }), "{nothing:?}");
+
+    let held = keeper.request(OBJECT).label("nightly job").acquire().await;
+    let held = held.expect("the lock is free");
+    let line = operator.line(OBJECT).await.expect("the keeper answers");
+    let user = line.user.expect("a caller is inside");
+    assert!(user.owner.ends_with("nightly job") && user.client == line.keeper.client, "{user:?}");
+    assert!(line.keeper.owner.starts_with("host pid "), "{:?}", line.keeper);
+    assert_eq!((line.waiting, line.first.len()), (0, 0));
+
+    let asking = in_line(&guest).await;
+    let later = tokio::spawn(keeper.request(OBJECT).label("later").acquire());
+    sleep(ms(50)).await;
+    held.unlock().await.expect("the lock was held");
+    let turn = asking.await.expect("it does not panic").expect("it is served");
+    let waiting = in_line(&second).await;
+    let line = operator.line(OBJECT).await.expect("the keeper answers");
+    let user = line.user.expect("a guest is inside");
+    assert_ne!(user.client, line.keeper.client);
+    let [next, last] = &line.first[..] else { panic!("two wait: {:?}", line.first) };
+    assert!(next.owner.ends_with(" later") && next.client == line.keeper.client, "{next:?}");
+    assert!(![user.client, line.keeper.client].contains(&last.client), "{last:?}");
+    assert_eq!(line.waiting, 2);
+
+    turn.unlock().await.expect("the lock was held");
+    later.await.expect("it does not panic").expect("it is served").unlock().await.expect("held");
+    waiting.await.expect("it does not panic").expect("it is served").unlock().await.expect("held");
+    for client in [keeper, guest, second, operator] {
+        client.shutdown().await.expect("nothing is left");
+    }
+}
+
+// Goal: what keeps a client from the line of another one is said.
+// Method: ask about a lock whose client keeps no place for others, from a client with options for
+// peers and from one without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_keeps_no_place_can_not_be_asked() {
+    let store = FaultyStore::new();
+    let without = store.client_builder().host("host").register_host(true);
+    let without = without.build().await.expect("a client in memory is built");
+    let operator = client(&store, PeerOptions::new(ANY_PORT).keep(false)).await;
+    let held = without.request(OBJECT).label("nightly job").acquire().await;
+    let held = held.expect("the lock is free");
+    let error = operator.line(OBJECT).await.expect_err("it listens nowhere");
+    assert!(matches!(error, LineError::NotReached { .. }), "{error:?}");
+    assert!(error.to_string().contains("nightly job"), "{error}");
+    let own = without.line(OBJECT).await.expect("it is its own");
+    assert!(own.user.expect("a caller is inside").owner.ends_with("nightly job"));
+    held.unlock().await.expect("the lock was held");
+
+    let held = operator.lock(OBJECT).await.expect("the lock is free");
+    let error = without.line(OBJECT).await.expect_err("it asks none");
+    assert!(matches!(error, LineError::AsksNone { .. }), "{error:?}");
+    held.unlock().await.expect("the lock was held");
+}
+
+// Goal: a guest that finds no place at a keeper takes the lock through the table, and so do all
+// that come later.
+// Method: a keeper has a place for one guest; a second one asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_guest_too_many_waits_in_the_table() {
+    let store = FaultyStore::new();
+    store.delay_calls(ms(2));
+    let keeper = client(&store, PeerOptions::new(ANY_PORT).max_guests(1)).await;
+    let [guest, second] = [
+        client(&store, PeerOptions::new(ANY_PORT)).await,
+        client(&store, PeerOptions::new(ANY_PORT)).await,
+    ];
+    sleep(ms(200)).await;
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let first = in_line(&guest).await;
+    let later = tokio::spawn(second.request(OBJECT).acquire());
+    while store.live_rows(OBJECT) < 3 {
+        sleep(ms(5)).await;
+    }
+    sleep(ms(300)).await;
+    assert_eq!(store.live_rows(OBJECT), 3, "it stays in the table");
+    held.unlock().await.expect("the lock was held");
+    for asking in [first, later] {
+        let guard = asking.await.expect("it does not panic").expect("it is served");
+        guard.unlock().await.expect("the lock was held");
+    }
+    for client in [keeper, guest, second] {
+        client.shutdown().await.expect("nothing is left");
+    }
+}
+
+// Goal: a client that would advertise all addresses of its machine is not built: it would reach
+// itself there, and others would reach themselves.
+// Method: build one that listens everywhere, with and without an address for others.
+#[tokio::test]
+async fn a_client_advertises_no_wildcard() {
+    let store = FaultyStore::new();
+    let anywhere = PeerOptions::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+    let builder = store.client_builder().host("host").register_host(true);
+    let error = builder.clone().peers(anywhere.clone()).build().await;
+    let error = error.expect_err("others can't connect to it");
+    assert!(matches!(error, BuildError::NotAdvertised { .. }), "{error:?}");
+    for fine in [anywhere.clone().advertised("web1:7100"), anywhere.keep(false)] {
+        builder.clone().peers(fine).build().await.expect("a client in memory is built");
+    }
 }

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// An address at which nobody speaks the language of clients: it counts connections, and closes
-/// them.
+/// A program that is no client: it counts connections, and closes them.
 struct Stranger {
     address: SocketAddr,
     calls: Arc<AtomicUsize>,
