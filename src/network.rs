@@ -58,10 +58,6 @@ pub(crate) trait Network: Debug + Send + Sync {
 pub(crate) type Told = Pin<Box<dyn Future<Output = Result<Option<Line>, NotReached>> + Send>>;
 
 /// A client does not answer.
-#[cfg_attr(
-    not(any(test, feature = "peers")),
-    expect(dead_code, reason = "without the feature no client is asked")
-)]
 #[derive(Debug)]
 pub(crate) struct NotReached;
 
