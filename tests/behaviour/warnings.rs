@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::fmt::Debug;
+use std::net::TcpListener;
 use std::sync::Once;
 use std::time::Duration;
 
 use bakery_lock::testing::Fault;
-use bakery_lock::{GuardState, LockError, LostReason};
+use bakery_lock::{GuardState, LockError, LostReason, PeerOptions};
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
@@ -119,6 +120,32 @@ async fn at_risk_and_lost_are_said_once_each() {
     drop(guard);
     sleep(SOON).await;
     assert!(warnings.take().is_empty(), "it was said before");
+}
+
+// Goal: a client that others do not reach where it says warns once, with the address, and works.
+// Method: advertise a port at which nothing listens.
+#[tokio::test]
+async fn a_client_that_does_not_reach_itself_warns() {
+    let warnings = Warnings::listen();
+    let anywhere = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
+    let dead = anywhere.local_addr().expect("it is bound");
+    drop(anywhere);
+    let peers = PeerOptions::new(([127, 0, 0, 1], 0).into()).advertised(dead.to_string());
+    let builder = store().client_builder().host("a").register_host(true).peers(peers);
+    let client = builder.build().await.expect("a client in memory is built");
+    let mut said = warnings.take();
+    while said.is_empty() {
+        sleep(ms(1)).await;
+        said = warnings.take();
+    }
+    let address = format!("address={:?}", dead.to_string());
+    for part in ["WARN", "does not reach itself", &address] {
+        assert!(said[0].contains(part), "{part:?} is missing: {said:?}");
+    }
+    let guard = client.lock(OBJECT).await.expect("the lock is free");
+    guard.unlock().await.expect("the lock was held");
+    client.shutdown().await.expect("nothing is left");
+    assert!(said.len() == 1 && warnings.take().is_empty(), "it was said once");
 }
 
 // Goal: that clocks differ puts a holder at risk, which is said with its name.
