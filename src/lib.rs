@@ -150,8 +150,6 @@ pub mod hosts;
 mod line;
 mod network;
 mod options;
-// Guests are not served yet.
-#[cfg_attr(not(test), expect(dead_code))]
 mod peers;
 mod protocol;
 pub mod schema;

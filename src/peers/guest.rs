@@ -278,6 +278,7 @@ impl Guest {
     }
 
     /// Whether the guest has the turn at `now`, by its own clock.
+    #[cfg(any(test, model))]
     pub(crate) fn is_inside(&self, now: Now) -> bool {
         matches!(&self.state, State::Inside(inside) if now.elapsed < inside.until)
     }

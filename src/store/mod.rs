@@ -133,23 +133,23 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Writes the whole row of a client, with its stamp. It lives for `ttl_seconds`, from 1 to
     /// [`PEER_TTL_MAX`]. Only the client itself writes its row.
     #[cfg_attr(
-        not(any(test, feature = "test-util")),
-        allow(dead_code, reason = "clients take no turns yet")
+        not(any(test, feature = "test-util", feature = "peers")),
+        allow(dead_code, reason = "without the feature clients take no turns of others")
     )]
     fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()>;
 
     /// Reads what a client has published of itself; `None` if it has not, or no longer. A row that
     /// can't be understood is a permanent error.
     #[cfg_attr(
-        not(any(test, feature = "test-util")),
-        allow(dead_code, reason = "clients take no turns yet")
+        not(any(test, feature = "test-util", feature = "peers")),
+        allow(dead_code, reason = "without the feature clients take no turns of others")
     )]
     fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>>;
 
     /// Deletes the row of a client, unless it was written with a higher stamp.
     #[cfg_attr(
-        not(any(test, feature = "test-util")),
-        allow(dead_code, reason = "clients take no turns yet")
+        not(any(test, feature = "test-util", feature = "peers")),
+        allow(dead_code, reason = "without the feature clients take no turns of others")
     )]
     fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()>;
 
