@@ -3,6 +3,7 @@
 //! It reads orders from its standard input and answers on its standard output, a line of JSON each.
 
 use std::io::{self, BufRead, Write};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -45,10 +46,13 @@ pub(crate) struct Hold {
 
 /// Does what it is ordered, until its standard input ends.
 pub(crate) async fn run(nodes: &[String]) -> Result<()> {
-    let lock = BakeryLock::build_peer(&cluster::connect(nodes).await?.into()).await?;
+    let session = cluster::connect(nodes).await?.into();
+    let lock = Arc::new(BakeryLock::build_peer(&session).await?);
     say(READY)?;
     while let Some(order) = tokio::task::spawn_blocking(next_order).await?? {
-        let served = contend(&lock, &order).await?;
+        // In a task, as services do. The main thread would wait for the runtime's threads to wake it
+        // up each time.
+        let served = tokio::spawn(contend(Arc::clone(&lock), order)).await??;
         say(&serde_json::to_string(&served)?)?;
     }
     lock.shut_down().await
@@ -66,7 +70,7 @@ fn say(line: &str) -> io::Result<()> {
     out.flush()
 }
 
-async fn contend(lock: &BakeryLock, order: &Order) -> Result<Served> {
+async fn contend(lock: Arc<BakeryLock>, order: Order) -> Result<Served> {
     let before = lock.operations();
     let mut served = Served::default();
     loop {
