@@ -4,15 +4,21 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::process::Signal;
+use scylla_proxy::get_exclusive_local_address;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::ledger::Ledger;
 use super::routes::Routes;
 use super::said::Said;
-use super::worker::{Order, PROGRAM};
+use super::worker::{Order, PROGRAM, Peer};
 use support::monotonic::now;
 use support::program::Program;
+use support::relay::Relay;
+
+/// Where clients listen for guests, each at an address of its own: a client that takes the place of
+/// a killed one listens where that did.
+const PEER_PORT: u16 = 7_601;
 
 /// All clients, and what they told.
 pub(crate) struct Crew {
@@ -25,6 +31,8 @@ pub(crate) struct Crew {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) routes: Arc<Routes>,
+    /// The way of guests to it, if it keeps places for them.
+    pub(crate) door: Option<Arc<Relay>>,
     commands: UnboundedSender<Command>,
 }
 
@@ -37,15 +45,22 @@ enum Command {
 }
 
 impl Crew {
-    /// Starts so many clients.
-    pub(crate) async fn start(size: usize, nodes: &[SocketAddr]) -> Self {
+    /// Starts so many clients, of which so many take turns of each other.
+    pub(crate) async fn start(size: usize, peers: usize, nodes: &[SocketAddr], seed: u64) -> Self {
         let ledger = Arc::new(Mutex::new(Ledger::new()));
         let (mut clients, mut programs) = (Vec::new(), JoinSet::new());
         for client in 0..size {
             let routes = Arc::new(Routes::to(nodes).await);
-            let order = Order { client, routes: routes.addresses().await };
+            let (peer, door) = if client < peers {
+                let bind = SocketAddr::new(get_exclusive_local_address(), PEER_PORT);
+                let door = Relay::to(bind, seed.wrapping_add(client as u64)).await;
+                (Some(Peer { bind, advertised: door.address() }), Some(Arc::new(door)))
+            } else {
+                (None, None)
+            };
+            let order = Order { client, peer, routes: routes.addresses().await };
             let (commands, received) = unbounded_channel();
-            clients.push(Client { routes, commands });
+            clients.push(Client { routes, door, commands });
             let (ledger, nodes) = (Arc::clone(&ledger), nodes.to_vec());
             programs.spawn(async move { follow(&order, &nodes, &ledger, received).await });
         }

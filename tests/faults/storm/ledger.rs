@@ -6,10 +6,16 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::said::{LOST, NO_OBJECT, Said, What};
-use support::history::{Drawn, End, Moment, Round, disorder, overlap, overtaking};
+use support::history::{
+    Drawn, End, Moment, Place, Round, disorder, lingering, overlap, overtaken, overtaking,
+};
 
 /// Longer than any client waits, in microseconds.
 const WAIT_MAX: u64 = 1_000_000_000;
+
+/// Turns are given for 100 ms once the keeper knows that another client waits in the table. What is
+/// recorded comes a moment after its look at the clock.
+const TURNS_BESIDE_OTHERS: Duration = Duration::from_millis(120);
 
 /// What all clients told.
 #[derive(Debug)]
@@ -20,6 +26,8 @@ pub(crate) struct Ledger {
     /// How long clients waited before they were let in, in microseconds.
     waits: Histogram<u64>,
     pub(crate) grants: u64,
+    /// Grants that were turns of places that other clients keep.
+    pub(crate) subleases: u64,
     /// Grants that were waited for with a ticket, because another client was there.
     pub(crate) contended: u64,
     pub(crate) tokens: u64,
@@ -39,6 +47,7 @@ struct Object {
 pub(crate) struct Violations {
     pub(crate) overlaps: Vec<String>,
     pub(crate) inversions: Vec<String>,
+    pub(crate) lingering: Vec<String>,
     pub(crate) tokens: Vec<String>,
 }
 
@@ -49,6 +58,7 @@ impl Ledger {
             holds: BTreeMap::new(),
             waits: Histogram::new_with_max(WAIT_MAX, 3).expect("three digits are allowed"),
             grants: 0,
+            subleases: 0,
             contended: 0,
             tokens: 0,
             failures: BTreeMap::new(),
@@ -61,8 +71,9 @@ impl Ledger {
         let Said { object: name, what } = said;
         let object = self.objects.entry(name.clone()).or_default();
         match what {
-            What::LetIn { waited } => {
+            What::LetIn { waited, is_lent } => {
                 self.grants += 1;
+                self.subleases += u64::from(is_lent);
                 self.waits.saturating_record(waited / 1_000);
             }
             What::Holds { from } => {
@@ -117,6 +128,12 @@ impl Ledger {
         self.served.len()
     }
 
+    /// For how long turns were given while another client waited in the table, at most.
+    pub(crate) fn overtaken(&self) -> Duration {
+        let objects = self.objects.values();
+        objects.map(|object| overtaken(&object.moments)).max().unwrap_or_default()
+    }
+
     /// What is wrong with the histories.
     pub(crate) fn violations(&self) -> Violations {
         let mut all = Violations::default();
@@ -124,6 +141,8 @@ impl Ledger {
             let shown = |case: String| format!("{name}: {case}");
             all.overlaps.extend(overlap(moments).map(|case| shown(format!("{case:?}"))));
             all.inversions.extend(overtaking(moments).map(|case| shown(format!("{case:?}"))));
+            let lingering = lingering(moments, TURNS_BESIDE_OTHERS);
+            all.lingering.extend(lingering.map(|case| shown(format!("{case:?}"))));
             all.tokens.extend(disorder(tokens).map(|case| shown(format!("{case:?}"))));
         }
         all
@@ -165,9 +184,9 @@ mod tests {
         ledger
     }
 
-    fn counts(ledger: &Ledger) -> [usize; 3] {
-        let Violations { overlaps, inversions, tokens } = ledger.violations();
-        [overlaps.len(), inversions.len(), tokens.len()]
+    fn counts(ledger: &Ledger) -> [usize; 4] {
+        let Violations { overlaps, inversions, lingering, tokens } = ledger.violations();
+        [overlaps.len(), inversions.len(), lingering.len(), tokens.len()]
     }
 
     // Goal: each kind of violation is found, name by name, and what is no violation is not.
@@ -180,6 +199,9 @@ mod tests {
             What::Past(Moment::Round(Round { announced, drawn, end }))
         };
         let drew = |asked, value| What::Drew(Drawn { asked, given: asked + 1, value });
+        let place = |known, last_turn| {
+            What::Past(Moment::Place(Place { held: 1, known: Some(known), last_turn }))
+        };
         let good = [
             (0, "a", held(1, 5)),
             (1, "a", held(5, 9)),
@@ -189,13 +211,15 @@ mod tests {
             (0, "a", drew(1, 10)),
             (1, "a", drew(3, 11)),
             (1, "b", drew(5, 3)),
+            (1, "b", place(2, 100_000_000)),
         ];
-        assert_eq!(counts(&ledger(&good)), [0, 0, 0]);
+        assert_eq!(counts(&ledger(&good)), [0, 0, 0, 0]);
         assert_eq!(ledger(&good).contended, 2);
         let with = |bad| counts(&ledger(&[&good[..], &[bad]].concat()));
-        assert_eq!(with((2, "a", held(8, 9))), [1, 0, 0]);
-        assert_eq!(with((2, "a", round(3, None, 4))), [0, 1, 0]);
-        assert_eq!(with((2, "a", drew(9, 11))), [0, 0, 1]);
+        assert_eq!(with((2, "a", held(8, 9))), [1, 0, 0, 0]);
+        assert_eq!(with((2, "a", round(3, None, 4))), [0, 1, 0, 0]);
+        assert_eq!(with((2, "a", place(2, 200_000_000))), [0, 0, 1, 0]);
+        assert_eq!(with((2, "a", drew(9, 11))), [0, 0, 0, 1]);
     }
 
     // Goal: a killed client held the lock until then, and no other client may have had it.
@@ -209,10 +233,10 @@ mod tests {
             1,
             Said { object: "a".to_owned(), what: What::Past(Moment::Held { from: 9, until: 10 }) },
         );
-        assert_eq!(counts(&killed), [0, 0, 0]);
+        assert_eq!(counts(&killed), [0, 0, 0, 0]);
         let mut overlapping = ledger(&[holds, (1, "a", What::Holds { from: 4 })]);
         overlapping.died(0, 5);
         overlapping.died(1, 6);
-        assert_eq!(counts(&overlapping), [1, 0, 0]);
+        assert_eq!(counts(&overlapping), [1, 0, 0, 0]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cassandra_cluster::Cluster;
 use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::crew::Client;
 use super::routes::Trouble;
 use crate::hurt::Hurt;
+use support::relay::Traffic;
 
 /// The node whose clock can be set.
 pub(crate) const NODE_WITH_CLOCK: u8 = 3;
@@ -41,6 +42,8 @@ enum ClientFault {
     Killed,
     CutOffFromOneNode,
     OnTheWay(Trouble),
+    /// On the way of its guests to it.
+    AtTheDoor(Traffic),
 }
 
 static NODE_FAULTS: [NodeFault; 7] = [
@@ -53,7 +56,8 @@ static NODE_FAULTS: [NodeFault; 7] = [
     NodeFault::ClockBehind,
 ];
 
-static CLIENT_FAULTS: [ClientFault; 11] = [
+/// The last ones happen to clients that keep places for others.
+static CLIENT_FAULTS: [ClientFault; 16] = [
     ClientFault::Stopped,
     ClientFault::Killed,
     ClientFault::CutOffFromOneNode,
@@ -65,16 +69,22 @@ static CLIENT_FAULTS: [ClientFault; 11] = [
     ClientFault::OnTheWay(Trouble::RequestsRefused),
     ClientFault::OnTheWay(Trouble::AnswersForged),
     ClientFault::OnTheWay(Trouble::ConnectionsBroken),
+    ClientFault::AtTheDoor(Traffic::Late),
+    ClientFault::AtTheDoor(Traffic::Breaks),
+    ClientFault::AtTheDoor(Traffic::Stalls),
+    ClientFault::AtTheDoor(Traffic::AnswersStall),
+    ClientFault::AtTheDoor(Traffic::Cut),
 ];
 
-/// How many kinds of faults there are.
-pub(crate) const KINDS: usize = NODE_FAULTS.len() + CLIENT_FAULTS.len();
+/// How many kinds of faults happen to all clients.
+const WITHOUT_DOOR: usize = 11;
 
 /// Faults that come and go until they are told to end.
 pub(crate) struct Nemesis {
     calm: CancellationToken,
     lanes: JoinSet<()>,
     record: Arc<Mutex<Record>>,
+    kinds: usize,
 }
 
 /// What has gone wrong so far.
@@ -98,13 +108,20 @@ impl Nemesis {
             turns: Turns::new(&NODE_FAULTS, seed, gaps, &calm),
         };
         lanes.spawn(nodes.nemesis(Arc::clone(&record)));
+        let has_doors = clients.iter().any(|client| client.door.is_some());
+        let faults = if has_doors { CLIENT_FAULTS.len() } else { WITHOUT_DOOR };
         let clients = Clients {
             clients: clients.to_vec(),
             // Other faults at other times than those of the nodes.
-            turns: Turns::new(&CLIENT_FAULTS, seed.wrapping_add(1), gaps, &calm),
+            turns: Turns::new(&CLIENT_FAULTS[..faults], seed.wrapping_add(1), gaps, &calm),
         };
         lanes.spawn(clients.nemesis(Arc::clone(&record)));
-        Nemesis { calm, lanes, record }
+        Nemesis { calm, lanes, record, kinds: NODE_FAULTS.len() + faults }
+    }
+
+    /// How many kinds of faults there are.
+    pub(crate) fn kinds(&self) -> usize {
+        self.kinds
     }
 
     pub(crate) fn record(&self) -> Record {
@@ -273,7 +290,15 @@ impl Clients {
     }
 
     async fn happen(&mut self, fault: ClientFault, record: &Mutex<Record>) {
-        let number = self.turns.random.random_range(0..self.clients.len());
+        let is_fit = |client: &Client| match fault {
+            ClientFault::AtTheDoor(_) => client.door.is_some(),
+            ClientFault::Stopped
+            | ClientFault::Killed
+            | ClientFault::CutOffFromOneNode
+            | ClientFault::OnTheWay(_) => true,
+        };
+        let fit: Vec<_> = (0..self.clients.len()).filter(|it| is_fit(&self.clients[*it])).collect();
+        let number = *fit.choose(&mut self.turns.random).expect("there is one for each fault");
         let node = self.turns.random.random_range(0..usize::from(NODE_WITH_CLOCK));
         // Now and then for longer than its leases.
         let time = between(&mut self.turns.random, &(0.5..10.0));
@@ -293,6 +318,12 @@ impl Clients {
             ClientFault::OnTheWay(trouble) => {
                 client.routes.make(trouble, &[0, 1, 2]).await;
                 sleep(time).await;
+            }
+            ClientFault::AtTheDoor(traffic) => {
+                let door = client.door.as_ref().expect("this client has one");
+                door.set(traffic);
+                sleep(time).await;
+                door.set(Traffic::Passes);
             }
         }
         client.routes.clear().await;
@@ -320,6 +351,12 @@ impl ClientFault {
             ClientFault::Killed => "client killed",
             ClientFault::CutOffFromOneNode => "client cut off from one node",
             ClientFault::OnTheWay(trouble) => trouble.name(),
+            ClientFault::AtTheDoor(Traffic::Passes) => "nothing",
+            ClientFault::AtTheDoor(Traffic::Late) => "all between guests and keeper late",
+            ClientFault::AtTheDoor(Traffic::Breaks) => "connections of guests broken",
+            ClientFault::AtTheDoor(Traffic::Stalls) => "nothing between guests and keeper",
+            ClientFault::AtTheDoor(Traffic::AnswersStall) => "nothing from keeper to guests",
+            ClientFault::AtTheDoor(Traffic::Cut) => "guests cut off from keeper",
         }
     }
 }

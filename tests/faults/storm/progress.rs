@@ -23,12 +23,12 @@ impl Progress {
         Progress { bar, last_line: Instant::now() }
     }
 
-    pub(crate) fn show(&mut self, grants: u64, record: &Record) {
+    pub(crate) fn show(&mut self, grants: u64, subleases: u64, record: &Record) {
         let present = record.present.iter().map(|(kind, target)| format!("{kind}: {target}"));
         let present = present.collect::<Vec<_>>().join(", ");
         if self.bar.is_hidden() && self.last_line.elapsed() >= LINE_PAUSE {
             let faults: u64 = record.faults.values().sum();
-            println!("{grants} grants, {faults} faults; now {present}");
+            println!("{grants} grants, {subleases} of guests, {faults} faults; now {present}");
             self.last_line = Instant::now();
         }
         self.bar.set_position(grants);

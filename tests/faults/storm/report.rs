@@ -28,8 +28,9 @@ pub(crate) struct Report<'a> {
 impl Report<'_> {
     /// How many things are wrong.
     pub(crate) fn wrong(&self) -> usize {
-        let Violations { overlaps, inversions, tokens } = &self.violations;
-        overlaps.len() + inversions.len() + tokens.len() + self.unserved() + self.rows.len()
+        let Violations { overlaps, inversions, lingering, tokens } = &self.violations;
+        let histories = overlaps.len() + inversions.len() + lingering.len() + tokens.len();
+        histories + self.unserved() + self.rows.len()
     }
 
     fn unserved(&self) -> usize {
@@ -46,6 +47,11 @@ impl fmt::Display for Report<'_> {
         let grants = [
             ("grants", ledger.grants.to_string()),
             ("contended grants", ledger.contended.to_string()),
+            ("turns of guests", ledger.subleases.to_string()),
+            (
+                "a client in the table was overtaken by turns for, at most",
+                millis(ledger.overtaken()),
+            ),
             ("leases lost", ledger.lost().to_string()),
             ("tokens", ledger.tokens.to_string()),
             ("wait, median", millis(ledger.wait(50.0))),
@@ -57,17 +63,18 @@ impl fmt::Display for Report<'_> {
         writeln!(f, "{}\n", table("locks", grants.into_iter()))?;
         let failures = ledger.failures.iter().map(|(kind, n)| (kind.as_str(), n.to_string()));
         writeln!(f, "{}\n", table("what did not come to a good end", failures))?;
-        let Violations { overlaps, inversions, tokens } = violations;
+        let Violations { overlaps, inversions, lingering, tokens } = violations;
         let found = [
             ("names with two holders at once", overlaps.len()),
             ("names where a contender was overtaken", inversions.len()),
+            ("names where turns went on beside a client in the table", lingering.len()),
             ("names whose tokens do not grow", tokens.len()),
             ("tasks that were not served", self.unserved()),
             ("names with rows that are left", rows.len()),
         ];
         let found = found.into_iter().map(|(kind, n)| (kind, n.to_string()));
         write!(f, "{}", table("violation", found))?;
-        for case in [overlaps, inversions, tokens].into_iter().flatten() {
+        for case in [overlaps, inversions, lingering, tokens].into_iter().flatten() {
             write!(f, "\n{case}")?;
         }
         for (object, rows) in rows {

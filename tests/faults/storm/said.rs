@@ -20,8 +20,8 @@ pub(crate) struct Said {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// It was let in after so many nanoseconds.
-    LetIn { waited: u64 },
+    /// It was let in after so many nanoseconds, perhaps by another client that keeps the place.
+    LetIn { waited: u64, is_lent: bool },
     /// It holds the lock since then.
     Holds { from: u64 },
     /// It held the lock, or was done with a round.
@@ -38,7 +38,9 @@ impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.object)?;
         match &self.what {
-            What::LetIn { waited } => write!(f, "let-in {waited}"),
+            What::LetIn { waited, is_lent } => {
+                write!(f, "let-in {waited} {}", u64::from(*is_lent))
+            }
             What::Holds { from } => write!(f, "holds {from}"),
             What::Past(moment) => write!(f, "past {moment}"),
             What::Drew(Drawn { asked, given, value }) => write!(f, "drew {asked} {given} {value}"),
@@ -57,7 +59,7 @@ impl FromStr for Said {
         let (what, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         let numbers: Result<Vec<u64>, _> = rest.split(' ').map(str::parse).collect();
         let what = match (what, numbers.as_deref()) {
-            ("let-in", Ok(&[waited])) => What::LetIn { waited },
+            ("let-in", Ok(&[waited, lent])) => What::LetIn { waited, is_lent: lent != 0 },
             ("holds", Ok(&[from])) => What::Holds { from },
             ("past", _) => What::Past(rest.parse()?),
             ("drew", _) => What::Drew(drawn(rest).ok_or_else(not_said)?),
@@ -82,7 +84,7 @@ fn drawn(text: &str) -> Option<Drawn> {
 fn what_is_said_survives_as_lines() {
     let held = Moment::Held { from: 3, until: 4 };
     for what in [
-        What::LetIn { waited: 1 },
+        What::LetIn { waited: 1, is_lent: true },
         What::Holds { from: 2 },
         What::Past(held),
         What::Drew(Drawn { asked: 5, given: 6, value: -7 }),

@@ -1,13 +1,14 @@
 //! The program of a client: tasks that take locks, and note what only a holder may note.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bakery_lock::{
-    BuildError, LockClient, LockClientBuilder, LockError, LockGuard, MemoryStore, UnlockError,
+    BuildError, LockClient, LockClientBuilder, LockError, LockGuard, MemoryStore, PeerOptions,
+    UnlockError,
 };
 use rand::Rng;
 use scylla::client::session_builder::SessionBuilder;
@@ -15,7 +16,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
-use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, TTL};
+use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, PEERS, TTL};
 use support::history::{Drawn, Moment};
 use support::monotonic::now;
 use support::program;
@@ -50,30 +51,62 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// How often a holder looks whether it still holds.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
-/// Which client a program is, and how it reaches the nodes.
+/// For how long a client that takes turns of others holds a lock, at most.
+const STAY_MAX: Duration = Duration::from_millis(60);
+
+/// How long it takes until a task of such a client comes back for a name of its own.
+const PEER_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Which client a program is, and how it reaches the nodes and other clients.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) client: usize,
+    pub(crate) peer: Option<Peer>,
     /// By the address of each node.
     pub(crate) routes: HashMap<SocketAddr, SocketAddr>,
 }
 
+/// Where a client keeps places for guests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) bind: SocketAddr,
+    pub(crate) advertised: SocketAddr,
+}
+
 impl Order {
     pub(crate) fn to_line(&self) -> String {
+        let peer = self.peer.map(|peer| format!("{}={}", peer.bind, peer.advertised));
+        let peer = peer.unwrap_or_else(|| "-".to_owned());
         let routes = self.routes.iter().map(|(node, route)| format!(" {node}={route}"));
-        format!("{}{}", self.client, routes.collect::<String>())
+        format!("{} {peer}{}", self.client, routes.collect::<String>())
     }
 
     fn from_line(line: &str) -> Self {
         let mut words = line.split(' ');
         let client = words.next().and_then(|word| word.parse().ok());
-        let address = |text: &str| text.parse().expect("a route has two addresses");
-        let routes = words.map(|word| {
-            let (node, route) = word.split_once('=').expect("a route is from one to another");
-            (address(node), address(route))
-        });
-        Order { client: client.expect("an order begins with a number"), routes: routes.collect() }
+        let address = |text: &str| text.parse().expect("a way has two addresses");
+        let way = |word: &str| {
+            let (from, to) = word.split_once('=').expect("a way is from one to another");
+            (address(from), address(to))
+        };
+        let peer = words.next().filter(|word| *word != "-").map(way);
+        Order {
+            client: client.expect("an order begins with a number"),
+            peer: peer.map(|(bind, advertised)| Peer { bind, advertised }),
+            routes: words.map(way).collect(),
+        }
     }
+}
+
+/// What the tasks of a client work with.
+#[derive(Clone)]
+struct Hands {
+    locks: LockClient,
+    ending: Arc<AtomicBool>,
+    /// For how long they hold a lock, at most.
+    stay_max: Duration,
+    own_pause_max: Duration,
+    recorder: Option<Arc<Mutex<Recorder>>>,
 }
 
 // Goal: the program that the storm starts for each client. By itself: on the store in memory all
@@ -86,9 +119,14 @@ async fn client_program() {
         let store = MemoryStore::new();
         let mut clients = JoinSet::new();
         for client in 0..CLIENTS {
-            let locks = build(LockClient::builder_in_memory(&store)).await;
+            let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let peer = (client < PEERS).then(|| PeerOptions::new(any_port));
+            let locks = build(LockClient::builder_in_memory(&store), peer).await;
             let locks = locks.expect("the store in memory is ready");
-            clients.spawn(work(client, locks, Arc::clone(&ending)));
+            let (stay_max, own_pause_max) = (LOOK_PAUSE, OWN_PAUSE_MAX);
+            let ending = Arc::clone(&ending);
+            let hands = Hands { locks, ending, stay_max, own_pause_max, recorder: None };
+            clients.spawn(work(client, hands));
         }
         sleep(Duration::from_secs(2)).await;
         ending.store(true, Ordering::Relaxed);
@@ -104,7 +142,12 @@ async fn client_program() {
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     let telling = tokio::spawn(tell_rounds(Arc::clone(&recorder)));
     let locks = client(&order).await;
-    work(order.client, locks, ending).await;
+    let (stay_max, own_pause_max) = match order.peer {
+        Some(_) => (STAY_MAX, PEER_PAUSE_MAX),
+        None => (LOOK_PAUSE, OWN_PAUSE_MAX),
+    };
+    let recorded = Some(Arc::clone(&recorder));
+    work(order.client, Hands { locks, ending, stay_max, own_pause_max, recorder: recorded }).await;
     telling.abort();
     tell(&recorder);
 }
@@ -127,28 +170,37 @@ async fn try_client(order: &Order) -> Result<LockClient, String> {
     let session = SessionBuilder::new().known_nodes_addr(routes.values());
     let session = session.address_translator(routes).build().await;
     let session = session.map_err(|_| "no session".to_owned())?;
-    let locks = build(LockClient::builder(Arc::new(session), KEYSPACE)).await;
+    let options = |peer: Peer| PeerOptions::new(peer.bind).advertised(peer.advertised.to_string());
+    let builder = LockClient::builder(Arc::new(session), KEYSPACE);
+    let locks = build(builder, order.peer.map(options)).await;
     locks.map_err(|error| format!("no client: {}", kind(&error)))
 }
 
-async fn build(builder: LockClientBuilder) -> Result<LockClient, BuildError> {
-    builder.host("storm-host").register_host(true).ttl(TTL).build().await
+async fn build(
+    builder: LockClientBuilder,
+    peer: Option<PeerOptions>,
+) -> Result<LockClient, BuildError> {
+    let builder = builder.host("storm-host").register_host(true).ttl(TTL);
+    match peer {
+        Some(options) => builder.peers(options).build().await,
+        None => builder.build().await,
+    }
 }
 
 /// Lets all tasks of a client work until it ends; how many got their locks once more then.
-async fn work(client: usize, locks: LockClient, ending: Arc<AtomicBool>) -> usize {
+async fn work(client: usize, hands: Hands) -> usize {
     let common = (client..client + COMMON).map(|number| number % CLIENTS);
     let common = common.map(|number| (format!("common-{number}"), Duration::ZERO));
-    let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), OWN_PAUSE_MAX));
+    let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), hands.own_pause_max));
     let mut tasks = JoinSet::new();
     for (object, pause_max) in common.chain(own) {
-        let (locks, ending) = (locks.clone(), Arc::clone(&ending));
+        let hands = hands.clone();
         tasks.spawn(async move {
-            while !ending.load(Ordering::Relaxed) {
-                lock_once(&locks, &object).await;
+            while !hands.ending.load(Ordering::Relaxed) {
+                lock_once(&hands, &object).await;
                 sleep(pause_max.mul_f64(rand::random())).await;
             }
-            let guard = locks.request(&object).timeout(PATIENCE).acquire().await;
+            let guard = hands.locks.request(&object).timeout(PATIENCE).acquire().await;
             let served = match guard {
                 Ok(guard) => give_back(&object, guard).await,
                 Err(error) => fail(&object, "not served", &error),
@@ -159,11 +211,17 @@ async fn work(client: usize, locks: LockClient, ending: Arc<AtomicBool>) -> usiz
             usize::from(served)
         });
     }
-    tasks.join_all().await.into_iter().sum()
+    let served = tasks.join_all().await.into_iter().sum();
+    // Others may wait in its line.
+    if let Err(error) = hands.locks.shutdown().await {
+        fail(NO_OBJECT, "not shut down", &error);
+    }
+    served
 }
 
 /// Takes the lock, holds it for a while, and gives it back.
-async fn lock_once(locks: &LockClient, object: &str) {
+async fn lock_once(hands: &Hands, object: &str) {
+    let Hands { locks, stay_max, recorder, .. } = hands;
     let impatient = rand::rng().random_ratio(1, 20);
     let patience =
         if impatient { Duration::from_secs(1).mul_f64(rand::random()) } else { PATIENCE };
@@ -178,15 +236,17 @@ async fn lock_once(locks: &LockClient, object: &str) {
             return sleep(REFUSED_PAUSE).await;
         }
     };
-    say(object, What::LetIn { waited: now() - asked });
-    hold(object, &guard).await;
+    let recorder = recorder.as_ref().map(|it| it.lock().expect("the mutex is not poisoned"));
+    let is_lent = recorder.is_some_and(|recorder| recorder.is_borrowed(object));
+    say(object, What::LetIn { waited: now() - asked, is_lent });
+    hold(object, &guard, *stay_max).await;
     give_back(object, guard).await;
 }
 
 /// Holds the lock, and tells for how long it was seen to be held.
-async fn hold(object: &str, guard: &LockGuard) {
+async fn hold(object: &str, guard: &LockGuard, stay_max: Duration) {
     let (draws, is_long) = (rand::rng().random_ratio(1, 8), rand::rng().random_ratio(1, 300));
-    let time = if is_long { TTL.mul_f64(rand::random()) } else { LOOK_PAUSE };
+    let time = if is_long { TTL } else { stay_max }.mul_f64(rand::random());
     let until = now() + u64::try_from(time.as_nanos()).expect("it is short");
     let Some(from) = look(guard) else {
         return;

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,19 @@ pub enum Moment {
     Held { from: u64, until: u64 },
     /// A contender went through a round.
     Round(Round),
+    /// A contender had a place, and gave turns of it.
+    Place(Place),
+}
+
+/// A place in the table, whose keeper gives turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Since when it was held.
+    pub held: u64,
+    /// Since when the keeper knew that another contender waits in the table.
+    pub known: Option<u64>,
+    /// When the last turn was given.
+    pub last_turn: u64,
 }
 
 /// A contender's try to get in.
@@ -53,7 +67,7 @@ pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
         .iter()
         .filter_map(|moment| match moment {
             Moment::Held { from, until } => Some((*from, *until)),
-            Moment::Round(_) => None,
+            Moment::Round(_) | Moment::Place(_) => None,
         })
         .collect();
     held.sort_unstable();
@@ -93,6 +107,35 @@ pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
     })
 }
 
+/// A place whose last turn was given more than `limit` after its keeper knew that another contender
+/// waits in the table, if there was any.
+pub fn lingering(moments: &[Moment], limit: Duration) -> Option<Place> {
+    let limit = u64::try_from(limit.as_nanos()).expect("a limit is short");
+    let lingers = |place: &Place| place.known.is_some_and(|known| place.last_turn > known + limit);
+    places(moments).into_iter().find(lingers)
+}
+
+/// For how long, at most, turns of a place were given while a contender with a ticket waited in the
+/// table: from its ticket, or from when the place was held if that was later.
+pub fn overtaken(moments: &[Moment]) -> Duration {
+    let mut places = places(moments);
+    // One after the other: at most one is held at a time.
+    places.sort_unstable_by_key(|place| place.held);
+    let mut longest = 0;
+    for round in rounds(moments) {
+        let Some(drawn) = round.drawn else {
+            continue;
+        };
+        let first = places.partition_point(|place| place.last_turn <= drawn);
+        let ahead = places[first..].iter().take_while(|place| place.held < round.end.time());
+        for place in ahead {
+            let until = place.last_turn.min(round.end.time());
+            longest = longest.max(until.saturating_sub(place.held.max(drawn)));
+        }
+    }
+    Duration::from_nanos(longest)
+}
+
 /// A token that was there before another one was asked for, and is not below it, if there was
 /// such.
 pub fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
@@ -114,11 +157,19 @@ pub fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
     None
 }
 
+fn places(moments: &[Moment]) -> Vec<Place> {
+    let places = moments.iter().filter_map(|moment| match moment {
+        Moment::Place(place) => Some(*place),
+        Moment::Held { .. } | Moment::Round(_) => None,
+    });
+    places.collect()
+}
+
 /// The rounds of a history.
 pub fn rounds(moments: &[Moment]) -> Vec<Round> {
     let rounds = moments.iter().filter_map(|moment| match moment {
         Moment::Round(round) => Some(*round),
-        Moment::Held { .. } => None,
+        Moment::Held { .. } | Moment::Place(_) => None,
     });
     rounds.collect()
 }
@@ -129,6 +180,7 @@ impl Moment {
         match self {
             Moment::Held { from, .. } => *from,
             Moment::Round(round) => round.announced,
+            Moment::Place(place) => place.held,
         }
     }
 
@@ -137,6 +189,7 @@ impl Moment {
         match self {
             Moment::Held { until, .. } => *until,
             Moment::Round(round) => round.end.time(),
+            Moment::Place(place) => place.last_turn,
         }
     }
 }
@@ -163,6 +216,9 @@ impl fmt::Display for Moment {
                     End::GaveUp(time) => write!(f, "gave-up {announced} {drawn} {time}"),
                 }
             }
+            Moment::Place(Place { held, known, last_turn }) => {
+                write!(f, "place {held} {} {last_turn}", known.unwrap_or(0))
+            }
         }
     }
 }
@@ -185,6 +241,10 @@ impl FromStr for Moment {
             }
             ("gave-up", Ok(&[announced, drawn, time])) => {
                 Ok(round(announced, drawn, End::GaveUp(time)))
+            }
+            ("place", Ok(&[held, known, last_turn])) => {
+                let known = Some(known).filter(|known| *known != 0);
+                Ok(Moment::Place(Place { held, known, last_turn }))
             }
             _ => Err(format!("not a moment: {line:?}")),
         }
@@ -235,6 +295,23 @@ mod tests {
         assert_eq!(overtaking(&[first, left]), None);
     }
 
+    // Goal: a keeper that gives turns for too long beside others is found, and so is the longest
+    // time for which a contender in the table was overtaken by turns.
+    // Method: made-up histories.
+    #[test]
+    fn turns_beside_others_are_measured() {
+        let place = |held, known, last_turn| Moment::Place(Place { held, known, last_turn });
+        let lingers = |moment| lingering(&[moment], Duration::from_nanos(3)).is_some();
+        assert!(!lingers(place(1, None, 9)) && !lingers(place(1, Some(5), 8)));
+        assert!(lingers(place(1, Some(5), 9)));
+        let waits = round(4, Some(10), End::Granted(30));
+        let after = |places: &[Moment]| overtaken(&[places, &[waits]].concat()).as_nanos();
+        assert_eq!(after(&[place(1, None, 9), place(31, None, 40)]), 0);
+        assert_eq!(after(&[place(1, None, 12), place(15, Some(17), 20), place(21, None, 21)]), 5);
+        let none = round(4, None, End::Granted(30));
+        assert_eq!(overtaken(&[none, place(5, None, 20)]), Duration::ZERO);
+    }
+
     // Goal: tokens that don't grow are found, and tokens that were drawn together are left alone.
     // Method: made-up tokens.
     #[test]
@@ -252,8 +329,9 @@ mod tests {
     // Method: there and back.
     #[test]
     fn moments_survive_as_lines() {
+        let place = Moment::Place(Place { held: 1, known: Some(2), last_turn: 3 });
         for moment in
-            [held(1, 2), round(1, None, End::Granted(3)), round(1, Some(2), End::GaveUp(3))]
+            [held(1, 2), round(1, None, End::Granted(3)), round(1, Some(2), End::GaveUp(3)), place]
         {
             assert_eq!(moment.to_string().parse(), Ok(moment));
         }

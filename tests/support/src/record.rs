@@ -1,4 +1,4 @@
-//! Records the rounds of this process' contenders from the trace events of the library.
+//! Records the rounds and places of this process' contenders from the trace events of the library.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
@@ -11,7 +11,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, filter};
 
-use super::history::{End, Moment, Round};
+use super::history::{End, Moment, Place, Round};
 use super::monotonic::now;
 
 /// Where the library tells what goes into and comes out of its protocol.
@@ -24,8 +24,7 @@ const TTL_ROUNDING: Duration = Duration::from_secs(1);
 /// count for their TTL, less its rounding and the clock skew. The registry's lock has a TTL of its
 /// own.
 pub fn record_rounds(max_clock_skew: Duration) -> Arc<Mutex<Recorder>> {
-    let recorder = Recorder { max_clock_skew, contenders: BTreeMap::new(), rounds: Vec::new() };
-    let recorder = Arc::new(Mutex::new(recorder));
+    let recorder = Arc::new(Mutex::new(Recorder::new(max_clock_skew)));
     let only_runner = |metadata: &Metadata<'_>| metadata.target() == TARGET;
     let layer = RecorderLayer(Arc::clone(&recorder)).with_filter(filter::filter_fn(only_runner));
     Registry::default().with(layer).try_init().expect("a program records once");
@@ -38,7 +37,24 @@ pub struct Recorder {
     max_clock_skew: Duration,
     /// Where the contender of each object is.
     contenders: BTreeMap<String, Stage>,
-    rounds: Vec<(String, Moment)>,
+    /// What the keeper of each object gives turns of.
+    keepers: BTreeMap<String, Keeping>,
+    moments: Vec<(String, Moment)>,
+}
+
+/// What a keeper gives turns of.
+#[derive(Debug)]
+enum Keeping {
+    /// The turn of another keeper.
+    Borrowed,
+    /// A place in the table.
+    Place {
+        place: Place,
+        /// The number of the last turn.
+        last: u64,
+        /// When the keeper looked at the clock last: by that it decides.
+        input: u64,
+    },
 }
 
 /// Where a contender is.
@@ -60,13 +76,60 @@ enum Stage {
 }
 
 impl Recorder {
-    /// Takes the rounds that were finished so far, each with its object.
+    fn new(max_clock_skew: Duration) -> Self {
+        let (contenders, keepers) = (BTreeMap::new(), BTreeMap::new());
+        Recorder { max_clock_skew, contenders, keepers, moments: Vec::new() }
+    }
+
+    /// Takes the rounds and places that were finished so far, each with its object.
     pub fn take(&mut self) -> Vec<(String, Moment)> {
-        std::mem::take(&mut self.rounds)
+        std::mem::take(&mut self.moments)
+    }
+
+    /// Whether the turn that callers had last of an object is borrowed of another keeper.
+    pub fn is_borrowed(&self, object: &str) -> bool {
+        matches!(self.keepers.get(object), Some(Keeping::Borrowed))
     }
 
     /// Takes an event as the library prints it.
     fn event(&mut self, object: &str, text: &str, time: u64) {
+        if text.contains("of the keeper ") {
+            self.keeper_event(object, text, time);
+        } else {
+            self.contender_event(object, text, time);
+        }
+    }
+
+    fn keeper_event(&mut self, object: &str, text: &str, time: u64) {
+        if text.starts_with("input of the keeper Borrowed") {
+            self.keepers.insert(object.to_owned(), Keeping::Borrowed);
+        } else if text.starts_with("input of the keeper Held") {
+            let place = Place { held: time, known: None, last_turn: time };
+            self.keepers.insert(object.to_owned(), Keeping::Place { place, last: 0, input: time });
+        }
+        let Some(Keeping::Place { place, last, input }) = self.keepers.get_mut(object) else {
+            return;
+        };
+        if text.starts_with("input") {
+            *input = time;
+        }
+        let is_over = ["of the keeper Release", "input of the keeper Lost"];
+        if text.starts_with("input of the keeper Glanced { outsiders: true") {
+            place.known.get_or_insert(time);
+        } else if text.starts_with("of the keeper Grant") || text.contains("response: Granted") {
+            // One that is repeated is given once.
+            let number = turn_number(text);
+            if number > *last {
+                (place.last_turn, *last) = (*input, number);
+            }
+        } else if is_over.iter().any(|over| text.starts_with(over)) {
+            let place = Moment::Place(*place);
+            self.moments.push((object.to_owned(), place));
+            self.keepers.remove(object);
+        }
+    }
+
+    fn contender_event(&mut self, object: &str, text: &str, time: u64) {
         let stage = self.contenders.entry(object.to_owned()).or_default();
         if text.starts_with("output Write") && text.contains("change: Put") {
             stage.put(text, time, time + lease(text, self.max_clock_skew));
@@ -75,11 +138,11 @@ impl Recorder {
             let stage = std::mem::take(stage);
             // A stopped client had given up when its rows were gone, and tells it later.
             let gave_up = |deadline| End::GaveUp(time.min(deadline));
-            self.rounds.extend(stage.round(gave_up).map(|round| (object.to_owned(), round)));
+            self.moments.extend(stage.round(gave_up).map(|round| (object.to_owned(), round)));
         } else if text.starts_with("output Event(Held") {
             let stage = std::mem::replace(stage, Stage::Inside);
             let round = stage.round(|_| End::Granted(time));
-            self.rounds.extend(round.map(|round| (object.to_owned(), round)));
+            self.moments.extend(round.map(|round| (object.to_owned(), round)));
         } else if text.starts_with("input Written") && text.contains("outcome: Applied") {
             stage.applied(&op(text), time);
         }
@@ -129,6 +192,13 @@ impl Stage {
             Stage::Outside | Stage::Inside => None,
         }
     }
+}
+
+/// The number of the turn that an event is about.
+fn turn_number(text: &str) -> u64 {
+    let (_, rest) = text.split_once(" number: ").expect("a turn has a number");
+    let (number, _) = rest.split_once(' ').expect("it is the last of a turn");
+    number.parse().expect("it is a number")
 }
 
 /// The operation that an event is about, as it is printed.
@@ -206,8 +276,7 @@ mod tests {
     /// The rounds of events at these seconds.
     fn rounds(events: &[(&str, &str, u64)]) -> Vec<(String, Moment)> {
         let max_clock_skew = Duration::from_secs(1);
-        let mut recorder =
-            Recorder { max_clock_skew, contenders: BTreeMap::new(), rounds: Vec::new() };
+        let mut recorder = Recorder::new(max_clock_skew);
         for (object, text, seconds) in events {
             recorder.event(object, text, *seconds * S);
         }
