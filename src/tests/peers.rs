@@ -1,5 +1,7 @@
 //! Clients that take turns of each other, over a network within the process.
 
+mod messages;
+mod mishap;
 mod network;
 
 use std::sync::Arc;

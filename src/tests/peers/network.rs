@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
+use super::mishap::Trouble;
 use crate::client::Join;
 use crate::line::{Line, TurnUser};
 use crate::network::{KeeperId, Network, NetworkEnd, NotReached, ObjectKey, Received, Told};
@@ -40,6 +41,8 @@ struct Hub {
     /// Clients that no message reaches or leaves.
     cut_off: BTreeSet<u128>,
     weather: Weather,
+    /// What happens to one kind of message beside the weather.
+    trouble: Option<Trouble>,
     rng: StdRng,
     messages: usize,
 }
@@ -50,6 +53,7 @@ impl TestNetwork {
             clients: BTreeMap::new(),
             cut_off: BTreeSet::new(),
             weather,
+            trouble: None,
             rng: StdRng::seed_from_u64(seed),
             messages: 0,
         })))
@@ -83,6 +87,16 @@ impl TestNetwork {
         self.hub().weather = weather;
     }
 
+    /// Makes trouble for one kind of message.
+    pub(super) fn make(&self, trouble: Trouble) {
+        self.hub().trouble = Some(trouble);
+    }
+
+    /// Ends the trouble; how many messages were in it.
+    pub(super) fn calm_down(&self) -> usize {
+        self.hub().trouble.take().map_or(0, |trouble| trouble.times())
+    }
+
     /// How many messages were sent.
     pub(super) fn messages(&self) -> usize {
         self.hub().messages
@@ -97,11 +111,13 @@ impl TestNetwork {
         hub.messages += 1;
         let Weather { delay, lost, repeated } = hub.weather;
         let times = 1 + usize::from(hub.rng.random_bool(repeated));
-        for _ in 0..times {
+        let trouble = hub.trouble.as_mut();
+        let arrivals = trouble.map_or(vec![Duration::ZERO], |it| it.arrivals(&message));
+        for later in arrivals.repeat(times) {
             if hub.rng.random_bool(lost) {
                 continue;
             }
-            let delay = Duration::from_millis(hub.rng.random_range(0..=delay));
+            let delay = later + Duration::from_millis(hub.rng.random_range(0..=delay));
             let (network, message) = (self.clone(), message.clone());
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;

@@ -1,0 +1,113 @@
+//! What happens to one kind of message.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::network::Received;
+use crate::peers::{Request, Response};
+
+/// A kind of message between keeper and guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ask,
+    Withdraw,
+    Renew,
+    DrawToken,
+    Return,
+    Queued,
+    Granted,
+    Extended,
+    Returned,
+    Token,
+    Leave,
+    Elsewhere,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 12] = [
+        Kind::Ask,
+        Kind::Withdraw,
+        Kind::Renew,
+        Kind::DrawToken,
+        Kind::Return,
+        Kind::Queued,
+        Kind::Granted,
+        Kind::Extended,
+        Kind::Returned,
+        Kind::Token,
+        Kind::Leave,
+        Kind::Elsewhere,
+    ];
+
+    fn of(message: &Received) -> Option<Self> {
+        match message {
+            Received::Request { request, .. } => Some(match request.request {
+                Request::Ask { .. } => Kind::Ask,
+                Request::Withdraw { .. } => Kind::Withdraw,
+                Request::Renew { .. } => Kind::Renew,
+                Request::DrawToken { .. } => Kind::DrawToken,
+                Request::Return { .. } => Kind::Return,
+            }),
+            Received::Response { response, .. } => Some(match response {
+                Response::Queued { .. } => Kind::Queued,
+                Response::Granted(_) => Kind::Granted,
+                Response::Extended(_) => Kind::Extended,
+                Response::Returned { .. } => Kind::Returned,
+                Response::Token { .. } => Kind::Token,
+                Response::Leave { .. } => Kind::Leave,
+                Response::Elsewhere { .. } => Kind::Elsewhere,
+            }),
+            Received::Reconnected { .. } => None,
+        }
+    }
+}
+
+/// What happens to messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mishap {
+    /// The first ones are lost.
+    FirstLost(usize),
+    /// All are lost until then.
+    LostUntil(Instant),
+    /// Each comes twice more, so much later each time.
+    Repeated(Duration),
+    /// All are so much later.
+    Late(Duration),
+}
+
+/// What happens to one kind of message, and how often it did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trouble {
+    kind: Kind,
+    mishap: Mishap,
+    times: usize,
+}
+
+impl Trouble {
+    pub(super) fn new(kind: Kind, mishap: Mishap) -> Self {
+        Trouble { kind, mishap, times: 0 }
+    }
+
+    /// How many messages were in trouble.
+    pub(super) fn times(&self) -> usize {
+        self.times
+    }
+
+    /// How much later than others a message arrives, each time that it does.
+    pub(super) fn arrivals(&mut self, message: &Received) -> Vec<Duration> {
+        let in_time = vec![Duration::ZERO];
+        if Kind::of(message) != Some(self.kind) {
+            return in_time;
+        }
+        let arrivals = match self.mishap {
+            Mishap::FirstLost(count) if self.times < count => Vec::new(),
+            Mishap::LostUntil(end) if Instant::now() < end => Vec::new(),
+            Mishap::FirstLost(_) | Mishap::LostUntil(_) => return in_time,
+            Mishap::Repeated(later) => vec![Duration::ZERO, later, later * 2],
+            Mishap::Late(later) => vec![later],
+        };
+        self.times += 1;
+        arrivals
+    }
+}
