@@ -3,6 +3,8 @@
 mod messages;
 mod mishap;
 mod network;
+mod shutdown;
+mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -14,7 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{TestNetwork, Weather};
-use crate::client::{ClientSetup, LockClient};
+use crate::client::{ClientSetup, Join, LockClient};
 use crate::engine::guard::LockGuard;
 use crate::error::{EnsureError, LineError, LockError, LostReason};
 use crate::line::{TOLD_MAX, TurnUser};
@@ -33,6 +35,11 @@ const fn s(seconds: u64) -> Duration {
 
 /// A client that takes turns of others.
 fn client(store: &FaultyStore, network: &TestNetwork) -> LockClient {
+    start(store, Some(network.join()))
+}
+
+/// A client that may join a network.
+fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
     let Embedded { store, clock, entropy, .. } = store.embedded();
     LockClient::start(ClientSetup {
         store: Arc::new(Counted::new(store)),
@@ -43,7 +50,7 @@ fn client(store: &FaultyStore, network: &TestNetwork) -> LockClient {
         acquire_timeout: s(60),
         ttl: s(60),
         turns: true,
-        join: Some(network.join()),
+        join,
         max_ttl: s(120),
         max_clock_skew: s(1),
         lock_table: None,

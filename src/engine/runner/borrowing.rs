@@ -25,8 +25,8 @@ use crate::protocol::{Acquire, Input, Lease, Mode, Patience};
 /// So many clients are asked in one acquisition.
 const ASKED_MAX: usize = 8;
 
-/// When a keeper is gone, this many of its line come back to the table at once, and the others so
-/// much later: its rows stand until their TTL anyway.
+/// When a keeper is gone, this many of its line come back to the table at once, and each of the
+/// others so much later: it finds one of the first there, whose line it can join.
 const BACK_AT_ONCE: u32 = 8;
 const BACK_APART: Duration = Duration::from_millis(5);
 
@@ -281,7 +281,7 @@ impl Runner {
             GuestEvent::Elsewhere => {
                 self.borrowing.present = None;
                 self.shared.remembered.forget(&self.object);
-                let apart = BACK_APART * (self.borrowing.ahead / BACK_AT_ONCE);
+                let apart = BACK_APART * self.borrowing.ahead.saturating_sub(BACK_AT_ONCE);
                 let now = self.shared.clock.elapsed();
                 let later = now + apart.mul_f64(0.5 + self.shared.entropy.jitter());
                 self.borrowing.back = Some(later).filter(|_| !apart.is_zero());
