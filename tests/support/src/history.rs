@@ -116,8 +116,14 @@ pub fn lingering(moments: &[Moment], limit: Duration) -> Option<Place> {
 }
 
 /// For how long, at most, turns of a place were given while a contender with a ticket waited in the
-/// table: from its ticket, or from when the place was held if that was later.
+/// table: from the first turn after its ticket to the last one.
 pub fn overtaken(moments: &[Moment]) -> Duration {
+    let held = moments.iter().filter_map(|moment| match moment {
+        Moment::Held { from, .. } => Some(*from),
+        Moment::Round(_) | Moment::Place(_) => None,
+    });
+    let mut begins: Vec<_> = held.collect();
+    begins.sort_unstable();
     let mut places = places(moments);
     // One after the other: at most one is held at a time.
     places.sort_unstable_by_key(|place| place.held);
@@ -129,8 +135,11 @@ pub fn overtaken(moments: &[Moment]) -> Duration {
         let first = places.partition_point(|place| place.last_turn <= drawn);
         let ahead = places[first..].iter().take_while(|place| place.held < round.end.time());
         for place in ahead {
-            let until = place.last_turn.min(round.end.time());
-            longest = longest.max(until.saturating_sub(place.held.max(drawn)));
+            // What was held before it had its ticket is no turn that overtakes it.
+            let first = begins.partition_point(|begin| *begin <= place.held.max(drawn));
+            let last_turn = place.last_turn.min(round.end.time());
+            let first_turn = begins.get(first).copied().unwrap_or(last_turn);
+            longest = longest.max(last_turn.saturating_sub(first_turn));
         }
     }
     Duration::from_nanos(longest)
@@ -305,9 +314,13 @@ mod tests {
         assert!(!lingers(place(1, None, 9)) && !lingers(place(1, Some(5), 8)));
         assert!(lingers(place(1, Some(5), 9)));
         let waits = round(4, Some(10), End::Granted(30));
-        let after = |places: &[Moment]| overtaken(&[places, &[waits]].concat()).as_nanos();
-        assert_eq!(after(&[place(1, None, 9), place(31, None, 40)]), 0);
-        assert_eq!(after(&[place(1, None, 12), place(15, Some(17), 20), place(21, None, 21)]), 5);
+        let turns = [held(2, 11), held(12, 13), held(14, 15), held(17, 18), held(20, 29)];
+        let after = |place| overtaken(&[&turns[..], &[place, waits]].concat()).as_nanos();
+        assert_eq!(after(place(1, None, 9)), 0);
+        assert_eq!(after(place(1, None, 11)), 0);
+        assert_eq!(after(place(1, None, 14)), 2);
+        assert_eq!(after(place(16, Some(17), 20)), 3);
+        assert_eq!(after(place(31, None, 40)), 0);
         let none = round(4, None, End::Granted(30));
         assert_eq!(overtaken(&[none, place(5, None, 20)]), Duration::ZERO);
     }
