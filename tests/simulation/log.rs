@@ -216,7 +216,7 @@ impl Log {
     pub(crate) fn contended(&self, object: &str) -> usize {
         let contended = |moment: &Moment| match moment {
             Moment::Round(round) => round.drawn.is_some() && matches!(round.end, End::Granted(_)),
-            Moment::Held { .. } => false,
+            Moment::Held { .. } | Moment::Place(_) => false,
         };
         self.rounds(object).iter().filter(|moment| contended(moment)).count()
     }
