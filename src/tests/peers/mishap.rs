@@ -58,7 +58,7 @@ impl Kind {
                 Response::Leave { .. } => Kind::Leave,
                 Response::Elsewhere { .. } => Kind::Elsewhere,
             }),
-            Received::Reconnected { .. } => None,
+            Received::Who { .. } | Received::Reconnected { .. } => None,
         }
     }
 }
