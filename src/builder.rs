@@ -18,10 +18,12 @@ pub use self::error::BuildError;
 use self::no_peers::PeerOptions;
 #[cfg(feature = "peers")]
 pub use self::peers::{ParsePeersError, PeerOptions};
-use crate::client::{ClientSetup, LockClient, Registered};
+use crate::client::{ClientSetup, Join, LockClient, Registered};
 use crate::clock::Moment;
 use crate::engine::host::{self, Lookup};
 use crate::hosts::{self, RegistryError};
+#[cfg(any(test, feature = "test-util"))]
+use crate::network::Entrance;
 use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
 };
@@ -99,6 +101,8 @@ pub struct LockClientBuilder {
     ttl: Duration,
     turns: bool,
     peers: Option<PeerOptions>,
+    #[cfg(any(test, feature = "test-util"))]
+    entrance: Option<Arc<dyn Entrance>>,
     consistency: Consistency,
     lock_table: String,
 }
@@ -118,6 +122,8 @@ impl LockClientBuilder {
             ttl: TTL_DEFAULT,
             turns: true,
             peers: None,
+            #[cfg(any(test, feature = "test-util"))]
+            entrance: None,
             consistency: Consistency::default(),
             lock_table: schema::LOCK_TABLE_DEFAULT.to_owned(),
         }
@@ -193,6 +199,13 @@ impl LockClientBuilder {
         self
     }
 
+    /// Takes turns of other clients over a simulated network.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn entrance(mut self, entrance: Arc<dyn Entrance>) -> Self {
+        self.entrance = Some(entrance);
+        self
+    }
+
     /// Which replicas must answer; [`Consistency::Quorum`] by default. All clients of a lock table
     /// must use the consistency that was recorded when the table was created. Any other is refused.
     pub fn consistency(mut self, consistency: Consistency) -> Self {
@@ -242,12 +255,17 @@ impl LockClientBuilder {
         let Some(host) = host else {
             return Err(self.backend.removed_host(host_name));
         };
-        let join = match self.peers {
-            Some(peers) => {
+        #[cfg(any(test, feature = "test-util"))]
+        let entered = self.entrance.clone().map(|it| Box::new(move |id| it.join(id)) as Join);
+        #[cfg(not(any(test, feature = "test-util")))]
+        let entered: Option<Join> = None;
+        let join = match (entered, self.peers) {
+            (Some(join), _) => Some(join),
+            (None, Some(peers)) => {
                 let of = (self.backend.keyspace(), self.lock_table);
                 Some(peers.join(&store, &clock, of, &host_name).await?)
             }
-            None => None,
+            (None, None) => None,
         };
         Ok(LockClient::start(ClientSetup {
             store,

@@ -63,7 +63,7 @@ pub(crate) struct NotReached;
 
 /// What comes from other clients.
 #[cfg_attr(
-    not(any(test, feature = "peers")),
+    not(any(test, feature = "peers", feature = "test-util")),
     expect(dead_code, reason = "without the feature clients are not connected")
 )]
 #[derive(Clone, Debug)]
@@ -100,6 +100,13 @@ pub(crate) enum Received {
         /// The keeper.
         keeper: KeeperId,
     },
+}
+
+/// Lets clients into a network.
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) trait Entrance: Debug + Send + Sync {
+    /// Lets the client with this uuid in.
+    fn join(&self, client: u128) -> NetworkEnd;
 }
 
 /// A client's end of the network.

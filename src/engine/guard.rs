@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub use self::lost::LostFuture;
 use crate::engine::drawing::Fence;
@@ -76,6 +77,8 @@ pub struct LockGuard {
     grant: Arc<Grant>,
     tokens: Tokens,
     requests: mpsc::UnboundedSender<GuardRequest>,
+    /// The client whose place is used: this one or, for a turn of another client, that one.
+    keeper: Uuid,
 }
 
 impl LockGuard {
@@ -84,8 +87,17 @@ impl LockGuard {
         grant: Arc<Grant>,
         tokens: Tokens,
         requests: mpsc::UnboundedSender<GuardRequest>,
+        keeper: Uuid,
     ) -> Self {
-        LockGuard { grant, tokens, requests }
+        LockGuard { grant, tokens, requests, keeper }
+    }
+
+    /// The client whose place is used.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn keeper(&self) -> Uuid {
+        self.keeper
     }
 
     /// The name of the locked object.
@@ -413,6 +425,7 @@ impl fmt::Debug for LockGuard {
         f.debug_struct("LockGuard")
             .field("name", &self.name())
             .field("state", &self.state())
+            .field("keeper", &self.keeper)
             .finish_non_exhaustive()
     }
 }

@@ -68,7 +68,7 @@ pub(crate) mod entropy;
 mod faulty_store;
 #[cfg(model)]
 mod seeded_bugs;
-mod simulated;
+pub(crate) mod simulated;
 
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
@@ -82,6 +82,6 @@ pub use self::faulty_store::{Fault, FaultyStore};
 pub use self::seeded_bugs::{bugs, plant};
 #[doc(hidden)]
 pub use self::simulated::{
-    Conditions, Cut, LossRecord, LostRows, Replicas, SimulatedClient, SimulatedCluster, WriteKind,
-    WriteRecord,
+    Conditions, Cut, LineKind, LineRecord, LossRecord, LostRows, Replicas, SimulatedClient,
+    SimulatedCluster, Weather, WriteKind, WriteRecord,
 };

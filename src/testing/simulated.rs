@@ -6,11 +6,14 @@
 //! replicas. Links can be cut; replicas can be slow, be down, or forget unsynced writes. Rows
 //! expire by the replicas' clocks, which differ.
 //!
+//! Clients that take turns of each other also send each other messages: see [`messages`].
+//!
 //! The caller controls time and order. [`SimulatedCluster::process_next`] processes the next event,
 //! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
 //! randomness comes from one seed, so the same calls give the same run.
 
 mod link;
+pub(crate) mod messages;
 mod network;
 mod node;
 mod record;
@@ -23,19 +26,22 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use self::link::{Link, SimulatedClock};
+use self::link::{Door, Link, SimulatedClock};
+use self::messages::{LineMessage, Messenger};
 use self::network::Network;
 use super::entropy::SeededEntropy;
 use crate::store::Embedded;
 use crate::store::memory::REPLICAS;
 
 pub use self::link::SimulatedClient;
-pub use self::record::{LossRecord, WriteKind, WriteRecord};
+pub use self::messages::Weather;
+pub use self::record::{LineKind, LineRecord, LossRecord, WriteKind, WriteRecord};
 
 /// A lock table on simulated replicas. Clones share one cluster.
 #[derive(Clone)]
 pub struct SimulatedCluster {
     network: Arc<Mutex<Network>>,
+    messenger: Messenger,
 }
 
 /// The fixed properties of a cluster's replicas.
@@ -108,7 +114,8 @@ impl SimulatedCluster {
     #[must_use]
     pub fn new(seed: u64, replicas: Replicas, conditions: Conditions, hosts: &[String]) -> Self {
         let network = Network::new(seed, replicas, conditions, hosts);
-        SimulatedCluster { network: Arc::new(Mutex::new(network)) }
+        let messenger = Messenger::new(seed ^ 0x3E55, Weather::CALM);
+        SimulatedCluster { network: Arc::new(Mutex::new(network)), messenger }
     }
 
     /// Connects a client, at `now` of the simulation, with a wall clock that is off by `wall_error`
@@ -125,37 +132,76 @@ impl SimulatedCluster {
         let clock = Arc::new(SimulatedClock::new(now, wall_error));
         let network = Arc::clone(&self.network);
         let link = Link::new(network, number, Arc::clone(&clock), Arc::clone(&called));
+        let door = Arc::new(Door {
+            network: Arc::clone(&self.network),
+            messenger: self.messenger.clone(),
+            number,
+            clock: Arc::clone(&clock),
+            called: Arc::clone(&called),
+        });
         let embedded = Embedded {
             store: Arc::new(link),
             clock,
             entropy: Arc::new(SeededEntropy::new(seed)),
             lock_table: Uuid::nil(),
         };
-        SimulatedClient { number, embedded, called }
+        SimulatedClient { number, embedded, called, door }
     }
 
     /// The time of the next pending event, if any.
     #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
-        self.network().next_event()
+        let event = self.network().next_event();
+        [event, self.messenger.next_arrival()].into_iter().flatten().min()
     }
 
     /// Processes the next event. All clients must have run up to its time, and none beyond its
     /// [horizon](Self::horizon).
     pub fn process_next(&self) {
-        self.network().process_next();
+        let event = self.network().next_event().unwrap_or(Duration::MAX);
+        match self.messenger.next_arrival().filter(|arrival| *arrival < event) {
+            Some(_) => self.messenger.deliver_next(),
+            None => self.network().process_next(),
+        }
     }
 
-    /// The time up to which a client can run before it may get an answer; `None` if it waits for
-    /// none.
+    /// The time up to which a client can run before it may get an answer, or a message that is on
+    /// its way; `None` if it gets none.
     #[must_use]
     pub fn horizon(&self, client: usize) -> Option<Duration> {
-        self.network().horizon(client)
+        let network = self.network();
+        let id = network.id_of(client);
+        let arrival = id.and_then(|id| self.messenger.next_arrival_at(id));
+        [network.horizon(client), arrival].into_iter().flatten().min()
     }
 
     /// Changes the conditions of messages from now on.
     pub fn set_conditions(&self, conditions: Conditions) {
         self.network().conditions = conditions;
+    }
+
+    /// Changes how messages between clients fare from now on.
+    pub fn set_weather(&self, weather: Weather) {
+        self.messenger.set_weather(weather);
+    }
+
+    /// Cuts messages between a client and another one, or all others. `false` lets them through
+    /// again, by new connections. Clients without messages are not concerned.
+    pub fn set_cut_off(&self, client: usize, other: Option<usize>, cut_off: bool) {
+        let ids = |number| self.network().id_of(number);
+        let Some(client) = ids(client) else {
+            return;
+        };
+        let other = match other.map(ids) {
+            Some(None) => return,
+            Some(Some(other)) => Some(other),
+            None => None,
+        };
+        if cut_off {
+            self.messenger.cut_off(client, other);
+        } else {
+            self.messenger.reconnect(client, other);
+        }
     }
 
     /// Cuts messages between a client and a replica, or lets them through again.
@@ -222,13 +268,30 @@ impl SimulatedCluster {
         self.network().records.clone()
     }
 
+    /// What was said about places in the lines of keepers.
+    #[must_use]
+    pub fn lines(&self) -> Vec<LineRecord> {
+        let network = self.network();
+        // Clients that send messages have numbers.
+        let record = |message: LineMessage| {
+            let LineMessage { keeper, guest, object, request, at, kind } = message;
+            let keeper = network.number_of(keeper)?;
+            let guest = network.number_of(guest)?;
+            Some(LineRecord { keeper, guest, object: messages::name(object), request, at, kind })
+        };
+        self.messenger.line().into_iter().filter_map(record).collect()
+    }
+
     /// How often each kind of harm occurred.
     #[must_use]
     pub fn harm(&self) -> BTreeMap<&'static str, u64> {
-        self.network().harm.clone()
+        let mut harm = self.network().harm.clone();
+        harm.extend(self.messenger.harm());
+        harm
     }
 
-    /// The number of the client with this id; `None` if it has never written a row.
+    /// The number of the client with this id; `None` if it has never written a row and sends
+    /// no messages.
     #[must_use]
     pub fn number_of(&self, client: Uuid) -> Option<usize> {
         self.network().number_of(client.as_u128())

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::advance;
 use tracing::Span;
+use uuid::Uuid;
 
 use super::shared;
 use crate::engine::drawing::Fence;
@@ -41,7 +42,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver
     let grant = Arc::new(grant);
     let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
     let (sender, requests) = mpsc::unbounded_channel();
-    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), sender);
+    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), sender, Uuid::nil());
     (grant, guard, requests)
 }
 

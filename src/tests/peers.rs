@@ -15,13 +15,13 @@ use rand::{Rng, SeedableRng};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::network::{TestNetwork, Weather};
+use self::network::{STORMY, TestNetwork};
 use crate::client::{ClientSetup, Join, LockClient};
 use crate::engine::guard::LockGuard;
 use crate::error::{EnsureError, LineError, LockError, LostReason};
 use crate::line::{TOLD_MAX, TurnUser};
 use crate::store::{Counted, Embedded};
-use crate::testing::FaultyStore;
+use crate::testing::{FaultyStore, Weather};
 
 const OBJECT: &str = "users::snap";
 
@@ -408,7 +408,7 @@ async fn a_keeper_that_shuts_down_leaves_none_waiting() {
 async fn no_two_are_inside_in_a_storm() {
     let (mut grants, mut losses) = (0, 0);
     for seed in 0..100 {
-        let (store, network) = (store(), TestNetwork::new(seed, Weather::STORMY));
+        let (store, network) = (store(), TestNetwork::new(seed, STORMY));
         let stage = Arc::<Stage>::default();
         let clients: Vec<_> = (0..4).map(|_| client(&store, &network)).collect();
         let mut tasks = JoinSet::new();

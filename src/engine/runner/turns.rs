@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tracing::{Instrument, debug};
+use uuid::Uuid;
 
 use super::holder::Holder;
 use super::{Runner, Step, operations};
@@ -97,7 +98,8 @@ impl Runner {
             Some(_) | None => Tokens::OfKeeper { limit: self.shared.acquire_timeout },
         };
         let (requests, receiver) = mpsc::unbounded_channel();
-        let guard = LockGuard::new(Arc::clone(&grant), tokens, requests);
+        let keeper = Uuid::from_u128(turn.place.client);
+        let guard = LockGuard::new(Arc::clone(&grant), tokens, requests, keeper);
         let waited = self.shared.clock.elapsed().saturating_sub(asked);
         debug!(parent: &span, turn = turn.number, ?waited, "held");
         // A guard that finds no caller is dropped.

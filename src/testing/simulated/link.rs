@@ -10,10 +10,12 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::lock;
+use super::messages::Messenger;
 use super::network::Network;
 use super::node::{Ask, Seen, SeenRow, merge};
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, Lead};
+use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, DatabaseError, Embedded, HostRow, PeerRow, RowStamp, Store, Testimonies,
@@ -28,6 +30,7 @@ pub struct SimulatedClient {
     pub(super) number: usize,
     pub(super) embedded: Embedded,
     pub(super) called: Arc<Notify>,
+    pub(super) door: Arc<Door>,
 }
 
 impl SimulatedClient {
@@ -42,10 +45,37 @@ impl SimulatedClient {
         LockClientBuilder::embedded(self.embedded.clone())
     }
 
-    /// Resolves once the client has sent a request since this last resolved: then its
+    /// Builds the client, which takes turns of others that are built so.
+    pub fn peer_builder(&self) -> LockClientBuilder {
+        self.client_builder().entrance(Arc::clone(&self.door) as Arc<dyn Entrance>)
+    }
+
+    /// Resolves once the client has sent a request or a message since this last resolved: then its
     /// [horizon](super::SimulatedCluster::horizon) may be nearer.
     pub async fn called(&self) {
         self.called.notified().await;
+    }
+}
+
+/// Where one client joins those that send each other messages.
+pub(super) struct Door {
+    pub(super) network: Arc<Mutex<Network>>,
+    pub(super) messenger: Messenger,
+    pub(super) number: usize,
+    pub(super) clock: Arc<SimulatedClock>,
+    pub(super) called: Arc<Notify>,
+}
+
+impl Entrance for Door {
+    fn join(&self, client: u128) -> NetworkEnd {
+        lock(&self.network).know(client, self.number);
+        self.messenger.join(client, self.clock.true_time(), Arc::clone(&self.called))
+    }
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door").field("number", &self.number).finish_non_exhaustive()
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Network {
     pub(super) losses: Vec<LossRecord>,
     pub(super) ambushes: Vec<Ambush>,
     pub(super) harm: BTreeMap<&'static str, u64>,
-    /// The client number of each client id in the rows.
+    /// The client number of each client id in the rows and messages.
     numbers: BTreeMap<u128, usize>,
     requests: BTreeMap<u64, Request>,
     last_request: u64,
@@ -193,7 +193,18 @@ impl Network {
         }
     }
 
-    /// The number of the client with this id, if it has written a row.
+    /// Notes the number of a client with this id.
+    pub(super) fn know(&mut self, client: u128, number: usize) {
+        self.numbers.insert(client, number);
+    }
+
+    /// The id of the client with this number, if it has written a row or joined the others.
+    pub(super) fn id_of(&self, number: usize) -> Option<u128> {
+        let mut known = self.numbers.iter();
+        known.find(|(_, of)| **of == number).map(|(client, _)| *client)
+    }
+
+    /// The number of the client with this id, if it has written a row or joined the others.
     pub(super) fn number_of(&self, client: u128) -> Option<usize> {
         self.numbers.get(&client).copied()
     }
@@ -292,7 +303,7 @@ impl Network {
             return None;
         };
         if let Change::Put { claim, .. } = &write.change {
-            self.numbers.insert(claim.contender.client, client);
+            self.know(claim.contender.client, client);
         }
         self.records.push(WriteRecord::new(client, object, now, write, &self.numbers));
         Some(self.records.len() - 1)

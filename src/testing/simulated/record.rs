@@ -1,4 +1,5 @@
-//! The records of a simulated cluster: writes, and losses of rows.
+//! The records of a simulated cluster: writes, losses of rows, and what the lines of keepers are
+//! told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,6 +60,37 @@ pub struct LossRecord {
     pub row_name: String,
     /// When it was lost.
     pub at: Duration,
+}
+
+/// A message about a guest's place in the line of a keeper, in the order in which that keeper hears
+/// and says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineRecord {
+    /// The keeper.
+    pub keeper: usize,
+    /// The guest.
+    pub guest: usize,
+    /// The object.
+    pub object: String,
+    /// The number of the guest's request.
+    pub request: u64,
+    /// When it came to the keeper, or was sent by it.
+    pub at: Duration,
+    /// What it says.
+    pub kind: LineKind,
+}
+
+/// What a message about a place in a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineKind {
+    /// The guest asks for a turn.
+    Asks,
+    /// The guest wants none any more.
+    Withdraws,
+    /// The keeper has given it a turn.
+    Granted,
+    /// The keeper sends it away.
+    SentAway,
 }
 
 impl WriteRecord {

@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::mishap::{Kind, Mishap, Trouble};
-use super::network::{TestNetwork, Weather};
+use super::network::TestNetwork;
 use super::{OBJECT, Stage, client, ms, s, store};
 use crate::client::LockClient;
+use crate::testing::Weather;
 
 const CLIENTS: u64 = 4;
 

@@ -5,13 +5,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::network::{TestNetwork, Weather};
+use super::network::TestNetwork;
 use super::{OBJECT, caller, client, ms, s, store};
+use crate::testing::Weather;
 
 const WAITING: usize = 31;
 
 /// Many answers come later than a client waits for the first one of a keeper.
-const BUSY: Weather = Weather { delay: 15, lost: 0.0, repeated: 0.0 };
+const BUSY: Weather = Weather { latency: 15, ..Weather::CALM };
 
 // Goal: a long line of a keeper that shuts down is served elsewhere soon: most of it has turns of
 // the next keepers, and few wait until it is their turn in the table.
@@ -48,7 +49,7 @@ async fn time_of_a_line(seed: u64, weather: Weather) -> Duration {
     let closing = tokio::spawn(async move { keeper.shutdown().await });
     sleep(ms(300)).await;
     network.set_weather(weather);
-    store.delay_calls(ms(5 + weather.delay));
+    store.delay_calls(ms(5 + weather.latency));
     let began = Instant::now();
     turn.unlock().await.expect("the lock was held");
     let mut served = JoinSet::new();

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::network::{TestNetwork, Weather};
+use super::network::TestNetwork;
 use super::{OBJECT, client, ms, s, start, store};
+use crate::testing::Weather;
 
 const PEERS: usize = 32;
 const LOCKS: usize = 50;

@@ -1,0 +1,372 @@
+//! Messages between clients, which let them take turns of each other.
+//!
+//! Each message arrives soon, late or never, once or twice. Clients can be cut off: what arrives
+//! meanwhile is lost. Real connections keep messages in order, and lose and repeat them only as
+//! they end; here nothing is in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::lock;
+use super::record::LineKind;
+use crate::line::{Line, TurnUser};
+use crate::network::{KeeperId, Network, NetworkEnd, NotReached, ObjectKey, Received, Told};
+use crate::peers::{GuestId, Request, Response, TimedRequest};
+
+/// How messages between clients fare. Probabilities apply to each message; times are whole
+/// milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weather {
+    /// A message takes from one to this many milliseconds.
+    pub latency: u64,
+    /// The probability that it is late.
+    pub late: f64,
+    /// By how many milliseconds at most.
+    pub late_by: u64,
+    /// The probability that it is lost.
+    pub lost: f64,
+    /// The probability that it arrives twice.
+    pub repeated: f64,
+}
+
+impl Weather {
+    /// Every message arrives soon, and once.
+    pub const CALM: Self = Weather { latency: 1, late: 0.0, late_by: 1, lost: 0.0, repeated: 0.0 };
+}
+
+/// Carries messages between clients. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Messenger(Arc<Mutex<Hub>>);
+
+struct Hub {
+    rng: StdRng,
+    weather: Weather,
+    #[cfg(test)]
+    mishap: Option<Mishap>,
+    ends: BTreeMap<u128, mpsc::UnboundedSender<Received>>,
+    /// Clients that no message reaches or leaves.
+    cut_off: BTreeSet<u128>,
+    /// Pairs that no message goes between, the smaller one first.
+    apart: BTreeSet<(u128, u128)>,
+    /// Messages by the time when they arrive, in random order at the same time.
+    in_flight: BTreeMap<(Duration, u64), Message>,
+    #[cfg(test)]
+    sent: usize,
+    line: Vec<LineMessage>,
+    harm: BTreeMap<&'static str, u64>,
+}
+
+/// How much later than others a message arrives, each time that it does.
+#[cfg(test)]
+pub(crate) type Mishap = Box<dyn FnMut(&Received) -> Vec<Duration> + Send>;
+
+/// A message on its way.
+#[derive(Clone)]
+struct Message {
+    from: u128,
+    to: u128,
+    content: Received,
+}
+
+/// A message about a guest's place in a line, in the order in which the keeper hears and says it.
+#[derive(Clone, Copy)]
+pub(super) struct LineMessage {
+    pub(super) keeper: u128,
+    pub(super) guest: u128,
+    pub(super) object: ObjectKey,
+    pub(super) request: u64,
+    pub(super) at: Duration,
+    pub(super) kind: LineKind,
+}
+
+impl Messenger {
+    pub(crate) fn new(seed: u64, weather: Weather) -> Self {
+        Messenger(Arc::new(Mutex::new(Hub {
+            rng: StdRng::seed_from_u64(seed),
+            weather,
+            #[cfg(test)]
+            mishap: None,
+            ends: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            #[cfg(test)]
+            sent: 0,
+            line: Vec::new(),
+            harm: BTreeMap::new(),
+        })))
+    }
+
+    /// Lets a client in, for which it is `now`. `called` is notified of each message that it sends.
+    pub(crate) fn join(&self, client: u128, now: Duration, called: Arc<Notify>) -> NetworkEnd {
+        let (sender, received) = mpsc::unbounded_channel();
+        self.hub().ends.insert(client, sender);
+        let (messenger, origin) = (self.clone(), Instant::now());
+        let end = End { messenger, client, joined: now, origin, called };
+        NetworkEnd { network: Arc::new(end), received }
+    }
+
+    /// When the next message arrives, if any is on its way.
+    pub(crate) fn next_arrival(&self) -> Option<Duration> {
+        self.hub().in_flight.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// When the next message arrives at a client, of those that are on their way.
+    pub(crate) fn next_arrival_at(&self, client: u128) -> Option<Duration> {
+        let hub = self.hub();
+        let mut in_flight = hub.in_flight.iter();
+        in_flight.find(|(_, message)| message.to == client).map(|((at, _), _)| *at)
+    }
+
+    /// Hands over the message that arrives next.
+    pub(crate) fn deliver_next(&self) {
+        let mut hub = self.hub();
+        let Some(((now, _), message)) = hub.in_flight.pop_first() else {
+            return;
+        };
+        if hub.is_cut(message.from, message.to) {
+            return hub.count("messages between clients cut off");
+        }
+        hub.note_request(now, &message);
+        if let Some(end) = hub.ends.get(&message.to) {
+            // A client that has ended hears nothing.
+            let _ = end.send(message.content);
+        }
+    }
+
+    pub(crate) fn set_weather(&self, weather: Weather) {
+        self.hub().weather = weather;
+    }
+
+    /// What happens to some messages beside the weather.
+    #[cfg(test)]
+    pub(crate) fn set_mishap(&self, mishap: Option<Mishap>) {
+        self.hub().mishap = mishap;
+    }
+
+    /// Cuts a client off from another one, or from all.
+    pub(crate) fn cut_off(&self, client: u128, other: Option<u128>) {
+        let mut hub = self.hub();
+        match other {
+            Some(other) => hub.apart.insert(pair(client, other)),
+            None => hub.cut_off.insert(client),
+        };
+    }
+
+    /// Lets messages through again between a client and another one, or all, by new connections.
+    pub(crate) fn reconnect(&self, client: u128, other: Option<u128>) {
+        let mut hub = self.hub();
+        let was_cut_off = match other {
+            Some(other) => hub.apart.remove(&pair(client, other)),
+            None => hub.cut_off.remove(&client),
+        };
+        if !was_cut_off {
+            return;
+        }
+        let all = hub.ends.keys().copied().filter(|id| *id != client);
+        let others: Vec<_> = all.filter(|id| other.is_none_or(|other| other == *id)).collect();
+        for other in others {
+            hub.tell_of_connection(client, other);
+            hub.tell_of_connection(other, client);
+        }
+    }
+
+    /// How many messages were sent.
+    #[cfg(test)]
+    pub(crate) fn sent(&self) -> usize {
+        self.hub().sent
+    }
+
+    /// What was said about places in lines.
+    pub(super) fn line(&self) -> Vec<LineMessage> {
+        self.hub().line.clone()
+    }
+
+    /// How often each kind of harm occurred.
+    pub(crate) fn harm(&self) -> BTreeMap<&'static str, u64> {
+        self.hub().harm.clone()
+    }
+
+    fn hub(&self) -> MutexGuard<'_, Hub> {
+        lock(&self.0)
+    }
+}
+
+impl Hub {
+    fn send(&mut self, now: Duration, message: &Message) {
+        #[cfg(test)]
+        {
+            self.sent += 1;
+        }
+        self.note_response(now, message);
+        let Weather { latency, late, late_by, lost, repeated } = self.weather;
+        let times = if self.happens(repeated, "messages between clients repeated") { 2 } else { 1 };
+        for later in self.arrivals(&message.content).repeat(times) {
+            if self.happens(lost, "messages between clients lost") {
+                continue;
+            }
+            let is_late = self.happens(late, "messages between clients late");
+            let longest = if is_late { late_by } else { latency };
+            let arrives = now + later + Duration::from_millis(self.rng.random_range(1..=longest));
+            // Two messages don't get the same key in any run that ends.
+            self.in_flight.insert((arrives, self.rng.random()), message.clone());
+        }
+    }
+
+    /// How much later than the weather says the message arrives, each time that it does.
+    fn arrivals(&mut self, _message: &Received) -> Vec<Duration> {
+        #[cfg(test)]
+        if let Some(mishap) = &mut self.mishap {
+            return mishap(_message);
+        }
+        vec![Duration::ZERO]
+    }
+
+    /// Notes what comes to a keeper about a place in its line.
+    fn note_request(&mut self, at: Duration, message: &Message) {
+        if let Received::Request { guest, object, request } = message.content {
+            let (request, kind) = match request.request {
+                Request::Ask { request, .. } => (request, LineKind::Asks),
+                Request::Withdraw { request } => (request, LineKind::Withdraws),
+                Request::Renew { .. } | Request::DrawToken { .. } | Request::Return { .. } => {
+                    return;
+                }
+            };
+            self.line.push(LineMessage { keeper: message.to, guest, object, request, at, kind });
+        }
+    }
+
+    /// Notes what a keeper says about a place in its line.
+    fn note_response(&mut self, at: Duration, message: &Message) {
+        if let Received::Response { keeper, object, response, .. } = message.content {
+            let (request, kind) = match response {
+                Response::Granted(granted) => (granted.request, LineKind::Granted),
+                Response::Elsewhere { request } => (request, LineKind::SentAway),
+                Response::Queued { .. }
+                | Response::Extended(_)
+                | Response::Returned { .. }
+                | Response::Token { .. }
+                | Response::Leave { .. } => return,
+            };
+            self.line.push(LineMessage { keeper, guest: message.to, object, request, at, kind });
+        }
+    }
+
+    fn is_cut(&self, one: u128, other: u128) -> bool {
+        let is_off = |client| self.cut_off.contains(&client);
+        is_off(one) || is_off(other) || self.apart.contains(&pair(one, other))
+    }
+
+    fn is_there(&self, client: u128) -> bool {
+        self.ends.get(&client).is_some_and(|end| !end.is_closed())
+    }
+
+    /// Tells a guest of its new connection to a keeper.
+    fn tell_of_connection(&self, guest: u128, keeper: KeeperId) {
+        if !self.is_cut(guest, keeper)
+            && let Some(end) = self.ends.get(&guest)
+        {
+            // A client that has ended hears nothing.
+            let _ = end.send(Received::Reconnected { keeper });
+        }
+    }
+
+    fn happens(&mut self, probability: f64, harm: &'static str) -> bool {
+        let happens = probability > 0.0 && self.rng.random_bool(probability);
+        if happens {
+            self.count(harm);
+        }
+        happens
+    }
+
+    fn count(&mut self, harm: &'static str) {
+        *self.harm.entry(harm).or_default() += 1;
+    }
+}
+
+fn pair(one: u128, other: u128) -> (u128, u128) {
+    (one.min(other), one.max(other))
+}
+
+/// The object of a key.
+pub(super) fn name(key: ObjectKey) -> String {
+    let name = key.into_iter().take_while(|byte| *byte > 0).collect();
+    String::from_utf8(name).expect("it was a name")
+}
+
+/// One client's end.
+struct End {
+    messenger: Messenger,
+    client: u128,
+    joined: Duration,
+    origin: Instant,
+    called: Arc<Notify>,
+}
+
+impl End {
+    fn send(&self, to: u128, content: Received) {
+        let now = self.joined + self.origin.elapsed();
+        self.messenger.hub().send(now, &Message { from: self.client, to, content });
+        self.called.notify_one();
+    }
+}
+
+impl Network for End {
+    /// Simulated objects have short names.
+    fn key(&self, object: &str) -> ObjectKey {
+        let mut key = [0; 32];
+        key[..object.len()].copy_from_slice(object.as_bytes());
+        key
+    }
+
+    fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        let hub = self.messenger.hub();
+        Box::pin(ready(hub.is_there(keeper) && !hub.is_cut(self.client, keeper)))
+    }
+
+    /// A cut does not end a connection.
+    fn is_connected(&self, keeper: KeeperId) -> bool {
+        self.messenger.hub().is_there(keeper)
+    }
+
+    fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest) {
+        let guest = self.client;
+        self.send(keeper, Received::Request { guest, object, request });
+    }
+
+    fn owner(&self, guest: GuestId) -> Option<String> {
+        Some(format!("guest {guest}"))
+    }
+
+    fn answer(
+        &self,
+        guest: GuestId,
+        object: ObjectKey,
+        response: Response,
+        user: Option<TurnUser>,
+    ) {
+        let keeper = self.client;
+        self.send(guest, Received::Response { keeper, object, response, user });
+    }
+
+    fn who(&self, _: KeeperId, _: ObjectKey) -> Told {
+        Box::pin(ready(Err(NotReached)))
+    }
+
+    fn tell(&self, _: GuestId, _: ObjectKey, _: Option<Line>) {}
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").field("client", &self.client).finish_non_exhaustive()
+    }
+}
