@@ -322,6 +322,36 @@ async fn a_caller_without_renewal_waits_in_the_table() {
     assert_eq!(network.messages(), 0);
 }
 
+// Goal: a place that is acquired for a guest waits for it, whatever the caller before it wanted.
+// Method: a keeper that has acquired by a try leaves its place to a client in the table, with which
+// it exchanges no messages, and queues again for the guest in its line.
+#[tokio::test(start_paused = true)]
+async fn a_keeper_waits_for_its_guest() {
+    let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+    let [keeper, guest, next] = [(); 3].map(|()| client(&store, &network));
+    let other = client(&store, &TestNetwork::new(2, Weather::CALM));
+    let held = keeper.try_lock(OBJECT).await.expect("the store answers");
+    let held = held.expect("the lock is free");
+    let place = keeper.contenders(OBJECT).await.expect("the store answers")[0].client;
+    let mut waiting = Vec::new();
+    for client in [&guest, &next, &other] {
+        waiting.push(caller(client));
+        sleep(ms(100)).await;
+    }
+    held.unlock().await.expect("the lock was held");
+    let turn = waiting.remove(0).await.expect("it does not panic");
+    sleep(s(1)).await;
+    turn.unlock().await.expect("the lock was held");
+    let outside = waiting.remove(1).await.expect("it does not panic");
+    sleep(ms(200)).await;
+    let contenders = keeper.contenders(OBJECT).await.expect("the store answers");
+    let waits = contenders.iter().any(|contender| contender.client == place);
+    assert!(waits, "it has sent its guest away: {contenders:?}");
+    outside.unlock().await.expect("the lock was held");
+    let turn = waiting.remove(0).await.expect("it does not panic");
+    turn.unlock().await.expect("the lock was held");
+}
+
 // Goal: a guest that can't reach its keeper holds the lock until its lease ends; then it is lost,
 // and the keeper serves the next one, not before.
 // Method: cut the keeper off; look at both guards.

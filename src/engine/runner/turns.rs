@@ -14,7 +14,7 @@ use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::waiters::Caller;
 use crate::error::LostReason;
 use crate::peers::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
-use crate::protocol::{Assignment, Input, LeaseTerms};
+use crate::protocol::{Acquire, Assignment, Input, LeaseTerms, Mode, Patience};
 
 impl Runner {
     /// Does what the keeper asks for.
@@ -43,7 +43,14 @@ impl Runner {
     /// the last caller: guests join a line that a caller began.
     pub(super) fn acquire_in_table(&mut self) {
         let first = self.first().map(|caller| caller.acquire.clone());
-        self.acquired = first.or(self.acquired.take());
+        // A guest waits and holds alone, whatever the caller before it wanted.
+        let for_guest = |acquired| Acquire {
+            mode: Mode::Exclusive,
+            patience: Patience::Wait,
+            renew: true,
+            ..acquired
+        };
+        self.acquired = first.or_else(|| self.acquired.take().map(for_guest));
         let acquire = self.acquired.clone().expect("a caller has acquired before");
         self.steps.push_back(Step::Contender(Input::Acquire(acquire)));
     }
