@@ -322,6 +322,30 @@ async fn a_caller_without_renewal_waits_in_the_table() {
     assert_eq!(network.messages(), 0);
 }
 
+// Goal: a draw that a holder waits for ends with its turn, and is in the way of none after it.
+// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is asked to leave, and
+// finds that; the next caller draws.
+#[tokio::test(start_paused = true)]
+async fn a_draw_ends_with_its_turn() {
+    let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+    let (keeper, other) = (client(&store, &network), client(&store, &network));
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let Embedded { store: table, clock, .. } = store.embedded();
+    let ahead = clock.unix_micros() + 900_000;
+    table.write_fence(OBJECT, ahead).await.expect("the store answers");
+    let contenders = other.contenders(OBJECT).await.expect("the store answers");
+    let asked = other.revoke(OBJECT, &contenders[0], "it is asked to").await;
+    asked.expect("the store answers");
+    let next = caller(&keeper);
+    sleep(ms(1)).await;
+    let (token, checked) = tokio::join!(held.fencing_token(), held.check());
+    assert!(token.is_err() && checked.is_err(), "{token:?}, {checked:?}");
+    let held = next.await.expect("it does not panic");
+    let token = timeout(s(2), held.fencing_token()).await.expect("it is soon there");
+    token.expect("the lock is held");
+    held.unlock().await.expect("the lock was held");
+}
+
 // Goal: a place that is acquired for a guest waits for it, whatever the caller before it wanted.
 // Method: a keeper that has acquired by a try leaves its place to a client in the table, with which
 // it exchanges no messages, and queues again for the guest in its line.

@@ -100,6 +100,8 @@ impl Runner {
     pub(super) fn block_drawn(&mut self, (round, drawn): Drawn) {
         let block = match drawn {
             Ok(block) => Some(block),
+            // What fails for an earlier round says nothing about this one.
+            Err(_) if self.contender.held_claim().is_none_or(|claim| claim.round != round) => None,
             Err(error) => {
                 debug!(parent: self.span(), %error, "no block of tokens");
                 for reply in self.draws.waiting.drain(..) {

@@ -30,6 +30,7 @@ impl Runner {
                     self.check_health(CheckReason::RowMissing);
                 }
                 if let Some(holder) = self.holder.take() {
+                    self.draws.clear();
                     holder.lose(loss.into());
                 }
                 self.feed_keeper(KeeperInput::Lost);
