@@ -15,11 +15,15 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
     let has = |words: &[&str], why: &str| words.iter().any(|word| why.contains(word));
     let is_impossible = |client: usize, object: &str, at: Duration, why: &str| {
         let breaks = |client| log.breaks(client, object).iter().any(|broken| *broken <= at);
-        if has(&["RowMissing", "not shown"], why) {
+        if has(&["not shown"], why) {
+            // A guest looks for the rows of its keeper.
+            let mut own = log.holds.iter().filter(|h| h.client == client && h.object == object);
+            !breaks(client) && !own.any(|hold| hold.from <= at && breaks(hold.keeper))
+        } else if has(&["RowMissing"], why) {
             !breaks(client)
         } else if why.contains("Conflict") {
             // It holds together with another client, of which one has lost its rows.
-            let is_broken = log.holds.iter().any(|h| h.object == object && breaks(h.client));
+            let is_broken = log.holds.iter().any(|h| h.object == object && breaks(h.keeper));
             (plan.breach == Breach::None || !is_broken) && !sees_a_leftover(log, client, object, at)
         } else {
             has(&["Poisoned", "Refused", "NoTicketLeft"], why)
@@ -36,18 +40,18 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
 /// whose clock is ahead by more than lies between the two grants.
 fn sees_a_leftover(log: &Log, client: usize, object: &str, at: Duration) -> bool {
     let holds = || log.holds.iter().filter(|hold| hold.object == object);
-    let mut mine = holds().filter(|hold| hold.client == client && hold.from <= at);
+    let mut mine = holds().filter(|hold| hold.keeper == client && hold.from <= at);
     let Some(mine) = mine.next_back() else { return false };
     holds().any(|other| {
         let ended = other.until.as_ref().is_some_and(|(until, _)| *until <= mine.from);
         let deleted = log.writes.iter().any(|write| {
-            let is_delete = matches!(write.kind, WriteKind::Delete { of } if of == other.client);
+            let is_delete = matches!(write.kind, WriteKind::Delete { of } if of == other.keeper);
             is_delete
                 && write.object == object
                 && write.sent >= other.from
                 && write.acknowledged.is_some_and(|acknowledged| acknowledged <= mine.from)
         });
-        other.client != client
+        other.keeper != client
             && ended
             && !deleted
             && mine.from.saturating_sub(other.from) <= 2 * MAX_CLOCK_SKEW
@@ -89,6 +93,7 @@ fn conflicts_with_leftovers_are_no_violation() {
     let found = |first_from, acknowledged| {
         let hold = |client, from, until, end| Hold {
             client,
+            keeper: client,
             object: "a".to_owned(),
             ttl: s(10),
             asked: Duration::ZERO,

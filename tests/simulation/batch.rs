@@ -33,6 +33,7 @@ pub(crate) enum Invariant {
     MutualExclusion,
     Overlap,
     Fifo,
+    Lines,
     Tokens,
     TokenOrder,
     Rows,

@@ -6,7 +6,7 @@ use super::batch::Invariant;
 use super::plan::{Breach, Plan};
 use super::shrink::smaller;
 use super::world::{Outcome, run};
-use super::{acknowledged, fifo, leaving, mutual_exclusion, overlap, rows, served, tokens};
+use super::{acknowledged, fifo, leaving, lines, mutual_exclusion, overlap, rows, served, tokens};
 
 /// A run that breaks an invariant.
 #[derive(Clone, Debug)]
@@ -37,8 +37,9 @@ impl Failure {
                 (Invariant::MutualExclusion, exclusion),
                 (Invariant::Overlap, overlap::check(plan, log, object)),
                 (Invariant::TokenOrder, token_order),
-                (Invariant::Fifo, fifo::check(log, object)),
-                (Invariant::Tokens, tokens::check(log, object)),
+                (Invariant::Fifo, fifo::check(plan, log, object)),
+                (Invariant::Lines, lines::check(plan, log, object)),
+                (Invariant::Tokens, tokens::check(plan, log, object)),
                 (Invariant::Rows, rows::check(log, object)),
             ];
             broken.extend(checks.into_iter().filter_map(|(kind, how)| Some((kind, how?))));

@@ -1,19 +1,81 @@
 //! A client that has drawn a ticket is let in before every client that announces itself later, or
-//! gives up. Callers of one client are let in in the order in which they asked.
+//! gives up. Callers of one client are let in in the order in which they asked. Who has the place
+//! ahead gives turns for 100 ms more once it knows that another one waits in the table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bakery_lock::testing::{LineKind, LineRecord, WriteKind, WriteRecord};
+
 use super::batch::{Invariant, assert_kept};
-use super::log::{Hold, Log};
-use support::history::overtaking;
+use super::log::{Hold, Log, nanos};
+use super::plan::{Disks, Plan};
+use support::history::{Round, overtaking};
 
 /// A client that was overtaken, and the one that overtook it.
-pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
+pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
     let rounds = overtaking(&log.rounds(object));
     let rounds = rounds.map(|two| format!("overtaken at {object}: {two:?}"));
-    rounds.or_else(|| overtaken_in_line(log, object))
+    let rounds = rounds.or_else(|| overtaken_in_line(log, object));
+    rounds.or_else(|| overtaken_by_turns(plan, log, object))
 }
+
+/// A waiter in the table that was overtaken by turns for too long, while messages flow.
+///
+/// A keeper looks whether others wait as it gives a turn, if it has held its place for 50 ms and
+/// its last look began 50 ms ago. So of the turns that begin once the waiter's ticket is on all
+/// replicas, the first one 50 ms after another begins with a look, or after one. The answer comes
+/// within a request; then turns are given for another 100 ms, and the last one goes to its guest. A
+/// turn may last for any time. Waiters that take turns of others are left out: who stands in the
+/// keeper's line overtakes itself.
+fn overtaken_by_turns(plan: &Plan, log: &Log, object: &str) -> Option<String> {
+    if !plan.lets_messages_flow() {
+        return None;
+    }
+    let takes_turns = |client| log.lines.iter().any(|line| line.guest == client);
+    let mut turns: Vec<_> = log.holds.iter().filter(|hold| hold.object == object).collect();
+    turns.sort_by_key(|turn| turn.from);
+    let mut waiters: Vec<_> = turns.iter().map(|turn| turn.keeper).collect();
+    waiters.sort_unstable();
+    waiters.dedup();
+    let waiters = waiters.into_iter().filter(|client| !takes_turns(*client));
+    let mut rounds = waiters.flat_map(|client| {
+        let rounds = log.rounds_of(client, object).into_iter();
+        rounds.map(move |round| (client, round))
+    });
+    rounds.find_map(|(client, round)| {
+        let last = last_turn_beside(plan, &turns, client, round)?;
+        Some(format!("client {client} is overtaken at {object} by turns: {round:?}, {last:?}"))
+    })
+}
+
+/// A turn of another client that should have been left to this waiter.
+fn last_turn_beside<'a>(
+    plan: &Plan,
+    turns: &[&'a Hold],
+    client: usize,
+    round: Round,
+) -> Option<&'a Hold> {
+    let known = Duration::from_nanos(round.drawn?) + plan.round_trip();
+    let beside = turns.iter().filter(|turn| turn.keeper != client && known <= turn.from);
+    let beside = beside.filter(|turn| nanos(turn.from) < round.end.time());
+    let mut first = BTreeMap::<usize, Duration>::new();
+    let mut ends = BTreeMap::<usize, Duration>::new();
+    let after = plan.round_trip() + BESIDE + plan.way_between_clients() + ROUNDING;
+    beside.copied().find(|turn| {
+        let first = first.entry(turn.keeper).or_insert(turn.from);
+        turn.from >= *first + LOOKS_EVERY
+            && turn.from > *ends.entry(turn.keeper).or_insert(turn.from + after)
+    })
+}
+
+/// How often a keeper looks whether others wait in the table, and for how long it gives turns once
+/// it knows.
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+const BESIDE: Duration = Duration::from_millis(100);
+
+/// Whole milliseconds are all that a timer knows.
+const ROUNDING: Duration = Duration::from_millis(10);
 
 /// A caller that was overtaken by one of the same client that asked later.
 fn overtaken_in_line(log: &Log, object: &str) -> Option<String> {
@@ -46,6 +108,7 @@ fn callers_that_were_overtaken_are_found() {
     let found = |grants: &[(usize, u64)]| {
         let holds = grants.iter().zip(100..).map(|((client, asked), from)| Hold {
             client: *client,
+            keeper: *client,
             object: "a".to_owned(),
             ttl: ms(5_000),
             renews: true,
@@ -59,4 +122,59 @@ fn callers_that_were_overtaken_are_found() {
     assert!(!found(&[(1, 5), (2, 3), (1, 6), (2, 4)]), "clients have lines of their own");
     assert!(found(&[(1, 5), (2, 3), (1, 4)]));
     assert!(found(&[(1, 9), (1, 12), (1, 10), (1, 13)]));
+}
+
+// Goal: the check finds a waiter in the table that turns overtake for too long, and leaves the turn
+// alone that is under way, and waiters in the line.
+// Method: made-up writes of the waiter, and made-up turns of another client. A request takes 10 ms,
+// a message 6.
+#[test]
+fn turns_beside_a_waiter_are_found() {
+    let ms = Duration::from_millis;
+    let mut plan = Plan::new(1, Disks::Synced);
+    plan.deeds.clear();
+    (plan.conditions.latency, plan.weather.latency) = (5, 1);
+    plan.let_messages_flow();
+    let found = |turns: &[u64], lines: &[LineRecord]| {
+        let object = || "a".to_owned();
+        let hold = |client: usize, from: u64| Hold {
+            client,
+            keeper: client,
+            object: object(),
+            ttl: ms(60_000),
+            renews: true,
+            asked: ms(0),
+            from: ms(from),
+            until: None,
+        };
+        let mut holds: Vec<_> = turns.iter().map(|from| hold(0, *from)).collect();
+        holds.push(hold(1, 20_000));
+        let kind = WriteKind::Put { round: 1, ticket: Some(2), ttl: ms(60_000) };
+        let acknowledged = Some(ms(1_000));
+        let drawn = WriteRecord {
+            client: 1,
+            object: object(),
+            stamp: 1,
+            sent: ms(990),
+            acknowledged,
+            kind,
+        };
+        let lines = lines.to_vec();
+        overtaken_by_turns(&plan, &Log { holds, lines, writes: vec![drawn], ..Log::default() }, "a")
+            .is_some()
+    };
+    // On all replicas from 1,010 ms on. From the second turn then, 126 ms are allowed.
+    assert!(!found(&[900, 1_009, 1_010, 1_060, 1_186], &[]));
+    assert!(found(&[900, 1_009, 1_010, 1_060, 1_187], &[]));
+    assert!(found(&[900, 1_010, 1_059, 1_100, 1_227], &[]));
+    assert!(!found(&[900, 5_000, 9_000, 9_126], &[]), "turns last long");
+    let asks = LineRecord {
+        keeper: 0,
+        guest: 1,
+        object: "a".to_owned(),
+        request: 1,
+        at: ms(1_100),
+        kind: LineKind::Asks,
+    };
+    assert!(!found(&[1_100, 1_200, 1_327], &[asks]), "it stands in the line");
 }

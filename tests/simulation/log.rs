@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::testing::{LossRecord, SimulatedCluster, WriteKind, WriteRecord};
+use bakery_lock::testing::{
+    LineKind, LineRecord, LossRecord, SimulatedCluster, WriteKind, WriteRecord,
+};
 
 use super::plan::MAX_CLOCK_SKEW;
 use support::history::{End, Moment, Round};
@@ -19,10 +21,14 @@ pub(crate) struct Log {
     pub(crate) setbacks: Vec<Setback>,
     /// When clients were shut down.
     pub(crate) shutdowns: Vec<Shutdown>,
+    /// Clients that lend their place to others.
+    pub(crate) lenders: BTreeSet<usize>,
     /// When clients died.
     pub(crate) deaths: BTreeMap<usize, Duration>,
     /// What clients wrote.
     pub(crate) writes: Vec<WriteRecord>,
+    /// What keepers heard and said about places in their lines.
+    pub(crate) lines: Vec<LineRecord>,
     /// The rows that were lost.
     pub(crate) losses: Vec<LossRecord>,
     /// The objects that were truncated.
@@ -39,6 +45,8 @@ pub(crate) struct Log {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) client: usize,
+    /// The client whose place it used: another one, if the hold was a sublease.
+    pub(crate) keeper: usize,
     pub(crate) object: String,
     /// The TTL of its rows.
     pub(crate) ttl: Duration,
@@ -141,9 +149,10 @@ impl Log {
             .filter(move |write| write.object == object && write.removes_by_force() == Some(client))
     }
 
-    /// Whether a holder was removed by force up to some time, in the round in which it was granted.
-    pub(crate) fn is_removed(&self, hold: &Hold, up_to: Duration) -> bool {
-        let Hold { client, object, from, .. } = hold;
+    /// When the place of a holder was removed by force up to some time, in the round in which it
+    /// was granted.
+    pub(crate) fn removed(&self, hold: &Hold, up_to: Duration) -> Option<Duration> {
+        let Hold { keeper: client, object, from, .. } = hold;
         let announced = self.writes.iter().filter_map(|write| match write.kind {
             WriteKind::Put { round, .. }
                 if write.client == *client && write.object == *object && write.sent <= *from =>
@@ -153,8 +162,8 @@ impl Log {
             WriteKind::Put { .. } | WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
         });
         let announced = announced.min().map(|(_, sent)| sent).unwrap_or_default();
-        let mut removals = self.removals(*client, object);
-        removals.any(|removal| (announced..=up_to).contains(&removal.sent))
+        let mut removals = self.removals(*client, object).map(|removal| removal.sent);
+        removals.find(|sent| (announced..=up_to).contains(sent))
     }
 
     /// Notes which rows of objects are left now, of those that count by their owner and name.
@@ -187,21 +196,31 @@ impl Log {
         let mut moments = Vec::new();
         let clients = self.writes.iter().map(|write| write.client + 1).max().unwrap_or(0);
         for client in 0..clients {
-            let own = |write: &&WriteRecord| {
-                write.client == client
-                    && write.object == object
-                    && write.removes_by_force().is_none()
-            };
-            let writes: Vec<_> = self.writes.iter().filter(own).collect();
-            let grants = self.holds.iter().filter(|h| h.client == client && h.object == object);
-            let grants: Vec<_> = grants.map(|hold| hold.from).collect();
-            let death = self.deaths.get(&client).copied().unwrap_or(Duration::MAX);
-            let rounds = rounds(&writes, &grants, death);
-            let breaks = self.breaks(client, object);
-            let rounds = rounds.into_iter().flat_map(|round| broken_off(round, &breaks));
-            moments.extend(rounds.map(Moment::Round));
+            moments.extend(self.rounds_of(client, object).into_iter().map(Moment::Round));
         }
         moments
+    }
+
+    /// The rounds of a client at an object.
+    pub(crate) fn rounds_of(&self, client: usize, object: &str) -> Vec<Round> {
+        let own = |write: &&WriteRecord| {
+            write.client == client && write.object == object && write.removes_by_force().is_none()
+        };
+        let writes: Vec<_> = self.writes.iter().filter(own).collect();
+        // A round is granted with its first turn, which may be a guest's.
+        let grants = self.holds.iter().filter(|h| h.keeper == client && h.object == object);
+        let mut grants: Vec<_> = grants.map(|hold| hold.from).collect();
+        grants.sort_unstable();
+        let death = self.deaths.get(&client).copied().unwrap_or(Duration::MAX);
+        let rounds = rounds(&writes, &grants, death);
+        let breaks = self.breaks(client, object);
+        rounds.into_iter().flat_map(|round| broken_off(round, &breaks)).collect()
+    }
+
+    /// How many grants were turns of other clients.
+    pub(crate) fn subleases(&self, object: &str) -> usize {
+        let of_object = self.holds.iter().filter(|hold| hold.object == object);
+        of_object.filter(|hold| hold.client != hold.keeper).count()
     }
 
     /// How many grants were turns after the first one of a round.
@@ -294,8 +313,9 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
-        for Hold { client, object, from, until, .. } in &self.holds {
-            lines.push((*from, format!("client {client} holds {object}")));
+        for Hold { client, keeper, object, from, until, .. } in &self.holds {
+            let place = if client == keeper { String::new() } else { format!(" of {keeper}") };
+            lines.push((*from, format!("client {client} holds {object}{place}")));
             if let Some((until, end)) = until {
                 lines.push((*until, format!("client {client} held {object}: {end:?}")));
             }
@@ -306,6 +326,16 @@ impl fmt::Display for Log {
                 let line = format!("client {client} is told that {object} {stamp} is written");
                 lines.push((*acknowledged, line));
             }
+        }
+        // Guests repeat what they ask.
+        for LineRecord { keeper, guest, object, at, request, kind } in &self.lines {
+            let told = match kind {
+                LineKind::Asks => continue,
+                LineKind::Withdraws => "withdraws",
+                LineKind::Granted => "is granted a turn",
+                LineKind::SentAway => "is sent away",
+            };
+            lines.push((*at, format!("guest {guest} of {keeper} {told}: {object} {request}")));
         }
         for Token { client, object, asked, given, value, .. } in &self.tokens {
             let line = format!("client {client} has token {value} of {object}, asked at {asked:?}");
@@ -349,6 +379,7 @@ mod tests {
     fn log(writes: &[WriteRecord], granted: &[u64]) -> Log {
         let hold = |from: &u64| Hold {
             client: 0,
+            keeper: 0,
             object: "a".to_owned(),
             ttl: ms(5_000),
             asked: ms(*from),

@@ -24,6 +24,7 @@ pub(crate) struct Machine {
     /// Up to when it has run.
     ran: Duration,
     paused: bool,
+    has_peers: bool,
 }
 
 /// What the tasks of a machine share.
@@ -59,10 +60,18 @@ impl Site {
         self.cluster.number_of(contender.client) == Some(self.number)
     }
 
-    /// Whether a contender was killed.
-    pub(crate) fn is_dead(&self, contender: &Contender) -> bool {
+    /// The client whose place a guard uses.
+    pub(crate) fn keeper(&self, guard: &LockGuard) -> usize {
+        self.cluster.number_of(guard.keeper()).expect("its place has rows")
+    }
+
+    /// Whether a contender was killed, and no guest can be inside its place. A guest lives on when
+    /// its keeper dies, and has its turn until its sublease ends.
+    pub(crate) fn is_gone(&self, contender: &Contender) -> bool {
+        let log = self.log();
         let number = self.cluster.number_of(contender.client);
-        number.is_some_and(|number| self.log().deaths.contains_key(&number))
+        let is_gone = |number| log.deaths.contains_key(number) && !log.lenders.contains(number);
+        number.as_ref().is_some_and(is_gone)
     }
 
     pub(crate) fn held(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<LockGuard>>> {
@@ -88,12 +97,25 @@ impl Machine {
             let number = client.number();
             let (cluster, held) = (cluster.clone(), Arc::default());
             let site = Site { number, cluster, log, held, started: now, origin };
-            let builder = client.client_builder().host(host).ttl(plan.ttl).turns(plan.turns);
+            if plan.peers {
+                site.log().lenders.insert(number);
+            }
+            let builder = if plan.peers { client.peer_builder() } else { client.client_builder() };
+            let builder = builder.host(host).ttl(plan.ttl).turns(plan.turns);
             let built = builder.build().await.expect("the host is registered");
             work(&built, &site);
             (client, built, site)
         });
-        Machine { runtime, client, lock_client, site, is_shut_down: false, ran: now, paused: false }
+        Machine {
+            runtime,
+            client,
+            lock_client,
+            site,
+            is_shut_down: false,
+            ran: now,
+            paused: false,
+            has_peers: plan.peers,
+        }
     }
 
     /// The number of its client.
@@ -106,6 +128,11 @@ impl Machine {
         (!self.paused).then_some(self.ran)
     }
 
+    /// Up to when it has run, if it may send messages to others; `None` while it is stopped.
+    pub(crate) fn may_send_from(&self) -> Option<Duration> {
+        self.ran().filter(|_| self.has_peers)
+    }
+
     /// Lets the process do something beside the work of its tasks.
     pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &self,
@@ -114,7 +141,7 @@ impl Machine {
         self.runtime.spawn(work(self.lock_client.clone(), self.site.clone()));
     }
 
-    /// Runs until it has called the cluster, and up to this time at most.
+    /// Runs until it has called the cluster or sent a message, and up to this time at most.
     pub(crate) fn run(&mut self, until: Duration) {
         let until = self.site.origin + (until - self.site.started);
         let called = self.client.called();

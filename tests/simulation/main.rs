@@ -30,6 +30,7 @@ mod fifo;
 mod force;
 mod forgetful;
 mod leaving;
+mod lines;
 mod lost_rows;
 mod mutual_exclusion;
 mod overlap;

@@ -21,10 +21,10 @@ pub(crate) async fn ask_to_leave(client: LockClient, site: Site, object: String,
     }
 }
 
-/// Removes killed clients from an object.
+/// Removes killed clients from an object, except those that may have a guest.
 pub(crate) async fn remove_the_dead(client: LockClient, site: Site, object: String) {
     for contender in contenders(&client, &site, &object).await {
-        if site.is_dead(&contender)
+        if site.is_gone(&contender)
             && let Err(error) = client.revoke_by_force(&object, &contender, "it was killed").await
         {
             site.setback(&object, format!("removing: {}", kind(&error)));

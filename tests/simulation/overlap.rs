@@ -21,6 +21,10 @@
 //! the whole object. Which of the two is the earlier one is open. A holder that was removed may be
 //! stopped between a read and the write after it, and so begin one more lease within its last one.
 //!
+//! **A guest uses the place of its keeper.** So the rows are those of the keeper, with the TTL of a
+//! turn before. The keeper notices as above, and tells its guest by a message. A guest that hears
+//! nothing has its turn for no longer than the keeper's lease (rule R1), which bounds the rest.
+//!
 //! **A holder that does not renew** looks at nothing, and leaves when its lease is over.
 
 use std::time::Duration;
@@ -82,7 +86,7 @@ impl Overlap<'_> {
         let mut since = begins;
         let mut longest = Duration::ZERO;
         let losses = log.losses.iter().filter(|loss| {
-            let of_them = [self.earlier.client, self.later.client].contains(&loss.client);
+            let of_them = [self.earlier.keeper, self.later.keeper].contains(&loss.client);
             of_them && loss.object == self.later.object && plan.breach == Breach::LostRows
         });
         for loss in losses.filter(|loss| (begins..ends).contains(&loss.at)) {
@@ -103,7 +107,8 @@ impl Overlap<'_> {
                 losses.any(|loss| loss.at <= self.later.from).then(|| self.until_found(plan))
             }
             Breach::Force => {
-                let removed = both.into_iter().filter(|hold| log.is_removed(hold, self.later.from));
+                let removed =
+                    both.into_iter().filter(|hold| log.removed(hold, self.later.from).is_some());
                 removed.map(|hold| self.until_noticed(plan, hold)).min()
             }
         }
@@ -117,10 +122,12 @@ impl Overlap<'_> {
             return ends;
         }
         if plan.lets_messages_flow() {
-            let thirds = (self.earlier.ttl + self.later.ttl) / 3;
-            return thirds + plan.round_trip() * 5 + plan.held_up() + ROUNDING;
+            let [one, other] = both.map(|hold| ttl_of_place(plan, hold) / 3);
+            let told = both.map(|hold| until_told(plan, hold)).into_iter().max();
+            let found = one + other + plan.round_trip() * 5 + plan.held_up();
+            return found + told.unwrap_or_default() + ROUNDING;
         }
-        let [one, other] = both.map(lease);
+        let [one, other] = both.map(|hold| lease(ttl_of_place(plan, hold)));
         one + other + one.max(other)
     }
 
@@ -129,20 +136,31 @@ impl Overlap<'_> {
         if !removed.renews {
             self.until_lease_ends(removed)
         } else if plan.lets_messages_flow() {
-            removed.ttl / 3 + plan.round_trip() * 3 + ROUNDING
+            let noticed = ttl_of_place(plan, removed) / 3 + plan.round_trip() * 3;
+            noticed + until_told(plan, removed) + ROUNDING
         } else {
-            lease(removed) * 2
+            lease(ttl_of_place(plan, removed)) * 2
         }
     }
 
     /// When the lease of a holder ends that does not renew it.
     fn until_lease_ends(&self, hold: &Hold) -> Duration {
-        (hold.from + lease(hold)).saturating_sub(self.later.from)
+        (hold.from + lease(hold.ttl)).saturating_sub(self.later.from)
     }
 }
 
-fn lease(hold: &Hold) -> Duration {
-    hold.ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW
+fn lease(ttl: Duration) -> Duration {
+    ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW
+}
+
+/// The TTL of the rows that a holder uses, which for a guest's are its keeper's.
+fn ttl_of_place(plan: &Plan, hold: &Hold) -> Duration {
+    if hold.client == hold.keeper { hold.ttl } else { plan.longest_ttl() }
+}
+
+/// How long it takes until a holder knows what its keeper knows.
+fn until_told(plan: &Plan, hold: &Hold) -> Duration {
+    if hold.client == hold.keeper { Duration::ZERO } else { plan.way_between_clients() }
 }
 
 fn until(hold: &Hold) -> Duration {
@@ -165,6 +183,7 @@ mod tests {
         let (object, until) = ("a".to_owned(), Some((ms(until), HoldEnd::Released)));
         Hold {
             client,
+            keeper: client,
             object,
             ttl: ms(6_000),
             renews: true,

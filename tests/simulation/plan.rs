@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bakery_lock::testing::{Conditions, Cut, LostRows, Replicas};
+use bakery_lock::testing::{Conditions, Cut, LostRows, Replicas, Weather};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -12,6 +12,13 @@ pub(crate) const REPLICAS: usize = 3;
 
 /// How far clocks may differ; a client on the memory store takes this for the bound.
 pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+
+/// Some tasks want so much more than the TTL of their client.
+pub(crate) const MORE_TTL: Duration = Duration::from_secs(2);
+
+/// So far a process may run ahead of another one that can send it a message: what arrives meanwhile
+/// comes so much later.
+pub(crate) const LATE_TO_RUN: Duration = Duration::from_millis(5);
 
 /// When the faults end, unless a plan is cut short.
 const HEALED: Duration = Duration::from_secs(16);
@@ -28,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) healed: Duration,
     pub(crate) replicas: Replicas,
     pub(crate) conditions: Conditions,
+    /// How messages between clients fare.
+    pub(crate) weather: Weather,
     /// What is locked.
     pub(crate) objects: Vec<String>,
     pub(crate) machines: Vec<MachinePlan>,
@@ -49,6 +58,8 @@ pub(crate) struct MachinePlan {
     pub(crate) wall_error: i64,
     /// Whether its tasks use a place in turn.
     pub(crate) turns: bool,
+    /// Whether it takes turns of other clients that do, and lets them take turns of it.
+    pub(crate) peers: bool,
     /// Whether its tasks stay for long now and then, and draw tokens up to the end.
     pub(crate) lingers: bool,
 }
@@ -58,6 +69,8 @@ pub(crate) struct MachinePlan {
 pub(crate) enum Deed {
     /// Cuts a machine off a replica, or ends that.
     Cut { machine: usize, replica: usize, cut: Cut },
+    /// Cuts a machine off another one that takes turns, or all of them, or ends that.
+    CutOff { machine: usize, other: Option<usize>, cut_off: bool },
     /// Makes a replica slower by so many ms.
     Slow { replica: usize, by: u64 },
     /// Stops a replica; it forgets what it was told during the last while.
@@ -124,7 +137,21 @@ impl Plan {
         let deeds = draw.deeds(Scene { machines: machines.len(), objects: objects.len() }, disks);
         let replicas = Replicas { quorum: 2, ahead };
         let (chance, healed, breach) = (seed, HEALED, Breach::None);
-        Plan { seed, breach, chance, healed, replicas, conditions, objects, machines, deeds }
+        let weather = Weather::CALM;
+        let mut plan = Plan {
+            seed,
+            breach,
+            chance,
+            healed,
+            replicas,
+            conditions,
+            weather,
+            objects,
+            machines,
+            deeds,
+        };
+        Draw(StdRng::seed_from_u64(seed ^ 0x9EE5)).peers(&mut plan);
+        plan
     }
 
     /// The plan of a seed where a promise is broken, in half of them with all messages in time.
@@ -152,19 +179,33 @@ impl Plan {
     /// Lets every message arrive in time, and lets processes run.
     pub(crate) fn let_messages_flow(&mut self) {
         self.conditions = Conditions { latency: self.conditions.latency, ..Conditions::CALM };
+        self.weather = Weather { latency: self.weather.latency, ..Weather::CALM };
         self.deeds.retain(|(_, deed)| !deed.stops_messages());
     }
 
     /// Whether every message arrives in time, and no process is stopped.
     pub(crate) fn lets_messages_flow(&self) -> bool {
         let calm = Conditions { latency: self.conditions.latency, ..Conditions::CALM };
-        self.conditions == calm && !self.deeds.iter().any(|(_, deed)| deed.stops_messages())
+        let fair = Weather { latency: self.weather.latency, ..Weather::CALM };
+        let arrive = self.conditions == calm && self.weather == fair;
+        arrive && !self.deeds.iter().any(|(_, deed)| deed.stops_messages())
     }
 
     /// How long a request takes at most when messages flow: there and back, and the same once all
     /// is healed.
     pub(crate) fn round_trip(&self) -> Duration {
         Duration::from_millis(self.conditions.latency.max(Conditions::CALM.latency) * 2)
+    }
+
+    /// The longest TTL of any row: tasks ask for a little more than their client does.
+    pub(crate) fn longest_ttl(&self) -> Duration {
+        let longest = self.machines.iter().map(|machine| machine.ttl).max();
+        longest.expect("there are machines") + MORE_TTL
+    }
+
+    /// How long a message to another client takes at most when messages flow.
+    pub(crate) fn way_between_clients(&self) -> Duration {
+        Duration::from_millis(self.weather.latency.max(Weather::CALM.latency)) + LATE_TO_RUN
     }
 
     /// How long a write is held up at most.
@@ -182,12 +223,13 @@ impl Plan {
 /// Line by line: what it is made of, then what is done and when.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, breach, chance, healed, replicas, conditions, objects, machines, deeds } =
-            self;
+        let Plan { seed, breach, chance, healed, replicas, conditions, .. } = self;
+        let Plan { weather, objects, machines, deeds, .. } = self;
         writeln!(f, "seed {seed}, breach {breach:?}, chance {chance}, healed at {healed:?}")?;
         writeln!(f, "{objects:?}")?;
         writeln!(f, "{replicas:?}")?;
         writeln!(f, "{conditions:?}")?;
+        writeln!(f, "{weather:?}")?;
         for (number, machine) in machines.iter().enumerate() {
             writeln!(f, "machine {number}: {machine:?}")?;
         }
@@ -218,7 +260,42 @@ impl Draw {
             idle: [20, 200, 3_000][self.0.random_range(0..3)],
             wall_error: self.wall_error(),
             turns: self.0.random_bool(0.8),
+            peers: false,
             lingers: false,
+        }
+    }
+
+    /// Adds turns between clients to a plan: most often all clients take them, or all but one.
+    fn peers(&mut self, plan: &mut Plan) {
+        if self.0.random_bool(0.2) {
+            return;
+        }
+        let is_mixed = self.0.random_bool(0.4);
+        let without = self.0.random_range(0..plan.machines.len());
+        for (number, machine) in plan.machines.iter_mut().enumerate() {
+            let stands_aside = number == without || self.0.random_bool(0.2);
+            machine.peers = !(is_mixed && stands_aside);
+        }
+        plan.weather = self.weather();
+        if self.0.random_bool(0.5) {
+            for _ in 0..self.up_to(1, 4) {
+                let (begins, ends) = self.period();
+                let machine = self.0.random_range(0..plan.machines.len());
+                let other = self.0.random_range(0..plan.machines.len());
+                let other = Some(other).filter(|other| *other != machine);
+                let cut = |cut_off| Deed::CutOff { machine, other, cut_off };
+                plan.deeds.extend([(begins, cut(true)), (ends, cut(false))]);
+            }
+        }
+    }
+
+    fn weather(&mut self) -> Weather {
+        Weather {
+            latency: [1, 3, 15][self.0.random_range(0..3)],
+            late: self.sometimes(0.2),
+            late_by: [50, 700, 5_000][self.0.random_range(0..3)],
+            lost: self.sometimes(0.3),
+            repeated: self.sometimes(0.3),
         }
     }
 
@@ -370,6 +447,7 @@ impl Deed {
     fn stops_messages(self) -> bool {
         match self {
             Deed::Cut { .. }
+            | Deed::CutOff { .. }
             | Deed::Slow { .. }
             | Deed::Crash { .. }
             | Deed::Start { .. }

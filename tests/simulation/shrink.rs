@@ -45,10 +45,13 @@ fn without_machines(plan: &Plan) -> Vec<Plan> {
     let without = |gone: usize| {
         let mut less = plan.clone();
         less.machines.remove(gone);
-        less.deeds.retain(|(_, deed)| deed.machine() != Some(gone));
-        for machine in less.deeds.iter_mut().filter_map(|(_, deed)| deed.machine_mut()) {
-            *machine -= usize::from(*machine > gone);
-        }
+        less.deeds.retain_mut(|(_, deed)| {
+            deed.machines_mut().into_iter().flatten().all(|machine| {
+                let stays = *machine != gone;
+                *machine -= usize::from(*machine > gone);
+                stays
+            })
+        });
         less
     };
     (0..plan.machines.len()).map(without).collect()
@@ -79,7 +82,7 @@ fn with_less_work(plan: &Plan) -> Vec<Plan> {
 
 /// Each kind of trouble with messages, and wrong clocks.
 fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
-    let mut plans: Vec<_> = (0..7).map(|_| plan.clone()).collect();
+    let mut plans: Vec<_> = (0..10).map(|_| plan.clone()).collect();
     plans[0].conditions.late = 0.0;
     plans[1].conditions.lost = 0.0;
     plans[2].conditions.queued = 0.0;
@@ -89,9 +92,15 @@ fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
     for machine in &mut plans[6].machines {
         machine.wall_error = 0;
     }
+    plans[7].weather.late = 0.0;
+    plans[8].weather.lost = 0.0;
+    plans[9].weather.repeated = 0.0;
     for machine in 0..plan.machines.len() {
         let mut less = plan.clone();
         less.machines[machine].lingers = false;
+        plans.push(less);
+        let mut less = plan.clone();
+        less.machines[machine].peers = false;
         plans.push(less);
     }
     plans.retain(|less| less != plan);
@@ -107,13 +116,10 @@ fn healed_sooner(plan: &Plan) -> Option<Plan> {
 }
 
 impl Deed {
-    /// To which machine it is done.
-    fn machine(mut self) -> Option<usize> {
-        self.machine_mut().copied()
-    }
-
-    fn machine_mut(&mut self) -> Option<&mut usize> {
+    /// To which machines it is done.
+    fn machines_mut(&mut self) -> [Option<&mut usize>; 2] {
         match self {
+            Deed::CutOff { machine, other, .. } => [Some(machine), other.as_mut()],
             Deed::Cut { machine, .. }
             | Deed::Pause { machine }
             | Deed::Resume { machine }
@@ -123,13 +129,13 @@ impl Deed {
             | Deed::AskToLeave { machine, .. }
             | Deed::RemoveTheDead { machine, .. }
             | Deed::ShutDown { machine }
-            | Deed::RemoveByForce { machine, .. } => Some(machine),
+            | Deed::RemoveByForce { machine, .. } => [Some(machine), None],
             Deed::Slow { .. }
             | Deed::Crash { .. }
             | Deed::Start { .. }
             | Deed::LoseRows { .. }
             | Deed::LoseRowsAtRenewal { .. }
-            | Deed::Truncate { .. } => None,
+            | Deed::Truncate { .. } => [None, None],
         }
     }
 
@@ -143,6 +149,7 @@ impl Deed {
             | Deed::Truncate { object }
             | Deed::RemoveByForce { object, .. } => Some(object),
             Deed::Cut { .. }
+            | Deed::CutOff { .. }
             | Deed::Slow { .. }
             | Deed::Crash { .. }
             | Deed::Start { .. }

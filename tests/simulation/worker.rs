@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::log::{Hold, HoldEnd, Token};
 use super::machine::Site;
-use super::plan::MachinePlan;
+use super::plan::{MORE_TTL, MachinePlan};
 
 /// Longer than anything takes after healing: leases of dead clients, and late writes.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -137,10 +137,11 @@ impl Worker {
         Ok(())
     }
 
-    /// A holder is shown to all, and so to itself.
+    /// A holder is shown to all by the rows of its place, and so to itself.
     async fn look(&self, object: &str, guard: &LockGuard) -> Result<(), String> {
         let all = self.client.contenders(object).await.map_err(|error| kind(&error))?;
-        let is_shown = all.iter().any(|contender| self.site.is_self(contender));
+        let keeper = guard.keeper();
+        let is_shown = all.iter().any(|contender| contender.client == keeper);
         let is_held = !matches!(guard.state(), GuardState::Lost(_));
         if is_held && !is_shown { Err("not shown".to_owned()) } else { Ok(()) }
     }
@@ -199,13 +200,14 @@ impl Worker {
     }
 
     fn begin(&self, object: &str, guard: LockGuard, terms: Terms) -> (usize, Arc<LockGuard>) {
+        let keeper = self.site.keeper(&guard);
         let guard = Arc::new(guard);
         let mut log = self.site.log();
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
         let Terms { asked, ttl, renews } = terms;
-        log.holds.push(Hold { client, object, ttl, renews, asked, from, until: None });
+        log.holds.push(Hold { client, keeper, object, ttl, renews, asked, from, until: None });
         (hold, guard)
     }
 
@@ -217,8 +219,8 @@ impl Worker {
 
     /// Mostly those of the client, so that turns follow each other without a renewal.
     fn terms(&mut self) -> Terms {
-        let longer = if self.rng.random_bool(0.2) { 2 } else { 0 };
-        let ttl = self.plan.ttl + Duration::from_secs(longer);
+        let more = if self.rng.random_bool(0.2) { MORE_TTL } else { Duration::ZERO };
+        let ttl = self.plan.ttl + more;
         Terms { asked: self.site.now(), ttl, renews: !self.rng.random_bool(0.1) }
     }
 

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::testing::{Conditions, Cut, LostRows, SimulatedCluster, WriteKind};
+use bakery_lock::testing::{Conditions, Cut, LostRows, SimulatedCluster, Weather, WriteKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::log::{HoldEnd, Log};
 use super::machine::{Machine, Start};
 use super::operator::{REVOKED, ask_to_leave, remove_by_force, remove_the_dead, shut_down};
-use super::plan::{Deed, MAX_CLOCK_SKEW, Plan, REPLICAS};
+use super::plan::{Deed, LATE_TO_RUN, MAX_CLOCK_SKEW, Plan, REPLICAS};
 use super::worker::{SERVED_WITHIN, Worker};
 
 /// Within this time after the last release, rows of clients that live are gone.
@@ -44,6 +44,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     while world.log().workers_done < workers && world.now < limit {
         world.go_on(world.now + Duration::from_millis(500));
     }
+    world.is_calm = true;
     world.look_for_rows_of_the_living();
     world.look_for_rows();
     world.outcome()
@@ -59,6 +60,8 @@ struct World<'a> {
     rng: StdRng,
     now: Duration,
     workers: usize,
+    /// All have what they wanted. Messages may come late now, so that a run ends sooner.
+    is_calm: bool,
     harm: BTreeMap<&'static str, u64>,
 }
 
@@ -67,6 +70,7 @@ impl<'a> World<'a> {
         let mut rng = StdRng::seed_from_u64(plan.chance ^ 0x5EED);
         let hosts: Vec<_> = (0..plan.machines.len()).map(host).collect();
         let cluster = SimulatedCluster::new(rng.random(), plan.replicas, plan.conditions, &hosts);
+        cluster.set_weather(plan.weather);
         let mut deeds = plan.deeds.clone();
         deeds.sort_by_key(|(at, _)| *at);
         let mut world = World {
@@ -79,6 +83,7 @@ impl<'a> World<'a> {
             rng,
             now: Duration::ZERO,
             workers: 0,
+            is_calm: false,
             harm: BTreeMap::new(),
         };
         for machine in 0..world.machines.len() {
@@ -111,17 +116,26 @@ impl<'a> World<'a> {
     /// Lets the process run that is most behind, if one is behind `next`; at most up to `limit`,
     /// because deeds concern all processes.
     fn let_the_last_one_run(&mut self, next: Duration, limit: Duration) -> bool {
-        let running = self.machines.iter_mut().flatten();
-        let running = running.filter_map(|machine| Some((machine.ran()?, machine)));
-        let Some((ran, machine)) = running.min_by_key(|(ran, _)| *ran) else {
+        let running = self.machines.iter().enumerate();
+        let running = running.filter_map(|(number, it)| Some((it.as_ref()?.ran()?, number)));
+        let Some((_, number)) = running.min().filter(|(ran, _)| *ran < next) else {
             return false;
         };
-        if ran >= next {
+        let message = self.earliest_message_to(number).unwrap_or(limit);
+        let Some(machine) = &mut self.machines[number] else {
             return false;
-        }
+        };
         let horizon = self.cluster.horizon(machine.client()).unwrap_or(limit);
-        machine.run(horizon.min(limit));
+        machine.run(horizon.min(message).min(limit));
         true
+    }
+
+    /// Up to when a process may run before others send it messages.
+    fn earliest_message_to(&self, number: usize) -> Option<Duration> {
+        self.machines[number].as_ref()?.may_send_from().filter(|_| !self.is_calm)?;
+        let others = self.machines.iter().enumerate().filter(|(other, _)| *other != number);
+        let others = others.filter_map(|(_, machine)| machine.as_ref()?.may_send_from());
+        others.min().map(|ran| ran + LATE_TO_RUN)
     }
 
     fn carry_out(&mut self, deed: Deed) {
@@ -133,10 +147,8 @@ impl<'a> World<'a> {
                     self.count(cut != Cut::default(), "links cut");
                 }
             }
-            Deed::Slow { replica, by } => {
-                self.cluster.set_slow(replica, by);
-                self.count(by > 0, "replicas slow");
-            }
+            Deed::CutOff { machine, other, cut_off } => self.cut_off(machine, other, cut_off),
+            Deed::Slow { replica, by } => self.slow(replica, by),
             Deed::Crash { replica, forgets } => {
                 self.cluster.crash(replica, now.saturating_sub(forgets));
                 self.count(true, "replicas crashed");
@@ -194,6 +206,22 @@ impl<'a> World<'a> {
                     machine.spawn(|client, site| shut_down(client, site, objects));
                 }
             }
+        }
+    }
+
+    fn slow(&mut self, replica: usize, by: u64) {
+        self.cluster.set_slow(replica, by);
+        self.count(by > 0, "replicas slow");
+    }
+
+    fn cut_off(&mut self, number: usize, other: Option<usize>, cut_off: bool) {
+        let client = |number: usize| self.machines[number].as_ref().map(Machine::client);
+        let (Some(machine), other_client) = (client(number), other.and_then(client)) else {
+            return;
+        };
+        if other.is_none() || other_client.is_some() {
+            self.cluster.set_cut_off(machine, other_client, cut_off);
+            self.count(cut_off, "clients cut off from each other");
         }
     }
 
@@ -272,6 +300,7 @@ impl<'a> World<'a> {
     /// Ends all that is wrong.
     fn heal(&mut self) {
         self.cluster.set_conditions(Conditions::CALM);
+        self.cluster.set_weather(Weather::CALM);
         self.cluster.spare_renewals();
         for replica in 0..REPLICAS {
             self.cluster.start(replica);
@@ -284,6 +313,12 @@ impl<'a> World<'a> {
                 for replica in 0..REPLICAS {
                     self.cluster.set_cut(machine.client(), replica, Cut::default());
                 }
+            }
+        }
+        for number in 0..self.machines.len() {
+            self.cut_off(number, None, false);
+            for other in 0..number {
+                self.cut_off(number, Some(other), false);
             }
         }
         self.healed.store(true, Ordering::Relaxed);
@@ -300,8 +335,7 @@ impl<'a> World<'a> {
     /// The rows of dead clients expire, however late they were written, and so do requests to leave
     /// that no client has seen.
     fn look_for_rows(&mut self) {
-        let longest = self.plan.machines.iter().map(|machine| machine.ttl).max();
-        let ttl = longest.expect("there are machines").max(REQUEST_TO_LEAVE_LIVES);
+        let ttl = self.plan.longest_ttl().max(REQUEST_TO_LEAVE_LIVES);
         self.go_on(self.now.max(self.plan.healed + TIME_IN_FLIGHT) + ttl + MAX_CLOCK_SKEW);
         self.note_rows(&self.plan.objects, |_, _| true);
     }
@@ -324,6 +358,7 @@ impl<'a> World<'a> {
         let mut log = std::mem::take(&mut *self.log());
         log.writes = self.cluster.writes();
         log.losses = self.cluster.losses();
+        log.lines = self.cluster.lines();
         for write in &log.writes {
             let is_done = write.acknowledged.is_some();
             if let Some(removed) = write.removes_by_force() {

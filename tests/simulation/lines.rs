@@ -1,0 +1,132 @@
+//! Guests of one keeper have their turns in the order in which they came to its line.
+//!
+//! The order is that in which a keeper heard the first request of each guest. One that withdraws,
+//! is sent away or was not heard from for a while has left the line; of one that was silent for
+//! so long and came back it is open where it stands. Where guests stand among the callers of the
+//! keeper itself is not checked: a caller's joining is not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bakery_lock::testing::{LineKind, LineRecord};
+
+use super::batch::{Invariant, assert_kept};
+use super::log::Log;
+use super::plan::{Deed, Plan};
+
+/// A guest that was silent for so long may have left the line: two seconds, less what a message
+/// may wait for its process to run.
+const SILENT: Duration = Duration::from_millis(1_950);
+
+/// A guest that was overtaken in a line.
+pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
+    // A keeper that is stopped hears late, and takes guests for silent that are not.
+    if plan.deeds.iter().any(|(_, deed)| matches!(deed, Deed::Pause { .. })) {
+        return None;
+    }
+    let mut lines = BTreeMap::<usize, Line>::new();
+    log.lines.iter().filter(|record| record.object == object).find_map(|record| {
+        let overtaken = lines.entry(record.keeper).or_default().note(record)?;
+        Some(format!("overtaken in the line of {object}: {overtaken:?} by {record:?}"))
+    })
+}
+
+/// The guests in the line of one keeper.
+#[derive(Default)]
+struct Line {
+    waiting: Vec<Waiting>,
+    /// Requests that are over: what comes late of them counts for nothing.
+    over: BTreeSet<(usize, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    guest: usize,
+    request: u64,
+    heard: Duration,
+    /// It was never silent for long.
+    is_in_order: bool,
+}
+
+impl Line {
+    /// Notes what the keeper heard or said; the guest that is overtaken by it, if one is.
+    fn note(&mut self, record: &LineRecord) -> Option<Waiting> {
+        let LineRecord { guest, request, at, kind, .. } = *record;
+        match kind {
+            LineKind::Asks => self.asks(guest, request, at),
+            LineKind::Withdraws | LineKind::SentAway => self.leaves(guest, request),
+            LineKind::Granted => {
+                let place =
+                    self.waiting.iter().position(|w| (w.guest, w.request) == (guest, request));
+                let before = place.filter(|place| self.waiting[*place].is_in_order);
+                let before = before.map_or(&[][..], |place| &self.waiting[..place]);
+                let stands = |w: &&Waiting| w.is_in_order && at < w.heard + SILENT;
+                let overtaken = before.iter().find(stands).cloned();
+                self.leaves(guest, request);
+                return overtaken;
+            }
+        }
+        None
+    }
+
+    fn asks(&mut self, guest: usize, request: u64, heard: Duration) {
+        if self.over.contains(&(guest, request)) {
+            return;
+        }
+        // The guest withdrew the earlier one.
+        self.waiting.retain(|waiting| waiting.guest != guest || waiting.request >= request);
+        match self.waiting.iter_mut().find(|waiting| waiting.guest == guest) {
+            Some(waiting) => {
+                waiting.is_in_order &= heard < waiting.heard + SILENT;
+                waiting.heard = heard;
+            }
+            None => self.waiting.push(Waiting { guest, request, heard, is_in_order: true }),
+        }
+    }
+
+    fn leaves(&mut self, guest: usize, request: u64) {
+        self.waiting.retain(|waiting| waiting.guest != guest || waiting.request > request);
+        self.over.insert((guest, request));
+    }
+}
+
+// Goal: no guest is overtaken by one that came to the line of the same keeper later.
+// Method: the histories of all seeds.
+#[test]
+fn no_guest_is_overtaken_in_its_line() {
+    assert_kept(Invariant::Lines);
+}
+
+// Goal: the check finds a guest that was overtaken, unless it had left or was silent.
+// Method: made-up records of three guests.
+#[test]
+fn guests_that_were_overtaken_are_found() {
+    use LineKind::{Asks, Granted, SentAway, Withdraws};
+    let plan = {
+        let mut plan = Plan::new(1, super::plan::Disks::Synced);
+        plan.deeds.clear();
+        plan
+    };
+    let found = |records: &[(usize, u64, LineKind)]| {
+        let record = |(guest, at, kind): &(usize, u64, LineKind)| LineRecord {
+            keeper: 0,
+            guest: *guest,
+            object: "a".to_owned(),
+            request: 7,
+            at: Duration::from_millis(*at),
+            kind: *kind,
+        };
+        let log = Log { lines: records.iter().map(record).collect(), ..Log::default() };
+        check(&plan, &log, "a").is_some()
+    };
+    assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, Granted), (2, 3, Granted)]));
+    assert!(found(&[(1, 0, Asks), (2, 1, Asks), (2, 2, Granted)]));
+    assert!(found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, Asks), (2, 3, Granted)]), "a repeated one");
+    assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, Withdraws), (2, 3, Granted)]));
+    assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, SentAway), (2, 3, Granted)]));
+    assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (2, 1_950, Granted)]), "the first was silent");
+    let back = [(1, 0, Asks), (2, 1, Asks), (1, 2_000, Asks), (2, 2_001, Granted)];
+    assert!(!found(&back), "it stands behind the other one");
+    let late = [(1, 0, Asks), (1, 1, Granted), (2, 2, Asks), (1, 3, Asks), (2, 4, Granted)];
+    assert!(!found(&late), "its request is over");
+}
