@@ -65,6 +65,10 @@ impl LockClient {
     /// [fencing tokens](crate::LockGuard::fencing_token) protect the data from the one that lost
     /// it.
     ///
+    /// A client that takes turns of others may die while another client uses its place, which then
+    /// lives on and holds the lock. So of such a client, let the rows expire instead: that takes
+    /// their TTL at most.
+    ///
     /// A waiter with a read in progress at that moment may find its rows gone before it finds why,
     /// and begin a new round. [`contenders`](Self::contenders) shows it, so it can be revoked
     /// again.
