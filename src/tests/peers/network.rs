@@ -1,5 +1,6 @@
 //! The simulated messages between clients, on the time of one runtime.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -84,11 +85,17 @@ impl TestNetwork {
 
     async fn deliver(self) {
         loop {
-            let next = self.messenger.next_arrival().unwrap_or(Duration::from_secs(3_600));
+            let next = self.messenger.next_arrival();
+            let arrival = async {
+                match next {
+                    Some(next) => sleep_until(self.origin + next).await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.sent.notified() => {}
-                () = sleep_until(self.origin + next) => self.messenger.deliver_next(),
+                () = arrival => self.messenger.deliver_next(),
             }
         }
     }
