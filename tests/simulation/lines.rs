@@ -5,7 +5,7 @@
 //! so long and came back it is open where it stands. Where guests stand among the callers of the
 //! keeper itself is not checked: a caller's joining is not seen.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bakery_lock::testing::{LineKind, LineRecord};
@@ -35,8 +35,9 @@ pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
 #[derive(Default)]
 struct Line {
     waiting: Vec<Waiting>,
-    /// Requests that are over: what comes late of them counts for nothing.
-    over: BTreeSet<(usize, u64)>,
+    /// The last request of each guest that is over: what comes late of it and of those before it
+    /// counts for nothing.
+    over: BTreeMap<usize, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ impl Line {
     }
 
     fn asks(&mut self, guest: usize, request: u64, heard: Duration) {
-        if self.over.contains(&(guest, request)) {
+        if self.over.get(&guest).is_some_and(|last| request <= *last) {
             return;
         }
         // The guest withdrew the earlier one.
@@ -86,7 +87,8 @@ impl Line {
 
     fn leaves(&mut self, guest: usize, request: u64) {
         self.waiting.retain(|waiting| waiting.guest != guest || waiting.request > request);
-        self.over.insert((guest, request));
+        let last = self.over.entry(guest).or_default();
+        *last = request.max(*last);
     }
 }
 
@@ -107,18 +109,20 @@ fn guests_that_were_overtaken_are_found() {
         plan.deeds.clear();
         plan
     };
-    let found = |records: &[(usize, u64, LineKind)]| {
-        let record = |(guest, at, kind): &(usize, u64, LineKind)| LineRecord {
+    let found_of = |records: &[(usize, u64, LineKind)], numbers: &[u64]| {
+        let record = |((guest, at, kind), request): (&(usize, u64, LineKind), &u64)| LineRecord {
             keeper: 0,
             guest: *guest,
             object: "a".to_owned(),
-            request: 7,
+            request: *request,
             at: Duration::from_millis(*at),
             kind: *kind,
         };
-        let log = Log { lines: records.iter().map(record).collect(), ..Log::default() };
+        let lines = records.iter().zip(numbers).map(record).collect();
+        let log = Log { lines, ..Log::default() };
         check(&plan, &log, "a").is_some()
     };
+    let found = |records: &[_]| found_of(records, &[7; 9]);
     assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, Granted), (2, 3, Granted)]));
     assert!(found(&[(1, 0, Asks), (2, 1, Asks), (2, 2, Granted)]));
     assert!(found(&[(1, 0, Asks), (2, 1, Asks), (1, 2, Asks), (2, 3, Granted)]), "a repeated one");
@@ -129,4 +133,7 @@ fn guests_that_were_overtaken_are_found() {
     assert!(!found(&back), "it stands behind the other one");
     let late = [(1, 0, Asks), (1, 1, Granted), (2, 2, Asks), (1, 3, Asks), (2, 4, Granted)];
     assert!(!found(&late), "its request is over");
+    let later = [(1, 0, Withdraws), (1, 1, Asks), (2, 2, Asks), (2, 3, Granted)];
+    assert!(!found_of(&later, &[8, 7, 7, 7]), "a later one of it is over");
+    assert!(found_of(&later, &[8, 9, 7, 7]), "it asks anew");
 }
