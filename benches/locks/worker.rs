@@ -50,8 +50,7 @@ pub(crate) async fn run(nodes: &[String]) -> Result<()> {
     let lock = Arc::new(BakeryLock::build_peer(&session).await?);
     say(READY)?;
     while let Some(order) = tokio::task::spawn_blocking(next_order).await?? {
-        // In a task, as services do. The runtime's threads would have to wake up the main thread for
-        // each grant.
+        // In a task, as services do: each grant would have to wake up the main thread.
         let served = tokio::spawn(contend(Arc::clone(&lock), order)).await??;
         say(&serde_json::to_string(&served)?)?;
     }
