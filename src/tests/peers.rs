@@ -1,5 +1,6 @@
 //! Clients that take turns of each other, over a network within the process.
 
+mod lines;
 mod messages;
 mod mishap;
 mod network;

@@ -54,6 +54,16 @@ impl TestNetwork {
         self.messenger.reconnect(client, None);
     }
 
+    /// Lets no messages through between two clients.
+    pub(super) fn cut_apart(&self, one: u128, other: u128) {
+        self.messenger.cut_off(one, Some(other));
+    }
+
+    /// Lets them through again, by new connections.
+    pub(super) fn join_again(&self, one: u128, other: u128) {
+        self.messenger.reconnect(one, Some(other));
+    }
+
     pub(super) fn set_weather(&self, weather: Weather) {
         self.messenger.set_weather(weather);
     }
