@@ -13,6 +13,7 @@ use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
 use crate::engine::runner::{Command, Ended, Message, Runner};
 use crate::engine::shared::Shared;
+use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
 use crate::network::{ObjectKey, Received};
@@ -137,33 +138,18 @@ impl Dispatcher {
     }
 
     async fn wake(&mut self, calls_open: bool) -> Wake {
-        let registration = async {
-            match &mut self.registration {
-                Some(registration) => registration.event(&self.shared).await,
-                None => std::future::pending().await,
-            }
-        };
-        let look = async {
-            match &mut self.health {
-                Some(health) => health.seen().await,
-                None => std::future::pending().await,
-            }
-        };
-        let received = async {
-            match &mut self.received {
-                Some(received) => received.recv().await,
-                None => std::future::pending().await,
-            }
-        };
+        let registration = self.registration.as_mut().map(|it| it.event(&self.shared));
+        let look = self.health.as_mut().map(HealthMonitor::seen);
+        let received = self.received.as_mut().map(mpsc::UnboundedReceiver::recv);
         tokio::select! {
             biased;
-            event = registration => Wake::Registration(event),
+            event = when_some(registration) => Wake::Registration(event),
             Some(reason) = self.checks.recv() => Wake::Check(reason),
-            seen = look => Wake::Looked(seen),
+            seen = when_some(look) => Wake::Looked(seen),
             Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Wake::RunnerEnded(ended)
             }
-            Some(received) = received => Wake::Received(received),
+            Some(received) = when_some(received) => Wake::Received(received),
             // Last: calls may come faster than they are passed on, and holders must not wait for
             // what a check found meanwhile. All other events follow from calls, and are rarer.
             call = self.calls.recv(), if calls_open => Wake::Call(call),

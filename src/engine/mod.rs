@@ -21,4 +21,5 @@ pub(crate) mod remembered;
 pub(crate) mod retry;
 pub(crate) mod runner;
 pub(crate) mod shared;
+pub(crate) mod wait;
 pub(crate) mod waiters;

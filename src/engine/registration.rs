@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::error::Error as _;
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::clock::{Moment, SLEEP_MAX};
 use crate::engine::host::{self, Lookup, RegisteredHost, SIGHTING_PAUSE};
 use crate::engine::retry::RETRY_PAUSE;
 use crate::engine::shared::Shared;
+use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
 use crate::store::DatabaseError;
@@ -119,17 +119,11 @@ impl Registration {
             (Some(deadline), _) => Some(deadline.saturating_sub(now).min(SLEEP_MAX)),
             (None, due) => due.map(|due| due.saturating_sub(now)),
         };
-        let timer = async {
-            match sleep {
-                Some(sleep) => tokio::time::sleep(sleep).await,
-                None => pending().await,
-            }
-        };
         tokio::select! {
             biased;
             Some(Ok(read)) = self.read.join_next() => Event::Read(read),
             Some(Ok(sighted)) = self.sighting.join_next() => Event::Sighted(sighted),
-            () = timer => Event::Timer,
+            () = when_some(sleep.map(tokio::time::sleep)) => Event::Timer,
         }
     }
 

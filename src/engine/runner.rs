@@ -22,7 +22,7 @@ mod told;
 mod turns;
 
 use std::collections::VecDeque;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -43,6 +43,7 @@ use crate::contender::Contender;
 use crate::engine::grant::{End, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
+use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
 use crate::network::KeeperId;
@@ -215,42 +216,19 @@ impl Runner {
         // First at each poll, so that a fork sends nothing.
         let forked =
             poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
-        let answer = async {
-            match &mut self.operation {
-                Some(operation) => operation.await,
-                None => pending().await,
-            }
-        };
-        let glance = async {
-            match &mut self.glance {
-                Some(glance) => glance.await,
-                None => pending().await,
-            }
-        };
-        let request = async {
-            match &mut self.holder {
-                Some(holder) => holder.request().await,
-                None => pending().await,
-            }
-        };
-        let sleep = async {
-            match sleep {
-                Some(sleep) => tokio::time::sleep(sleep).await,
-                None => pending().await,
-            }
-        };
+        let request = self.holder.as_mut().map(Holder::request);
         tokio::select! {
             biased;
             () = forked => Wake::Forked,
-            (input, error) = answer => Wake::Answer(input, error),
-            seen = glance => Wake::Glanced(seen),
+            (input, error) = when_some(self.operation.as_mut()) => Wake::Answer(input, error),
+            seen = when_some(self.glance.as_mut()) => Wake::Glanced(seen),
             keeper = self.borrowing.connected() => Wake::Connected(keeper),
             drawn = self.draws.block() => Wake::Drawn(drawn),
-            request = request => Wake::Request(request),
+            request = when_some(request) => Wake::Request(request),
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
             command = self.commands.recv() => Wake::Command(command),
-            () = sleep => Wake::Timer,
+            () = when_some(sleep.map(tokio::time::sleep)) => Wake::Timer,
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tracing::{debug, trace};
 
 use super::{Runner, Step};
+use crate::engine::wait::when_some;
 use crate::error::LostReason;
 use crate::line::TurnUser;
 use crate::network::KeeperId;
@@ -53,14 +54,9 @@ pub(super) struct Borrowing {
 impl Borrowing {
     /// Waits until a keeper can be asked; `None` if it can't be.
     pub(super) async fn connected(&mut self) -> Option<KeeperId> {
-        match &mut self.connecting {
-            Some(connecting) => {
-                let connected = connecting.await;
-                self.connecting = None;
-                connected
-            }
-            None => std::future::pending().await,
-        }
+        let connected = when_some(self.connecting.as_mut()).await;
+        self.connecting = None;
+        connected
     }
 
     /// When the next guest has to be woken, by the library's clock.

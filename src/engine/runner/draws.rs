@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::{Runner, Step};
 use crate::engine::drawing::FenceOfClaim;
+use crate::engine::wait::when_some;
 use crate::fence::{FencingError, FencingToken};
 use crate::peers::{GuestInput, KeeperInput, TokenBlock, TurnId};
 
@@ -32,14 +33,9 @@ pub(super) struct Draws {
 impl Draws {
     /// Waits for the block that is being drawn.
     pub(super) async fn block(&mut self) -> Drawn {
-        match &mut self.block {
-            Some(block) => {
-                let drawn = block.await;
-                self.block = None;
-                drawn
-            }
-            None => std::future::pending().await,
-        }
+        let drawn = when_some(self.block.as_mut()).await;
+        self.block = None;
+        drawn
     }
 
     /// The turn is over. Guards of earlier turns know why they get no token.
