@@ -104,12 +104,19 @@ impl Overlap<'_> {
             Breach::LostRows => {
                 let object = &self.later.object;
                 let mut losses = log.losses.iter().filter(|loss| loss.object == *object);
-                losses.any(|loss| loss.at <= self.later.from).then(|| self.until_found(plan))
+                losses.any(|loss| loss.at <= self.later.from).then(|| {
+                    let orphans =
+                        both.into_iter().map(|hold| self.until_orphan_ends(plan, log, hold));
+                    orphans.fold(self.until_found(plan), Duration::max)
+                })
             }
             Breach::Force => {
                 let removed =
                     both.into_iter().filter(|hold| log.removed(hold, self.later.from).is_some());
-                removed.map(|hold| self.until_noticed(plan, hold)).min()
+                let noticed = removed.map(|hold| {
+                    self.until_noticed(plan, hold).max(self.until_orphan_ends(plan, log, hold))
+                });
+                noticed.min()
             }
         }
     }
@@ -141,6 +148,15 @@ impl Overlap<'_> {
         } else {
             lease(ttl_of_place(plan, removed)) * 2
         }
+    }
+
+    /// When the turn of a guest ends whose keeper died: none tells it, and it lasts no longer than
+    /// the keeper's lease could. Zero for others.
+    fn until_orphan_ends(&self, plan: &Plan, log: &Log, hold: &Hold) -> Duration {
+        let died = log.deaths.get(&hold.keeper).filter(|died| **died < until(hold));
+        let died = died.filter(|_| hold.client != hold.keeper);
+        let ends = died.map(|died| *died + lease(ttl_of_place(plan, hold)) + ROUNDING);
+        ends.map_or(Duration::ZERO, |ends| ends.saturating_sub(self.later.from))
     }
 
     /// When the lease of a holder ends that does not renew it.
@@ -259,6 +275,26 @@ mod tests {
         assert!(found(0, 99, 1_001), "it was another round");
         assert!(!found(1, 900, 1_000 + bound), "it was let in by what it had read before");
         assert!(found(1, 900, 1_001 + bound));
+    }
+
+    // Goal: a guest whose keeper died has its turn for as long as the keeper's lease, and no longer.
+    // Method: as above. The longest lease is that of the plan's longest TTL.
+    #[test]
+    fn a_guest_outlives_its_keeper_for_its_lease() {
+        let plan = plan(Breach::Force);
+        let found = |keeper_died: bool, ends| {
+            let removal = write(3, 900, WriteKind::Delete { of: 0 });
+            let put = WriteKind::Put { round: 1, ticket: None, ttl: ms(6_000) };
+            let writes = vec![write(0, 100, put), write(1, 100, put), removal];
+            let guest = Hold { keeper: 0, ..hold(2, 200, ends) };
+            let holds = vec![guest, hold(1, 1_000, 20_000)];
+            let deaths = keeper_died.then_some((0, ms(800))).into_iter().collect();
+            check(&plan, &Log { holds, writes, deaths, ..Log::default() }, "a").is_some()
+        };
+        let ends = 800 + u64::try_from(lease(plan.longest_ttl()).as_millis()).expect("it is short");
+        assert!(!found(true, ends + 10));
+        assert!(found(true, ends + 11));
+        assert!(found(false, ends + 10), "a keeper that lives tells its guest");
     }
 
     // Goal: leases are the bound where messages are lost, and that of a holder that does not renew
