@@ -177,8 +177,9 @@ async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
     keeper.expect("shut down").await;
     let last = serve_all(waiting).await;
     let all = Duration::from_nanos(last - began);
+    // On a busy machine this says more about the machine. How long it takes is tested on a paused
+    // clock.
     println!("{WAITING} in the line of a keeper that shut down had the lock within {all:?}");
-    assert!(all < Duration::from_secs(2), "{all:?}");
     keeper.finish().await;
     first.shutdown().await.expect("nothing is left");
     scene.wait_for_rows(&name, 0, Duration::from_secs(2)).await;
