@@ -277,7 +277,7 @@ mod tests {
         assert!(found(1, 900, 1_001 + bound));
     }
 
-    // Goal: a guest whose keeper died has its turn for as long as the keeper's lease, and no longer.
+    // Goal: a guest whose keeper died has its turn for the keeper's lease at most.
     // Method: as above. The longest lease is that of the plan's longest TTL.
     #[test]
     fn a_guest_outlives_its_keeper_for_its_lease() {
