@@ -12,6 +12,7 @@
 //! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
 //! randomness comes from one seed, so the same calls give the same run.
 
+mod harm;
 mod link;
 pub(crate) mod messages;
 mod network;
@@ -285,7 +286,7 @@ impl SimulatedCluster {
     /// How often each kind of harm occurred.
     #[must_use]
     pub fn harm(&self) -> BTreeMap<&'static str, u64> {
-        let mut harm = self.network().harm.clone();
+        let mut harm = self.network().harm.counts();
         harm.extend(self.messenger.harm());
         harm
     }

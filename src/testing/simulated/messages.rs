@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::harm::Harm;
 use super::lock;
 use super::record::LineKind;
 use crate::line::{Line, TurnUser};
@@ -62,7 +63,7 @@ struct Hub {
     #[cfg(test)]
     sent: usize,
     line: Vec<LineMessage>,
-    harm: BTreeMap<&'static str, u64>,
+    harm: Harm,
 }
 
 /// How much later than others a message arrives, each time that it does.
@@ -102,7 +103,7 @@ impl Messenger {
             #[cfg(test)]
             sent: 0,
             line: Vec::new(),
-            harm: BTreeMap::new(),
+            harm: Harm::default(),
         })))
     }
 
@@ -134,7 +135,7 @@ impl Messenger {
             return;
         };
         if hub.is_cut(message.from, message.to) {
-            return hub.count("messages between clients cut off");
+            return hub.harm.count("messages between clients cut off", 1);
         }
         hub.note_request(now, &message);
         if let Some(end) = hub.ends.get(&message.to) {
@@ -193,7 +194,7 @@ impl Messenger {
 
     /// How often each kind of harm occurred.
     pub(crate) fn harm(&self) -> BTreeMap<&'static str, u64> {
-        self.hub().harm.clone()
+        self.hub().harm.counts()
     }
 
     fn hub(&self) -> MutexGuard<'_, Hub> {
@@ -280,16 +281,8 @@ impl Hub {
         }
     }
 
-    fn happens(&mut self, probability: f64, harm: &'static str) -> bool {
-        let happens = probability > 0.0 && self.rng.random_bool(probability);
-        if happens {
-            self.count(harm);
-        }
-        happens
-    }
-
-    fn count(&mut self, harm: &'static str) {
-        *self.harm.entry(harm).or_default() += 1;
+    fn happens(&mut self, probability: f64, kind: &'static str) -> bool {
+        self.harm.happens(&mut self.rng, probability, kind)
     }
 }
 

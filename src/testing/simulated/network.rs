@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
+use super::harm::Harm;
 use super::node::{Ask, Lost, Node, Order, Seen, SeenRow, merge};
 use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
@@ -39,7 +40,7 @@ pub(super) struct Network {
     pub(super) records: Vec<WriteRecord>,
     pub(super) losses: Vec<LossRecord>,
     pub(super) ambushes: Vec<Ambush>,
-    pub(super) harm: BTreeMap<&'static str, u64>,
+    pub(super) harm: Harm,
     /// The client number of each client id in the rows and messages.
     numbers: BTreeMap<u128, usize>,
     requests: BTreeMap<u64, Request>,
@@ -105,7 +106,7 @@ impl Network {
             records: Vec::new(),
             losses: Vec::new(),
             ambushes: Vec::new(),
-            harm: BTreeMap::new(),
+            harm: Harm::default(),
             numbers: BTreeMap::new(),
             requests: BTreeMap::new(),
             last_request: 0,
@@ -189,7 +190,7 @@ impl Network {
         node.is_up = false;
         let forgotten = node.forget(synced);
         if forgotten > 0 {
-            *self.harm.entry("writes forgotten").or_default() += forgotten as u64;
+            self.harm.count("writes forgotten", forgotten as u64);
         }
     }
 
@@ -253,7 +254,7 @@ impl Network {
         let lost = self.nodes.iter_mut().flat_map(|node| node.lose(now, &order));
         let lost: BTreeSet<_> = lost.collect();
         if !lost.is_empty() {
-            self.count(harm);
+            self.harm.count(harm, 1);
         }
         for (row_name, contender) in lost {
             let (client, object) = (self.numbers[&contender.client], object.to_owned());
@@ -271,7 +272,7 @@ impl Network {
             return ZERO;
         }
         let Ambush { object, rows, held_up, .. } = self.ambushes.swap_remove(place);
-        self.count("rows lost at a renewal");
+        self.harm.count("rows lost at a renewal", 1);
         // Other clients have not reached this time yet.
         self.schedule(now, Event::Loses { object, client, rows });
         held_up
@@ -356,7 +357,7 @@ impl Network {
     fn way_there(&mut self, client: usize, replica: usize, is_write: bool) -> Option<Duration> {
         let Conditions { late, late_by, lost, .. } = self.conditions;
         if self.clients[client].cuts[replica].requests {
-            self.count("messages cut off");
+            self.harm.count("messages cut off", 1);
             let is_kept = is_write && self.rng.random_bool(KEPT);
             return is_kept.then(|| self.up_to(late_by));
         }
@@ -369,7 +370,7 @@ impl Network {
 
     fn way_back(&mut self, client: usize, replica: usize) -> Option<Duration> {
         if self.clients[client].cuts[replica].answers {
-            self.count("messages cut off");
+            self.harm.count("messages cut off", 1);
             return None;
         }
         if self.happens(self.conditions.lost, "messages lost") {
@@ -388,7 +389,7 @@ impl Network {
     ) {
         let node = &mut self.nodes[replica];
         if !node.is_up {
-            self.count("messages to a dead replica");
+            self.harm.count("messages to a dead replica", 1);
             self.expect_no_more(request, answer);
             if order.writes() && self.rng.random_bool(KEPT) {
                 let later = now + self.up_to(self.conditions.late_by.max(1_000));
@@ -429,16 +430,8 @@ impl Network {
 
     // Randomness.
 
-    fn happens(&mut self, probability: f64, harm: &'static str) -> bool {
-        let happens = probability > 0.0 && self.rng.random_bool(probability);
-        if happens {
-            self.count(harm);
-        }
-        happens
-    }
-
-    fn count(&mut self, harm: &'static str) {
-        *self.harm.entry(harm).or_default() += 1;
+    fn happens(&mut self, probability: f64, kind: &'static str) -> bool {
+        self.harm.happens(&mut self.rng, probability, kind)
     }
 
     fn latency(&mut self) -> Duration {
