@@ -77,6 +77,8 @@ impl Line {
         // The guest withdrew the earlier one.
         self.waiting.retain(|waiting| waiting.guest != guest || waiting.request >= request);
         match self.waiting.iter_mut().find(|waiting| waiting.guest == guest) {
+            // A late message says nothing about the guest now.
+            Some(waiting) if waiting.request > request => {}
             Some(waiting) => {
                 waiting.is_in_order &= heard < waiting.heard + SILENT;
                 waiting.heard = heard;
@@ -135,5 +137,7 @@ fn guests_that_were_overtaken_are_found() {
     assert!(!found(&late), "its request is over");
     let later = [(1, 0, Withdraws), (1, 1, Asks), (2, 2, Asks), (2, 3, Granted)];
     assert!(!found_of(&later, &[8, 7, 7, 7]), "a later one of it is over");
+    let older = [(1, 0, Asks), (2, 1, Asks), (1, 1_000, Asks), (2, 1_950, Granted)];
+    assert!(!found_of(&older, &[8, 7, 7, 7]), "a late request of it says nothing");
     assert!(found_of(&later, &[8, 9, 7, 7]), "it asks anew");
 }
