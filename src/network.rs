@@ -1,5 +1,10 @@
 //! How messages go from client to client. What carries them is hidden: sockets, or a test.
 
+#[cfg_attr(
+    not(any(test, feature = "peers", feature = "test-util")),
+    expect(dead_code, reason = "without the feature clients are not connected")
+)]
+mod inbox;
 #[cfg(feature = "peers")]
 mod sockets;
 #[cfg(feature = "peers")]
@@ -12,6 +17,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+pub(crate) use self::inbox::Inbox;
 #[cfg(feature = "peers")]
 pub(crate) use self::{
     sockets::{Listener, Site, join},
@@ -31,6 +37,9 @@ pub(crate) type ObjectKey = [u8; 32];
 pub(crate) trait Network: Debug + Send + Sync {
     /// The key of an object.
     fn key(&self, object: &str) -> ObjectKey;
+
+    /// Where the messages of other clients go.
+    fn inbox(&self) -> &Inbox;
 
     /// Connects to a client, if it is not connected. Resolves to whether it can be asked.
     fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>>;
@@ -61,6 +70,19 @@ pub(crate) type Told = Pin<Box<dyn Future<Output = Result<Option<Line>, NotReach
 #[derive(Debug)]
 pub(crate) struct NotReached;
 
+/// A message about a turn of an object.
+#[cfg_attr(
+    not(any(test, feature = "peers", feature = "test-util")),
+    expect(dead_code, reason = "without the feature clients are not connected")
+)]
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    /// What a guest asks.
+    Request(GuestId, TimedRequest),
+    /// What a keeper answers, and who has the turn, if it said so.
+    Response(KeeperId, Response, Option<TurnUser>),
+}
+
 /// What comes from other clients.
 #[cfg_attr(
     not(any(test, feature = "peers", feature = "test-util")),
@@ -68,25 +90,12 @@ pub(crate) struct NotReached;
 )]
 #[derive(Clone, Debug)]
 pub(crate) enum Received {
-    /// A request of a guest.
-    Request {
-        /// The guest.
-        guest: GuestId,
+    /// A message about a turn.
+    Message {
         /// The object.
         object: ObjectKey,
-        /// What it asks.
-        request: TimedRequest,
-    },
-    /// A response of a keeper.
-    Response {
-        /// The keeper.
-        keeper: KeeperId,
-        /// The object.
-        object: ObjectKey,
-        /// What it answers.
-        response: Response,
-        /// Who has the turn now, if it said so.
-        user: Option<TurnUser>,
+        /// The message.
+        message: Message,
     },
     /// A guest asks for the line of an object.
     Who {
@@ -114,6 +123,6 @@ pub(crate) trait Entrance: Debug + Send + Sync {
 pub(crate) struct NetworkEnd {
     /// To other clients.
     pub(crate) network: Arc<dyn Network>,
-    /// From other clients.
+    /// From other clients, unless it is for the task of an object.
     pub(crate) received: mpsc::UnboundedReceiver<Received>,
 }

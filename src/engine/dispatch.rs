@@ -11,12 +11,12 @@ use tracing::error;
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
-use crate::engine::runner::{Command, Ended, Message, Runner};
+use crate::engine::runner::{Command, Ended, Runner};
 use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
-use crate::network::{ObjectKey, Received};
+use crate::network::{Message, ObjectKey, Received};
 use crate::peers::{Request, Response, TimedRequest};
 use crate::store::{Node, NodeReport};
 
@@ -223,53 +223,43 @@ impl Dispatcher {
         self.runners.insert(object, Entry { commands, task, late: Vec::new() });
     }
 
-    /// Passes a message on to the runner of its object.
+    /// Handles what did not go to the runner of an object.
     fn received(&mut self, received: Received) {
-        let (object, message) = match received {
-            Received::Request { guest, object, request } => {
-                (object, Message::Request(guest, request))
-            }
-            Received::Response { keeper, object, response, user } => {
-                (object, Message::Response(keeper, response, user))
-            }
+        match received {
+            Received::Message { object, message } => self.answer_for_none(object, message),
             Received::Who { guest, object } => {
-                return self.tell(self.names.get(&object), Inquirer::Guest(guest, object));
+                self.tell(self.names.get(&object), Inquirer::Guest(guest, object));
             }
             Received::Reconnected { keeper } => {
                 for entry in self.runners.values() {
                     let _ = entry.commands.send(Command::Reconnected(keeper));
                 }
-                return;
             }
-        };
-        let name = self.names.get(&object);
-        if let Some(Command::Received(message)) = self.command(name, Command::Received(message)) {
-            self.answer_for_none(object, &message);
         }
     }
 
     /// Lets the runner of an object tell its line. Without one there is no place.
     fn tell(&self, object: Option<&Arc<str>>, inquirer: Inquirer) {
-        if let Some(Command::Tell(inquirer)) = self.command(object, Command::Tell(inquirer)) {
+        let command = Command::Tell(inquirer);
+        let unsent = match object.and_then(|object| self.runners.get(object)) {
+            Some(entry) => entry.commands.send(command).err().map(|unsent| unsent.0),
+            None => Some(command),
+        };
+        if let Some(Command::Tell(inquirer)) = unsent {
             inquirer.answer(self.shared.network.as_deref(), None);
         }
     }
 
-    /// Sends a command to the runner of an object, or returns it if there is none.
-    fn command(&self, object: Option<&Arc<str>>, command: Command) -> Option<Command> {
-        match object.and_then(|object| self.runners.get(object)) {
-            Some(entry) => entry.commands.send(command).err().map(|unsent| unsent.0),
-            None => Some(command),
-        }
-    }
-
-    /// Answers for an object that no caller of this client uses. A turn that comes for it is
-    /// returned.
-    fn answer_for_none(&self, object: ObjectKey, message: &Message) {
+    /// Answers for an object that no caller of this client uses, unless one came meanwhile. A turn
+    /// that comes for it is returned.
+    fn answer_for_none(&self, object: ObjectKey, message: Message) {
         let Some(network) = &self.shared.network else {
             return;
         };
-        match *message {
+        let Some(message) = network.inbox().pass_on(object, message) else {
+            return;
+        };
+        match message {
             Message::Request(guest, TimedRequest { request, .. }) => {
                 let response = match request {
                     Request::Ask { request, .. } => Response::Elsewhere { request },

@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, debug, trace};
 
 use self::borrowing::Borrowing;
-pub(crate) use self::commands::{Command, Message};
+pub(crate) use self::commands::Command;
 use self::draws::{Drawn, Draws};
 use self::holder::Holder;
 use self::operations::Answer;
@@ -46,7 +46,7 @@ use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
-use crate::network::KeeperId;
+use crate::network::{KeeperId, Message};
 use crate::options::shown;
 use crate::peers::{GuestInput, Keeper, KeeperInput};
 use crate::protocol::{Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine};
@@ -57,6 +57,8 @@ pub(crate) struct Runner {
     object: Arc<str>,
     shared: Arc<Shared>,
     commands: mpsc::UnboundedReceiver<Command>,
+    /// From other clients.
+    messages: Option<mpsc::UnboundedReceiver<Message>>,
     /// Reasons to check health, for the client's task.
     checks: mpsc::UnboundedSender<CheckReason>,
     contender: StateMachine,
@@ -109,6 +111,7 @@ enum Wake {
     /// A block of tokens was drawn, or was not.
     Drawn(Drawn),
     Request(GuardRequest),
+    Received(Message),
     Command(Option<Command>),
     Timer,
 }
@@ -121,6 +124,8 @@ impl Runner {
         checks: mpsc::UnboundedSender<CheckReason>,
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (sender, commands) = mpsc::unbounded_channel();
+        let network = shared.network.as_ref();
+        let messages = network.map(|network| network.inbox().open(network.key(&object)));
         let runner = Runner {
             object,
             contender: StateMachine::new(shared.id),
@@ -128,6 +133,7 @@ impl Runner {
             steps: VecDeque::new(),
             shared,
             commands,
+            messages,
             checks,
             callers: Callers::default(),
             holder: None,
@@ -153,6 +159,7 @@ impl Runner {
                 Wake::Drawn(drawn) => self.block_drawn(drawn),
                 Wake::Request(GuardRequest::Release { reply }) => self.let_go(reply).await,
                 Wake::Request(request) => self.request(request),
+                Wake::Received(message) => self.received(message),
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Timer => {}
                 // The callers belong to another process, or are gone with the client's task.
@@ -217,6 +224,7 @@ impl Runner {
         let forked =
             poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
         let request = self.holder.as_mut().map(Holder::request);
+        let message = self.messages.as_mut().map(mpsc::UnboundedReceiver::recv);
         tokio::select! {
             biased;
             () = forked => Wake::Forked,
@@ -225,6 +233,7 @@ impl Runner {
             keeper = self.borrowing.connected() => Wake::Connected(keeper),
             drawn = self.draws.block() => Wake::Drawn(drawn),
             request = when_some(request) => Wake::Request(request),
+            Some(message) = when_some(message) => Wake::Received(message),
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
             command = self.commands.recv() => Wake::Command(command),
@@ -425,6 +434,9 @@ fn take_expired<T>(
 /// and before the command channel closes.
 impl Drop for Runner {
     fn drop(&mut self) {
+        if let Some(network) = &self.shared.network {
+            network.inbox().close(network.key(&self.object));
+        }
         if let Some(holder) = self.holder.take() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = holder.grant.end(End::Lost(LostReason::ClientClosed));

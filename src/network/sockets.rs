@@ -8,12 +8,13 @@
 //! # Where to look
 //!
 //! This file is the client's end. [`guests`] accepts connections of guests, [`keepers`] makes
-//! connections to keepers, [`inquiries`] asks them who is in line, and [`publishing`] keeps the
-//! client's row and key fresh.
+//! connections to keepers, and [`outlet`] writes to either. [`inquiries`] asks keepers who is in
+//! line, and [`publishing`] keeps the client's row and key fresh.
 
 mod guests;
 mod inquiries;
 mod keepers;
+mod outlet;
 mod publishing;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ use self::guests::Guests;
 use self::inquiries::Inquiries;
 use self::keepers::Keepers;
 use super::wire::{ClientName, Key, Keys, LineView, ObjectHash, ToGuest, ToKeeper};
-use super::{KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
+use super::{Inbox, KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
 use crate::clock::{Clock, Stamps};
 use crate::line::{Line, TurnUser};
 use crate::peers::{GuestId, Response, TimedRequest};
@@ -82,7 +83,7 @@ struct Shared {
     guests: Guests,
     keepers: Keepers,
     inquiries: Inquiries,
-    received: mpsc::UnboundedSender<Received>,
+    inbox: Inbox,
     runtime: Handle,
     /// Cancelled when the client's task has ended, and takes no messages any more.
     ended: CancellationToken,
@@ -96,7 +97,7 @@ pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
 
 /// Starts the tasks of a client's end.
 fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedReceiver<Received>) {
-    let (sender, received) = mpsc::unbounded_channel();
+    let (inbox, received) = Inbox::new();
     let client = Uuid::from_u128(client);
     let ended = CancellationToken::new();
     let Site { store, clock, keyspace, table, owner, listener } = site;
@@ -112,7 +113,7 @@ fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedRec
         guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
         keepers: Keepers::default(),
         inquiries: Inquiries::default(),
-        received: sender.clone(),
+        inbox: inbox.clone(),
         runtime: Handle::current(),
         ended: ended.clone(),
     });
@@ -122,7 +123,7 @@ fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedRec
         tokio::spawn(publishing::publish(Arc::clone(&shared), advertised, published));
     }
     tokio::spawn(async move {
-        sender.closed().await;
+        inbox.ended().await;
         ended.cancel();
     });
     (shared, received)
@@ -143,6 +144,10 @@ impl Network for Sockets {
         ObjectHash::of(&self.shared.keyspace, &self.shared.table, object).into_bytes()
     }
 
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inbox
+    }
+
     fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { keepers::connect(&shared, keeper).await })
@@ -154,7 +159,7 @@ impl Network for Sockets {
 
     fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest) {
         let message = ToKeeper::Request { object: ObjectHash::from_bytes(object), request };
-        if !self.shared.keepers.send(keeper, message) {
+        if !self.shared.keepers.send(keeper, &message) {
             // Over the new connection everything unanswered is sent again.
             let shared = Arc::clone(&self.shared);
             self.shared.runtime.spawn(async move { keepers::connect(&shared, keeper).await });
@@ -173,7 +178,7 @@ impl Network for Sockets {
         user: Option<TurnUser>,
     ) {
         let (object, user) = (ObjectHash::from_bytes(object), user.map(ClientName::from));
-        self.shared.guests.send(guest, ToGuest::Response { object, response, user });
+        self.shared.guests.send(guest, &ToGuest::Response { object, response, user });
     }
 
     fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told {
@@ -183,7 +188,7 @@ impl Network for Sockets {
 
     fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>) {
         let (object, line) = (ObjectHash::from_bytes(object), line.map(LineView::from));
-        self.shared.guests.send(guest, ToGuest::Is { object, line });
+        self.shared.guests.send(guest, &ToGuest::Is { object, line });
     }
 }
 

@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) use self::key::{Key, Keys};
 pub(super) use self::{
-    channel::Channel,
+    channel::{Channel, Receiver, Sender},
     error::WireError,
     handshake::VERSION,
     message::{ClientName, LineView, ToGuest, ToKeeper},

@@ -11,9 +11,8 @@ use crate::engine::health::HealthProblem;
 use crate::engine::inquirer::Inquirer;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
-use crate::line::TurnUser;
-use crate::network::KeeperId;
-use crate::peers::{Demand, GuestId, GuestInput, KeeperInput, Response, TimedRequest};
+use crate::network::{KeeperId, Message};
+use crate::peers::{Demand, GuestInput, KeeperInput, Response};
 use crate::protocol::Acquire;
 
 /// A command of the client's task to a runner.
@@ -26,8 +25,6 @@ pub(crate) enum Command {
         /// Its number.
         caller: u64,
     },
-    /// A message of another client about this object.
-    Received(Message),
     /// There is a new connection to a keeper.
     Reconnected(KeeperId),
     /// Tell the line.
@@ -36,15 +33,6 @@ pub(crate) enum Command {
     HealthChanged(Option<HealthProblem>),
     /// Dismiss all callers, and release the lock if it is held.
     Close,
-}
-
-/// A message of another client.
-#[derive(Clone, Debug)]
-pub(crate) enum Message {
-    /// What a guest asks.
-    Request(GuestId, TimedRequest),
-    /// What a keeper answers, and who has the turn, if it said so.
-    Response(KeeperId, Response, Option<TurnUser>),
 }
 
 impl Runner {
@@ -57,7 +45,6 @@ impl Runner {
         match command {
             Command::Acquire(caller) => self.acquire(caller),
             Command::Leave { caller } => self.leave(caller),
-            Command::Received(message) => self.received(message),
             Command::Reconnected(keeper) => {
                 self.tell(Step::Guest(keeper, GuestInput::Reconnected));
             }
@@ -112,7 +99,8 @@ impl Runner {
         }
     }
 
-    fn received(&mut self, message: Message) {
+    /// Handles a message of another client.
+    pub(super) fn received(&mut self, message: Message) {
         match message {
             Message::Request(guest, request) => {
                 self.tell_keeper(KeeperInput::Request { guest, request });

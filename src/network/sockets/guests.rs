@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::super::Received;
 use super::super::wire::{Channel, ToGuest, ToKeeper, WireError};
+use super::super::{Message, Received};
+use super::outlet::Outlet;
 use super::{Shared, lock};
 use crate::peers::GuestId;
 
@@ -20,9 +21,6 @@ const HANDSHAKES_MAX: usize = 64;
 
 /// After an error of the socket itself, such as too many open files.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
-
-/// So many messages may wait for a guest that reads slowly; more are lost, and repeated later.
-const WAITING_MAX: usize = 1_024;
 
 /// The connected guests.
 pub(super) struct Guests {
@@ -34,7 +32,7 @@ pub(super) struct Guests {
 /// A connected guest.
 struct Connected {
     owner: String,
-    answers: mpsc::Sender<ToGuest>,
+    outlet: Arc<Outlet<ToGuest>>,
 }
 
 impl Guests {
@@ -46,10 +44,13 @@ impl Guests {
         }
     }
 
-    pub(super) fn send(&self, guest: GuestId, message: ToGuest) {
-        if let Some(connected) = lock(&self.connected).get(&guest) {
-            // One that is too slow, or gone, repeats its request.
-            let _ = connected.answers.try_send(message);
+    pub(super) fn send(&self, guest: GuestId, message: &ToGuest) {
+        let connected = lock(&self.connected);
+        let outlet = connected.get(&guest).map(|connected| Arc::clone(&connected.outlet));
+        drop(connected);
+        // A guest that is too slow, or gone, repeats its request.
+        if let Some(outlet) = outlet {
+            outlet.send(message);
         }
     }
 
@@ -100,38 +101,31 @@ async fn serve(
         return Err(WireError::Closed);
     };
     let guest = name.client().as_u128();
-    let (mut receiver, mut sender) = channel.split();
-    let (answers, mut waiting) = mpsc::channel(WAITING_MAX);
+    let (mut receiver, sender) = channel.split();
+    let outlet = Arc::new(Outlet::new(sender));
     // A guest that connects again replaces its earlier connection.
-    let connected = Connected { owner: name.owner().to_owned(), answers: answers.clone() };
+    let connected = Connected { owner: name.owner().to_owned(), outlet: Arc::clone(&outlet) };
     lock(&shared.guests.connected).insert(guest, connected);
     let reading = async {
         loop {
             let received = match receiver.recv().await? {
                 ToKeeper::Request { object, request } => {
-                    Received::Request { guest, object: object.into_bytes(), request }
+                    let object = object.into_bytes();
+                    Received::Message { object, message: Message::Request(guest, request) }
                 }
                 ToKeeper::Who { object } => Received::Who { guest, object: object.into_bytes() },
             };
-            if shared.received.send(received).is_err() {
+            if shared.inbox.take(received).is_err() {
                 return Ok(());
             }
         }
     };
-    let writing = async {
-        let mut batch = Vec::new();
-        while waiting.recv_many(&mut batch, WAITING_MAX).await > 0 {
-            sender.send(&batch).await?;
-            batch.clear();
-        }
-        Ok(())
-    };
     let ended = tokio::select! {
         ended = reading => ended,
-        ended = writing => ended,
+        error = outlet.drain() => Err(error),
     };
     let mut connected = lock(&shared.guests.connected);
-    if connected.get(&guest).is_some_and(|present| present.answers.same_channel(&answers)) {
+    if connected.get(&guest).is_some_and(|present| Arc::ptr_eq(&present.outlet, &outlet)) {
         connected.remove(&guest);
     }
     ended

@@ -58,7 +58,7 @@ pub(super) async fn who(
     for _ in 0..ASKED_MAX {
         // It may be the first one that needs the connection, and the connection may be lost.
         if keepers::connect(&shared, keeper).await {
-            shared.keepers.send(keeper, ToKeeper::Who { object });
+            shared.keepers.send(keeper, &ToKeeper::Who { object });
         }
         if let Ok(told) = timeout(REPEAT_AFTER, &mut answer).await {
             return told.map_err(|_| NotReached);

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::debug;
 use uuid::Uuid;
 
-use super::super::wire::{Channel, Key, ToGuest, ToKeeper, WireError};
-use super::super::{KeeperId, Received};
+use super::super::wire::{Channel, Key, Receiver, ToGuest, ToKeeper, WireError};
+use super::super::{KeeperId, Message, Received};
+use super::outlet::Outlet;
 use super::{Shared, lock};
 use crate::line::{Line, TurnUser};
 use crate::store::PeerRow;
@@ -30,9 +31,6 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Clients that were not reached are remembered up to this number.
 const SKIPPED_MAX: usize = 10_000;
 
-/// So many messages are written together.
-const BATCH_MAX: usize = 64;
-
 /// The keepers that were asked.
 #[derive(Default)]
 pub(super) struct Keepers(Mutex<BTreeMap<KeeperId, Keeper>>);
@@ -40,7 +38,7 @@ pub(super) struct Keepers(Mutex<BTreeMap<KeeperId, Keeper>>);
 enum Keeper {
     /// A connection is being made.
     Connecting,
-    Connected(mpsc::UnboundedSender<ToKeeper>),
+    Connected(Arc<Outlet<ToKeeper>>),
     /// It could not be reached.
     Skipped {
         until: Instant,
@@ -54,11 +52,13 @@ impl Keepers {
     }
 
     /// Sends a message if there is a connection; returns whether there is one.
-    pub(super) fn send(&self, keeper: KeeperId, message: ToKeeper) -> bool {
-        match lock(&self.0).get(&keeper) {
-            Some(Keeper::Connected(sender)) => sender.send(message).is_ok(),
-            Some(Keeper::Connecting | Keeper::Skipped { .. }) | None => false,
-        }
+    pub(super) fn send(&self, keeper: KeeperId, message: &ToKeeper) -> bool {
+        let outlet = match lock(&self.0).get(&keeper) {
+            Some(Keeper::Connected(outlet)) => Arc::clone(outlet),
+            Some(Keeper::Connecting | Keeper::Skipped { .. }) | None => return false,
+        };
+        outlet.send(message);
+        true
     }
 
     /// Begins to connect; `Err` says whether there is a connection already.
@@ -104,11 +104,12 @@ async fn make(shared: Arc<Shared>, keeper: KeeperId, pause: Duration) -> bool {
     let connected = shared.ended.run_until_cancelled(reach(&shared, keeper)).await;
     match connected {
         Some(Ok(channel)) => {
-            let (sender, messages) = mpsc::unbounded_channel();
-            lock(&shared.keepers.0).insert(keeper, Keeper::Connected(sender));
-            tokio::spawn(run(Arc::clone(&shared), keeper, channel, messages, pause));
+            let (receiver, sender) = channel.split();
+            let outlet = Arc::new(Outlet::new(sender));
+            lock(&shared.keepers.0).insert(keeper, Keeper::Connected(Arc::clone(&outlet)));
+            tokio::spawn(run(Arc::clone(&shared), keeper, receiver, outlet, pause));
             // What was sent before may be lost.
-            let _ = shared.received.send(Received::Reconnected { keeper });
+            let _ = shared.inbox.take(Received::Reconnected { keeper });
             true
         }
         Some(Err(why)) => {
@@ -155,24 +156,22 @@ pub(super) async fn reach_at(
 async fn run(
     shared: Arc<Shared>,
     keeper: KeeperId,
-    channel: ToTheKeeper,
-    mut messages: mpsc::UnboundedReceiver<ToKeeper>,
+    mut receiver: Receiver<OwnedReadHalf, ToGuest>,
+    outlet: Arc<Outlet<ToKeeper>>,
     pause: Duration,
 ) {
-    let (mut receiver, mut sender) = channel.split();
-    let last = Mutex::new(Instant::now());
-    let touch = || *lock(&last) = Instant::now();
+    let received = Mutex::new(Instant::now());
     let has_answered = AtomicBool::new(false);
     let reading = async {
         loop {
             let message = receiver.recv().await?;
             has_answered.store(true, Ordering::Relaxed);
-            touch();
+            *lock(&received) = Instant::now();
             match message {
                 ToGuest::Response { object, response, user } => {
                     let (object, user) = (object.into_bytes(), user.map(TurnUser::from));
-                    let received = Received::Response { keeper, object, response, user };
-                    if shared.received.send(received).is_err() {
+                    let message = Message::Response(keeper, response, user);
+                    if shared.inbox.take(Received::Message { object, message }).is_err() {
                         return Ok(());
                     }
                 }
@@ -182,18 +181,9 @@ async fn run(
             }
         }
     };
-    let writing = async {
-        let mut batch = Vec::new();
-        while messages.recv_many(&mut batch, BATCH_MAX).await > 0 {
-            touch();
-            sender.send(&batch).await?;
-            batch.clear();
-        }
-        Ok(())
-    };
     let idle = async {
         loop {
-            let due = *lock(&last) + IDLE_MAX;
+            let due = outlet.last().max(*lock(&received)) + IDLE_MAX;
             if due <= Instant::now() {
                 return;
             }
@@ -204,7 +194,7 @@ async fn run(
         biased;
         () = shared.ended.cancelled() => Ok(()),
         ended = reading => ended,
-        ended = writing => ended,
+        error = outlet.drain() => Err(error),
         () = idle => Ok(()),
     };
     debug!(keeper = %Uuid::from_u128(keeper), ?ended, "a connection to a keeper ended");

@@ -4,6 +4,7 @@
 
 mod keys;
 mod lines;
+mod outlets;
 mod reaching;
 mod refusals;
 
@@ -18,7 +19,7 @@ use uuid::Uuid;
 
 use super::{Listener, Shared, Site, Sockets, start};
 use crate::network::wire::{Key, Keys};
-use crate::network::{Network, Received};
+use crate::network::{Message, Network, Received};
 use crate::peers::{Request, TimedRequest};
 use crate::store::{Embedded, PeerRow, Store};
 use crate::testing::FaultyStore;
@@ -86,11 +87,10 @@ impl Party {
         self.sockets.ask(keeper.client, object, asks);
         loop {
             match timeout(s(1), keeper.received.recv()).await {
-                Ok(Some(Received::Request { guest, object: of, request }))
-                    if (guest, of, request) == (self.client, object, asks) =>
-                {
-                    return true;
-                }
+                Ok(Some(Received::Message {
+                    object: of,
+                    message: Message::Request(guest, request),
+                })) if (guest, of, request) == (self.client, object, asks) => return true,
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => return false,
             }

@@ -2,16 +2,17 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snow::StatelessTransportState;
-use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::error::WireError;
-use super::frames::{self, FRAME_MAX, FrameReader, FrameWriter};
+use super::frames::{self, FRAME_MAX, FrameReader, FrameWriter, Stream};
 use super::handshake::{self, HANDSHAKE_MAX};
 use super::key::{Key, Keys};
 use super::message::{ClientName, ToGuest, ToKeeper, decode, encode};
@@ -23,12 +24,12 @@ const TAG: usize = 16;
 pub(super) const MESSAGE_MAX: usize = FRAME_MAX - TAG;
 
 /// A connection on which `In` comes and `Out` goes. Of a TCP stream, set `TCP_NODELAY`.
-pub(crate) struct Channel<S, In, Out> {
-    receiver: Receiver<ReadHalf<S>, In>,
-    sender: Sender<WriteHalf<S>, Out>,
+pub(crate) struct Channel<S: Stream, In, Out> {
+    receiver: Receiver<S::Reader, In>,
+    sender: Sender<S::Writer, Out>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToGuest, ToKeeper> {
+impl<S: Stream> Channel<S, ToGuest, ToKeeper> {
     /// Connects a guest, which gives its name, to a keeper.
     ///
     /// # Errors
@@ -56,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToGuest, ToKeeper> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToKeeper, ToGuest> {
+impl<S: Stream> Channel<S, ToKeeper, ToGuest> {
     /// Accepts a guest, and tells its name. It is there now, not recorded, and has one of the keys.
     ///
     /// # Errors
@@ -83,9 +84,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Channel<S, ToKeeper, ToGuest> {
     }
 }
 
-impl<S, In, Out> Channel<S, In, Out> {
+impl<S: Stream, In, Out> Channel<S, In, Out> {
     /// The two directions, for two tasks. The connection is closed when both are dropped.
-    pub(crate) fn split(self) -> (Receiver<ReadHalf<S>, In>, Sender<WriteHalf<S>, Out>) {
+    pub(crate) fn split(self) -> (Receiver<S::Reader, In>, Sender<S::Writer, Out>) {
         (self.receiver, self.sender)
     }
 }
@@ -182,12 +183,31 @@ impl<W: AsyncWrite + Unpin, Out: Serialize> Sender<W, Out> {
         // First what an earlier call left, so that not more than one call's messages are kept.
         self.frames.flush().await?;
         for message in messages {
-            self.seal(message)?;
+            self.add(message)?;
         }
         self.frames.flush().await
     }
 
-    fn seal(&mut self, message: &Out) -> Result<(), WireError> {
+    /// How many bytes of messages wait for the other side to read.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.frames.unwritten()
+    }
+
+    /// Sends what was added, as far as the stream takes it now.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]. No message goes after an error: drop the other direction too.
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WireError>> {
+        self.frames.poll_flush(context)
+    }
+
+    /// Adds a message to those that are sent next.
+    ///
+    /// # Errors
+    ///
+    /// See [`WireError`]. No message goes after an error: drop the other direction too.
+    pub(crate) fn add(&mut self, message: &Out) -> Result<(), WireError> {
         let (mut buffer, mut frame) = ([0; MESSAGE_MAX], [0; FRAME_MAX]);
         let message = encode(message, &mut buffer)?;
         let length = self.noise.write_message(self.nonce, message, &mut frame);

@@ -1,7 +1,13 @@
 //! Frames: a length of two bytes, and so many bytes.
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::bytes;
 use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec};
 
@@ -14,12 +20,30 @@ pub(super) const FRAME_MAX: usize = 1024 - size_of::<u16>();
 /// whatever lengths it announces.
 const READ_AT_ONCE: usize = 2048;
 
+/// A stream with two directions, for two tasks at once.
+pub(crate) trait Stream {
+    /// The direction in which bytes come.
+    type Reader: AsyncRead + Unpin;
+    /// The direction in which bytes go.
+    type Writer: AsyncWrite + Unpin;
+
+    /// Its two directions.
+    fn directions(self) -> (Self::Reader, Self::Writer);
+}
+
+/// Its halves share no lock, unlike those of [`tokio::io::split`].
+impl Stream for TcpStream {
+    type Reader = OwnedReadHalf;
+    type Writer = OwnedWriteHalf;
+
+    fn directions(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        self.into_split()
+    }
+}
+
 /// The two directions of a stream.
-pub(super) fn split<S>(stream: S) -> (FrameReader<ReadHalf<S>>, FrameWriter<WriteHalf<S>>)
-where
-    S: AsyncRead + AsyncWrite,
-{
-    let (reader, writer) = tokio::io::split(stream);
+pub(super) fn split<S: Stream>(stream: S) -> (FrameReader<S::Reader>, FrameWriter<S::Writer>) {
+    let (reader, writer) = stream.directions();
     (FrameReader::new(reader), FrameWriter::new(writer))
 }
 
@@ -73,14 +97,30 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         self.codec.encode(frame, &mut self.buffer).map_err(|_| WireError::TooLong)
     }
 
+    /// How many bytes were added and not written.
+    pub(super) fn unwritten(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Writes what was added.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future tears no frame: the next flush goes on where this one stopped.
     pub(super) async fn flush(&mut self) -> Result<(), WireError> {
-        self.stream.write_all_buf(&mut self.buffer).await?;
-        Ok(self.stream.flush().await?)
+        poll_fn(|context| self.poll_flush(context)).await
+    }
+
+    /// Writes what was added, as far as the stream takes it now.
+    pub(super) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WireError>> {
+        while !self.buffer.is_empty() {
+            let written = Pin::new(&mut self.stream).poll_write(context, &self.buffer);
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(WireError::Closed)),
+                written => self.buffer.advance(written),
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(context).map_err(WireError::from)
     }
 }
 

@@ -4,14 +4,24 @@ mod channel;
 mod handshake;
 mod messages;
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use uuid::Uuid;
 
 use super::channel::Channel;
 use super::error::WireError;
+use super::frames::Stream;
 use super::key::{Key, Keys};
 use super::message::{ClientName, ToGuest, ToKeeper};
 use super::object::ObjectHash;
+
+impl Stream for DuplexStream {
+    type Reader = ReadHalf<Self>;
+    type Writer = WriteHalf<Self>;
+
+    fn directions(self) -> (ReadHalf<Self>, WriteHalf<Self>) {
+        tokio::io::split(self)
+    }
+}
 
 type AtGuest<S = DuplexStream> = Channel<S, ToGuest, ToKeeper>;
 type AtKeeper<S = DuplexStream> = Channel<S, ToKeeper, ToGuest>;
@@ -38,7 +48,7 @@ fn who(name: &str) -> ToKeeper {
 /// Connects a guest with the first key.
 async fn connect<S>(stream: S) -> Result<AtGuest<S>, WireError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Stream,
 {
     Channel::connect(stream, KEEPER, &key(1), guest()).await
 }
@@ -46,7 +56,7 @@ where
 /// Accepts a guest with the first key.
 async fn accept<S>(stream: S) -> Result<(AtKeeper<S>, ClientName), WireError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Stream,
 {
     Channel::accept(stream, KEEPER, &only(key(1))).await
 }

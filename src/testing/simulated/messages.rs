@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::harm::Harm;
 use super::lock;
 use super::record::LineKind;
 use crate::line::{Line, TurnUser};
-use crate::network::{KeeperId, Network, NetworkEnd, NotReached, ObjectKey, Received, Told};
+use crate::network::{
+    Inbox, KeeperId, Message, Network, NetworkEnd, NotReached, ObjectKey, Received, Told,
+};
 use crate::peers::{GuestId, Request, Response, TimedRequest};
 
 /// How messages between clients fare. Probabilities apply to each message; times are whole
@@ -53,13 +55,13 @@ struct Hub {
     weather: Weather,
     #[cfg(test)]
     mishap: Option<Mishap>,
-    ends: BTreeMap<u128, mpsc::UnboundedSender<Received>>,
+    ends: BTreeMap<u128, Inbox>,
     /// Clients that no message reaches or leaves.
     cut_off: BTreeSet<u128>,
     /// Pairs that no message goes between, the smaller one first.
     apart: BTreeSet<(u128, u128)>,
     /// Messages by the time when they arrive, in random order at the same time.
-    in_flight: BTreeMap<(Duration, u64), Message>,
+    in_flight: BTreeMap<(Duration, u64), Carried>,
     #[cfg(test)]
     sent: usize,
     line: Vec<LineMessage>,
@@ -72,7 +74,7 @@ pub(crate) type Mishap = Box<dyn FnMut(&Received) -> Vec<Duration> + Send>;
 
 /// A message on its way.
 #[derive(Clone)]
-struct Message {
+struct Carried {
     from: u128,
     to: u128,
     content: Received,
@@ -109,10 +111,10 @@ impl Messenger {
 
     /// Lets a client in, for which it is `now`. `called` is notified of each message that it sends.
     pub(crate) fn join(&self, client: u128, now: Duration, called: Arc<Notify>) -> NetworkEnd {
-        let (sender, received) = mpsc::unbounded_channel();
-        self.hub().ends.insert(client, sender);
+        let (inbox, received) = Inbox::new();
+        self.hub().ends.insert(client, inbox.clone());
         let (messenger, origin) = (self.clone(), Instant::now());
-        let end = End { messenger, client, joined: now, origin, called };
+        let end = End { messenger, client, inbox, joined: now, origin, called };
         NetworkEnd { network: Arc::new(end), received }
     }
 
@@ -140,7 +142,7 @@ impl Messenger {
         hub.note_request(now, &message);
         if let Some(end) = hub.ends.get(&message.to) {
             // A client that has ended hears nothing.
-            let _ = end.send(message.content);
+            let _ = end.take(message.content);
         }
     }
 
@@ -203,7 +205,7 @@ impl Messenger {
 }
 
 impl Hub {
-    fn send(&mut self, now: Duration, message: &Message) {
+    fn send(&mut self, now: Duration, message: &Carried) {
         #[cfg(test)]
         {
             self.sent += 1;
@@ -233,8 +235,12 @@ impl Hub {
     }
 
     /// Notes what comes to a keeper about a place in its line.
-    fn note_request(&mut self, at: Duration, message: &Message) {
-        if let Received::Request { guest, object, request } = message.content {
+    fn note_request(&mut self, at: Duration, message: &Carried) {
+        let Received::Message { object, message: content } = &message.content else {
+            return;
+        };
+        if let Message::Request(guest, request) = *content {
+            let object = *object;
             let (request, kind) = match request.request {
                 Request::Ask { request, .. } => (request, LineKind::Asks),
                 Request::Withdraw { request } => (request, LineKind::Withdraws),
@@ -247,8 +253,12 @@ impl Hub {
     }
 
     /// Notes what a keeper says about a place in its line.
-    fn note_response(&mut self, at: Duration, message: &Message) {
-        if let Received::Response { keeper, object, response, .. } = message.content {
+    fn note_response(&mut self, at: Duration, message: &Carried) {
+        let Received::Message { object, message: content } = &message.content else {
+            return;
+        };
+        if let Message::Response(keeper, response, _) = *content {
+            let object = *object;
             let (request, kind) = match response {
                 Response::Granted(granted) => (granted.request, LineKind::Granted),
                 Response::Elsewhere { request } => (request, LineKind::SentAway),
@@ -268,7 +278,7 @@ impl Hub {
     }
 
     fn is_there(&self, client: u128) -> bool {
-        self.ends.get(&client).is_some_and(|end| !end.is_closed())
+        self.ends.get(&client).is_some_and(|end| !end.has_ended())
     }
 
     /// Tells a guest of its new connection to a keeper.
@@ -277,7 +287,7 @@ impl Hub {
             && let Some(end) = self.ends.get(&guest)
         {
             // A client that has ended hears nothing.
-            let _ = end.send(Received::Reconnected { keeper });
+            let _ = end.take(Received::Reconnected { keeper });
         }
     }
 
@@ -300,6 +310,7 @@ pub(super) fn name(key: ObjectKey) -> String {
 struct End {
     messenger: Messenger,
     client: u128,
+    inbox: Inbox,
     joined: Duration,
     origin: Instant,
     called: Arc<Notify>,
@@ -308,7 +319,7 @@ struct End {
 impl End {
     fn send(&self, to: u128, content: Received) {
         let now = self.joined + self.origin.elapsed();
-        self.messenger.hub().send(now, &Message { from: self.client, to, content });
+        self.messenger.hub().send(now, &Carried { from: self.client, to, content });
         self.called.notify_one();
     }
 }
@@ -319,6 +330,10 @@ impl Network for End {
         let mut key = [0; 32];
         key[..object.len()].copy_from_slice(object.as_bytes());
         key
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     fn connect(&self, keeper: KeeperId) -> Pin<Box<dyn Future<Output = bool> + Send>> {
@@ -333,7 +348,8 @@ impl Network for End {
 
     fn ask(&self, keeper: KeeperId, object: ObjectKey, request: TimedRequest) {
         let guest = self.client;
-        self.send(keeper, Received::Request { guest, object, request });
+        let message = Message::Request(guest, request);
+        self.send(keeper, Received::Message { object, message });
     }
 
     fn owner(&self, guest: GuestId) -> Option<String> {
@@ -348,7 +364,8 @@ impl Network for End {
         user: Option<TurnUser>,
     ) {
         let keeper = self.client;
-        self.send(guest, Received::Response { keeper, object, response, user });
+        let message = Message::Response(keeper, response, user);
+        self.send(guest, Received::Message { object, message });
     }
 
     fn who(&self, _: KeeperId, _: ObjectKey) -> Told {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::network::Received;
+use crate::network::{Message, Received};
 use crate::peers::{Request, Response};
 
 /// A kind of message between keeper and guest.
@@ -42,22 +42,26 @@ impl Kind {
 
     fn of(message: &Received) -> Option<Self> {
         match message {
-            Received::Request { request, .. } => Some(match request.request {
-                Request::Ask { .. } => Kind::Ask,
-                Request::Withdraw { .. } => Kind::Withdraw,
-                Request::Renew { .. } => Kind::Renew,
-                Request::DrawToken { .. } => Kind::DrawToken,
-                Request::Return { .. } => Kind::Return,
-            }),
-            Received::Response { response, .. } => Some(match response {
-                Response::Queued { .. } => Kind::Queued,
-                Response::Granted(_) => Kind::Granted,
-                Response::Extended(_) => Kind::Extended,
-                Response::Returned { .. } => Kind::Returned,
-                Response::Token { .. } => Kind::Token,
-                Response::Leave { .. } => Kind::Leave,
-                Response::Elsewhere { .. } => Kind::Elsewhere,
-            }),
+            Received::Message { message: Message::Request(_, request), .. } => {
+                Some(match request.request {
+                    Request::Ask { .. } => Kind::Ask,
+                    Request::Withdraw { .. } => Kind::Withdraw,
+                    Request::Renew { .. } => Kind::Renew,
+                    Request::DrawToken { .. } => Kind::DrawToken,
+                    Request::Return { .. } => Kind::Return,
+                })
+            }
+            Received::Message { message: Message::Response(_, response, _), .. } => {
+                Some(match response {
+                    Response::Queued { .. } => Kind::Queued,
+                    Response::Granted(_) => Kind::Granted,
+                    Response::Extended(_) => Kind::Extended,
+                    Response::Returned { .. } => Kind::Returned,
+                    Response::Token { .. } => Kind::Token,
+                    Response::Leave { .. } => Kind::Leave,
+                    Response::Elsewhere { .. } => Kind::Elsewhere,
+                })
+            }
             Received::Who { .. } | Received::Reconnected { .. } => None,
         }
     }

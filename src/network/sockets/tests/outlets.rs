@@ -1,0 +1,80 @@
+//! What becomes of messages for a side that reads slowly.
+
+use super::*;
+use crate::network::sockets::outlet::Outlet;
+use crate::network::wire::{Channel, ClientName, ObjectHash, Receiver, ToGuest, ToKeeper};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
+
+/// The way out of a keeper, and a guest that reads when it is asked to.
+async fn connection() -> (Outlet<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
+    let listener = socket().await;
+    let (keeper, key) = (Uuid::from_u128(KEEPER), Key::generate().expect("there is randomness"));
+    let keys = Keys { current: key.clone(), previous: None };
+    let connecting = async {
+        let stream = TcpStream::connect(address(&listener)).await.expect("it listens");
+        let name = ClientName::new(Uuid::from_u128(GUEST), "host pid 2");
+        Channel::connect(stream, keeper, &key, name).await.expect("it has the key")
+    };
+    let accepting = async {
+        let (stream, _) = listener.accept().await.expect("a guest connects");
+        Channel::<_, ToKeeper, _>::accept(stream, keeper, &keys).await.expect("it has the key").0
+    };
+    let (at_guest, at_keeper) = tokio::join!(connecting, accepting);
+    let (_, sender) = at_keeper.split();
+    (Outlet::new(sender), at_guest.split().0)
+}
+
+fn numbered(number: usize) -> ToGuest {
+    ToGuest::Is { object: ObjectHash::of("app", "locks", &number.to_string()), line: None }
+}
+
+// Goal: what a socket does not take at once goes out later, in order; beyond the limit messages
+// are lost; a slow reader does not hold up the sender.
+// Method: send more than any socket takes; then read it, and send more.
+#[tokio::test]
+async fn a_slow_reader_gets_what_fits() {
+    const SENT: usize = 200_000;
+    let (outlet, mut reader) = connection().await;
+    for number in 0..SENT {
+        outlet.send(&numbered(number));
+    }
+    let reading = async {
+        let mut got = 0;
+        while let Ok(message) = timeout(s(1), reader.recv()).await {
+            assert_eq!(message.expect("the connection lasts"), numbered(got), "in order");
+            got += 1;
+        }
+        outlet.send(&numbered(SENT));
+        let last = reader.recv().await.expect("the connection lasts");
+        (got, last)
+    };
+    let (got, last) = tokio::select! {
+        read = reading => read,
+        error = outlet.drain() => panic!("the connection has ended: {error}"),
+    };
+    assert!((1_000..SENT).contains(&got), "{got} messages came");
+    assert_eq!(last, numbered(SENT), "there is room again");
+}
+
+// Goal: the connection's own task learns that nothing goes out any more.
+// Method: close the other side, and send until the system says so.
+#[tokio::test]
+async fn an_outlet_ends_with_its_connection() {
+    let (outlet, reader) = connection().await;
+    drop(reader);
+    let sending = async {
+        loop {
+            outlet.send(&numbered(1));
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let ended = async {
+        tokio::select! {
+            error = outlet.drain() => error,
+            () = sending => unreachable!("it does not end"),
+        }
+    };
+    let error = timeout(SOON, ended).await.expect("it ends");
+    assert!(matches!(error, crate::network::wire::WireError::Io(_)), "{error}");
+}
