@@ -466,7 +466,7 @@ fn a_turn_ends_when_it_is_returned_or_over() {
     }
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
     let returned = Output::Send { guest: GUEST, response: Response::Returned { turn: turn(2) } };
-    script.says(&[returned, Output::Grant { caller: 2, turn: turn(3) }]);
+    script.says(&[Output::Grant { caller: 2, turn: turn(3) }, returned]);
     // Its answer may have been lost.
     script.hears(GUEST, ms(650), Request::Return { turn: turn(2) });
     script.says(&[returned]);
@@ -522,7 +522,7 @@ fn a_newer_request_takes_the_end_of_the_line() {
     script.tell(Input::Returned { turn: turn(1) });
     script.is_granted(OTHER, 1, turn(2), ms(0));
     script.hears(OTHER, ms(20), Request::Return { turn: turn(2) });
-    script.said.pop_front();
+    script.said.pop_back();
     script.is_granted(GUEST, 2, turn(3), ms(10));
 }
 
@@ -556,7 +556,7 @@ fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
     script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
     script.answers(GUEST, Response::Leave { turn: turn(2) });
     script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
-    script.said.pop_front();
+    script.said.pop_back();
     script.says(&[Output::Release]);
     script.tell(Input::Released);
     script.says(&[Output::Acquire { caller: Some(2) }]);
@@ -576,7 +576,7 @@ fn a_keeper_that_shuts_down_waits_for_the_turn() {
     script.asks(OTHER, 2, ms(10));
     script.answers(OTHER, Response::Elsewhere { request: 2 });
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
-    script.said.pop_front();
+    script.said.pop_back();
     script.says(&[Output::Release]);
 }
 
