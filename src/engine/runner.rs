@@ -43,6 +43,7 @@ use crate::contender::Contender;
 use crate::engine::grant::{End, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
+use crate::engine::timer::Timer;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
@@ -79,6 +80,7 @@ pub(crate) struct Runner {
     acquired: Option<Acquire>,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
+    timer: Timer,
 }
 
 /// A runner that has nothing left to do.
@@ -145,6 +147,7 @@ impl Runner {
             draws: Draws::default(),
             acquired: None,
             setback: None,
+            timer: Timer::default(),
         };
         (runner, sender)
     }
@@ -237,7 +240,7 @@ impl Runner {
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
             command = self.commands.recv() => Wake::Command(command),
-            () = when_some(sleep.map(tokio::time::sleep)) => Wake::Timer,
+            () = when_some(sleep.map(|sleep| self.timer.within(sleep))) => Wake::Timer,
         }
     }
 
