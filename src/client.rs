@@ -239,7 +239,9 @@ impl LockClient {
     /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.inner.store.statistics()
+        let network = self.inner.shared.network.as_ref();
+        let messages = network.map_or(0, |network| network.messages_sent());
+        Statistics { messages, ..self.inner.store.statistics() }
     }
 
     /// Runs work other than acquisitions, until it is done, the client's task ends or the acquire

@@ -56,6 +56,9 @@ pub(crate) trait Network: Debug + Send + Sync {
     /// Sends a response to a guest, with who has the turn now: for a guest that has to wait.
     fn answer(&self, guest: GuestId, object: ObjectKey, response: Response, user: Option<TurnUser>);
 
+    /// How many messages were sent to other clients.
+    fn messages_sent(&self) -> u64;
+
     /// Asks a client for the line of an object.
     fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told;
 

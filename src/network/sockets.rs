@@ -22,6 +22,7 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::net::TcpListener;
@@ -83,6 +84,8 @@ struct Shared {
     guests: Guests,
     keepers: Keepers,
     inquiries: Inquiries,
+    /// How many messages were sent.
+    sent: Arc<AtomicU64>,
     inbox: Inbox,
     runtime: Handle,
     /// Cancelled when the client's task has ended, and takes no messages any more.
@@ -113,6 +116,7 @@ fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedRec
         guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
         keepers: Keepers::default(),
         inquiries: Inquiries::default(),
+        sent: Arc::default(),
         inbox: inbox.clone(),
         runtime: Handle::current(),
         ended: ended.clone(),
@@ -179,6 +183,10 @@ impl Network for Sockets {
     ) {
         let (object, user) = (ObjectHash::from_bytes(object), user.map(ClientName::from));
         self.shared.guests.send(guest, &ToGuest::Response { object, response, user });
+    }
+
+    fn messages_sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
     }
 
     fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told {

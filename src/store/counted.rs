@@ -10,8 +10,8 @@ use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
 /// The number of a client's calls to the database since it was built, including failed and repeated
-/// ones. Calls to the registry of hosts and the table of peers do not count, nor do looks at clocks
-/// and table.
+/// ones, and of its messages to other clients. Calls to the registry of hosts and the table of
+/// peers do not count, nor do looks at clocks and table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -34,6 +34,10 @@ pub struct Statistics {
     pub unknown_outcomes: u64,
     /// Other calls that failed.
     pub failures: u64,
+    /// Messages to other clients. A turn that a guest takes and asks for again costs the guest two
+    /// and its keeper three; while the guest waits, both send one a second, or four a second if it
+    /// is among the first two.
+    pub messages: u64,
 }
 
 /// A store that counts calls and passes them on to another one.
@@ -62,6 +66,8 @@ impl Counted {
             fence_writes: read(&self.counters.fence_writes),
             unknown_outcomes: read(&self.counters.unknown_outcomes),
             failures: read(&self.counters.failures),
+            // They do not go to a store.
+            messages: 0,
         }
     }
 }
@@ -279,6 +285,7 @@ mod tests {
             fence_writes: 2,
             unknown_outcomes: 2,
             failures: 3,
+            messages: 0,
         };
         assert_eq!(store.statistics(), expected);
     }

@@ -140,8 +140,9 @@ async fn clients_take_turns_of_each_other() {
     sleep(s(5)).await;
     assert_eq!(store.live_rows(OBJECT), 0);
     let writes: u64 = clients.iter().map(|client| client.statistics().writes).sum();
-    println!("{} messages, {writes} writes", network.messages());
     assert!(writes < 100, "{writes} writes");
+    let sent: u64 = clients.iter().map(|client| client.statistics().messages).sum();
+    assert_eq!(sent, network.messages() as u64);
 }
 
 /// A keeper, a guest that has its turn, and a caller of the keeper that waits for the next one.

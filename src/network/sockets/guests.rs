@@ -102,7 +102,7 @@ async fn serve(
     };
     let guest = name.client().as_u128();
     let (mut receiver, sender) = channel.split();
-    let outlet = Arc::new(Outlet::new(sender));
+    let outlet = Arc::new(Outlet::new(sender, Arc::clone(&shared.sent)));
     // A guest that connects again replaces its earlier connection.
     let connected = Connected { owner: name.owner().to_owned(), outlet: Arc::clone(&outlet) };
     lock(&shared.guests.connected).insert(guest, connected);

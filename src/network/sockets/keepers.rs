@@ -105,7 +105,7 @@ async fn make(shared: Arc<Shared>, keeper: KeeperId, pause: Duration) -> bool {
     match connected {
         Some(Ok(channel)) => {
             let (receiver, sender) = channel.split();
-            let outlet = Arc::new(Outlet::new(sender));
+            let outlet = Arc::new(Outlet::new(sender, Arc::clone(&shared.sent)));
             lock(&shared.keepers.0).insert(keeper, Keeper::Connected(Arc::clone(&outlet)));
             tokio::spawn(run(Arc::clone(&shared), keeper, receiver, outlet, pause));
             // What was sent before may be lost.

@@ -5,7 +5,8 @@
 //! goes from hand to hand waits for nothing else.
 
 use std::future::poll_fn;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use serde::Serialize;
@@ -25,6 +26,8 @@ pub(super) struct Outlet<Out> {
     outgoing: Mutex<Outgoing<Out>>,
     /// The socket has not taken everything, or has failed.
     is_stalled: Notify,
+    /// How many messages the client has sent, to all others.
+    sent: Arc<AtomicU64>,
 }
 
 struct Outgoing<Out> {
@@ -34,9 +37,9 @@ struct Outgoing<Out> {
 }
 
 impl<Out: Serialize> Outlet<Out> {
-    pub(super) fn new(sender: Sender<OwnedWriteHalf, Out>) -> Self {
+    pub(super) fn new(sender: Sender<OwnedWriteHalf, Out>, sent: Arc<AtomicU64>) -> Self {
         let outgoing = Outgoing { sender, last: Instant::now() };
-        Outlet { outgoing: Mutex::new(outgoing), is_stalled: Notify::new() }
+        Outlet { outgoing: Mutex::new(outgoing), is_stalled: Notify::new(), sent }
     }
 
     /// Sends a message. It is lost if too many wait already, or if the connection has ended.
@@ -47,6 +50,7 @@ impl<Out: Serialize> Outlet<Out> {
             return;
         }
         outgoing.last = Instant::now();
+        self.sent.fetch_add(1, Ordering::Relaxed);
         // It follows what waits already.
         if waiting > 0 {
             return;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -114,7 +115,8 @@ impl Messenger {
         let (inbox, received) = Inbox::new();
         self.hub().ends.insert(client, inbox.clone());
         let (messenger, origin) = (self.clone(), Instant::now());
-        let end = End { messenger, client, inbox, joined: now, origin, called };
+        let sent = AtomicU64::new(0);
+        let end = End { messenger, client, inbox, joined: now, origin, called, sent };
         NetworkEnd { network: Arc::new(end), received }
     }
 
@@ -314,11 +316,13 @@ struct End {
     joined: Duration,
     origin: Instant,
     called: Arc<Notify>,
+    sent: AtomicU64,
 }
 
 impl End {
     fn send(&self, to: u128, content: Received) {
         let now = self.joined + self.origin.elapsed();
+        self.sent.fetch_add(1, Ordering::Relaxed);
         self.messenger.hub().send(now, &Carried { from: self.client, to, content });
         self.called.notify_one();
     }
@@ -366,6 +370,10 @@ impl Network for End {
         let keeper = self.client;
         let message = Message::Response(keeper, response, user);
         self.send(guest, Received::Message { object, message });
+    }
+
+    fn messages_sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     fn who(&self, _: KeeperId, _: ObjectKey) -> Told {

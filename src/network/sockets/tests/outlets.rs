@@ -1,5 +1,7 @@
 //! What becomes of messages for a side that reads slowly.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::network::sockets::outlet::Outlet;
 use crate::network::wire::{Channel, ClientName, ObjectHash, Receiver, ToGuest, ToKeeper};
@@ -7,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 
 /// The way out of a keeper, and a guest that reads when it is asked to.
-async fn connection() -> (Outlet<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
+async fn connection(sent: &Arc<AtomicU64>) -> (Outlet<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
     let listener = socket().await;
     let (keeper, key) = (Uuid::from_u128(KEEPER), Key::generate().expect("there is randomness"));
     let keys = Keys { current: key.clone(), previous: None };
@@ -22,7 +24,7 @@ async fn connection() -> (Outlet<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
     };
     let (at_guest, at_keeper) = tokio::join!(connecting, accepting);
     let (_, sender) = at_keeper.split();
-    (Outlet::new(sender), at_guest.split().0)
+    (Outlet::new(sender, Arc::clone(sent)), at_guest.split().0)
 }
 
 fn numbered(number: usize) -> ToGuest {
@@ -30,12 +32,13 @@ fn numbered(number: usize) -> ToGuest {
 }
 
 // Goal: what a socket does not take at once goes out later, in order; beyond the limit messages
-// are lost; a slow reader does not hold up the sender.
+// are lost, and not counted; a slow reader does not hold up the sender.
 // Method: send more than any socket takes; then read it, and send more.
 #[tokio::test]
 async fn a_slow_reader_gets_what_fits() {
     const SENT: usize = 200_000;
-    let (outlet, mut reader) = connection().await;
+    let sent = Arc::default();
+    let (outlet, mut reader) = connection(&sent).await;
     for number in 0..SENT {
         outlet.send(&numbered(number));
     }
@@ -55,13 +58,14 @@ async fn a_slow_reader_gets_what_fits() {
     };
     assert!((1_000..SENT).contains(&got), "{got} messages came");
     assert_eq!(last, numbered(SENT), "there is room again");
+    assert_eq!(sent.load(Ordering::Relaxed), got as u64 + 1, "what came was counted");
 }
 
 // Goal: the connection's own task learns that nothing goes out any more.
 // Method: close the other side, and send until the system says so.
 #[tokio::test]
 async fn an_outlet_ends_with_its_connection() {
-    let (outlet, reader) = connection().await;
+    let (outlet, reader) = connection(&Arc::default()).await;
     drop(reader);
     let sending = async {
         loop {
