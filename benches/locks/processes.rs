@@ -1,32 +1,25 @@
 //! Contenders in processes of their own, which pass a lock on by message.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::contended::{SETTLE, Slot};
 use crate::uncontended::record;
 use crate::worker::{Hold, Order, READY, Served};
 use support::monotonic::now;
+use support::worker::Worker;
 
 /// Workers learn of an order one after the other, and begin together.
 pub(crate) struct Processes(Vec<Worker>);
-
-struct Worker {
-    child: Child,
-    orders: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
 
 impl Processes {
     /// Starts so many processes, and waits until all can begin.
     pub(crate) async fn start(number: usize, nodes: &[String]) -> Result<Self> {
         let mut workers = Vec::new();
         for _ in 0..number {
-            workers.push(Worker::start(nodes)?);
+            let worker = Worker::start(&["--worker", "--nodes", &nodes.join(",")], []);
+            workers.push(worker.context("could not start a worker")?);
         }
         for worker in &mut workers {
             let said = worker.answer().await?;
@@ -43,10 +36,10 @@ impl Processes {
         length: Duration,
     ) -> Result<Slot> {
         let ends = now() + u64::try_from(length.as_nanos())?;
-        let order = serde_json::to_string(&Order { name: name.to_owned(), ends })? + "\n";
+        let order = serde_json::to_string(&Order { name: name.to_owned(), ends })?;
         let workers = &mut self.0[..contenders];
         for worker in &mut *workers {
-            worker.orders.write_all(order.as_bytes()).await?;
+            worker.tell(&order).await?;
         }
         let mut served = Vec::new();
         for worker in workers {
@@ -58,31 +51,10 @@ impl Processes {
 
     /// Lets all of them end.
     pub(crate) async fn end(self) -> Result<()> {
-        for Worker { mut child, orders, .. } in self.0 {
-            drop(orders);
-            let status = child.wait().await?;
-            ensure!(status.success(), "a worker failed: {status}");
+        for worker in self.0 {
+            worker.end().await?;
         }
         Ok(())
-    }
-}
-
-impl Worker {
-    fn start(nodes: &[String]) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["--worker", "--nodes", &nodes.join(",")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("could not start a worker")?;
-        let orders = child.stdin.take().context("its input is a pipe")?;
-        let answers = BufReader::new(child.stdout.take().context("its output is a pipe")?).lines();
-        Ok(Worker { child, orders, answers })
-    }
-
-    async fn answer(&mut self) -> Result<String> {
-        self.answers.next_line().await?.context("a worker has ended")
     }
 }
 

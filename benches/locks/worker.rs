@@ -2,7 +2,6 @@
 //!
 //! It reads orders from its standard input and answers on its standard output, a line of JSON each.
 
-use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -13,6 +12,7 @@ use crate::bakery::BakeryLock;
 use crate::cluster;
 use crate::side::{Operations, Side};
 use support::monotonic::now;
+use support::worker::{next_order, say};
 
 /// Lock and unlock a name until a moment.
 #[derive(Debug, Deserialize, Serialize)]
@@ -49,24 +49,13 @@ pub(crate) async fn run(nodes: &[String]) -> Result<()> {
     let session = cluster::connect(nodes).await?.into();
     let lock = Arc::new(BakeryLock::build_peer(&session).await?);
     say(READY)?;
-    while let Some(order) = tokio::task::spawn_blocking(next_order).await?? {
+    while let Some(order) = next_order().await? {
+        let order = serde_json::from_str(&order)?;
         // In a task, as services do: each grant would have to wake up the main thread.
         let served = tokio::spawn(contend(Arc::clone(&lock), order)).await??;
         say(&serde_json::to_string(&served)?)?;
     }
     lock.shut_down().await
-}
-
-fn next_order() -> Result<Option<Order>> {
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    Ok(if line.is_empty() { None } else { Some(serde_json::from_str(&line)?) })
-}
-
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }
 
 async fn contend(lock: Arc<BakeryLock>, order: Order) -> Result<Served> {

@@ -2,8 +2,8 @@
 //!
 //! [`cluster`] finds or starts the cluster that they run on, [`scene`] is a keyspace on it with its
 //! clients, [`proxy`] loses messages on the way to it, [`relay`] holds up the bytes between a guest
-//! and its keeper. [`program`] starts a test as a program of its own; [`record`] and [`history`]
-//! tell what happened to locks, and what must hold of it.
+//! and its keeper. [`program`] starts a test as a program of its own, [`worker`] a bench;
+//! [`record`] and [`history`] tell what happened to locks, and what must hold of it.
 
 #![allow(
     missing_docs,
@@ -24,6 +24,7 @@ pub mod proxy;
 pub mod record;
 pub mod relay;
 pub mod scene;
+pub mod worker;
 
 pub use self::cluster::{
     alone, beside_others, create_keyspace, keyspace, nodes, session, unique, unique_keyspace,
