@@ -382,7 +382,7 @@ impl Runner {
         // Before the first one leaves: without it, this client may leave the line of the keeper.
         let user = if expired.is_empty() { None } else { self.user() };
         for caller in expired {
-            self.tell_keeper(KeeperInput::Leave { caller: caller.number });
+            self.caller_left(caller.number);
             let waited = now.saturating_sub(caller.asked);
             debug!(parent: &caller.span, ?waited, "timed out");
             let name = self.object.to_string();

@@ -324,6 +324,35 @@ async fn a_caller_without_renewal_waits_in_the_table() {
     assert_eq!(network.messages(), 0);
 }
 
+// Goal: nor does it when the caller before it had asked for a turn and leaves.
+// Method: one in front of it times out in the line of a keeper, or is dropped.
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_renewal_leaves_the_line_of_a_keeper() {
+    for times_out in [true, false] {
+        let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
+        let (keeper, other) = (client(&store, &network), client(&store, &network));
+        let held = keeper.lock(OBJECT).await.expect("the lock is free");
+        let ends = if times_out { s(1) } else { s(3_600) };
+        let first = tokio::spawn(other.request(OBJECT).timeout(ends).acquire());
+        sleep(ms(100)).await;
+        let request = other.request(OBJECT).renew(false);
+        let waiting = tokio::spawn(async { request.acquire().await.expect("it is served") });
+        sleep(ms(100)).await;
+        assert_eq!(store.live_rows(OBJECT), 1, "both wait in the line of the keeper");
+        if !times_out {
+            first.abort();
+        }
+        sleep(s(1)).await;
+        assert_eq!(store.live_rows(OBJECT), 3, "the last one waits in the table");
+        held.unlock().await.expect("the lock was held");
+        let guard = waiting.await.expect("it does not panic");
+        assert!(guard.remaining() > s(50), "it has a lease of its own: {guard:?}");
+        guard.unlock().await.expect("the lock was held");
+        sleep(s(1)).await;
+        assert_eq!(store.live_rows(OBJECT), 0);
+    }
+}
+
 // Goal: a draw that a holder waits for ends with its turn, and is in the way of none after it.
 // Method: the fence is so far ahead that a draw waits. Meanwhile its holder is asked to leave, and
 // finds that; the next caller draws.

@@ -13,6 +13,7 @@ use tracing::{debug, trace};
 
 use super::{Runner, Step};
 use crate::engine::wait::when_some;
+use crate::engine::waiters::Caller;
 use crate::error::LostReason;
 use crate::line::TurnUser;
 use crate::network::KeeperId;
@@ -166,15 +167,23 @@ impl Runner {
 
     /// Whether the first in the line may use a turn of another keeper.
     fn may_borrow(&self) -> bool {
-        let is_fit = |acquire: &Acquire| {
-            // A sublease is extended as long as the guest lives.
-            let renews = acquire.renew && acquire.patience == Patience::Wait;
-            acquire.mode == Mode::Exclusive && renews
-        };
         self.shared.network.is_some()
             && self.borrowing.present.is_none()
             && self.keeper.may_ask()
-            && self.first().is_some_and(|caller| is_fit(&caller.acquire))
+            && self.first().is_some_and(|first| suits_borrowed_turn(&first.acquire))
+    }
+
+    /// The turn that is asked for goes to the first in the line, which another one may have become.
+    /// If it can't use that turn, the line acquires through the table.
+    pub(super) fn reconsider_asking(&mut self) {
+        let is_asking = self.borrowing.present.is_some() && self.keeper.may_ask();
+        let suits = |first: &Caller| suits_borrowed_turn(&first.acquire);
+        if is_asking && self.first().is_some_and(|first| !suits(first)) {
+            self.stop_borrowing();
+            self.feed_keeper(KeeperInput::Asking(false));
+            self.go_on_in_table();
+            self.settle();
+        }
     }
 
     fn ask(&mut self, keeper: KeeperId) {
@@ -335,6 +344,13 @@ impl Runner {
     fn note_keeper(&self, keeper: KeeperId) {
         self.shared.remembered.note(&self.object, keeper, self.shared.clock.elapsed());
     }
+}
+
+/// Whether a caller can use a turn of another client: it is for one alone, and is extended as long
+/// as the guest lives.
+fn suits_borrowed_turn(acquire: &Acquire) -> bool {
+    let renews = acquire.renew && acquire.patience == Patience::Wait;
+    acquire.mode == Mode::Exclusive && renews
 }
 
 impl From<GuestLoss> for LostReason {

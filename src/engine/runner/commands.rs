@@ -77,8 +77,14 @@ impl Runner {
 
     fn leave(&mut self, caller: u64) {
         if self.callers.take(caller).is_some() {
-            self.tell_keeper(KeeperInput::Leave { caller });
+            self.caller_left(caller);
         }
+    }
+
+    /// Takes a caller out of the line; it is no longer among the callers.
+    pub(super) fn caller_left(&mut self, caller: u64) {
+        self.tell_keeper(KeeperInput::Leave { caller });
+        self.reconsider_asking();
     }
 
     /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
@@ -152,7 +158,7 @@ impl Runner {
 
     fn dismiss_all(&mut self, error: &LockError) {
         for caller in self.callers.take_all() {
-            self.tell_keeper(KeeperInput::Leave { caller: caller.number });
+            self.caller_left(caller.number);
             caller.answer(Err(error.clone()));
         }
     }
