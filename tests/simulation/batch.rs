@@ -134,6 +134,9 @@ impl Drop for Named {
     }
 }
 
+/// So many violations are listed by their seeds.
+const LISTED: usize = 20;
+
 /// What some runs came to.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -197,6 +200,11 @@ impl fmt::Display for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.tally)?;
         writeln!(f, "{} violations", self.violations.len())?;
+        let mut violations: Vec<_> = self.violations.iter().map(|(it, seed)| (seed, it)).collect();
+        violations.sort_unstable_by_key(|(seed, _)| *seed);
+        for (seed, invariant) in violations.into_iter().take(LISTED) {
+            writeln!(f, "    {invariant:?}: seed {seed}")?;
+        }
         if let Some(failure) = &self.shortest {
             let seed = failure.plan.seed;
             writeln!(f, "the shortest history that breaks something is of seed {seed}:")?;

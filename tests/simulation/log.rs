@@ -150,20 +150,21 @@ impl Log {
     }
 
     /// When the place of a holder was removed by force up to some time, in the round in which it
-    /// was granted.
+    /// was granted. A removal that is tried again spares rounds after the one that it was meant
+    /// for: their rows have later timestamps.
     pub(crate) fn removed(&self, hold: &Hold, up_to: Duration) -> Option<Duration> {
         let Hold { keeper: client, object, from, .. } = hold;
         let announced = self.writes.iter().filter_map(|write| match write.kind {
             WriteKind::Put { round, .. }
                 if write.client == *client && write.object == *object && write.sent <= *from =>
             {
-                Some((std::cmp::Reverse(round), write.sent))
+                Some(round)
             }
             WriteKind::Put { .. } | WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
         });
-        let announced = announced.min().map(|(_, sent)| sent).unwrap_or_default();
-        let mut removals = self.removals(*client, object).map(|removal| removal.sent);
-        removals.find(|sent| (announced..=up_to).contains(sent))
+        let round = announced.max().unwrap_or_default();
+        let mut removals = self.removals(*client, object).filter(|removal| removal.stamp >= round);
+        removals.find(|removal| removal.sent <= up_to).map(|removal| removal.sent)
     }
 
     /// Notes which rows of objects are left now, of those that count by their owner and name.

@@ -214,9 +214,9 @@ mod tests {
         LossRecord { client, object, row_name, at: ms(at) }
     }
 
-    fn write(client: usize, sent: u64, kind: WriteKind) -> WriteRecord {
+    fn write(client: usize, sent: u64, stamp: i64, kind: WriteKind) -> WriteRecord {
         let (object, sent, acknowledged) = ("a".to_owned(), ms(sent), None);
-        WriteRecord { client, object, stamp: 1, sent, acknowledged, kind }
+        WriteRecord { client, object, stamp, sent, acknowledged, kind }
     }
 
     /// All messages arrive in time, and take 10 ms there and back.
@@ -251,28 +251,29 @@ mod tests {
     }
 
     // Goal: where a holder is removed by force, a third of a TTL and three requests are the bound,
-    // and the removal of another client explains nothing.
+    // and the removal of another client, or from an earlier round, explains nothing.
     // Method: as above.
     #[test]
     fn long_overlaps_after_a_removal_are_found() {
         let plan = plan(Breach::Force);
-        let found = |removed, sent, ends| {
-            let kind = WriteKind::Delete { of: removed };
-            let removal = write(3, sent, kind);
-            let announced = |client, at| {
-                let (round, ticket, ttl) = (1, None, ms(6_000));
-                write(client, at, WriteKind::Put { round, ticket, ttl })
+        let with_stamp = |removed, sent, stamp, ends| {
+            let removal = write(3, sent, stamp, WriteKind::Delete { of: removed });
+            let announced = |client| {
+                let (round, ticket, ttl) = (5, None, ms(6_000));
+                write(client, 100, 5, WriteKind::Put { round, ticket, ttl })
             };
-            let writes = vec![announced(0, 100), announced(1, 100), removal];
+            let writes = vec![announced(0), announced(1), removal];
             let holds = vec![hold(0, 200, ends), hold(1, 1_000, 20_000)];
             check(&plan, &Log { holds, writes, ..Log::default() }, "a").is_some()
         };
+        let found = |removed, sent, ends| with_stamp(removed, sent, 6, ends);
         let bound = 2_000 + 30 + 10;
         assert!(!found(0, 900, 1_000 + bound));
         assert!(found(0, 900, 1_001 + bound));
         assert!(found(0, 1_001, 1_002), "it was removed later");
         assert!(found(2, 900, 1_001), "another client was removed");
-        assert!(found(0, 99, 1_001), "it was another round");
+        assert!(!with_stamp(0, 900, 5, 1_001));
+        assert!(with_stamp(0, 900, 4, 1_001), "it was an earlier round, tried again");
         assert!(!found(1, 900, 1_000 + bound), "it was let in by what it had read before");
         assert!(found(1, 900, 1_001 + bound));
     }
@@ -283,9 +284,9 @@ mod tests {
     fn a_guest_outlives_its_keeper_for_its_lease() {
         let plan = plan(Breach::Force);
         let found = |keeper_died: bool, ends| {
-            let removal = write(3, 900, WriteKind::Delete { of: 0 });
+            let removal = write(3, 900, 2, WriteKind::Delete { of: 0 });
             let put = WriteKind::Put { round: 1, ticket: None, ttl: ms(6_000) };
-            let writes = vec![write(0, 100, put), write(1, 100, put), removal];
+            let writes = vec![write(0, 100, 1, put), write(1, 100, 1, put), removal];
             let guest = Hold { keeper: 0, ..hold(2, 200, ends) };
             let holds = vec![guest, hold(1, 1_000, 20_000)];
             let deaths = keeper_died.then_some((0, ms(800))).into_iter().collect();
