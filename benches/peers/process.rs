@@ -93,7 +93,7 @@ pub(crate) fn own_processor_time() -> Result<f64> {
     processor_time("/proc/self/stat")
 }
 
-/// User and system time, see proc_pid_stat(5): fields 14 and 15, in hundredths of a second.
+/// User and system time, see `proc_pid_stat(5)`: fields 14 and 15, in hundredths of a second.
 fn processor_time(file: &str) -> Result<f64> {
     const AFTER_NAME: usize = 11;
     let stat = fs::read_to_string(file)?;

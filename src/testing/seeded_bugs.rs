@@ -6,7 +6,7 @@ use crate::protocol::SeededBug;
 /// The names of the bugs that can be planted.
 #[must_use]
 pub fn bugs() -> Vec<String> {
-    SeededBug::OF_CONTENDERS.iter().map(|bug| format!("{bug:?}")).collect()
+    all().map(|bug| format!("{bug:?}")).collect()
 }
 
 /// Plants a bug on this thread from now on.
@@ -15,6 +15,10 @@ pub fn bugs() -> Vec<String> {
 ///
 /// When no bug has this name.
 pub fn plant(name: &str) {
-    let bug = SeededBug::OF_CONTENDERS.into_iter().find(|bug| format!("{bug:?}") == name);
+    let bug = all().find(|bug| format!("{bug:?}") == name);
     SeededBug::plant(Some(bug.expect("the name is one of `bugs`")));
+}
+
+fn all() -> impl Iterator<Item = SeededBug> {
+    SeededBug::OF_CONTENDERS.into_iter().chain(SeededBug::OF_TURNS)
 }
