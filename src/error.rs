@@ -248,6 +248,9 @@ pub enum EnsureError {
         #[source]
         cause: Option<DatabaseError>,
     },
+    /// The lock is released. Only a [handle](crate::LockHandle) that outlived its guard finds that.
+    #[error("the lock is released")]
+    Released,
     /// The client's runtime has ended.
     #[error("the lock client is closed")]
     Closed,

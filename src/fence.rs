@@ -214,6 +214,9 @@ pub enum FencingError {
         #[source]
         cause: Option<DatabaseError>,
     },
+    /// The lock is released. Only a [handle](crate::LockHandle) that outlived its guard finds that.
+    #[error("no fencing token: the lock is released")]
+    Released,
     /// The client's runtime has ended.
     #[error("no fencing token: the lock client is closed")]
     Closed,

@@ -165,7 +165,7 @@ pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{LockClient, LockRequest};
 pub use contender::Contender;
 pub use engine::grant::GuardState;
-pub use engine::guard::{LockGuard, LostFuture};
+pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{
     EnsureError, LineError, LockError, LostReason, RevokeError, ShutdownError, TableError,
     UnlockError, WithLockError,

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use super::{LockClient, LockRequest};
 use crate::engine::grant::GuardState;
-use crate::engine::guard::LockGuard;
+use crate::engine::guard::LockHandle;
 use crate::error::{LostReason, UnlockError, WithLockError};
 
 impl LockClient {
@@ -17,12 +17,15 @@ impl LockClient {
     /// instead of polling it again, so the body stops at its current `await`. A poll that has begun
     /// may finish: work that blocks, or is paused with the whole process, continues to its next
     /// `await` after the lease has ended. Where even that must do no harm, use [fencing
-    /// tokens](LockGuard::fencing_token).
+    /// tokens](LockHandle::fencing_token).
     ///
     /// The output of the body is returned whatever becomes of the release, which continues in the
     /// background if needed.
     ///
     /// # Errors
+    ///
+    /// The errors of the body come back as they are. The lock's own become the same type by `From`,
+    /// which `anyhow::Error`, `Box<dyn Error>` and enums of an application offer:
     ///
     /// [`WithLockError::Lock`]: the lock was not obtained, or was lost before the body could begin;
     /// nothing was done.
@@ -42,21 +45,52 @@ impl LockClient {
     /// # let store = MemoryStore::new();
     /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
     /// let total = client
-    ///     .with_lock("accounts::1", async |guard| {
+    ///     .with_lock("accounts::1", async |lock| {
     ///         // Read and change the account. Before a step that takes long:
-    ///         guard.ensure(std::time::Duration::from_secs(10)).await?;
-    ///         Ok::<_, bakery_lock::EnsureError>(42)
+    ///         lock.ensure(std::time::Duration::from_secs(10)).await?;
+    ///         Ok::<_, Box<dyn std::error::Error>>(42)
     ///     })
-    ///     .await??;
+    ///     .await?;
     /// assert_eq!(total, 42);
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn with_lock<T>(
+    ///
+    /// A service may have a helper of its own. Its future is `Send` if the body's is:
+    ///
+    /// ```
+    /// use std::future::Future;
+    ///
+    /// use bakery_lock::{LockClient, LockHandle, WithLockError};
+    ///
+    /// struct Service {
+    ///     locks: LockClient,
+    /// }
+    ///
+    /// impl Service {
+    ///     fn locked<T, E, W>(
+    ///         &self,
+    ///         name: &str,
+    ///         body: impl FnOnce(LockHandle) -> W + Send,
+    ///     ) -> impl Future<Output = Result<T, E>> + Send
+    ///     where
+    ///         T: Send,
+    ///         E: From<WithLockError> + Send,
+    ///         W: Future<Output = Result<T, E>> + Send,
+    ///     {
+    ///         self.locks.with_lock(name, body)
+    ///     }
+    /// }
+    /// ```
+    pub async fn with_lock<T, E, W>(
         &self,
         name: &str,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<T, WithLockError> {
+        body: impl FnOnce(LockHandle) -> W,
+    ) -> Result<T, E>
+    where
+        E: From<WithLockError>,
+        W: Future<Output = Result<T, E>>,
+    {
         self.request(name).with_lock(body).await
     }
 }
@@ -71,27 +105,29 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// As for [`LockClient::with_lock`].
-    pub async fn with_lock<T>(
-        self,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<T, WithLockError> {
-        let guard = self.acquire().await?;
-        let output = while_held(&guard, body(&guard)).await.map_err(WithLockError::Lost)?;
+    pub async fn with_lock<T, E, W>(self, body: impl FnOnce(LockHandle) -> W) -> Result<T, E>
+    where
+        E: From<WithLockError>,
+        W: Future<Output = Result<T, E>>,
+    {
+        let guard = self.acquire().await.map_err(WithLockError::Lock)?;
+        let work = body(guard.handle());
+        let output = while_held(&guard, work).await.map_err(WithLockError::Lost)?;
         match guard.unlock().await {
-            Err(UnlockError::Lost(reason)) => Err(WithLockError::Lost(reason)),
-            Ok(()) | Err(UnlockError::Unacknowledged { .. } | UnlockError::Closed) => Ok(output),
+            Err(UnlockError::Lost(reason)) => Err(WithLockError::Lost(reason).into()),
+            Ok(()) | Err(UnlockError::Unacknowledged { .. } | UnlockError::Closed) => output,
         }
     }
 }
 
 /// Polls `work` while the lock is held.
-async fn while_held<T>(guard: &LockGuard, work: impl Future<Output = T>) -> Result<T, LostReason> {
+async fn while_held<T>(lock: &LockHandle, work: impl Future<Output = T>) -> Result<T, LostReason> {
     let mut work = pin!(work);
-    let mut lost = pin!(guard.lost());
+    let mut lost = pin!(lock.lost());
     poll_fn(|cx| {
         // This wakes the task when the lock is lost, by its own timer if needed. The clock decides.
         let _ = lost.as_mut().poll(cx);
-        match guard.state() {
+        match lock.state() {
             GuardState::Lost(reason) => Poll::Ready(Err(reason)),
             GuardState::Held { .. }
             | GuardState::AtRisk { .. }

@@ -43,7 +43,7 @@ impl Fence {
         Arc::new(Fence { grant, fence, runtime: Handle::current(), turn: Mutex::default() })
     }
 
-    /// Draws a token; see [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    /// Draws a token; see [`LockGuard::fencing_token`](crate::LockHandle::fencing_token).
     pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FencingError> {
         let right = Right::of(self.fence.claim.mode).ok_or(FencingError::Limited)?;
         self.grant.check_held()?;
@@ -93,7 +93,7 @@ impl Fence {
             match self.grant.end(End::Lost(reason.clone())) {
                 Ok(()) => FencingError::Lost(reason),
                 Err(End::Lost(before)) => FencingError::Lost(before),
-                Err(End::Released) => FencingError::Closed,
+                Err(End::Released) => FencingError::Released,
             }
         })?;
         Ok(FencingToken::from_value(value))

@@ -100,6 +100,34 @@ pub enum GuardState {
 }
 
 impl GuardState {
+    /// Whether the lock is held: neither lost nor released.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// let handle = guard.handle();
+    /// assert!(handle.state().is_held());
+    /// guard.unlock().await?;
+    /// assert!(!handle.state().is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        match self {
+            GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Expiring { .. } => {
+                true
+            }
+            GuardState::Lost(_) | GuardState::Released => false,
+        }
+    }
+
     /// How long the lock is still held; zero when it is not.
     pub(crate) fn remaining(&self) -> Duration {
         match *self {
@@ -213,8 +241,7 @@ impl Grant {
         match self.ended() {
             None => Ok(()),
             Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
-            // Only the guard releases, and all callers that could wait for a token go with it.
-            Some(End::Released) => Err(FencingError::Closed),
+            Some(End::Released) => Err(FencingError::Released),
         }
     }
 
@@ -253,6 +280,19 @@ impl Grant {
                 }
             }
         }
+    }
+
+    /// How long until the state changes if the lease is not renewed; zero once the grant has ended.
+    pub(crate) fn changes_in(&self) -> Duration {
+        let Ok(lease) = self.unless_ended(None, |standing| standing.lease) else {
+            return Duration::ZERO;
+        };
+        let now = self.clock.elapsed();
+        let expiring_from = self.hold_limit.map(|limit| limit.expiring_from);
+        let changes =
+            [Some(lease.at_risk_from()), Some(lease.deadline()), expiring_from, self.hold_ends()];
+        let next = changes.into_iter().flatten().filter(|change| *change > now).min();
+        next.map_or(Duration::ZERO, |next| next - now)
     }
 
     /// Subscribes to the end of the grant.

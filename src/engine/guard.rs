@@ -1,49 +1,30 @@
-//! The guard of a held lock, and what it knows about its lease.
+//! The guard of a held lock.
 
+mod alarm;
+mod handle;
 mod lost;
+mod states;
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::handle::LockHandle;
+pub(crate) use self::handle::Tokens;
 pub use self::lost::LostFuture;
-use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Need};
-use crate::error::{EnsureError, UnlockError};
-use crate::fence::{FencingError, FencingToken};
-
-/// Where the fencing tokens of a guard come from.
-#[derive(Debug)]
-pub(crate) enum Tokens {
-    /// The guard draws each one by itself.
-    Own(Arc<Fence>),
-    /// The keeper of the place reserves them for all turns.
-    OfKeeper {
-        /// How long the guard waits for one.
-        limit: Duration,
-    },
-}
+pub use self::states::GuardStates;
+use crate::engine::grant::{End, Grant, GuardRequest};
+use crate::error::UnlockError;
 
 /// A held lock. Dropping it releases the lock.
 ///
 /// The lock is kept by a lease that is renewed in the background. A holder that is paused for
-/// longer than the lease, or cut off from the database, loses the lock; the guard reports that by
-/// [`state`](Self::state), [`lost`](Self::lost) and
-/// [`cancellation_token`](Self::cancellation_token).
-///
-/// # What decides
-///
-/// [`state`](Self::state) reads the clock at each call, so it alone decides whether the lock is
-/// held. The other two only wake a task, and a task can't be woken while its runtime does not run:
-/// while the runtime is blocked, or the whole process or machine is paused. The future of
-/// [`lost`](Self::lost) has its own timer, so it needs only the runtime on which it is polled; the
-/// token needs the runtime on which the client was built, or anything else that looks at the
-/// guard's clock. After such a pause both are late. So check `state` before each step that must not
-/// be taken twice.
+/// longer than the lease, or cut off from the database, loses the lock. What a guard knows of that
+/// its [`LockHandle`] tells, to which it dereferences; a clone of the [handle](Self::handle) is for
+/// those who have to know as well, and must not release the lock.
 ///
 /// # Dropping
 ///
@@ -74,11 +55,7 @@ pub(crate) enum Tokens {
 #[must_use = "if unused the lock is given back immediately"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    grant: Arc<Grant>,
-    tokens: Tokens,
-    requests: mpsc::UnboundedSender<GuardRequest>,
-    /// The client whose place is used: this one or, for a turn of another client, that one.
-    keeper: Uuid,
+    handle: LockHandle,
 }
 
 impl LockGuard {
@@ -89,70 +66,11 @@ impl LockGuard {
         requests: mpsc::UnboundedSender<GuardRequest>,
         keeper: Uuid,
     ) -> Self {
-        LockGuard { grant, tokens, requests, keeper }
+        LockGuard { handle: LockHandle::new(grant, tokens, requests, keeper) }
     }
 
-    /// The client whose place is used.
-    #[cfg(feature = "test-util")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn keeper(&self) -> Uuid {
-        self.keeper
-    }
-
-    /// The name of the locked object.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.grant.name()
-    }
-
-    /// The state of the lock now, by the clock: no I/O. This alone [decides](Self#what-decides)
-    /// whether the lock is held.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use bakery_lock::GuardState;
-    /// # use bakery_lock::{LockClient, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// match guard.state() {
-    ///     GuardState::Held { remaining } => println!("held for {remaining:?} at least"),
-    ///     GuardState::AtRisk { .. } | GuardState::Expiring { .. } => println!("come to an end"),
-    ///     state => println!("stop: {state:?}"),
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn state(&self) -> GuardState {
-        self.grant.state()
-    }
-
-    /// How long the lock is still held without renewal; zero once it is not held.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.state().remaining()
-    }
-
-    /// Resolves when the lock is no longer held: with the reason if it was lost, with `None` if it
-    /// was released. It does not borrow the guard.
-    ///
-    /// It resolves at the end of the lease even while the client's runtime is blocked, as long as
-    /// the runtime on which it is polled runs. Polled outside tokio it has no timer: then it
-    /// resolves when the client's task, or a look at the guard, notices the end. After a suspend it
-    /// may be up to a second late. Only `state` [decides](Self#what-decides).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
-    ///
-    /// # Panics
-    ///
-    /// The future panics when polled on a tokio runtime without timers.
+    /// A handle for those who have to know of the lock and must not release it, such as tasks that
+    /// work under it. It outlives the guard, and tells then that the lock is released.
     ///
     /// # Example
     ///
@@ -162,199 +80,17 @@ impl LockGuard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
     /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// let lost = guard.lost();
-    /// tokio::spawn(async move {
-    ///     if let Some(reason) = lost.await {
-    ///         eprintln!("users::snap is lost: {reason}");
-    ///     }
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "futures do nothing unless polled"]
-    pub fn lost(&self) -> LostFuture {
-        LostFuture::new(Arc::clone(&self.grant))
-    }
-
-    /// A token that is cancelled when the lock is no longer held, be it lost or released.
-    /// Cancelling it does not affect the lock.
-    ///
-    /// It has no timer: the client's task cancels it, or a look at the guard if that comes first,
-    /// such as [`state`](Self::state) or a polled future of [`lost`](Self::lost). So it stays
-    /// silent while the client's runtime is blocked. Only `state` [decides](Self#what-decides).
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use bakery_lock::{LockClient, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// let token = guard.cancellation_token();
-    /// let work = tokio::spawn(token.run_until_cancelled_owned(async { /* the work */ }));
+    /// let guard = client.lock("users::snap").await?;
+    /// let handle = guard.handle();
+    /// let part = tokio::spawn(async move { handle.state().is_held() });
+    /// assert!(part.await?);
     /// guard.unlock().await?;
-    /// assert!(work.await.is_ok());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn cancellation_token(&self) -> CancellationToken {
-        self.grant.token()
-    }
-
-    /// Ensures that at least `min` of the lease remains, renewing it if needed, so that the lock is
-    /// held for that long whatever happens to the database. Returns how much remains.
-    ///
-    /// Call it before a step that takes up to `min`. If enough is left it costs nothing, else a
-    /// renewal: a read and a write, and another read in the background.
-    ///
-    /// # Errors
-    ///
-    /// - [`EnsureError::Lost`]: the lock is no longer held.
-    /// - [`EnsureError::TooLong`]: no lease of this TTL lasts as long as `min`.
-    /// - [`EnsureError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
-    ///   acquire timeout. The lock is held for as long as [`remaining`](Self::remaining) says, and
-    ///   renewal continues.
-    /// - [`EnsureError::Closed`]: the client's runtime ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing; the renewal may continue in the background.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// # use bakery_lock::{LockClient, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// // Sending the file takes up to 20 s.
-    /// guard.ensure(Duration::from_secs(20)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn ensure(&self, min: Duration) -> Result<Duration, EnsureError> {
-        match self.held_for() {
-            Ok(remaining) if remaining >= min => Ok(remaining),
-            Ok(_) => self.ask(Need::Lease(min)).await,
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Confirms by a quorum read, begun after this call, that the rows of the lock are still there.
-    /// Returns how long the lock is held.
-    ///
-    /// The lease alone shows what the clock knows. This shows at once what the next renewal would
-    /// find: that rows are missing, or that another client revoked the lock.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ensure`](Self::ensure), except [`EnsureError::TooLong`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use bakery_lock::{LockClient, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// let remaining = guard.check().await?;
-    /// println!("the rows are there, and the lease lasts {remaining:?}");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn check(&self) -> Result<Duration, EnsureError> {
-        self.held_for()?;
-        self.ask(Need::Rows).await
-    }
-
-    async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
-        let (reply, answer) = oneshot::channel();
-        // If the lock ends meanwhile, the request gets no answer, and the grant knows why.
-        let _ = self.requests.send(GuardRequest::Confirm { need, reply });
-        let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
-        self.held_for().and(answer)
-    }
-
-    async fn ask_keeper(&self, limit: Duration) -> Result<FencingToken, FencingError> {
-        self.grant.check_held()?;
-        let (reply, answer) = oneshot::channel();
-        let _ = self.requests.send(GuardRequest::DrawToken { reply });
-        let answer = tokio::time::timeout(limit, answer).await;
-        self.grant.check_held()?;
-        let name = self.name().to_owned();
-        match answer {
-            Ok(answer) => answer.unwrap_or(Err(FencingError::Closed)),
-            Err(_) => Err(FencingError::TimedOut { name, waited: limit, cause: None }),
-        }
-    }
-
-    /// How long the lock is still held, by the clock.
-    fn held_for(&self) -> Result<Duration, EnsureError> {
-        match self.state() {
-            GuardState::Lost(reason) => Err(EnsureError::Lost(reason)),
-            GuardState::Released => Err(EnsureError::Closed),
-            state @ (GuardState::Held { .. }
-            | GuardState::AtRisk { .. }
-            | GuardState::Expiring { .. }) => Ok(state.remaining()),
-        }
-    }
-
-    /// Draws a fencing token: a number above those of all earlier holders, by which the protected
-    /// data can tell this holder from one that lost the lock. [`FencingToken`] says how to use it.
-    ///
-    /// A draw costs two reads and a write. Each call draws a new token, above the last one, with
-    /// room for as many writes again; concurrent calls of one guard wait for each other. Draw a
-    /// token before reading what is to be changed under the lock, not for each write: more than a
-    /// thousand tokens a second would run ahead of the clock, and be refused in the end.
-    ///
-    /// The token is returned only if the lock is still held, by its lease and by its rows, once a
-    /// quorum has acknowledged the token. So all clients admitted later draw larger ones, even if
-    /// this lock was [taken away by force](crate::LockClient::revoke_by_force): the call then
-    /// fails, and the guard is lost.
-    ///
-    /// # Errors
-    ///
-    /// See [`FencingError`]. Failed requests are repeated until the client's acquire timeout. The
-    /// call changes nothing about whether the lock is held.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future is harmless: a drawn value may reach no caller, and the next token is
-    /// above it.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// # use bakery_lock::{LockClient, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
-    /// # let guard = client.lock("users::snap").await?;
-    /// let token = guard.fencing_token().await?;
-    /// assert!(guard.fencing_token().await? > token);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
-        match &self.tokens {
-            Tokens::Own(fence) => fence.draw().await,
-            Tokens::OfKeeper { limit } => self.ask_keeper(*limit).await,
-        }
+    pub fn handle(&self) -> LockHandle {
+        self.handle.clone()
     }
 
     /// Releases the lock. If another caller of this client waits for it, the lock passes on to that
@@ -398,34 +134,39 @@ impl LockGuard {
     /// ```
     pub async fn unlock(self) -> Result<(), UnlockError> {
         let (reply, answer) = oneshot::channel();
-        if let Err(ended) = self.grant.end(End::Released) {
+        if let Err(ended) = self.handle.grant().end(End::Released) {
             return Err(ended.into_unlock_error());
         }
         // If the client lost the lock before it learned of the release, there is no answer.
-        let _ = self.requests.send(GuardRequest::Release { reply: Some(reply) });
-        let overtaken = || self.grant.overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
+        let _ = self.handle.requests().send(GuardRequest::Release { reply: Some(reply) });
+        let overtaken =
+            || self.handle.grant().overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.handle
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.grant.end(End::Released) == Err(End::Released) {
+        if self.handle.grant().end(End::Released) == Err(End::Released) {
             // Released by `unlock`, which told the runner.
             return;
         }
         // A lost lock is released like a held one: the runner may not know yet. If the runtime is
         // gone, so is the runner; then the rows expire by their TTL.
-        let _ = self.requests.send(GuardRequest::Release { reply: None });
+        let _ = self.handle.requests().send(GuardRequest::Release { reply: None });
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockGuard")
-            .field("name", &self.name())
-            .field("state", &self.state())
-            .field("keeper", &self.keeper)
-            .finish_non_exhaustive()
+        f.debug_tuple("LockGuard").field(&self.handle).finish()
     }
 }

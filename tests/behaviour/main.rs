@@ -16,6 +16,7 @@ mod revoke;
 mod rows_lost;
 mod runners;
 mod stalled;
+mod states;
 mod trouble;
 mod turns;
 mod warnings;

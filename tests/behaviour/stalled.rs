@@ -44,7 +44,7 @@ async fn a_lock_that_is_lost_before_the_caller_gets_it_is_an_error() {
     expect_lost(&attempt.await.expect_err("the lease is over"), &LostReason::Expired);
 
     let began = AtomicU32::new(0);
-    let mut work = pin!(request().with_lock(async |_| began.fetch_add(1, Ordering::SeqCst)));
+    let mut work = pin!(request().with_lock(async |_| Ok(began.fetch_add(1, Ordering::SeqCst))));
     begin(work.as_mut()).await;
     sleep(LEASE + s(1)).await;
     let WithLockError::Lock(error) = work.await.expect_err("the lease is over") else {
@@ -125,7 +125,11 @@ fn work_stops_while_the_runtime_of_the_client_is_blocked() {
     let (stalled, working) = (runtime(), runtime());
     let client = stalled.block_on(client(&store(), "stalled"));
     let request = client.request(OBJECT).ttl(TTL);
-    let mut work = pin!(request.with_lock(async |_| sleep(LEASE * 10).await));
+    let work = request.with_lock(async |_| {
+        sleep(LEASE * 10).await;
+        Ok::<_, WithLockError>(())
+    });
+    let mut work = pin!(work);
     stalled.block_on(async { assert!(timeout(SOON, work.as_mut()).await.is_err()) });
     let began = working.block_on(async { Instant::now() });
     let outcome = working.block_on(async { timeout(LEASE * 20, work).await });

@@ -1,12 +1,13 @@
 //! Work under a lock, which stops when the lock does.
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bakery_lock::testing::Fault;
-use bakery_lock::{LockError, LostReason, WithLockError};
+use bakery_lock::{LockClient, LockError, LockHandle, LostReason, WithLockError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
@@ -24,9 +25,9 @@ async fn work_is_done_under_the_lock() {
     let rows = store.clone();
     let work = async move {
         client
-            .with_lock(OBJECT, async |guard| {
+            .with_lock(OBJECT, async |lock| {
                 sleep(TTL * 3).await;
-                (guard.name().to_owned(), rows.live_rows(OBJECT))
+                Ok::<_, WithLockError>((lock.name().to_owned(), rows.live_rows(OBJECT)))
             })
             .await
     };
@@ -44,7 +45,8 @@ async fn work_does_not_begin_without_the_lock() {
     let held = client(&store, "holder").await.lock(OBJECT).await.expect("the lock is free");
     let began = AtomicU32::new(0);
     let other = client(&store, "other").await;
-    let outcome = other.with_lock(OBJECT, async |_| began.fetch_add(1, Ordering::SeqCst)).await;
+    let work = async |_| Ok::<_, WithLockError>(began.fetch_add(1, Ordering::SeqCst));
+    let outcome = other.with_lock(OBJECT, work).await;
     let error = outcome.expect_err("another client holds the lock");
     assert!(matches!(error, WithLockError::Lock(LockError::TimedOut { .. })), "{error:?}");
     assert_eq!(began.into_inner(), 0);
@@ -62,7 +64,7 @@ async fn work_stops_when_the_lock_is_lost() {
     let outcome = client
         .request(OBJECT)
         .ttl(TTL)
-        .with_lock(async move |_| -> Infallible {
+        .with_lock(async move |_| -> Result<Infallible, WithLockError> {
             failing.fail_next(usize::MAX, Fault::UnknownNotApplied);
             loop {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -87,7 +89,7 @@ async fn output_after_the_lease_does_not_count() {
         // Time passes without a chance for another task to notice.
         sleep(LEASE - ms(1)).await;
         tokio::time::advance(ms(2)).await;
-        "late"
+        Ok::<_, WithLockError>("late")
     });
     let error = work.await.expect_err("the lock was lost");
     assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
@@ -102,7 +104,7 @@ async fn output_comes_back_whatever_the_release_did() {
     let failing = store.clone();
     let output = client.with_lock(OBJECT, async |_| {
         failing.fail_next(usize::MAX, Fault::UnknownNotApplied);
-        "output"
+        Ok::<_, WithLockError>("output")
     });
     assert_eq!(output.await.expect("the work was done"), "output");
     store.fail_next(0, Fault::NotApplied);
@@ -121,8 +123,55 @@ async fn dropped_work_gives_the_lock_back() {
     let work = client.with_lock(OBJECT, async move |_| {
         sleep(s(60)).await;
         drop(inside);
+        Ok::<_, WithLockError>(())
     });
     assert!(timeout(s(1), work).await.is_err(), "it works for a minute");
     assert_eq!(Arc::strong_count(&kept), 1);
     expect_rows(&store, 0).await;
+}
+
+// Goal: an error of the work comes back as it is, and the lock is given back.
+// Method: work that fails, in a helper as a service may have it, in a task of its own.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_work_comes_back() {
+    #[derive(Debug)]
+    enum Failure {
+        Lock(WithLockError),
+        Empty,
+    }
+
+    impl From<WithLockError> for Failure {
+        fn from(error: WithLockError) -> Self {
+            Failure::Lock(error)
+        }
+    }
+
+    fn locked<T, E, W>(
+        client: &LockClient,
+        body: impl FnOnce(LockHandle) -> W + Send,
+    ) -> impl Future<Output = Result<T, E>> + Send
+    where
+        T: Send,
+        E: From<WithLockError> + Send,
+        W: Future<Output = Result<T, E>> + Send,
+    {
+        client.with_lock(OBJECT, body)
+    }
+
+    let store = store();
+    let client = client(&store, "holder").await;
+    let work = async move |fails: bool| {
+        locked(&client, async move |lock| {
+            lock.ensure(s(1)).await.map_err(|_| Failure::Empty)?;
+            if fails { Err(Failure::Empty) } else { Ok(7) }
+        })
+        .await
+    };
+    let outcome = tokio::spawn(async move { (work(true).await, work(false).await) }).await;
+    let (failed, done) = outcome.expect("the task does not panic");
+    assert!(matches!(failed, Err(Failure::Empty)), "{failed:?}");
+    assert!(matches!(done, Ok(7)), "{done:?}");
+    expect_rows(&store, 0).await;
+    let error = Failure::from(WithLockError::Lost(LostReason::Expired));
+    assert!(matches!(error, Failure::Lock(WithLockError::Lost(_))), "{error:?}");
 }

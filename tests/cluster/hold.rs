@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LockGuard, LockRequest, LostReason, WithLockError};
+use bakery_lock::{GuardState, LockHandle, LockRequest, LostReason, WithLockError};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -91,7 +91,8 @@ async fn hang(request: LockRequest, hanging: Hanging, watch: &Watch) -> u64 {
                 reason = guard.lost() => reason.expect("it is not given back"),
             }
         }
-        Hanging::Work => match request.with_lock(async |guard| watch.look_at(guard).await).await {
+        Hanging::Work => match request.with_lock(async |lock| Ok(watch.look_at(&lock).await)).await
+        {
             Ok(never) => match never {},
             Err(WithLockError::Lost(reason)) => reason,
             Err(other) => panic!("the lock is free: {other}"),
@@ -118,17 +119,17 @@ struct Seen {
 }
 
 impl Watch {
-    async fn look_at(&self, guard: &LockGuard) -> Infallible {
+    async fn look_at(&self, lock: &LockHandle) -> Infallible {
         self.held.notify_one();
         loop {
-            self.look_once(guard);
+            self.look_once(lock);
             sleep(Duration::from_millis(1)).await;
         }
     }
 
-    fn look_once(&self, guard: &LockGuard) {
+    fn look_once(&self, lock: &LockHandle) {
         let asked = now();
-        let state = guard.state();
+        let state = lock.state();
         let mut seen = self.seen.lock().expect("the mutex is not poisoned");
         if matches!(state, GuardState::Held { .. }) {
             seen.last_held = asked;

@@ -93,7 +93,8 @@ async fn working_program() {
     let Some(order) = program::order() else {
         let client = Scene::new().await.client().await;
         let request = client.request(support::unique("stopped")).ttl(TTL);
-        let polls = request.with_lock(async |_| note_polls(&Polls::default(), 1_000).await).await;
+        let work = async |_| Ok::<_, WithLockError>(note_polls(&Polls::default(), 1_000).await);
+        let polls = request.with_lock(work).await;
         return assert_eq!(polls.expect("nothing stops it"), 1_000);
     };
     let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
@@ -104,7 +105,7 @@ async fn working_program() {
     let polls = Polls::default();
     let work = client.with_lock(name, async |_| {
         program::say("held");
-        note_polls(&polls, usize::MAX).await
+        Ok(note_polls(&polls, usize::MAX).await)
     });
     let error = work.await.expect_err("it is stopped before it ends");
     assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
