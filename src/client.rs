@@ -1,10 +1,11 @@
 //! The lock client and its requests.
 //!
 //! This file has the operations of a client. [`setup`] assembles a client and starts its task.
-//! [`request`] checks a request and sends it to that task.
+//! [`request`] checks a request and sends it to that task; [`lock_all`] makes several at once.
 
 mod contenders;
 mod line;
+mod lock_all;
 mod request;
 mod revoke;
 mod setup;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use self::lock_all::{MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use self::request::LockRequest;
 #[cfg(feature = "peers")]
 pub(crate) use self::setup::owner;

@@ -72,8 +72,9 @@ pub enum LockError {
         why: String,
     },
     /// The lock was obtained, but lost before the caller's future was polled: after a pause longer
-    /// than the lease, or because another client [revoked](crate::LockClient::revoke) it. The
-    /// caller never held it.
+    /// than the lease, or because another client [revoked](crate::LockClient::revoke) it. Of
+    /// [several at once](crate::LockClient::lock_all), one was lost while the others were waited
+    /// for. The caller never held it.
     #[error("lock {:?} was obtained and lost before the caller looked: {reason}", shown(name))]
     Lost {
         /// The object.

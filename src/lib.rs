@@ -162,7 +162,7 @@ mod tests;
 pub use builder::{BuildError, LockClientBuilder};
 #[cfg(feature = "peers")]
 pub use builder::{ParsePeersError, PeerOptions};
-pub use client::{LockClient, LockRequest};
+pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use contender::Contender;
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};

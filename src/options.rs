@@ -105,6 +105,15 @@ pub enum InvalidOption {
         /// Its length.
         bytes: usize,
     },
+    /// No object is named where several are to be locked at once.
+    #[error("no name is given: name at least one object to lock")]
+    NoNames,
+    /// An object is named twice where several are to be locked at once. It would wait for itself.
+    #[error("lock {:?} is named twice: leave one of them out", shown(name))]
+    NameTwice {
+        /// The object.
+        name: String,
+    },
     /// A TTL is below the minimum of 5 seconds.
     #[error("a ttl of {ttl:?} is too short: use at least {TTL_MIN:?}")]
     TtlTooShort {

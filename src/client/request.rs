@@ -15,8 +15,8 @@ use crate::engine::guard::LockGuard;
 use crate::engine::hold_limit::HoldTerms;
 use crate::engine::waiters::{Caller, Reply};
 use crate::error::{LockError, LostReason};
-use crate::options::{check_name, check_timeout, lease_terms, shown};
-use crate::protocol::{Acquire, Mode, Patience};
+use crate::options::{InvalidOption, check_name, check_timeout, lease_terms, shown};
+use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
 
 /// A request for a lock, with options of its own.
 ///
@@ -145,11 +145,21 @@ impl LockRequest {
         self.send(Patience::Try).await
     }
 
-    async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
+    /// The name of the object.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the request can be made, and its terms.
+    pub(super) fn check(&self) -> Result<(LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
         check_timeout(self.timeout)?;
         let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
-        let hold_terms = HoldTerms::new(self.max_hold, self.grace)?;
+        Ok((terms, HoldTerms::new(self.max_hold, self.grace)?))
+    }
+
+    async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
+        let (terms, hold_terms) = self.check()?;
         if !self.inner.shared.process.is_current() {
             return Err(LockError::Forked);
         }

@@ -27,11 +27,20 @@ const SEED_DEFAULT: u64 = 0;
 ///
 /// It is the thread that tells which test asks, so a store has to be made on the test's own one.
 pub(crate) fn seeded() -> FaultyStore {
+    record();
+    FaultyStore::seeded(draw())
+}
+
+/// Chance for what a test does itself. It too has to be made on the test's own thread.
+pub(crate) fn chance() -> StdRng {
+    StdRng::seed_from_u64(draw())
+}
+
+fn draw() -> u64 {
     thread_local! {
         static CHANCE: RefCell<StdRng> = RefCell::new(of_this_test());
     }
-    record();
-    FaultyStore::seeded(CHANCE.with_borrow_mut(Rng::random))
+    CHANCE.with_borrow_mut(Rng::random)
 }
 
 /// Other stores of the same test get other chance, and so do other tests.

@@ -16,6 +16,7 @@ mod revoked;
 mod settings;
 mod stopped;
 mod table;
+mod together;
 mod tokens;
 mod tries;
 mod unknown;
