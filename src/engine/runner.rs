@@ -336,7 +336,8 @@ impl Runner {
 
     fn feed_keeper(&mut self, input: KeeperInput) {
         let now = self.shared.moment();
-        trace!(parent: self.span(), object = shown(&self.object), ?input, "input of the keeper");
+        let (object, boot) = (shown(&self.object), now.boot.as_nanos());
+        trace!(parent: self.span(), object, ?input, boot, "input of the keeper");
         self.keeper.handle(now, input);
         while let Some(output) = self.keeper.poll() {
             trace!(parent: self.span(), object = shown(&self.object), ?output, "of the keeper");

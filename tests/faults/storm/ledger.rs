@@ -13,9 +13,8 @@ use support::history::{
 /// Longer than any client waits, in microseconds.
 const WAIT_MAX: u64 = 1_000_000_000;
 
-/// Turns are given for 100 ms once the keeper knows that another client waits in the table. What is
-/// recorded comes a moment after its look at the clock.
-const TURNS_BESIDE_OTHERS: Duration = Duration::from_millis(120);
+/// Turns are given for less than this once the keeper knows that another client waits in the table.
+const TURNS_BESIDE_OTHERS: Duration = Duration::from_millis(100);
 
 /// What all clients told.
 #[derive(Debug)]
@@ -199,9 +198,8 @@ mod tests {
             What::Past(Moment::Round(Round { announced, drawn, end }))
         };
         let drew = |asked, value| What::Drew(Drawn { asked, given: asked + 1, value });
-        let place = |known, last_turn| {
-            What::Past(Moment::Place(Place { held: 1, known: Some(known), last_turn }))
-        };
+        let place =
+            |beside| What::Past(Moment::Place(Place { held: 1, last_turn: 300_000_000, beside }));
         let good = [
             (0, "a", held(1, 5)),
             (1, "a", held(5, 9)),
@@ -211,14 +209,14 @@ mod tests {
             (0, "a", drew(1, 10)),
             (1, "a", drew(3, 11)),
             (1, "b", drew(5, 3)),
-            (1, "b", place(2, 100_000_000)),
+            (1, "b", place(100_000_000)),
         ];
         assert_eq!(counts(&ledger(&good)), [0, 0, 0, 0]);
         assert_eq!(ledger(&good).contended, 2);
         let with = |bad| counts(&ledger(&[&good[..], &[bad]].concat()));
         assert_eq!(with((2, "a", held(8, 9))), [1, 0, 0, 0]);
         assert_eq!(with((2, "a", round(3, None, 4))), [0, 1, 0, 0]);
-        assert_eq!(with((2, "a", place(2, 200_000_000))), [0, 0, 1, 0]);
+        assert_eq!(with((2, "a", place(100_000_001))), [0, 0, 1, 0]);
         assert_eq!(with((2, "a", drew(9, 11))), [0, 0, 0, 1]);
     }
 

@@ -25,10 +25,11 @@ pub enum Moment {
 pub struct Place {
     /// Since when it was held.
     pub held: u64,
-    /// Since when the keeper knew that another contender waits in the table.
-    pub known: Option<u64>,
     /// When the last turn was given.
     pub last_turn: u64,
+    /// How long after its keeper knew that another contender waits in the table, by the clock by
+    /// which the keeper decides; zero if it did not know.
+    pub beside: u64,
 }
 
 /// A contender's try to get in.
@@ -111,8 +112,7 @@ pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
 /// waits in the table, if there was any.
 pub fn lingering(moments: &[Moment], limit: Duration) -> Option<Place> {
     let limit = u64::try_from(limit.as_nanos()).expect("a limit is short");
-    let lingers = |place: &Place| place.known.is_some_and(|known| place.last_turn > known + limit);
-    places(moments).into_iter().find(lingers)
+    places(moments).into_iter().find(|place| place.beside > limit)
 }
 
 /// For how long, at most, turns of a place were given while a contender with a ticket waited in the
@@ -225,8 +225,8 @@ impl fmt::Display for Moment {
                     End::GaveUp(time) => write!(f, "gave-up {announced} {drawn} {time}"),
                 }
             }
-            Moment::Place(Place { held, known, last_turn }) => {
-                write!(f, "place {held} {} {last_turn}", known.unwrap_or(0))
+            Moment::Place(Place { held, last_turn, beside }) => {
+                write!(f, "place {held} {last_turn} {beside}")
             }
         }
     }
@@ -251,9 +251,8 @@ impl FromStr for Moment {
             ("gave-up", Ok(&[announced, drawn, time])) => {
                 Ok(round(announced, drawn, End::GaveUp(time)))
             }
-            ("place", Ok(&[held, known, last_turn])) => {
-                let known = Some(known).filter(|known| *known != 0);
-                Ok(Moment::Place(Place { held, known, last_turn }))
+            ("place", Ok(&[held, last_turn, beside])) => {
+                Ok(Moment::Place(Place { held, last_turn, beside }))
             }
             _ => Err(format!("not a moment: {line:?}")),
         }
@@ -309,20 +308,21 @@ mod tests {
     // Method: made-up histories.
     #[test]
     fn turns_beside_others_are_measured() {
-        let place = |held, known, last_turn| Moment::Place(Place { held, known, last_turn });
+        let with = |beside| Moment::Place(Place { held: 1, last_turn: 9, beside });
         let lingers = |moment| lingering(&[moment], Duration::from_nanos(3)).is_some();
-        assert!(!lingers(place(1, None, 9)) && !lingers(place(1, Some(5), 8)));
-        assert!(lingers(place(1, Some(5), 9)));
+        assert!(!lingers(with(0)) && !lingers(with(3)));
+        assert!(lingers(with(4)));
+        let place = |held, last_turn| Moment::Place(Place { held, last_turn, beside: 0 });
         let waits = round(4, Some(10), End::Granted(30));
         let turns = [held(2, 11), held(12, 13), held(14, 15), held(17, 18), held(20, 29)];
         let after = |place| overtaken(&[&turns[..], &[place, waits]].concat()).as_nanos();
-        assert_eq!(after(place(1, None, 9)), 0);
-        assert_eq!(after(place(1, None, 11)), 0);
-        assert_eq!(after(place(1, None, 14)), 2);
-        assert_eq!(after(place(16, Some(17), 20)), 3);
-        assert_eq!(after(place(31, None, 40)), 0);
+        assert_eq!(after(place(1, 9)), 0);
+        assert_eq!(after(place(1, 11)), 0);
+        assert_eq!(after(place(1, 14)), 2);
+        assert_eq!(after(place(16, 20)), 3);
+        assert_eq!(after(place(31, 40)), 0);
         let none = round(4, None, End::Granted(30));
-        assert_eq!(overtaken(&[none, place(5, None, 20)]), Duration::ZERO);
+        assert_eq!(overtaken(&[none, place(5, 20)]), Duration::ZERO);
     }
 
     // Goal: tokens that don't grow are found, and tokens that were drawn together are left alone.
@@ -342,7 +342,7 @@ mod tests {
     // Method: there and back.
     #[test]
     fn moments_survive_as_lines() {
-        let place = Moment::Place(Place { held: 1, known: Some(2), last_turn: 3 });
+        let place = Moment::Place(Place { held: 1, last_turn: 3, beside: 2 });
         for moment in
             [held(1, 2), round(1, None, End::Granted(3)), round(1, Some(2), End::GaveUp(3)), place]
         {

@@ -52,8 +52,12 @@ enum Keeping {
         place: Place,
         /// The number of the last turn.
         last: u64,
-        /// When the keeper looked at the clock last: by that it decides.
+        /// When the keeper had its last input.
         input: u64,
+        /// The same by the keeper's look at the clock: by that it decides.
+        looked: u64,
+        /// That look when it knew that another contender waits in the table.
+        known: Option<u64>,
     },
 }
 
@@ -91,36 +95,40 @@ impl Recorder {
         matches!(self.keepers.get(object), Some(Keeping::Borrowed))
     }
 
-    /// Takes an event as the library prints it.
-    fn event(&mut self, object: &str, text: &str, time: u64) {
+    /// Takes an event as the library prints it, with the keeper's own look at the clock, if it is
+    /// an input of the keeper.
+    fn event(&mut self, object: &str, text: &str, time: u64, looked: Option<u64>) {
         if text.contains("of the keeper ") {
-            self.keeper_event(object, text, time);
+            self.keeper_event(object, text, time, looked);
         } else {
             self.contender_event(object, text, time);
         }
     }
 
-    fn keeper_event(&mut self, object: &str, text: &str, time: u64) {
+    fn keeper_event(&mut self, object: &str, text: &str, time: u64, look: Option<u64>) {
         if text.starts_with("input of the keeper Borrowed") {
             self.keepers.insert(object.to_owned(), Keeping::Borrowed);
         } else if text.starts_with("input of the keeper Held") {
-            let place = Place { held: time, known: None, last_turn: time };
-            self.keepers.insert(object.to_owned(), Keeping::Place { place, last: 0, input: time });
+            let place = Place { held: time, last_turn: time, beside: 0 };
+            let keeping = Keeping::Place { place, last: 0, input: time, looked: 0, known: None };
+            self.keepers.insert(object.to_owned(), keeping);
         }
-        let Some(Keeping::Place { place, last, input }) = self.keepers.get_mut(object) else {
+        let keeping = self.keepers.get_mut(object);
+        let Some(Keeping::Place { place, last, input, looked, known }) = keeping else {
             return;
         };
-        if text.starts_with("input") {
-            *input = time;
+        if let Some(look) = look {
+            (*input, *looked) = (time, look);
         }
         let is_over = ["of the keeper Release", "input of the keeper Lost"];
         if text.starts_with("input of the keeper Glanced { outsiders: true") {
-            place.known.get_or_insert(time);
+            known.get_or_insert(*looked);
         } else if text.starts_with("of the keeper Grant") || text.contains("response: Granted") {
             // One that is repeated is given once.
             let number = turn_number(text);
             if number > *last {
                 (place.last_turn, *last) = (*input, number);
+                place.beside = known.map_or(0, |known| *looked - known);
             }
         } else if is_over.iter().any(|over| text.starts_with(over)) {
             let place = Moment::Place(*place);
@@ -228,7 +236,8 @@ impl<S: Subscriber> Layer<S> for RecorderLayer {
         // Other events are about no object in particular.
         if !text.object.is_empty() {
             let mut recorder = self.0.lock().expect("recording does not panic twice");
-            recorder.event(&text.object, &format!("{} {}", text.message, text.subject), time);
+            let event = format!("{} {}", text.message, text.subject);
+            recorder.event(&text.object, &event, time, text.looked);
         }
     }
 }
@@ -239,9 +248,16 @@ struct Text {
     object: String,
     message: String,
     subject: String,
+    looked: Option<u64>,
 }
 
 impl Visit for Text {
+    fn record_u128(&mut self, field: &Field, value: u128) {
+        if field.name() == "boot" {
+            self.looked = Some(u64::try_from(value).expect("nanoseconds since boot"));
+        }
+    }
+
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "object" {
             value.clone_into(&mut self.object);
@@ -278,7 +294,7 @@ mod tests {
         let max_clock_skew = Duration::from_secs(1);
         let mut recorder = Recorder::new(max_clock_skew);
         for (object, text, seconds) in events {
-            recorder.event(object, text, *seconds * S);
+            recorder.event(object, text, *seconds * S, None);
         }
         recorder.take()
     }
