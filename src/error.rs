@@ -221,8 +221,8 @@ pub enum LostReason {
     Forked,
 }
 
-/// Why a held lock could not be [ensured](crate::LockGuard::ensure) or
-/// [checked](crate::LockGuard::check).
+/// Why a held lock could not be [ensured](crate::LockHandle::ensure) or
+/// [checked](crate::LockHandle::check).
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum EnsureError {

@@ -13,7 +13,7 @@ use crate::protocol::SPACING;
 use crate::store::DatabaseError;
 
 /// A number that grows from holder to holder, drawn by
-/// [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+/// [`LockHandle::fencing_token`](crate::LockHandle::fencing_token).
 ///
 /// A process that was stopped for longer than its lease no longer holds the lock, but continues its
 /// work until it looks at its guard. No lock can prevent this; the written resource can, if each

@@ -67,12 +67,12 @@
 //! # What a guard knows
 //!
 //! A lock is kept by a lease, not by a connection. The [`LockGuard`] renews it at a third of the
-//! TTL and tells when it is at risk or lost: [`state`](LockGuard::state),
-//! [`lost`](LockGuard::lost), [`cancellation_token`](LockGuard::cancellation_token). A process that
-//! is stopped for longer than its lease and then goes on has lost the lock without having noticed
-//! yet. So look at [`state`](LockGuard::state) before each step that must not be taken twice: it
-//! alone decides. The other two wake a task, which takes a runtime that runs: `lost` the one it is
-//! polled on, the token the one the client was built on.
+//! TTL and tells when it is at risk or lost: [`state`](LockHandle::state),
+//! [`lost`](LockHandle::lost), [`cancellation_token`](LockHandle::cancellation_token). A process
+//! that is stopped for longer than its lease and then goes on has lost the lock without having
+//! noticed yet. So look at [`state`](LockHandle::state) before each step that must not be taken
+//! twice: it alone decides. The other two wake a task, which takes a runtime that runs: `lost` the
+//! one it is polled on, the token the one the client was built on.
 //!
 //! That a lock is at risk, and that it is lost, is logged at WARN with its name, the reason and
 //! times.

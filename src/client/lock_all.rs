@@ -24,7 +24,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// See [`LockError`]. No names, or a name that is given twice, is an [`InvalidOption`]. In every
+    /// See [`LockError`]. No names, or a name that is given twice, is an [`InvalidOption`]. In any
     /// case nothing is held: locks that were acquired are released in the background, the last one
     /// first. [`LockError::Lost`]: one of them was lost while others were waited for.
     ///
@@ -167,11 +167,9 @@ impl MultiLockRequest {
 }
 
 /// The error of one request, for a caller that has waited for all of them.
-fn after(waited: Duration, error: LockError) -> LockError {
-    match error {
-        LockError::TimedOut { name, user, ahead, cause, .. } => {
-            LockError::TimedOut { name, waited, user, ahead, cause }
-        }
-        error => error,
+fn after(waited_for_all: Duration, mut error: LockError) -> LockError {
+    if let LockError::TimedOut { waited, .. } = &mut error {
+        *waited = waited_for_all;
     }
+    error
 }

@@ -62,7 +62,7 @@ impl LockClient {
     ///
     /// It is for holders that are certainly dead. A live holder is told at its next renewal, and
     /// deletes what it may have written since; until then **two may hold the lock**, and only
-    /// [fencing tokens](crate::LockGuard::fencing_token) protect the data from the one that lost
+    /// [fencing tokens](crate::LockHandle::fencing_token) protect the data from the one that lost
     /// it.
     ///
     /// A client that takes turns of others may die while another client uses its place, which then

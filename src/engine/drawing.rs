@@ -43,7 +43,7 @@ impl Fence {
         Arc::new(Fence { grant, fence, runtime: Handle::current(), turn: Mutex::default() })
     }
 
-    /// Draws a token; see [`LockGuard::fencing_token`](crate::LockHandle::fencing_token).
+    /// Draws a token; see [`LockHandle::fencing_token`](crate::LockHandle::fencing_token).
     pub(crate) async fn draw(self: &Arc<Self>) -> Result<FencingToken, FencingError> {
         let right = Right::of(self.fence.claim.mode).ok_or(FencingError::Limited)?;
         self.grant.check_held()?;

@@ -89,7 +89,7 @@ impl Party for Caller {
     }
 
     fn is_inside(&self) -> bool {
-        let state = self.guard.as_ref().map(LockGuard::state);
+        let state = self.guard.as_ref().map(|guard| guard.state());
         state.is_some_and(|state| !matches!(state, GuardState::Lost(_) | GuardState::Released))
     }
 }

@@ -64,13 +64,11 @@ impl MultiGuard {
 
     /// The guards of the locks, in the order of their names' bytes: for tokens, and for what one
     /// lock alone is needed for.
-    #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
     /// The guard of one of the locks; `None` if the name is not among them.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&LockGuard> {
         let place = self.guards.binary_search_by(|guard| guard.name().cmp(name)).ok()?;
         self.guards.get(place)
