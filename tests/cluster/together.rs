@@ -1,5 +1,6 @@
 //! Several locks at once, by clients that want overlapping sets of them.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockError};
@@ -16,7 +17,8 @@ use support::scene::Scene;
 
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 2;
-const CALLS: usize = 10_000;
+/// How often all of them together call, unless [`CALLS`] says another number.
+const CALLS_DEFAULT: usize = 2_000;
 const NAMES: usize = 12;
 
 /// A call locks up to so many names.
@@ -25,28 +27,31 @@ const NAMES_MAX: usize = 4;
 /// One call of so many gives up early, somewhere on its way.
 const IMPATIENT: f64 = 0.05;
 
+/// What a program says.
+const DONE: &str = "done";
+const GAVE_UP: &str = "gave-up";
+
 /// Chooses the sets, and who gives up.
 const SEED: &str = "BAKERY_LOCK_TOGETHER_SEED";
+const CALLS: &str = "BAKERY_LOCK_TOGETHER_CALLS";
 
-// Goal: callers that lock overlapping sets of names ten thousand times do not wait for each other
-// in a circle, no two hold one name at the same time, and calls that fail leave nothing behind.
+// Goal: callers that lock overlapping sets of names again and again do not wait for each other in a
+// circle, no two hold one name at the same time, and calls that fail leave nothing behind.
 // Method: start `locking_program` eight times, with random sets in random order; some give up.
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
-async fn overlapping_sets_are_locked_ten_thousand_times() {
+async fn overlapping_sets_are_locked() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let seed: u64 = match std::env::var(SEED) {
-        Ok(seed) => seed.parse().expect("a seed is a number"),
-        Err(_) => rand::random(),
-    };
-    println!("repeat the sets by {SEED}={seed}");
+    let seed: u64 = number(SEED).unwrap_or_else(rand::random);
+    let calls = number(CALLS).unwrap_or(CALLS_DEFAULT);
+    println!("repeat the sets by {SEED}={seed} {CALLS}={calls}");
     let object = support::unique("together");
-    let calls = CALLS / usize::try_from(PROCESSES).expect("they are few");
+    let each = calls / usize::try_from(PROCESSES).expect("they are few");
     let mut programs = Vec::new();
-    for number in 0..PROCESSES {
-        let seed = seed.wrapping_add(number * TASKS);
-        let order = format!("{} {object} {calls} {seed}", scene.keyspace);
+    for place in 0..PROCESSES {
+        let seed = seed.wrapping_add(place * TASKS);
+        let order = format!("{} {object} {each} {seed}", scene.keyspace);
         let test = "together::locking_program";
         programs.push(Program::start(test, &order, &support::nodes().await));
     }
@@ -57,24 +62,26 @@ async fn overlapping_sets_are_locked_ten_thousand_times() {
     for program in &mut programs {
         program.go_on().await;
     }
-    for program in &mut programs {
-        program.expect("done").await;
+    let mut telling = JoinSet::new();
+    for program in programs {
+        telling.spawn(told_by(program));
     }
+    let told = telling.join_all().await;
     let took = Duration::from_nanos(now() - began);
     for name in names(&object) {
         scene.wait_for_rows(&name, 0, Duration::from_secs(5)).await;
     }
     let mut held = vec![Vec::new(); NAMES];
     let mut gave_up = 0;
-    for program in programs {
-        for line in program.finish().await {
-            match line.split_once(' ') {
-                Some(("gave-up", number)) => gave_up += number.parse::<usize>().expect("a number"),
-                Some((place, moment)) => {
-                    let place: usize = place.parse().expect("a line begins with a place");
-                    held[place].push(moment.parse::<Moment>().expect("programs tell moments"));
-                }
-                None => panic!("not a line of a program: {line}"),
+    for line in told.into_iter().flatten() {
+        match line.split_once(' ') {
+            Some((place, moment)) => {
+                let place: usize = place.parse().expect("a line begins with a place");
+                held[place].push(moment.parse::<Moment>().expect("programs tell moments"));
+            }
+            None => {
+                assert_eq!(line, GAVE_UP);
+                gave_up += 1;
             }
         }
     }
@@ -83,11 +90,30 @@ async fn overlapping_sets_are_locked_ten_thousand_times() {
     }
     let locks: usize = held.iter().map(Vec::len).sum();
     println!(
-        "{CALLS} calls of {PROCESSES} processes x {TASKS} tasks in {took:.1?}: {locks} locks, no \
+        "{calls} calls of {PROCESSES} processes x {TASKS} tasks in {took:.1?}: {locks} locks, no \
          two of one name at once; {gave_up} calls gave up, and left nothing"
     );
-    assert!(gave_up > CALLS / 100, "{gave_up} calls gave up");
-    assert!(locks > CALLS, "{locks} locks");
+    assert!(gave_up > calls / 100, "{gave_up} calls gave up");
+    assert!(locks > calls, "{locks} locks");
+}
+
+/// The number that a variable of the environment says, if it is set.
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    let said = std::env::var(name).ok()?;
+    Some(said.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
+}
+
+/// All that a program tells until it is done.
+async fn told_by(mut program: Program) -> Vec<String> {
+    let mut told = Vec::new();
+    loop {
+        match program.next().await.expect("it says when it is done") {
+            done if done == DONE => break,
+            line => told.push(line),
+        }
+    }
+    assert_eq!(program.finish().await, Vec::<String>::new());
+    told
 }
 
 // Goal: the program that the test above starts eight times. By itself: one process is served.
@@ -96,8 +122,7 @@ async fn overlapping_sets_are_locked_ten_thousand_times() {
 async fn locking_program() {
     let Some(order) = program::order() else {
         let scene = Scene::new().await;
-        let told = call(&scene.client().await, &support::unique("together"), 20, 1).await;
-        return assert!(told.len() > 20, "{told:?}");
+        return call(&scene.client().await, &support::unique("together"), 20, 1).await;
     };
     let words: Vec<_> = order.split(' ').collect();
     let [keyspace, object, calls, seed] = words[..] else {
@@ -109,27 +134,23 @@ async fn locking_program() {
     let seed = seed.parse().expect("the last word is a number");
     program::say("ready");
     program::wait_for_word();
-    let told = call(&client, object, calls, seed).await;
+    call(&client, object, calls, seed).await;
     client.shutdown().await.expect("the cluster answers");
-    program::say("done");
-    for line in told {
-        program::say(&line);
-    }
+    program::say(DONE);
 }
 
 fn names(object: &str) -> Vec<String> {
     (0..NAMES).map(|place| format!("{object}::{place}")).collect()
 }
 
-/// Makes so many calls, and tells when it held which names, and how many calls gave up.
-async fn call(client: &LockClient, object: &str, calls: usize, seed: u64) -> Vec<String> {
+/// Makes so many calls, and tells when it held which names, and when it gave up.
+async fn call(client: &LockClient, object: &str, calls: usize, seed: u64) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
         let (client, names) = (client.clone(), names(object));
         let mut rng = StdRng::seed_from_u64(seed.wrapping_add(task));
         let calls = calls / usize::try_from(TASKS).expect("they are few");
         tasks.spawn(async move {
-            let (mut told, mut gave_up) = (Vec::new(), 0);
             for _ in 0..calls {
                 let some = rng.random_range(1..=NAMES_MAX);
                 let places: Vec<_> = (0..NAMES).collect();
@@ -142,16 +163,16 @@ async fn call(client: &LockClient, object: &str, calls: usize, seed: u64) -> Vec
                         let from = now();
                         sleep(Duration::from_millis(rng.random_range(0..3))).await;
                         let held = Moment::Held { from, until: now() };
-                        told.extend(places.iter().map(|place| format!("{place} {held}")));
+                        for place in &places {
+                            program::say(&format!("{place} {held}"));
+                        }
                         guard.unlock().await.expect("the locks were held");
                     }
-                    Err(LockError::TimedOut { .. }) if is_impatient => gave_up += 1,
+                    Err(LockError::TimedOut { .. }) if is_impatient => program::say(GAVE_UP),
                     Err(error) => panic!("each call is served: {error}"),
                 }
             }
-            told.push(format!("gave-up {gave_up}"));
-            told
         });
     }
-    tasks.join_all().await.into_iter().flatten().collect()
+    tasks.join_all().await;
 }
