@@ -31,6 +31,7 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 // lock the same program loses increments, or else the test would show nothing.
 // Method: start `counting_program` eight times, without the lock and with it.
 #[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
 async fn eight_processes_lose_no_increment() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;

@@ -82,6 +82,7 @@ fn operations(statistics: Statistics) -> u64 {
 // rounds one does.
 // Method: 16 clients try at once, a hundred times; the winner holds until all have answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
 async fn one_of_many_tries_wins() {
     const CLIENTS: usize = 16;
     const ROUNDS: usize = 100;
