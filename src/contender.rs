@@ -4,7 +4,33 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
-use crate::protocol::{ContenderId, SeenContender};
+use crate::protocol::{ContenderId, Mode, SeenContender};
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockMode {
+    /// By one alone.
+    Exclusive,
+    /// By all that share it, and by none else.
+    Shared,
+    /// By a limited number, and by none else.
+    Limited {
+        /// That number.
+        max_holders: u32,
+    },
+}
+
+impl From<Mode> for LockMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => LockMode::Exclusive,
+            Mode::Shared => LockMode::Shared,
+            // It is above zero, or its row can't be read.
+            Mode::Limited(most) => LockMode::Limited { max_holders: most.unsigned_abs() },
+        }
+    }
+}
 
 /// A client that holds a lock or waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +47,8 @@ pub struct Contender {
     /// Its round, one attempt to acquire the lock: a number that only grows within a client. `None`
     /// if this version can't read its rows; then it blocks all others.
     pub round: Option<i64>,
+    /// How it holds the lock, or wants to; `None` as for the round.
+    pub mode: Option<LockMode>,
     /// Its ticket; `None` while it chooses one, or if it holds without one.
     pub ticket: Option<i64>,
 }
@@ -42,8 +70,9 @@ impl Contender {
 
 impl From<SeenContender> for Contender {
     fn from(seen: SeenContender) -> Self {
-        let SeenContender { contender, owner, round, ticket } = seen;
+        let SeenContender { contender, owner, round, mode, ticket } = seen;
         let ContenderId { host, client, slot } = contender;
-        Contender { owner, host, client: Uuid::from_u128(client), slot, round, ticket }
+        let (client, mode) = (Uuid::from_u128(client), mode.map(LockMode::from));
+        Contender { owner, host, client, slot, round, mode, ticket }
     }
 }

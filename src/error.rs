@@ -88,6 +88,18 @@ pub enum LockError {
         /// The object.
         name: String,
     },
+    /// Another client limits the holders of this lock to another number. Each of the two would
+    /// count by its own.
+    #[error(
+        "lock {:?}: others limit it to {max_holders} holders: use the same number, or another name",
+        shown(name)
+    )]
+    OtherLimit {
+        /// The object.
+        name: String,
+        /// The number of the others.
+        max_holders: u32,
+    },
     /// The client's host was removed from the registry.
     #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
     HostRemoved {

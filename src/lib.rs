@@ -163,7 +163,7 @@ pub use builder::{BuildError, LockClientBuilder};
 #[cfg(feature = "peers")]
 pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
-pub use contender::Contender;
+pub use contender::{Contender, LockMode};
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{

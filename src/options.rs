@@ -140,6 +140,12 @@ pub enum InvalidOption {
     /// An acquire timeout is zero.
     #[error("an acquire timeout of zero never succeeds: use `try_lock` to not wait")]
     ZeroTimeout,
+    /// A number of holders is zero, or more than a column of Cassandra counts.
+    #[error("a max_holders of {max_holders} is not between 1 and {}", i32::MAX)]
+    MaxHolders {
+        /// The requested number.
+        max_holders: u32,
+    },
     /// A hold limit is zero.
     #[error("a max_hold of zero would take the lock back at once: leave it out for no limit")]
     ZeroMaxHold,

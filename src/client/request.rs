@@ -49,6 +49,7 @@ pub struct LockRequest {
     name: String,
     timeout: Duration,
     ttl: Duration,
+    max_holders: Option<u32>,
     renew: bool,
     max_hold: Option<Duration>,
     grace: Option<Duration>,
@@ -62,6 +63,7 @@ impl LockRequest {
             name,
             timeout: inner.shared.acquire_timeout,
             ttl: inner.ttl,
+            max_holders: None,
             renew: true,
             max_hold: None,
             grace: None,
@@ -80,6 +82,35 @@ impl LockRequest {
     /// the longest TTL that the lock table allows.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Lets this many hold the lock at once, such as the workers that may use a service together; by
+    /// default one.
+    ///
+    /// All that limit a lock have to name the same number. Those that do not limit it wait until
+    /// all of these have left, as these wait for them. Each has a place of its own in the database:
+    /// 64 of one client at most, behind which its further callers wait. The order among holders is
+    /// open, so there are no [fencing tokens](crate::FencingToken).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let first = client.request("printers").max_holders(2).acquire().await?;
+    /// let second = client.request("printers").max_holders(2).acquire().await?;
+    /// assert!(client.request("printers").max_holders(2).try_acquire().await?.is_none());
+    /// first.unlock().await?;
+    /// second.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_holders(mut self, max_holders: u32) -> Self {
+        self.max_holders = Some(max_holders);
         self
     }
 
@@ -151,15 +182,16 @@ impl LockRequest {
     }
 
     /// Whether the request can be made, and its terms.
-    pub(super) fn check(&self) -> Result<(LeaseTerms, Option<HoldTerms>), InvalidOption> {
+    pub(super) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
+        let mode = self.max_holders.map_or(Ok(Mode::Exclusive), limited)?;
         check_timeout(self.timeout)?;
         let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
-        Ok((terms, HoldTerms::new(self.max_hold, self.grace)?))
+        Ok((mode, terms, HoldTerms::new(self.max_hold, self.grace)?))
     }
 
     async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
-        let (terms, hold_terms) = self.check()?;
+        let (mode, terms, hold_terms) = self.check()?;
         if !self.inner.shared.process.is_current() {
             return Err(LockError::Forked);
         }
@@ -167,7 +199,7 @@ impl LockRequest {
             Some(label) => format!("{} {label}", self.inner.shared.owner),
             None => self.inner.shared.owner.clone(),
         };
-        let acquire = Acquire { mode: Mode::Exclusive, terms, patience, renew: self.renew, owner };
+        let acquire = Acquire { mode, terms, patience, renew: self.renew, owner };
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
@@ -179,6 +211,14 @@ impl LockRequest {
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
         let waiting = Waiting { inner: self.inner, object, number, answer, answered: false };
         waiting.answer().await.and_then(|guard| guard.map(if_held).transpose())
+    }
+}
+
+/// The mode of a limited request.
+fn limited(max_holders: u32) -> Result<Mode, InvalidOption> {
+    match i32::try_from(max_holders) {
+        Ok(most) if most > 0 => Ok(Mode::Limited(most)),
+        Ok(_) | Err(_) => Err(InvalidOption::MaxHolders { max_holders }),
     }
 }
 
@@ -233,6 +273,7 @@ impl fmt::Debug for LockRequest {
             .field("name", &self.name)
             .field("timeout", &self.timeout)
             .field("ttl", &self.ttl)
+            .field("max_holders", &self.max_holders)
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)
             .field("grace", &self.grace)

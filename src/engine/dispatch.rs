@@ -11,13 +11,14 @@ use tracing::error;
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
-use crate::engine::runner::{Command, Ended, Runner};
+use crate::engine::runner::{Command, Ended, Runner, SLOT_OF_TURNS, Seat};
 use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::LockError;
 use crate::network::{Message, ObjectKey, Received};
 use crate::peers::{Request, Response, TimedRequest};
+use crate::protocol::Mode;
 use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.
@@ -50,7 +51,7 @@ pub(crate) struct Dispatcher {
     registration: Option<Registration>,
     health: Option<HealthMonitor>,
     /// Ordered, so that a simulation closes them in the same order each time.
-    runners: BTreeMap<Arc<str>, Entry>,
+    runners: BTreeMap<Seat, Entry>,
     tasks: JoinSet<Ended>,
     /// What comes from other clients, if they take turns of each other.
     received: Option<mpsc::UnboundedReceiver<Received>>,
@@ -64,7 +65,11 @@ pub(crate) struct Dispatcher {
     _ended: DropGuard,
 }
 
-/// The runner of an object.
+/// So many contenders of one client may stand for limited callers of one object. Further callers
+/// wait for one of these.
+const LIMITED_MAX: u8 = 64;
+
+/// The runner of one contender.
 #[derive(Debug)]
 struct Entry {
     commands: mpsc::UnboundedSender<Command>,
@@ -126,8 +131,8 @@ impl Dispatcher {
                 }
                 Wake::Call(None) => calls_open = false,
                 Wake::Check(reason) => self.look(reason),
-                Wake::RunnerEnded(Ok(Ended { object, unserved })) => {
-                    self.runner_ended(&object, unserved);
+                Wake::RunnerEnded(Ok(Ended { seat, unserved })) => {
+                    self.runner_ended(&seat, unserved);
                 }
                 Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
                 Wake::Received(received) => self.received(received),
@@ -199,11 +204,13 @@ impl Dispatcher {
         self.pass_on(object, caller);
     }
 
-    /// Passes a caller on to the runner of its object; starts one if there is none.
+    /// Passes a caller on to the runner that serves it; starts one if there is none.
     fn pass_on(&mut self, object: Arc<str>, caller: Caller) {
+        let slot = self.slot_for(&object, &caller);
+        let seat = Seat { object, slot };
         let command = Command::Acquire(caller);
-        let Some(entry) = self.runners.get_mut(&object) else {
-            return self.start(object, command);
+        let Some(entry) = self.runners.get_mut(&seat) else {
+            return self.start(seat, command);
         };
         if let Err(mpsc::error::SendError(Command::Acquire(caller))) = entry.commands.send(command)
         {
@@ -211,16 +218,37 @@ impl Dispatcher {
         }
     }
 
-    fn start(&mut self, object: Arc<str>, first: Command) {
+    /// The slot that serves a caller: one place for all that use it in turn, and for each limited
+    /// caller the first one that is free. If none is, it waits behind another one.
+    fn slot_for(&self, object: &Arc<str>, caller: &Caller) -> i16 {
+        match caller.acquire.mode {
+            Mode::Exclusive | Mode::Shared => SLOT_OF_TURNS,
+            Mode::Limited(_) => {
+                let seat = |slot| Seat { object: Arc::clone(object), slot };
+                let mut slots = SLOT_OF_TURNS + 1..=i16::from(LIMITED_MAX);
+                let free = slots.find(|slot| !self.runners.contains_key(&seat(*slot)));
+                let any = caller.number % u64::from(LIMITED_MAX);
+                free.unwrap_or(i16::try_from(any).expect("it is small") + SLOT_OF_TURNS + 1)
+            }
+        }
+    }
+
+    /// The runners of an object, in the order of their slots.
+    fn runners_of(&self, object: &Arc<str>) -> impl Iterator<Item = (&Seat, &Entry)> {
+        let seat = |slot| Seat { object: Arc::clone(object), slot };
+        self.runners.range(seat(SLOT_OF_TURNS)..=seat(LIMITED_MAX.into()))
+    }
+
+    fn start(&mut self, seat: Seat, first: Command) {
         let (shared, checks) = (Arc::clone(&self.shared), self.check_sender.clone());
-        let (runner, commands) = Runner::new(Arc::clone(&object), shared, checks);
+        let (runner, commands) = Runner::new(seat.clone(), shared, checks);
         // The runner lives as long as its channel is open, and it has not run yet.
         let _ = commands.send(first);
         let task = self.tasks.spawn(runner.run()).id();
-        if let Some(network) = &self.shared.network {
-            self.names.insert(network.key(&object), Arc::clone(&object));
+        if let Some(network) = self.shared.network.as_ref().filter(|_| seat.slot == SLOT_OF_TURNS) {
+            self.names.insert(network.key(&seat.object), Arc::clone(&seat.object));
         }
-        self.runners.insert(object, Entry { commands, task, late: Vec::new() });
+        self.runners.insert(seat, Entry { commands, task, late: Vec::new() });
     }
 
     /// Handles what did not go to the runner of an object.
@@ -241,7 +269,8 @@ impl Dispatcher {
     /// Lets the runner of an object tell its line. Without one there is no place.
     fn tell(&self, object: Option<&Arc<str>>, inquirer: Inquirer) {
         let command = Command::Tell(inquirer);
-        let unsent = match object.and_then(|object| self.runners.get(object)) {
+        let seat = |object: &Arc<str>| Seat { object: Arc::clone(object), slot: SLOT_OF_TURNS };
+        let unsent = match object.and_then(|object| self.runners.get(&seat(object))) {
             Some(entry) => entry.commands.send(command).err().map(|unsent| unsent.0),
             None => Some(command),
         };
@@ -278,17 +307,19 @@ impl Dispatcher {
         }
     }
 
-    /// A caller has stopped waiting. If its runner has ended, the next one finds that out.
-    fn leave(&self, object: &str, caller: u64) {
-        if let Some(entry) = self.runners.get(object) {
+    /// A caller has stopped waiting. If its runner has ended, the next one finds that out. The
+    /// other runners of the object know no caller of this number.
+    fn leave(&self, object: &Arc<str>, caller: u64) {
+        for (_, entry) in self.runners_of(object) {
             let _ = entry.commands.send(Command::Leave { caller });
         }
     }
 
     /// Removes an ended runner, and serves the callers that came meanwhile with another one.
-    fn runner_ended(&mut self, object: &Arc<str>, unserved: Vec<Caller>) {
-        let late = self.runners.remove(object).map(|entry| entry.late);
-        if let Some(network) = &self.shared.network {
+    fn runner_ended(&mut self, seat: &Seat, unserved: Vec<Caller>) {
+        let Seat { object, slot } = seat;
+        let late = self.runners.remove(seat).map(|entry| entry.late);
+        if let Some(network) = self.shared.network.as_ref().filter(|_| *slot == SLOT_OF_TURNS) {
             self.names.remove(&network.key(object));
         }
         for caller in unserved.into_iter().chain(late.into_iter().flatten()) {
@@ -306,8 +337,8 @@ impl Dispatcher {
             error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
         }
         let failed = self.runners.iter().find(|(_, entry)| entry.task == bug.id());
-        if let Some(object) = failed.map(|(object, _)| Arc::clone(object)) {
-            self.runner_ended(&object, Vec::new());
+        if let Some(seat) = failed.map(|(seat, _)| seat.clone()) {
+            self.runner_ended(&seat, Vec::new());
         }
     }
 

@@ -47,7 +47,7 @@ use crate::engine::timer::Timer;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
-use crate::network::{KeeperId, Message};
+use crate::network::{KeeperId, Message, Network};
 use crate::options::shown;
 use crate::peers::{GuestInput, Keeper, KeeperInput};
 use crate::protocol::{Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine};
@@ -56,7 +56,10 @@ use crate::store::DatabaseError;
 /// Runs the contender of one object, as long as there is something to do.
 pub(crate) struct Runner {
     object: Arc<str>,
+    slot: i16,
     shared: Arc<Shared>,
+    /// How messages go to other clients, if callers take turns of them.
+    network: Option<Arc<dyn Network>>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// From other clients.
     messages: Option<mpsc::UnboundedReceiver<Message>>,
@@ -83,11 +86,23 @@ pub(crate) struct Runner {
     timer: Timer,
 }
 
+/// Which contender of a client a runner has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seat {
+    /// The object.
+    pub(crate) object: Arc<str>,
+    /// The client's place for it.
+    pub(crate) slot: i16,
+}
+
+/// The slot whose place callers use in turn. The others are for limited callers, each for itself.
+pub(crate) const SLOT_OF_TURNS: i16 = 0;
+
 /// A runner that has nothing left to do.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Its object.
-    pub(crate) object: Arc<str>,
+    /// Its contender.
+    pub(crate) seat: Seat,
     /// The callers that came as it ended.
     pub(crate) unserved: Vec<Caller>,
 }
@@ -119,19 +134,22 @@ enum Wake {
 }
 
 impl Runner {
-    /// A runner for one object, and where to send it commands.
+    /// A runner for one object, and where to send it commands. A slot other than that of turns has
+    /// its place for one caller after the other, each with a round of its own.
     pub(crate) fn new(
-        object: Arc<str>,
+        Seat { object, slot }: Seat,
         shared: Arc<Shared>,
         checks: mpsc::UnboundedSender<CheckReason>,
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (sender, commands) = mpsc::unbounded_channel();
-        let network = shared.network.as_ref();
-        let messages = network.map(|network| network.inbox().open(network.key(&object)));
+        let network = shared.network.clone().filter(|_| slot == SLOT_OF_TURNS);
+        let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
         let runner = Runner {
             object,
-            contender: StateMachine::new(shared.id),
-            keeper: Keeper::new(shared.turns),
+            slot,
+            network,
+            contender: StateMachine::new(ContenderId { slot, ..shared.id }),
+            keeper: Keeper::new(shared.turns && slot == SLOT_OF_TURNS),
             steps: VecDeque::new(),
             shared,
             commands,
@@ -216,7 +234,7 @@ impl Runner {
     }
 
     fn ended(&self, unserved: Vec<Caller>) -> Ended {
-        Ended { object: Arc::clone(&self.object), unserved }
+        Ended { seat: Seat { object: Arc::clone(&self.object), slot: self.slot }, unserved }
     }
 
     /// Waits until there is something to do.
@@ -438,7 +456,7 @@ fn take_expired<T>(
 /// and before the command channel closes.
 impl Drop for Runner {
     fn drop(&mut self) {
-        if let Some(network) = &self.shared.network {
+        if let Some(network) = &self.network {
             network.inbox().close(network.key(&self.object));
         }
         if let Some(holder) = self.holder.take() {

@@ -246,6 +246,11 @@ pub(crate) enum Failure {
     Rejected,
     /// The largest possible ticket was already written.
     NoTicketLeft,
+    /// Another contender limits the holders of the object to another number.
+    OtherLimit {
+        /// That number.
+        max_holders: i32,
+    },
 }
 
 impl From<Denial> for Failure {

@@ -3,6 +3,10 @@
 //! Whole reads are costly and one-row reads cheap. So between the first read after drawing and the
 //! confirming one, a contender asks single blockers whether they are still there. That only selects
 //! which blocker to ask: blockers leave by a look at themselves or by a whole read.
+//!
+//! A limited contender is let in beside a few others, and any of those inside may be the next to
+//! leave. So once only so few are ahead, it reads whole; before, it asks those that have to come
+//! and go.
 
 mod backoff;
 #[cfg(model)]
@@ -21,6 +25,10 @@ const CHOOSING_DOORWAYS: u32 = 4;
 const CHOOSING_MIN: Duration = Duration::from_millis(20);
 /// A try should end soon, however slow the database is; giving up early is always safe.
 const CHOOSING_MAX: Duration = Duration::from_millis(100);
+
+/// After so many futile questions a limited contender reads whole: one that stays long inside says
+/// nothing about those behind it.
+const FUTILE_MAX: usize = 3;
 
 /// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +49,8 @@ pub(crate) struct Queue {
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one there is.
     presumed_gone: Option<Place>,
-    /// The number of questions that found no contender gone.
+    /// The number of questions that found no contender gone, since the last one that did or the last
+    /// whole read.
     futile: usize,
     /// The contender that the last question found present, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
@@ -105,8 +114,7 @@ impl Queue {
         if self.admits() {
             return Question::All;
         }
-        let rest = self.rest();
-        let Some(Place { contender, .. }) = rest.get(self.asked(&rest)).copied() else {
+        let Some(contender) = self.asked() else {
             return Question::All;
         };
         match self.blockers.standing(contender) {
@@ -126,32 +134,31 @@ impl Queue {
     ) -> bool {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, snapshot, self.mine);
-        if gone && self.leave_in_order() {
+        if gone {
             // Places say nothing about choosing contenders, so one that left says nothing about the
             // others.
             self.presumed_gone = place.filter(|place| !is_choosing(*place)).or(self.presumed_gone);
         }
-        self.futile += usize::from(!gone);
+        self.futile = if gone { 0 } else { self.futile + 1 };
         self.note_move(gone, now);
-        self.note_stay(contender, gone, now);
+        self.note_stay(Some(contender), gone, now);
         self.time_handoffs(contender, gone, now);
         gone
     }
 
     /// Handles a whole read; true if a blocker was removed. None is presumed gone any longer.
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
-        let rest = self.rest();
-        let asked = rest.get(self.asked(&rest)).map(|place| place.contender);
+        // Only an unreadable contender is asked for by a whole read.
+        let asked = self.asked();
         let any_gone = self.blockers.confirm(snapshot, self.mine);
         if !SeededBug::MiddleStandsForAll.is_planted() {
             self.presumed_gone = None;
         }
-        self.futile += usize::from(!any_gone);
+        self.futile = 0;
         self.note_move(any_gone, now);
-        // Only an unreadable contender is asked for by a whole read.
-        if let Some(asked) = asked {
-            self.note_stay(asked, self.blockers.standing(asked).is_none(), now);
-        }
+        let gone = asked.map_or(any_gone, |asked| self.blockers.standing(asked).is_none());
+        self.note_stay(asked, gone, now);
+        self.count_handoffs(any_gone, now);
         any_gone
     }
 
@@ -161,43 +168,59 @@ impl Queue {
         }
     }
 
-    /// Notes how long the asked contender has stayed.
-    fn note_stay(&mut self, asked: ContenderId, gone: bool, now: Duration) {
-        let known = self.stays.filter(|(stays, _)| *stays == asked && !gone);
-        self.stays = known.or_else(|| (!gone).then_some((asked, now)));
+    /// Notes how long the asked contender has stayed. Any blocker of a limited contender may be the
+    /// next to leave: as long as none does, the first one stands for them.
+    fn note_stay(&mut self, asked: Option<ContenderId>, gone: bool, now: Duration) {
+        let first = || self.remaining().first().map(|place| place.contender);
+        let who = if self.company() > 0 { first() } else { asked };
+        if let Some(who) = who {
+            let known = self.stays.filter(|(stays, _)| *stays == who && !gone);
+            self.stays = known.or_else(|| (!gone).then_some((who, now)));
+        }
     }
 
     /// The blockers not presumed gone, in order of place. Choosing ones count as ahead of all
     /// tickets: one that stays may be a holder on the fast path.
-    fn rest(&self) -> Vec<Place> {
+    fn remaining(&self) -> Vec<Place> {
         let places = self.blockers.iter().map(|(contender, _)| contender);
-        let mut rest: Vec<_> = places
+        let mut remaining: Vec<_> = places
             .filter_map(|contender| self.place(contender))
             .filter(|place| self.presumed_gone.is_none_or(|gone| *place > gone))
             .collect();
-        rest.sort_unstable();
-        rest
+        remaining.sort_unstable();
+        remaining
     }
 
-    /// Which of the rest to ask: the one half way to us among those with a ticket, or the first if
-    /// all are choosing. If they leave in any order and each makes room, one after the other.
-    fn asked(&self, rest: &[Place]) -> usize {
-        let choosing = rest.partition_point(|place| is_choosing(*place));
-        if !self.leave_in_order() {
-            self.futile % rest.len().max(1)
-        } else if choosing == rest.len() {
-            0
-        } else {
-            choosing + (rest.len() - choosing) / 2
-        }
+    /// The blockers that are not inside yet, as far as known, and have to come and go before us: all
+    /// that remain, for one that is let in when none is left. A limited one is let in beside the
+    /// last ones ahead of it, as those inside were beside each other.
+    fn rest(&self) -> Vec<Place> {
+        let mut rest = self.remaining();
+        rest.truncate(rest.len().saturating_sub(self.company()));
+        // Of those before one that is gone, no more are there than were inside beside it.
+        let inside = if self.presumed_gone.is_none() { self.company() } else { 0 };
+        rest.split_off(inside.min(rest.len()))
     }
 
-    /// Whether we are let in only when all are gone, so that one may stand for all before it.
-    fn leave_in_order(&self) -> bool {
-        match self.mode {
-            Mode::Exclusive | Mode::Shared => true,
-            Mode::Limited(_) => false,
+    /// How many blockers may still be there.
+    fn may_remain(&self) -> usize {
+        let inside = if self.presumed_gone.is_none() { 0 } else { self.company() };
+        self.remaining().len() + inside
+    }
+
+    /// Which contender to ask; `None` for a whole read.
+    fn asked(&self) -> Option<ContenderId> {
+        if self.company() > 0 && self.futile >= FUTILE_MAX {
+            return None;
         }
+        let rest = self.rest();
+        Some(rest.get(middle(&rest))?.contender)
+    }
+
+    /// How many of the others may be inside when we are let in.
+    fn company(&self) -> usize {
+        let max_holders = self.mode.max_holders().and_then(|most| usize::try_from(most).ok());
+        max_holders.unwrap_or(1).saturating_sub(1)
     }
 
     fn place(&self, contender: ContenderId) -> Option<Place> {
@@ -213,6 +236,13 @@ fn is_choosing(place: Place) -> bool {
     place.ticket == NO_TICKET
 }
 
+/// Which of the rest to ask: the one half way to us among those with a ticket, or the first if all
+/// are choosing.
+fn middle(rest: &[Place]) -> usize {
+    let choosing = rest.partition_point(|place| is_choosing(*place));
+    if choosing == rest.len() { 0 } else { choosing + (rest.len() - choosing) / 2 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::row::{Claim, Mode, StoredRow};
@@ -225,12 +255,17 @@ mod tests {
     }
 
     pub(super) fn rows(claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
+        rows_of(Mode::Exclusive, claims)
+    }
+
+    /// The rows of contenders of one mode.
+    pub(super) fn rows_of(mode: Mode, claims: &[(i32, Option<i64>)]) -> Vec<StoredRow> {
         let claims: Vec<_> = claims
             .iter()
             .map(|&(host, ticket)| Claim {
                 contender: id(host),
                 round: 1,
-                mode: Mode::Exclusive,
+                mode,
                 ticket,
                 owner: String::new(),
                 held_since: None,
@@ -249,6 +284,13 @@ mod tests {
         Queue::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
     }
 
+    /// The queue ahead of a contender that is limited to `most`, as the others are.
+    pub(super) fn limited(most: i32, claims: &[(i32, Option<i64>)]) -> Queue {
+        let mode = Mode::Limited(most);
+        let blockers = Snapshot::of(&rows_of(mode, claims)).blockers_of(ME, mode);
+        Queue::new(ME, mode, blockers, Duration::ZERO, Duration::from_millis(10))
+    }
+
     pub(super) fn tickets(length: i32) -> Vec<(i32, Option<i64>)> {
         (1..=length).map(|host| (host, Some(i64::from(host)))).collect()
     }
@@ -265,6 +307,47 @@ mod tests {
         queue.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(queue.question(), Question::Present(id(2)));
         assert_eq!(queue.blockers().iter().count(), 1);
+    }
+
+    #[test]
+    fn a_limited_one_asks_those_that_come_and_go_before_it() {
+        let mut queue = limited(3, &tickets(11));
+        let rows = |claims: &[_]| rows_of(Mode::Limited(3), claims);
+        // Two of the first may stay, and the last two may be inside with us.
+        assert_eq!(queue.question(), Question::Present(id(6)));
+        assert!(queue.answered(id(6), &Snapshot::default(), Duration::ZERO));
+        assert_eq!(queue.question(), Question::Present(id(8)));
+        assert!(queue.answered(id(8), &Snapshot::default(), Duration::ZERO));
+        assert_eq!(queue.question(), Question::Present(id(9)));
+        assert!(queue.answered(id(9), &Snapshot::default(), Duration::ZERO));
+        assert_eq!(queue.question(), Question::All, "any of those left may be the next to leave");
+        let rest = [(1, Some(1)), (2, Some(2)), (7, Some(7))];
+        assert!(queue.confirmed(&Snapshot::of(&rows(&rest)), Duration::ZERO));
+        assert_eq!(queue.question(), Question::All);
+        assert!(queue.confirmed(&Snapshot::of(&rows(&rest[..2])), Duration::ZERO));
+        assert!(queue.admits());
+    }
+
+    #[test]
+    fn a_limited_one_is_not_kept_out_by_one_that_stays() {
+        let mut queue = limited(3, &tickets(11));
+        let rows = |claims: &[_]| rows_of(Mode::Limited(3), claims);
+        let all = Snapshot::of(&rows(&tickets(11)));
+        for _ in 0..2 {
+            for _ in 0..FUTILE_MAX {
+                assert_eq!(queue.question(), Question::Present(id(6)));
+                assert!(!queue.answered(id(6), &all, Duration::ZERO));
+            }
+            assert_eq!(queue.question(), Question::All);
+            assert!(!queue.confirmed(&all, Duration::ZERO));
+        }
+        let (one_stays, others) = ([(1, Some(1))], [(6, Some(6)), (7, Some(7))]);
+        let rest = [&one_stays[..], &others].concat();
+        for _ in 0..FUTILE_MAX {
+            assert!(!queue.answered(id(6), &all, Duration::ZERO));
+        }
+        assert!(queue.confirmed(&Snapshot::of(&rows(&rest)), Duration::ZERO));
+        assert_eq!(queue.question(), Question::All);
     }
 
     #[test]

@@ -60,7 +60,8 @@ async fn a_runner_does_not_wait_for_each_caller() {
     store.delay_calls(Duration::from_millis(1));
     let (reports, _reports) = mpsc::unbounded_channel();
     let shared = shared(&store);
-    let (runner, commands) = Runner::new(Arc::from("users::snap"), Arc::clone(&shared), reports);
+    let seat = Seat { object: Arc::from("users::snap"), slot: SLOT_OF_TURNS };
+    let (runner, commands) = Runner::new(seat, Arc::clone(&shared), reports);
     let mut runner = pin!(async { drop(runner.run().await) });
     let waker = Arc::new(Count);
 

@@ -9,6 +9,7 @@ mod flood;
 mod health;
 mod hold;
 mod lease;
+mod limited;
 mod lock_all;
 mod options;
 mod queue;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tracing::{debug, trace};
 
-use super::{Runner, Step};
+use super::{Runner, SLOT_OF_TURNS, Step};
 use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::LostReason;
@@ -22,7 +22,7 @@ use crate::peers::{
     Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput, KeeperInput, Request, TimedRequest,
     TurnId,
 };
-use crate::protocol::{Acquire, Input, Lease, Mode, Patience};
+use crate::protocol::{Acquire, ContenderId, Input, Lease, Mode, Patience};
 
 /// So many clients are asked in one acquisition.
 const ASKED_MAX: usize = 8;
@@ -109,7 +109,7 @@ impl Runner {
         self.borrowing.asked.clear();
         let now = self.shared.clock.elapsed();
         let keeper = self.shared.remembered.keeper(&self.object, now);
-        let network = self.shared.network.as_ref();
+        let network = self.network.as_ref();
         let is_connected = |keeper: &KeeperId| network.is_some_and(|it| it.is_connected(*keeper));
         match keeper.filter(is_connected).filter(|_| self.may_borrow()) {
             Some(keeper) => self.ask(keeper),
@@ -123,7 +123,7 @@ impl Runner {
     ///
     /// With a line of guests, only to one that keeps a line, too: then the lines become one.
     pub(super) fn look_for_keeper(&mut self) {
-        let Some(network) = &self.shared.network else {
+        let Some(network) = &self.network else {
             return;
         };
         let borrowing = &self.borrowing;
@@ -137,9 +137,10 @@ impl Runner {
         }
         let own = self.shared.id.client;
         let others = self.contender.ahead().iter().filter(|seen| {
-            let client = seen.contender.client;
+            let ContenderId { client, slot, .. } = seen.contender;
             let is_new = client != own && !borrowing.asked.contains(&client);
-            is_new && (!has_guests || self.rivals.contain(client))
+            let lends = slot == SLOT_OF_TURNS;
+            is_new && lends && (!has_guests || self.rivals.contain(client))
         });
         let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
         let Some(keeper) = first.map(|seen| seen.contender.client) else {
@@ -167,7 +168,7 @@ impl Runner {
 
     /// Whether the first in the line may use a turn of another keeper.
     fn may_borrow(&self) -> bool {
-        self.shared.network.is_some()
+        self.network.is_some()
             && self.borrowing.present.is_none()
             && self.keeper.may_ask()
             && self.first().is_some_and(|first| suits_borrowed_turn(&first.acquire))
@@ -204,7 +205,7 @@ impl Runner {
 
     /// Returns a turn for which no guest is there any more.
     pub(super) fn return_at_once(&self, keeper: KeeperId, turn: TurnId) {
-        if let Some(network) = &self.shared.network {
+        if let Some(network) = &self.network {
             let sent = self.shared.clock.elapsed();
             let request = TimedRequest { sent, request: Request::Return { turn } };
             network.ask(keeper, network.key(&self.object), request);
@@ -256,7 +257,7 @@ impl Runner {
             trace!(parent: self.span(), object = shown(&self.object), ?output, "of a guest");
             match output {
                 GuestOutput::Send(request) => {
-                    if let Some(network) = &self.shared.network {
+                    if let Some(network) = &self.network {
                         network.ask(keeper, network.key(&self.object), request);
                     }
                 }

@@ -35,7 +35,7 @@ pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: 
 /// A glance at the table for other contenders that wait in the table. One that fails tells nothing.
 pub(super) async fn glance(shared: Arc<Shared>, object: Arc<str>) -> Vec<ContenderId> {
     let rows = shared.store.glance(&object).await.unwrap_or_default();
-    Snapshot::of(&rows).others(shared.id.client)
+    Snapshot::of(&rows).others(shared.id)
 }
 
 fn write_outcome(error: &DatabaseError) -> WriteOutcome {

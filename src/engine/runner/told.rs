@@ -10,7 +10,7 @@ use crate::peers::{GuestId, LineUser, TurnOf};
 impl Runner {
     /// Tells the line of the place; `None` if there is no place.
     pub(super) fn tell_line(&self, inquirer: Inquirer) {
-        let network = self.shared.network.as_deref();
+        let network = self.network.as_deref();
         inquirer.answer(network, self.keeper.has_place().then(|| self.line()));
     }
 
@@ -54,7 +54,7 @@ impl Runner {
 
     /// A guest by the name that it gave, or by its id if its connection has ended.
     fn guest(&self, guest: GuestId) -> TurnUser {
-        let owner = self.shared.network.as_ref().and_then(|network| network.owner(guest));
+        let owner = self.network.as_ref().and_then(|network| network.owner(guest));
         let unknown = || format!("client {}", Uuid::from_u128(guest));
         TurnUser::new(guest, owner.unwrap_or_else(unknown))
     }

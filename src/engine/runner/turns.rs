@@ -58,7 +58,7 @@ impl Runner {
     /// Answers a guest. While it has its turn the place is renewed, whatever the caller before it
     /// wanted, and others see its name.
     fn answer(&mut self, guest: GuestId, response: Response) {
-        let Some(network) = &self.shared.network else {
+        let Some(network) = &self.network else {
             return;
         };
         if let (Response::Granted(_), Some(claim)) = (response, self.contender.held_claim()) {
@@ -97,7 +97,7 @@ impl Runner {
         let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
         let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
         let tokens = match self.contender.held_claim() {
-            Some(claim) if self.shared.network.is_none() => {
+            Some(claim) if self.network.is_none() => {
                 let (shared, skew) = (Arc::clone(&self.shared), terms.max_clock_skew());
                 Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim.clone(), skew))
             }

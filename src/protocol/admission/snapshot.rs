@@ -118,14 +118,23 @@ impl Snapshot {
         in_line(&self.standings, &self.owners)
     }
 
-    /// The contenders of other clients than this one.
-    pub(crate) fn others(&self, client: u128) -> Vec<ContenderId> {
-        self.standings.keys().copied().filter(|contender| contender.client != client).collect()
+    /// The contenders other than this one.
+    pub(crate) fn others(&self, me: ContenderId) -> Vec<ContenderId> {
+        self.standings.keys().copied().filter(|contender| *contender != me).collect()
     }
 
     /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.
     pub(crate) fn largest_ticket(&self) -> i64 {
         self.largest_ticket
+    }
+
+    /// To how many another contender limits the holders of the object, where that is not what
+    /// `mode` says. Each of the two would count by its own number (design section 4).
+    pub(crate) fn other_limit(&self, me: ContenderId, mode: Mode) -> Option<i32> {
+        let mine = mode.max_holders()?;
+        let others = self.standings.iter().filter(|(contender, _)| **contender != me);
+        let limits = others.filter_map(|(_, standing)| standing.mode()?.max_holders());
+        limits.into_iter().find(|theirs| *theirs != mine)
     }
 
     /// The blockers of `me` before it draws a ticket: every conflicting contender that is not
@@ -179,14 +188,17 @@ pub(crate) struct SeenContender {
     pub(crate) owner: String,
     /// Its round, if its rows can be read.
     pub(crate) round: Option<i64>,
+    /// How it wants to hold the object, if its rows can be read.
+    pub(crate) mode: Option<Mode>,
     /// Its ticket, if it has drawn one.
     pub(crate) ticket: Option<i64>,
 }
 
 impl From<&Claim> for SeenContender {
     fn from(claim: &Claim) -> Self {
-        let Claim { contender, round, ticket, ref owner, .. } = *claim;
-        SeenContender { contender, owner: owner.clone(), round: Some(round), ticket }
+        let Claim { contender, round, mode, ticket, ref owner, .. } = *claim;
+        let (owner, round, mode) = (owner.clone(), Some(round), Some(mode));
+        SeenContender { contender, owner, round, mode, ticket }
     }
 }
 
@@ -202,6 +214,7 @@ pub(super) fn in_line(
             contender,
             owner: owners.get(&contender).cloned().unwrap_or_default(),
             round: standing.round(),
+            mode: standing.mode(),
             ticket: standing.ticket(),
         })
         .collect();

@@ -32,53 +32,71 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 impl Queue {
     /// How long to pause before the first question. All blockers were present a moment ago.
     pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
-        let rest = self.rest();
-        if self.is_hurried(&rest, now) {
-            Duration::ZERO
-        } else {
-            jittered(self.between(&rest), jitter)
-        }
+        if self.is_hurried(now) { Duration::ZERO } else { jittered(self.between(), jitter) }
     }
 
     /// How long to pause if the asked blocker is still there.
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
-        let rest = self.rest();
-        let pause = if self.is_hurried(&rest, now) {
+        let pause = if self.is_hurried(now) {
             round_trip
         } else {
             let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
-            self.between(&rest).max(round_trip).max(stayed / PAUSE_PER_STAY)
+            self.between().max(round_trip).max(stayed / PAUSE_PER_STAY)
         };
         jittered(pause.max(PAUSE_MIN), jitter)
     }
 
     /// The part to pause of the time that the contenders between the one to ask and us will take.
     /// The last one before us may leave at any moment, so it does not count.
-    fn between(&self, rest: &[Place]) -> Duration {
-        let first = if self.leave_in_order() { self.asked(rest) } else { 0 };
-        let between = rest.len().saturating_sub(first + 1);
+    fn between(&self) -> Duration {
+        let between = if self.asked().is_some() {
+            let rest = self.rest();
+            rest.len().saturating_sub(middle(&rest) + 1)
+        } else {
+            self.may_remain().saturating_sub(self.company() + 1)
+        };
         (self.handoff.takes * count(between)).mul_f64(PAUSE_PER_HANDOFF)
     }
 
-    /// Whether the blocker to ask may just be choosing, which ends soon.
-    fn is_hurried(&self, rest: &[Place], now: Duration) -> bool {
-        let asked = rest.get(self.asked(rest));
-        let standing = asked.and_then(|place| self.blockers.standing(place.contender));
-        matches!(standing, Some(Standing::Choosing { .. })) && now < self.choosing_until
+    /// Whether the blocker to ask may just be choosing, which ends soon, or one of all.
+    fn is_hurried(&self, now: Duration) -> bool {
+        let is_choosing = |standing| matches!(standing, Standing::Choosing { .. });
+        let may_be_choosing = match self.asked() {
+            Some(asked) => self.blockers.standing(asked).is_some_and(is_choosing),
+            None => self.blockers.iter().any(|(_, standing)| is_choosing(standing)),
+        };
+        may_be_choosing && now < self.choosing_until
     }
 
     /// Estimates how long a handoff takes. A blocker that is gone shows how many have left at least
-    /// since the beginning; one that is present shows how many have left at most.
+    /// since the beginning; one that is present shows how many have left at most, unless others may
+    /// come and go beside it.
     pub(super) fn time_handoffs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
-        let rest = self.rest();
-        let left = self.handoff.length.saturating_sub(rest.len());
+        let left = self.left();
         if gone {
             self.handoff.left_at_least(left, now);
-        } else {
-            let before = rest.iter().position(|place| place.contender == asked);
-            let before = before.filter(|_| self.leave_in_order()).unwrap_or(0);
-            self.handoff.left_at_most(left + before, now);
+        } else if self.company() == 0 {
+            let before = self.remaining().iter().position(|place| place.contender == asked);
+            self.handoff.left_at_most(left + before.unwrap_or(0), now);
         }
+    }
+
+    /// Estimates the same by a whole read, which shows exactly how many have left. Only a limited
+    /// contender reads whole before most have left.
+    pub(super) fn count_handoffs(&mut self, any_gone: bool, now: Duration) {
+        if self.company() > 0 {
+            let left = self.left();
+            if any_gone {
+                self.handoff.left_at_least(left, now);
+            } else {
+                self.handoff.left_at_most(left, now);
+            }
+        }
+    }
+
+    /// How many have left since the beginning, at least.
+    fn left(&self) -> usize {
+        self.handoff.length.saturating_sub(self.may_remain())
     }
 }
 
@@ -129,7 +147,7 @@ fn count(contenders: usize) -> u32 {
 mod tests {
     use super::super::super::admission::Snapshot;
     use super::super::super::row::Mode;
-    use super::super::tests::{ME, id, queue, queue_after, rows, tickets};
+    use super::super::tests::{ME, id, limited, queue, queue_after, rows, rows_of, tickets};
     use super::*;
 
     #[test]
@@ -170,6 +188,22 @@ mod tests {
         let mut quick = queue_after(ms(20), &tickets(8));
         assert!(quick.answered(id(5), &Snapshot::default(), ms(1)));
         assert_eq!(pause(&quick, ms(1)), ms(1));
+    }
+
+    #[test]
+    fn a_limited_one_looks_when_the_first_of_several_may_have_left() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let first = |length| limited(3, &tickets(length)).first_pause(ms(0), 0.5);
+        assert_eq!((first(3), first(4), first(11)), (ms(0), us(3_500), us(10_500)));
+        let mut queue = limited(3, &tickets(4));
+        let rows = |claims: &[_]| rows_of(Mode::Limited(3), claims);
+        assert!(!queue.confirmed(&Snapshot::of(&rows(&tickets(4))), ms(8)));
+        assert_eq!(queue.pause(ms(8), ms(2), 0.5), us(5_600), "none left within 8 ms");
+        assert!(queue.confirmed(&Snapshot::of(&rows(&tickets(3))), ms(9)));
+        assert_eq!(queue.pause(ms(9), ms(2), 0.5), ms(2), "the next one that leaves makes room");
+        assert!(!queue.confirmed(&Snapshot::of(&rows(&tickets(3))), ms(12)));
+        assert!(!queue.confirmed(&Snapshot::of(&rows(&tickets(3))), ms(3_212)));
+        assert_eq!(queue.pause(ms(3_212), ms(2), 0.5), ms(200), "those inside stay long");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use super::super::fingerprint::{Fingerprint, until};
-use super::Queue;
+use super::{FUTILE_MAX, Queue};
 
 impl Fingerprint for Queue {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
@@ -23,9 +23,9 @@ impl Fingerprint for Queue {
         for blocker in blockers.iter() {
             blocker.hash(hasher);
         }
-        // It only selects which of several blockers to ask next.
-        if !self.leave_in_order() {
-            (futile % blockers.iter().count().max(1)).hash(hasher);
+        // It only decides whether to ask a blocker or to read whole.
+        if self.company() > 0 {
+            (*futile).min(FUTILE_MAX).hash(hasher);
         }
     }
 }

@@ -78,6 +78,9 @@ impl StateMachine {
             return self.fail(now, denial.into());
         }
         let mode = entry.acquire.mode;
+        if let Some(max_holders) = snapshot.other_limit(self.id, mode) {
+            return self.fail(now, Failure::OtherLimit { max_holders });
+        }
         let blockers = snapshot.blockers_before_drawing(self.id, mode);
         self.ahead = blockers.contenders();
         if blockers.admit(mode) {

@@ -472,8 +472,13 @@ impl<S: Store> Contention<S> {
                     note(Sight::EarlierGivesWay);
                 }
                 Event::Lost(Loss::Expired)
-                | Event::Failed(Failure::Rejected | Failure::NoTicketLeft) => {
-                    unreachable!("leases do not end, no row is lost, and nothing is refused")
+                | Event::Failed(
+                    Failure::Rejected | Failure::NoTicketLeft | Failure::OtherLimit { .. },
+                ) => {
+                    unreachable!(
+                        "leases do not end, no row is lost, nothing is refused, and all have the \
+                         same limit"
+                    )
                 }
                 Event::Held { .. } | Event::Renewed { .. } | Event::Confirmed | Event::Released => {
                 }

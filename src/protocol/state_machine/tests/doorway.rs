@@ -114,6 +114,23 @@ fn the_largest_number_there_is_leaves_no_ticket() {
 }
 
 #[test]
+fn a_limit_has_one_number() {
+    let limited = |most| Acquire { mode: Mode::Limited(most), ..exclusive() };
+    let other = |mode, ticket| vec![rows_of(&Claim { mode, ..claim(1, 1, ticket) })];
+    for ticket in [None, Some(3)] {
+        let mut script = Script::looking(limited(2));
+        script.sees(&other(Mode::Limited(3), ticket));
+        script.fails(Failure::OtherLimit { max_holders: 3 }, Rows::Entering);
+        // One that wants all of it waits for any of them.
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let mut script = Script::looking(Acquire { mode, ..exclusive() });
+            script.sees(&other(Mode::Limited(3), ticket));
+            script.draws(ticket.unwrap_or(0) + 1);
+        }
+    }
+}
+
+#[test]
 fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
     let others = |mode, hosts: &[i32]| {
         let claims = hosts.iter().map(|&host| Claim { mode, ..claim(host, 1, Some(3)) });

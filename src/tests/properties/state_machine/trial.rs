@@ -67,6 +67,7 @@ pub(super) enum Turn {
     Revoked,
     Refused,
     NoTicketLeft,
+    OtherLimit,
     LostRows,
     LostByRevocation,
     LostToLaterHolder,
@@ -76,7 +77,7 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    pub(super) const ALL: [Turn; 16] = [
+    pub(super) const ALL: [Turn; 17] = [
         Turn::HeldAtOnce,
         Turn::HeldWithTicket,
         Turn::HeldAfterWaiting,
@@ -87,6 +88,7 @@ impl Turn {
         Turn::Revoked,
         Turn::Refused,
         Turn::NoTicketLeft,
+        Turn::OtherLimit,
         Turn::LostRows,
         Turn::LostByRevocation,
         Turn::LostToLaterHolder,
@@ -294,6 +296,19 @@ impl Trial {
                 Failure::Revoked(_) => Turn::Revoked,
                 Failure::Rejected => Turn::Refused,
                 Failure::NoTicketLeft => Turn::NoTicketLeft,
+                Failure::OtherLimit { max_holders } => {
+                    let theirs = Mode::Limited(*max_holders);
+                    let is_shown = sight.is_some_and(|sight| {
+                        let others = sight.rows.iter().filter(|row| row.contender != ME);
+                        let mut standings =
+                            others.filter_map(|row| design::standing(&sight.rows, row.contender));
+                        standings.any(|standing| standing.mode() == Some(theirs))
+                    });
+                    prop_assert!(is_shown, "none has this limit");
+                    prop_assert!(matches!(self.acquire.mode, Mode::Limited(_)));
+                    prop_assert!(self.acquire.mode != theirs, "it is the same limit");
+                    Turn::OtherLimit
+                }
             })?,
             Event::Lost(loss) => self.leaves_by(match loss {
                 Loss::Expired => Turn::Expired,
