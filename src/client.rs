@@ -10,6 +10,7 @@ mod request;
 mod revoke;
 mod setup;
 mod with_lock;
+mod yielding;
 
 use std::fmt;
 use std::future::Future;

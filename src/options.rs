@@ -140,6 +140,12 @@ pub enum InvalidOption {
     /// An acquire timeout is zero.
     #[error("an acquire timeout of zero never succeeds: use `try_lock` to not wait")]
     ZeroTimeout,
+    /// A request both shares a lock and limits its holders.
+    #[error("a lock is shared or limited, not both: use `shared` or `max_holders`")]
+    SharedAndLimited,
+    /// A request that holds a lock with others is to yield to those that share it.
+    #[error("only a request that wants a lock alone can yield to those that share it")]
+    YieldsWithOthers,
     /// A number of holders is zero, or more than a column of Cassandra counts.
     #[error("a max_holders of {max_holders} is not between 1 and {}", i32::MAX)]
     MaxHolders {

@@ -49,7 +49,9 @@ pub struct LockRequest {
     name: String,
     timeout: Duration,
     ttl: Duration,
+    shared: bool,
     max_holders: Option<u32>,
+    yield_limit: Option<Duration>,
     renew: bool,
     max_hold: Option<Duration>,
     grace: Option<Duration>,
@@ -63,7 +65,9 @@ impl LockRequest {
             name,
             timeout: inner.shared.acquire_timeout,
             ttl: inner.ttl,
+            shared: false,
             max_holders: None,
+            yield_limit: None,
             renew: true,
             max_hold: None,
             grace: None,
@@ -82,6 +86,40 @@ impl LockRequest {
     /// the longest TTL that the lock table allows.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self
+    }
+
+    /// Holds the lock together with all others that share it, such as the readers of something that
+    /// a writer changes under the same lock alone.
+    ///
+    /// The callers of one client that share a lock have one place in the database, for which all
+    /// wait and which the last one gives back. Once one that wants the lock alone waits as well,
+    /// others join for 100 ms more; then it has its turn when those inside have left. In one line,
+    /// callers are served in their order, alone or together. A
+    /// [fencing token](crate::LockHandle::fencing_token) of one that shares is that of the last
+    /// one that held the lock alone.
+    ///
+    /// A place in use is shared on its terms: the TTL of a caller that joins counts again when the
+    /// place is acquired anew.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let reader = client.request("settings").shared().acquire().await?;
+    /// let another = client.request("settings").shared().acquire().await?;
+    /// assert!(client.request("settings").try_acquire().await?.is_none(), "a writer has to wait");
+    /// reader.unlock().await?;
+    /// another.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
         self
     }
 
@@ -111,6 +149,18 @@ impl LockRequest {
     /// ```
     pub fn max_holders(mut self, max_holders: u32) -> Self {
         self.max_holders = Some(max_holders);
+        self
+    }
+
+    /// Lets those go first that [share](Self::shared) the lock, for this long at most: only then, or
+    /// once none shares it any more, this request waits in line like all others. By default it does
+    /// so at once, and those that come later to share the lock wait behind it. `Duration::MAX` lets
+    /// them go first for ever.
+    ///
+    /// Meanwhile it reads the whole object from time to time: after 20 ms at first, every second at
+    /// most. It counts towards the timeout. A try gives up if it sees one that shares.
+    pub fn yield_to_shared(mut self, limit: Duration) -> Self {
+        self.yield_limit = Some(limit);
         self
     }
 
@@ -181,14 +231,37 @@ impl LockRequest {
         &self.name
     }
 
+    /// How long it waits at most.
+    pub(super) fn longest_wait(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The client that is asked.
+    pub(super) fn client(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Whether the request can be made, and its terms.
     pub(super) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
-        let mode = self.max_holders.map_or(Ok(Mode::Exclusive), limited)?;
+        let mode = self.mode()?;
+        if self.yield_limit.is_some() && mode != Mode::Exclusive {
+            return Err(InvalidOption::YieldsWithOthers);
+        }
         check_timeout(self.timeout)?;
         let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
         Ok((mode, terms, HoldTerms::new(self.max_hold, self.grace)?))
     }
+
+    fn mode(&self) -> Result<Mode, InvalidOption> {
+        match (self.shared, self.max_holders) {
+            (false, None) => Ok(Mode::Exclusive),
+            (true, None) => Ok(Mode::Shared),
+            (false, Some(max_holders)) => limited(max_holders),
+            (true, Some(_)) => Err(InvalidOption::SharedAndLimited),
+        }
+    }
+
 
     async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
         let (mode, terms, hold_terms) = self.check()?;
@@ -202,6 +275,11 @@ impl LockRequest {
         let acquire = Acquire { mode, terms, patience, renew: self.renew, owner };
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
+        if let Some(limit) = self.yield_limit
+            && !self.yield_while_shared(limit, patience).await?
+        {
+            return Ok(None);
+        }
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
         let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
@@ -273,7 +351,9 @@ impl fmt::Debug for LockRequest {
             .field("name", &self.name)
             .field("timeout", &self.timeout)
             .field("ttl", &self.ttl)
+            .field("shared", &self.shared)
             .field("max_holders", &self.max_holders)
+            .field("yield_to_shared", &self.yield_limit)
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)
             .field("grace", &self.grace)

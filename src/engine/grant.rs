@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, warn};
+use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
@@ -14,6 +15,7 @@ use crate::engine::process::Process;
 use crate::error::{EnsureError, LostReason, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 use crate::options::shown;
+use crate::peers::TurnId;
 use crate::protocol::Lease;
 
 /// The state that the runner and the guard of one grant share.
@@ -36,6 +38,34 @@ pub(crate) struct Grant {
     token: CancellationToken,
     /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
+}
+
+/// Where a guard asks its runner.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    /// The turn of the guard: a runner may have several.
+    turn: TurnId,
+    runner: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+}
+
+impl Requests {
+    /// The requests of a turn.
+    pub(crate) fn of(
+        turn: TurnId,
+        runner: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+    ) -> Self {
+        Requests { turn, runner }
+    }
+
+    /// The client whose place is used: this one or, for a turn of another client, that one.
+    pub(crate) fn keeper(&self) -> Uuid {
+        Uuid::from_u128(self.turn.place.client)
+    }
+
+    /// Asks the runner. If it has ended, and with it the turn, the request is dropped.
+    pub(crate) fn send(&self, request: GuardRequest) {
+        let _ = self.runner.send((self.turn, request));
+    }
 }
 
 /// A guard's request to its runner. The reply is dropped unsent if the lock is lost first; the
@@ -211,7 +241,16 @@ impl Grant {
 
     /// When the lease becomes at risk if it is not renewed before.
     pub(crate) fn at_risk_from(&self) -> Duration {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).lease.at_risk_from()
+        self.lease().at_risk_from()
+    }
+
+    /// When the lease ends if it is not renewed before.
+    pub(crate) fn lease_ends(&self) -> Duration {
+        self.lease().deadline()
+    }
+
+    fn lease(&self) -> Lease {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).lease
     }
 
     /// Installs a renewed lease; `Err` says how the grant had ended before.

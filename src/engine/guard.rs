@@ -9,14 +9,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
+use tokio::sync::oneshot;
 
 pub use self::handle::LockHandle;
 pub(crate) use self::handle::Tokens;
 pub use self::lost::LostFuture;
 pub use self::states::GuardStates;
-use crate::engine::grant::{End, Grant, GuardRequest};
+use crate::engine::grant::{End, Grant, GuardRequest, Requests};
 use crate::error::UnlockError;
 
 /// A held lock. Dropping it releases the lock.
@@ -60,13 +59,8 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// The guard of a grant, whose holder receives the guard's requests.
-    pub(crate) fn new(
-        grant: Arc<Grant>,
-        tokens: Tokens,
-        requests: mpsc::UnboundedSender<GuardRequest>,
-        keeper: Uuid,
-    ) -> Self {
-        LockGuard { handle: LockHandle::new(grant, tokens, requests, keeper) }
+    pub(crate) fn new(grant: Arc<Grant>, tokens: Tokens, requests: Requests) -> Self {
+        LockGuard { handle: LockHandle::new(grant, tokens, requests) }
     }
 
     /// A handle for those who have to know of the lock and must not release it, such as tasks that
@@ -138,7 +132,7 @@ impl LockGuard {
             return Err(ended.into_unlock_error());
         }
         // If the client lost the lock before it learned of the release, there is no answer.
-        let _ = self.handle.requests().send(GuardRequest::Release { reply: Some(reply) });
+        self.handle.requests().send(GuardRequest::Release { reply: Some(reply) });
         let overtaken =
             || self.handle.grant().overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
@@ -161,7 +155,7 @@ impl Drop for LockGuard {
         }
         // A lost lock is released like a held one: the runner may not know yet. If the runtime is
         // gone, so is the runner; then the rows expire by their TTL.
-        let _ = self.handle.requests().send(GuardRequest::Release { reply: None });
+        self.handle.requests().send(GuardRequest::Release { reply: None });
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! This file is the loop: what the task waits for, and how it feeds the state machines.
 //! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
-//! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] is the
-//! holder of the object, [`releases`] the callers that wait until it is released, [`told`] what
+//! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] has the
+//! holders of the object, [`releases`] the callers that wait until it is released, [`told`] what
 //! others learn of the line.
 
 mod borrowing;
@@ -34,7 +34,7 @@ use tracing::{Instrument, Span, debug, trace};
 use self::borrowing::Borrowing;
 pub(crate) use self::commands::Command;
 use self::draws::{Drawn, Draws};
-use self::holder::Holder;
+use self::holder::Holders;
 use self::operations::Answer;
 use self::releases::Releases;
 use self::rivals::Rivals;
@@ -49,7 +49,7 @@ use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
 use crate::network::{KeeperId, Message, Network};
 use crate::options::shown;
-use crate::peers::{GuestInput, Keeper, KeeperInput};
+use crate::peers::{GuestInput, Keeper, KeeperInput, TurnId};
 use crate::protocol::{Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
@@ -70,7 +70,10 @@ pub(crate) struct Runner {
     /// What the two state machines are to be told.
     steps: VecDeque<Step>,
     callers: Callers,
-    holder: Option<Holder>,
+    holders: Holders,
+    /// What guards ask, and where they ask it.
+    requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
+    requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
     releases: Releases,
     /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
@@ -127,7 +130,7 @@ enum Wake {
     Connected(Option<KeeperId>),
     /// A block of tokens was drawn, or was not.
     Drawn(Drawn),
-    Request(GuardRequest),
+    Request(TurnId, GuardRequest),
     Received(Message),
     Command(Option<Command>),
     Timer,
@@ -143,6 +146,8 @@ impl Runner {
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (sender, commands) = mpsc::unbounded_channel();
         let network = shared.network.clone().filter(|_| slot == SLOT_OF_TURNS);
+        let (requests_sender, requests) = mpsc::unbounded_channel();
+        let holders = Holders::new(shared.acquire_timeout);
         let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
         let runner = Runner {
             object,
@@ -156,7 +161,9 @@ impl Runner {
             messages,
             checks,
             callers: Callers::default(),
-            holder: None,
+            holders,
+            requests,
+            requests_sender,
             releases: Releases::default(),
             operation: None,
             glance: None,
@@ -178,8 +185,10 @@ impl Runner {
                 Wake::Glanced(seen) => self.glanced(&seen),
                 Wake::Connected(keeper) => self.connected(keeper),
                 Wake::Drawn(drawn) => self.block_drawn(drawn),
-                Wake::Request(GuardRequest::Release { reply }) => self.let_go(reply).await,
-                Wake::Request(request) => self.request(request),
+                Wake::Request(turn, GuardRequest::Release { reply }) => {
+                    self.let_go(turn, reply).await;
+                }
+                Wake::Request(turn, request) => self.request(turn, request),
                 Wake::Received(message) => self.received(message),
                 Wake::Command(Some(command)) => self.command(command),
                 Wake::Timer => {}
@@ -188,8 +197,7 @@ impl Runner {
             }
             // After any wake-up: while commands come without a pause, no timer gets its turn.
             self.tick_if_due();
-            self.release_ended();
-            self.warn_if_at_risk();
+            self.look_at_holders();
             self.dismiss_expired();
             if self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done() {
                 let unserved = self.close_commands().await;
@@ -200,7 +208,11 @@ impl Runner {
 
     /// Ends the turn. If no caller waits, those join first that are on their way through the
     /// client's task: without them the place would be given up for nothing.
-    async fn let_go(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
+    async fn let_go(
+        &mut self,
+        turn: TurnId,
+        reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
+    ) {
         let mut later = Vec::new();
         if self.keeper.is_line_empty() {
             tokio::task::yield_now().await;
@@ -214,7 +226,7 @@ impl Runner {
                 }
             }
         }
-        self.request(GuardRequest::Release { reply });
+        self.request(turn, GuardRequest::Release { reply });
         for command in later {
             self.command(command);
         }
@@ -244,7 +256,6 @@ impl Runner {
         // First at each poll, so that a fork sends nothing.
         let forked =
             poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
-        let request = self.holder.as_mut().map(Holder::request);
         let message = self.messages.as_mut().map(mpsc::UnboundedReceiver::recv);
         tokio::select! {
             biased;
@@ -253,7 +264,7 @@ impl Runner {
             seen = when_some(self.glance.as_mut()) => Wake::Glanced(seen),
             keeper = self.borrowing.connected() => Wake::Connected(keeper),
             drawn = self.draws.block() => Wake::Drawn(drawn),
-            request = when_some(request) => Wake::Request(request),
+            Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
             Some(message) = when_some(message) => Wake::Received(message),
             // After the answer: commands may come faster than they are handled, and a renewal must
             // not wait for that. Work that is due is done after each command as well.
@@ -264,14 +275,11 @@ impl Runner {
 
     /// The time until the next deadline.
     fn sleep(&self) -> Option<Duration> {
-        let confirming = self.holder.as_ref().and_then(Holder::first_asked);
-        let asked = self.releases.first_asked().into_iter().chain(confirming).min();
-        let answers_due = asked.map(|asked| asked.saturating_add(self.shared.acquire_timeout));
-        let hold_ends = self.holder.as_ref().and_then(|holder| holder.grant.hold_ends());
-        let at_risk_from = self.holder.as_ref().and_then(Holder::at_risk_from);
+        let asked = self.releases.first_asked();
+        let released = asked.map(|asked| asked.saturating_add(self.shared.acquire_timeout));
         let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
-        let guests = self.borrowing.deadline();
-        let deadlines = [contender, callers, answers_due, hold_ends, at_risk_from, guests];
+        let (holders, guests) = (self.holders.deadline(), self.borrowing.deadline());
+        let deadlines = [contender, callers, holders, released, guests];
         let next = deadlines.into_iter().flatten().min();
         let sleep = next.map(|next| next.saturating_sub(self.shared.clock.elapsed()));
         let keeper = self.keeper.deadline();
@@ -380,17 +388,20 @@ impl Runner {
         self.tick_guests();
     }
 
-    /// Ends a turn that the clock has ended, by its lease or its hold limit.
-    fn release_ended(&mut self) {
-        let ended = self.holder.as_ref().and_then(|holder| holder.grant.ended());
-        if let Some(End::Lost(reason)) = ended {
-            self.end_turn(reason);
-        }
-    }
-
-    fn warn_if_at_risk(&mut self) {
-        if let Some(holder) = &mut self.holder {
-            holder.warn_if_at_risk();
+    /// Ends turns that the clock has ended, by their lease or their hold limit, warns of those at
+    /// risk, and dismisses callers that wait for confirmation whose timeout has passed.
+    fn look_at_holders(&mut self) {
+        let (now, limit) = (self.shared.clock.elapsed(), self.shared.acquire_timeout);
+        for turn in self.holders.due(now) {
+            let cause = self.setback.as_ref();
+            let ended = self.holders.with(turn, |holder| {
+                holder.warn_if_at_risk();
+                holder.dismiss_expired(now, limit, cause);
+                holder.grant.ended()
+            });
+            if let Some(End::Lost(reason)) = ended.flatten() {
+                self.turn_is_lost(turn, reason);
+            }
         }
     }
 
@@ -410,9 +421,6 @@ impl Runner {
         }
         let (limit, cause) = (self.shared.acquire_timeout, self.setback.as_ref());
         self.releases.dismiss_expired(now, limit, cause);
-        if let Some(holder) = &mut self.holder {
-            holder.dismiss_expired(now, limit, cause);
-        }
     }
 
     /// The contenders that hold the object, or will hold it before the first caller.
@@ -428,10 +436,10 @@ impl Runner {
         self.callers.get(self.keeper.first_caller()?)
     }
 
-    /// The span of the current turn, or of the acquisition for the next one.
+    /// The span of the last turn, or of the acquisition for the next one.
     fn span(&self) -> &Span {
         const NONE: &Span = &Span::none();
-        let holder = self.holder.as_ref().map(|holder| holder.grant.span());
+        let holder = self.holders.last().map(|holder| holder.grant.span());
         holder.or_else(|| self.first().map(|caller| &caller.span)).unwrap_or(NONE)
     }
 }
@@ -459,7 +467,7 @@ impl Drop for Runner {
         if let Some(network) = &self.network {
             network.inbox().close(network.key(&self.object));
         }
-        if let Some(holder) = self.holder.take() {
+        for holder in self.holders.take_all() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = holder.grant.end(End::Lost(LostReason::ClientClosed));
         }

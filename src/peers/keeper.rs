@@ -12,7 +12,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub(crate) use self::line::User;
@@ -31,6 +31,10 @@ const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
 /// Contenders in the table are looked for no more often than this.
 const GLANCE_EVERY: Duration = Duration::from_millis(50);
+
+/// While a shared place stays in use, one that waited in the table may have left; callers that wait
+/// for its turn are not kept out for longer than this.
+const GLANCE_AGAIN: Duration = Duration::from_millis(250);
 
 /// Turns are given for this long once another contender is known to wait in the table.
 const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
@@ -55,6 +59,8 @@ pub(crate) struct Keeper {
     place: Place,
     line: Line,
     turn: Option<Turn>,
+    /// The turns of callers that share the place; then there is no other one.
+    shared_turns: BTreeSet<TurnId>,
     /// The number of the last turn of this round.
     last_turn: u64,
     /// The last finished request of each guest. Late messages of finished requests are ignored.
@@ -174,6 +180,7 @@ impl Keeper {
             place: Place::None,
             line: Line::default(),
             turn: None,
+            shared_turns: BTreeSet::new(),
             last_turn: 0,
             finished: BTreeMap::new(),
             block: None,
@@ -195,7 +202,7 @@ impl Keeper {
             Input::Renewed { terms, deadline } => self.renewed(terms, deadline),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
-            Input::Join { caller, demand } => self.join(caller, demand),
+            Input::Join { caller, demand } => self.join(now, caller, demand),
             Input::Leave { caller } => self.line.remove_caller(caller),
             Input::Returned { turn } => self.end_turn(turn, None),
             Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
@@ -224,7 +231,7 @@ impl Keeper {
         let tenant = self.tenant();
         let ends = tenant.map(|tenant| tenant.ends);
         let repeat = tenant.and_then(|tenant| tenant.repeat);
-        [ends, repeat].into_iter().flatten().min()
+        [ends, repeat, self.glances_again()].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -255,8 +262,10 @@ impl Keeper {
 
     /// The present turn's user, if a turn is out.
     pub(crate) fn user(&self) -> Option<TurnOf> {
-        let turn = self.turn.as_ref()?;
-        Some(turn.guest().map_or(TurnOf::Caller, TurnOf::Guest))
+        match &self.turn {
+            Some(turn) => Some(turn.guest().map_or(TurnOf::Caller, TurnOf::Guest)),
+            None => (!self.shared_turns.is_empty()).then_some(TurnOf::Caller),
+        }
     }
 
     /// The line, the first one first.
@@ -289,8 +298,8 @@ impl Keeper {
 
     /// A caller that does not want to wait has its answer at once, unless the object is free for
     /// all that is known here.
-    fn join(&mut self, caller: u64, demand: Demand) {
-        let is_taken = self.turn.is_some() || !self.line.is_empty();
+    fn join(&mut self, now: Now, caller: u64, demand: Demand) {
+        let is_taken = self.turn.is_some() || !self.line.is_empty() || !self.may_share(now, demand);
         if is_taken && demand.patience == Patience::Try {
             self.outputs.push_back(Output::Taken { caller });
         } else {
@@ -369,6 +378,7 @@ impl Keeper {
         if self.tenant().is_none() {
             self.turn = None;
         }
+        self.shared_turns.clear();
         self.send_guests_elsewhere();
     }
 
@@ -385,9 +395,8 @@ impl Keeper {
     fn glanced(&mut self, now: Now, outsiders: bool) {
         if let Place::Held(held) = &mut self.place {
             held.is_glancing = false;
-            if outsiders {
-                held.outsiders_since.get_or_insert(now.boot);
-            }
+            let since = held.outsiders_since.unwrap_or(now.boot);
+            held.outsiders_since = outsiders.then_some(since);
         }
     }
 
@@ -415,45 +424,90 @@ impl Keeper {
                 self.give(caller, turn);
             }
             (Place::Wanted(_) | Place::Borrowed { .. } | Place::Lost, _) => self.release(),
-            (Place::Held(_), _) => self.next_turn(now, next),
+            // All that share a place begin at once.
+            (Place::Held(_), _) => while self.next_turn(now) && self.turn.is_none() {},
             (Place::Releasing, _) => {}
         }
     }
 
-    /// Gives the next turn, or prepares for it, or releases the place.
-    fn next_turn(&mut self, now: Now, next: Option<User>) {
+    /// Gives the next turn, or prepares for it, or releases the place unless it is in use. Returns
+    /// whether a turn was given.
+    fn next_turn(&mut self, now: Now) -> bool {
+        let is_shared = !self.shared_turns.is_empty();
+        let is_used_up = self.last_turn > 0 && !self.gives_turns && !is_shared;
+        let next = self.next_user(now).filter(|_| !is_used_up);
         let Place::Held(held) = &mut self.place else {
             unreachable!("turns are given of a held place")
         };
-        let is_used_up = self.last_turn > 0 && !self.gives_turns;
-        let mode = |user: User| user.demand().map_or(Mode::Exclusive, |demand| demand.mode);
-        let next = next.filter(|user| mode(*user) == held.mode && !is_used_up);
+        let next = next.filter(|user| mode(*user) == held.mode);
         let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
-            return self.release();
+            if !is_shared {
+                self.release();
+            } else if self.glances_again().is_some_and(|due| due <= now.boot) {
+                self.glance(now);
+            }
+            return false;
         };
         if held.renewing.is_some() {
-            return;
+            return false;
         }
-        let wanted = user.demand().map_or(held.terms, |demand| demand.terms);
+        // A place that is in use is shared on its terms.
+        let wanted = user.demand().filter(|_| !is_shared);
+        let wanted = wanted.map_or(held.terms, |demand| demand.terms);
         let fresh_deadline = wanted.deadline(now.elapsed);
         let lease = fresh_deadline - now.elapsed;
         if wanted != held.terms || held.deadline < now.elapsed + lease / 2 {
             held.renewing = Some(wanted);
             // From now on the rows may last no longer than this (rule R5).
             held.deadline = held.deadline.min(fresh_deadline);
-            return self.outputs.push_back(Output::Renew { terms: wanted });
+            self.outputs.push_back(Output::Renew { terms: wanted });
+            return false;
         }
         // As a turn is given: one that lasts asks nothing of the database.
-        if held.is_glance_due(now) {
-            (held.glanced, held.is_glancing) = (now.boot, true);
-            self.outputs.push_back(Output::Glance);
-        }
         self.last_turn += 1;
         let (id, deadline) = (held.turn(self.last_turn), held.deadline);
+        if held.is_glance_due(now) {
+            self.glance(now);
+        }
         match user {
+            User::Caller(caller, demand) if demand.mode == Mode::Shared => self.share(caller, id),
             User::Caller(caller, _) => self.give(caller, id),
             User::Guest(guest) => self.grant(now, guest, id, deadline),
         }
+        true
+    }
+
+    /// Looks for contenders in the table.
+    fn glance(&mut self, now: Now) {
+        if let Place::Held(held) = &mut self.place {
+            (held.glanced, held.is_glancing) = (now.boot, true);
+            self.outputs.push_back(Output::Glance);
+        }
+    }
+
+    /// When to look whether those in the table still wait that keep the next one out of a place that
+    /// it could share.
+    fn glances_again(&self) -> Option<Duration> {
+        let Place::Held(held) = &self.place else {
+            return None;
+        };
+        let waits = self.line.first().is_some_and(|next| mode(next) == held.mode);
+        let is_in_use = !self.shared_turns.is_empty() && !self.is_closing;
+        let closed = held.outsiders_since.filter(|_| waits && is_in_use && !held.is_glancing)?;
+        Some((closed + TURNS_BESIDE_OUTSIDERS).max(held.glanced + GLANCE_AGAIN))
+    }
+
+    /// Whether a caller could have the place together with those that share it, if any do.
+    fn may_share(&self, now: Now, demand: Demand) -> bool {
+        let is_open = match &self.place {
+            Place::Held(held) => demand.mode == held.mode && !is_left_to_outsiders(held, now),
+            Place::None
+            | Place::Wanted(_)
+            | Place::Borrowed { .. }
+            | Place::Lost
+            | Place::Releasing => false,
+        };
+        is_open || self.shared_turns.is_empty()
     }
 
     /// The first in the line that may have a turn. Silent guests leave it.
@@ -482,6 +536,13 @@ impl Keeper {
     fn give(&mut self, caller: u64, turn: TurnId) {
         self.line.remove_caller(caller);
         self.turn = Some(Turn { id: turn, tenant: None, token: None });
+        self.outputs.push_back(Output::Grant { caller, turn });
+    }
+
+    /// Gives a turn to a caller that shares the place.
+    fn share(&mut self, caller: u64, turn: TurnId) {
+        self.line.remove_caller(caller);
+        self.shared_turns.insert(turn);
         self.outputs.push_back(Output::Grant { caller, turn });
     }
 
@@ -519,6 +580,9 @@ impl Keeper {
 
     /// Ends this turn, if it is the present one and has this guest (`None`: a caller).
     fn end_turn(&mut self, turn: TurnId, guest: Option<GuestId>) {
+        if guest.is_none() && self.shared_turns.remove(&turn) {
+            return;
+        }
         let is_present = self.turn.as_ref().is_some_and(|present| {
             let is_named = present.id == turn || SeededBug::AnyReturnCounts.is_planted();
             is_named && present.guest() == guest
@@ -581,6 +645,11 @@ impl Keeper {
             self.outputs.push_back(Output::Renew { terms });
         }
     }
+}
+
+/// How a user wants the place.
+fn mode(user: User) -> Mode {
+    user.demand().map_or(Mode::Exclusive, |demand| demand.mode)
 }
 
 /// Whether a place that is acquired for one user is fit for another one: a contender that only

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::advance;
 use tracing::Span;
-use uuid::Uuid;
 
 use super::shared;
 use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant, GuardRequest, GuardState};
+use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::hold_limit::HoldTerms;
 use crate::error::{LostReason, UnlockError};
+use crate::peers::TurnId;
 use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
 use crate::testing::FaultyStore;
 
@@ -24,8 +24,11 @@ const fn s(seconds: u64) -> Duration {
 /// The lease of a TTL of 60 s.
 const LEASE: Duration = s(58);
 
+/// What guards ask of their runner.
+type Asked = UnboundedReceiver<(TurnId, GuardRequest)>;
+
 /// A grant from now on, its guard, and what that asks of the runner.
-fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver<GuardRequest>) {
+fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let shared = shared(&FaultyStore::new());
     let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), Arc::clone(&shared.clock));
     let terms = LeaseTerms::new(s(60), s(1));
@@ -37,19 +40,20 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, UnboundedReceiver
         owner: "snap".to_owned(),
         held_since: None,
     };
+    let turn = TurnId { place: shared.id, round: 1, number: 1 };
     let lease = Lease::announced(terms, clock.elapsed());
     let grant = Grant::new(name, Span::none(), clock, (lease, LostReason::Expired), hold);
     let grant = Arc::new(grant);
     let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
     let (sender, requests) = mpsc::unbounded_channel();
-    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), sender, Uuid::nil());
+    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), Requests::of(turn, sender));
     (grant, guard, requests)
 }
 
 /// How often the runner was asked to release.
-fn releases(mut requests: UnboundedReceiver<GuardRequest>) -> usize {
+fn releases(mut requests: Asked) -> usize {
     let asked = std::iter::from_fn(|| requests.try_recv().ok());
-    asked.filter(|request| matches!(request, GuardRequest::Release { .. })).count()
+    asked.filter(|(_, request)| matches!(request, GuardRequest::Release { .. })).count()
 }
 
 #[tokio::test]

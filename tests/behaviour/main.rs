@@ -17,6 +17,7 @@ mod registry;
 mod revoke;
 mod rows_lost;
 mod runners;
+mod shared;
 mod stalled;
 mod states;
 mod trouble;

@@ -7,6 +7,7 @@ mod dropped;
 mod hold;
 mod holder;
 mod lent;
+mod limited;
 mod line;
 mod lossy;
 mod operations;

@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::{GuardStates, LostFuture};
 use crate::engine::drawing::Fence;
-use crate::engine::grant::{Grant, GuardRequest, GuardState, Need};
+use crate::engine::grant::{Grant, GuardRequest, GuardState, Need, Requests};
 use crate::error::EnsureError;
 use crate::fence::{FencingError, FencingToken};
 
@@ -42,26 +41,19 @@ pub(crate) enum Tokens {
 pub struct LockHandle {
     grant: Arc<Grant>,
     tokens: Tokens,
-    requests: mpsc::UnboundedSender<GuardRequest>,
-    /// The client whose place is used: this one or, for a turn of another client, that one.
-    keeper: Uuid,
+    requests: Requests,
 }
 
 impl LockHandle {
-    pub(super) fn new(
-        grant: Arc<Grant>,
-        tokens: Tokens,
-        requests: mpsc::UnboundedSender<GuardRequest>,
-        keeper: Uuid,
-    ) -> Self {
-        LockHandle { grant, tokens, requests, keeper }
+    pub(super) fn new(grant: Arc<Grant>, tokens: Tokens, requests: Requests) -> Self {
+        LockHandle { grant, tokens, requests }
     }
 
     pub(super) fn grant(&self) -> &Arc<Grant> {
         &self.grant
     }
 
-    pub(super) fn requests(&self) -> &mpsc::UnboundedSender<GuardRequest> {
+    pub(super) fn requests(&self) -> &Requests {
         &self.requests
     }
 
@@ -69,8 +61,8 @@ impl LockHandle {
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
     #[must_use]
-    pub fn keeper(&self) -> Uuid {
-        self.keeper
+    pub fn keeper(&self) -> uuid::Uuid {
+        self.requests.keeper()
     }
 
     /// The name of the locked object.
@@ -291,7 +283,7 @@ impl LockHandle {
     async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
         // If the lock ends meanwhile, the request gets no answer, and the grant knows why.
-        let _ = self.requests.send(GuardRequest::Confirm { need, reply });
+        self.requests.send(GuardRequest::Confirm { need, reply });
         let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
         self.held_for().and(answer)
     }
@@ -299,7 +291,7 @@ impl LockHandle {
     async fn ask_keeper(&self, limit: Duration) -> Result<FencingToken, FencingError> {
         self.grant.check_held()?;
         let (reply, answer) = oneshot::channel();
-        let _ = self.requests.send(GuardRequest::DrawToken { reply });
+        self.requests.send(GuardRequest::DrawToken { reply });
         let answer = tokio::time::timeout(limit, answer).await;
         self.grant.check_held()?;
         let name = self.name().to_owned();
@@ -370,7 +362,7 @@ impl fmt::Debug for LockHandle {
         f.debug_struct("LockHandle")
             .field("name", &self.name())
             .field("state", &self.state())
-            .field("keeper", &self.keeper)
+            .field("keeper", &self.requests.keeper())
             .finish_non_exhaustive()
     }
 }

@@ -282,7 +282,7 @@ impl Runner {
             }
             GuestEvent::Lost(loss) => {
                 self.borrowing.present = None;
-                self.end_turn(loss.into());
+                self.place_is_lost(&loss.into());
             }
             GuestEvent::Elsewhere => {
                 self.borrowing.present = None;
@@ -310,11 +310,10 @@ impl Runner {
         }
     }
 
-    /// Confirms a borrowed turn, or extends it, as the keeper answers. Returns whether the holder's
-    /// turn is borrowed.
-    pub(super) fn renew_borrowed(&mut self) -> bool {
-        let turn = self.holder.as_ref().map(|holder| holder.turn);
-        let borrowed = turn.and_then(|turn| self.borrowing.sublease(turn));
+    /// Confirms a turn if it is borrowed, or extends it, as the keeper answers. Returns whether it
+    /// is borrowed.
+    pub(super) fn renew_borrowed(&mut self, turn: TurnId) -> bool {
+        let borrowed = self.borrowing.sublease(turn);
         if let (Some(_), Some(keeper)) = (borrowed, self.borrowing.present) {
             self.steps.push_back(Step::Guest(keeper, GuestInput::Renew));
         }
@@ -323,15 +322,18 @@ impl Runner {
 
     fn extended(&mut self, until: Duration, sent: Duration) {
         let lease = Lease::sublease(self.shared.clock.elapsed(), until);
-        if let Some((_, sublease)) = &mut self.borrowing.sublease {
-            *sublease = lease;
-        }
-        let holder = self.holder.as_mut();
-        if let Some(holder) = holder.filter(|holder| holder.grant.renew(lease).is_ok()) {
+        let Some((turn, sublease)) = &mut self.borrowing.sublease else {
+            return;
+        };
+        let turn = *turn;
+        *sublease = lease;
+        let renew_again = self.holders.with(turn, |holder| {
+            let renew_again = holder.renew(lease);
             holder.confirmed(sent);
-            if holder.renewed().is_some() {
-                self.renew_borrowed();
-            }
+            renew_again
+        });
+        if renew_again.flatten().is_some() {
+            self.renew_borrowed(turn);
         }
     }
 

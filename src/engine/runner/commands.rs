@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::holder::Holder;
 use super::{Runner, Step};
-use crate::engine::grant::{GuardRequest, Need};
+use crate::engine::grant::{End, GuardRequest, Need};
 use crate::engine::health::HealthProblem;
 use crate::engine::inquirer::Inquirer;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::network::{KeeperId, Message};
-use crate::peers::{Demand, GuestInput, KeeperInput, Response};
+use crate::peers::{Demand, GuestInput, KeeperInput, Response, TurnId};
 use crate::protocol::Acquire;
 
 /// A command of the client's task to a runner.
@@ -38,9 +37,9 @@ pub(crate) enum Command {
 impl Runner {
     /// Executes a command of the client's task.
     pub(super) fn command(&mut self, command: Command) {
-        // Earlier requests of the guard come first.
-        while let Some(request) = self.holder.as_mut().and_then(Holder::next_request) {
-            self.request(request);
+        // Earlier requests of guards come first.
+        while let Ok((turn, request)) = self.requests.try_recv() {
+            self.request(turn, request);
         }
         match command {
             Command::Acquire(caller) => self.acquire(caller),
@@ -54,13 +53,14 @@ impl Runner {
         }
     }
 
-    /// Executes a request of the guard.
-    pub(super) fn request(&mut self, request: GuardRequest) {
+    /// Executes a request of the guard of a turn. If that is over, there is no answer, and the grant
+    /// knows why.
+    pub(super) fn request(&mut self, turn: TurnId, request: GuardRequest) {
         match request {
-            GuardRequest::Release { reply } => self.release(reply),
-            GuardRequest::Confirm { need, reply } => self.confirm(need, reply),
+            GuardRequest::Release { reply } => self.release(turn, reply),
+            GuardRequest::Confirm { need, reply } => self.confirm(turn, need, reply),
             GuardRequest::DrawToken { reply } => {
-                self.draw_token(reply);
+                self.draw_token(turn, reply);
                 self.settle();
             }
         }
@@ -89,11 +89,20 @@ impl Runner {
 
     /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
     /// released as far as its caller is concerned; otherwise the rows are deleted first.
-    fn release(&mut self, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
-        self.draws.clear();
-        if let Some(Holder { turn, .. }) = self.holder.take() {
-            self.tell_keeper(KeeperInput::Returned { turn });
+    fn release(
+        &mut self,
+        turn: TurnId,
+        reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
+    ) {
+        let Some(ended) = self.holders.with(turn, |holder| holder.grant.ended()) else {
+            return;
+        };
+        // Its guard knew first. Others must not have a place that is lost.
+        if let Some(End::Lost(reason)) = ended {
+            return self.turn_is_lost(turn, reason);
         }
+        self.holders.take(turn);
+        self.turn_is_over(turn);
         let Some(reply) = reply else {
             return;
         };
@@ -123,11 +132,16 @@ impl Runner {
         }
     }
 
-    fn confirm(&mut self, need: Need, reply: oneshot::Sender<Result<Duration, EnsureError>>) {
+    fn confirm(
+        &mut self,
+        turn: TurnId,
+        need: Need,
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
+    ) {
         let asked = self.shared.clock.elapsed();
-        let holder = self.holder.as_mut();
-        if let Some(input) = holder.and_then(|holder| holder.confirm(need, asked, reply)) {
-            if !self.renew_borrowed() {
+        let input = self.holders.with(turn, |holder| holder.confirm(need, asked, reply));
+        if let Some(input) = input.flatten() {
+            if !self.renew_borrowed(turn) {
                 self.steps.push_back(Step::Contender(input));
             }
             self.settle();
@@ -135,24 +149,25 @@ impl Runner {
     }
 
     fn health_changed(&mut self, problem: Option<&HealthProblem>) {
-        if let Some(holder) = &self.holder {
-            let differ = matches!(problem, Some(HealthProblem::ClocksDiffer { .. }));
+        let differ = matches!(problem, Some(HealthProblem::ClocksDiffer { .. }));
+        self.holders.for_each(|holder| {
             holder.grant.set_clocks_differ(differ);
-        }
+            holder.warn_if_at_risk();
+        });
         let Some(problem) = problem else {
             return;
         };
         match problem {
             // A holder continues.
             HealthProblem::ClocksDiffer { .. } => {}
-            HealthProblem::TableGone => self.end_turn(LostReason::TableGone),
+            HealthProblem::TableGone => self.place_is_lost(&LostReason::TableGone),
         }
         self.dismiss_all(&problem.refusal(&self.object));
     }
 
     fn close(&mut self) {
         self.tell_keeper(KeeperInput::Shutdown);
-        self.end_turn(LostReason::ClientClosed);
+        self.place_is_lost(&LostReason::ClientClosed);
         self.dismiss_all(&LockError::Closed);
     }
 

@@ -45,8 +45,11 @@ impl Draws {
 }
 
 impl Runner {
-    /// Draws a token for the holder.
-    pub(super) fn draw_token(&mut self, reply: Reply) {
+    /// Draws a token for a holder, which holds alone.
+    pub(super) fn draw_token(&mut self, turn: TurnId, reply: Reply) {
+        if self.holders.only() != Some(turn) {
+            return;
+        }
         self.draws.waiting.push_back(reply);
         if self.draws.waiting.len() == 1 {
             self.next_draw();
@@ -54,10 +57,9 @@ impl Runner {
     }
 
     fn next_draw(&mut self) {
-        let Some(holder) = self.holder.as_ref().filter(|_| !self.draws.waiting.is_empty()) else {
+        let Some(turn) = self.holders.only().filter(|_| !self.draws.waiting.is_empty()) else {
             return;
         };
-        let turn = holder.turn;
         match (self.borrowing.present(), self.borrowing.sublease(turn)) {
             (Some(keeper), Some(_)) => {
                 self.steps.push_back(Step::Guest(keeper, GuestInput::DrawToken));
@@ -72,7 +74,7 @@ impl Runner {
 
     /// The holder's token is there.
     pub(super) fn token_drawn(&mut self, turn: TurnId, value: i64) {
-        if self.holder.as_ref().is_none_or(|holder| holder.turn != turn) {
+        if self.holders.only() != Some(turn) {
             return;
         }
         if let Some(reply) = self.draws.waiting.pop_front() {

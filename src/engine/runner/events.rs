@@ -21,18 +21,13 @@ impl Runner {
             Event::Confirmed => {
                 // It answers all: one that asked during the read made it begin anew.
                 let now = self.shared.clock.elapsed();
-                if let Some(holder) = &mut self.holder {
-                    holder.confirmed(now);
-                }
+                self.holders.for_each(|holder| holder.confirmed(now));
             }
             Event::Lost(loss) => {
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
                     self.check_health(CheckReason::RowMissing);
                 }
-                if let Some(holder) = self.holder.take() {
-                    self.draws.clear();
-                    holder.lose(loss.into());
-                }
+                self.lose_all(&loss.into());
                 self.feed_keeper(KeeperInput::Lost);
             }
             Event::Released => {
@@ -58,12 +53,9 @@ impl Runner {
     }
 
     fn renewed(&mut self, lease: Lease, terms: LeaseTerms) {
-        // A grant that has ended is noticed by its clock, or its guard's request is on its way.
-        let holder = self.holder.as_mut();
-        if let Some(holder) = holder.filter(|holder| holder.grant.renew(lease).is_ok()) {
-            let renew_again = holder.renewed();
-            self.steps.extend(renew_again.map(Step::Contender));
-        }
+        let mut renew_again = None;
+        self.holders.for_each(|holder| renew_again = holder.renew(lease).or(renew_again.take()));
+        self.steps.extend(renew_again.map(Step::Contender));
         self.check_health(CheckReason::Renewal);
         self.feed_keeper(KeeperInput::Renewed { terms, deadline: lease.deadline() });
     }

@@ -1,22 +1,122 @@
-//! The holder of the object, and the callers that wait for confirmation that it is still held.
+//! The holders of the object: one, or several that share it; and for each the callers that wait for
+//! confirmation that it still holds.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::take_expired;
-use crate::engine::grant::{Grant, GuardRequest, GuardState, Need};
+use crate::engine::grant::{Grant, GuardState, Need};
 use crate::error::{EnsureError, LostReason};
 use crate::peers::TurnId;
-use crate::protocol::Input;
+use crate::protocol::{Input, Lease};
 use crate::store::DatabaseError;
 
-/// The holder of the object.
+/// The holders of the object, by their turns.
+///
+/// Thousands may share it, and the runner asks at each wake-up what is due, so that looks at none
+/// of them.
+pub(super) struct Holders {
+    holders: BTreeMap<TurnId, Holder>,
+    /// When each has to be looked at.
+    due: BTreeSet<(Duration, TurnId)>,
+    /// How many renew their leases.
+    renewing: usize,
+    /// How long callers wait for confirmation.
+    patience: Duration,
+}
+
+impl Holders {
+    pub(super) fn new(patience: Duration) -> Self {
+        Holders { holders: BTreeMap::new(), due: BTreeSet::new(), renewing: 0, patience }
+    }
+
+    /// Adds a holder.
+    pub(super) fn insert(&mut self, turn: TurnId, holder: Holder) {
+        self.due.insert((holder.due(self.patience), turn));
+        self.renewing += usize::from(holder.renews);
+        self.holders.insert(turn, holder);
+    }
+
+    /// Takes out the holder with this turn, if it is there.
+    pub(super) fn take(&mut self, turn: TurnId) -> Option<Holder> {
+        let holder = self.holders.remove(&turn)?;
+        self.due.remove(&(holder.due(self.patience), turn));
+        self.renewing -= usize::from(holder.renews);
+        Some(holder)
+    }
+
+    /// Takes out all holders.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Holder> + use<> {
+        self.due.clear();
+        self.renewing = 0;
+        std::mem::take(&mut self.holders).into_values()
+    }
+
+    /// Does something with the holder of this turn, if it is there.
+    pub(super) fn with<T>(
+        &mut self,
+        turn: TurnId,
+        act: impl FnOnce(&mut Holder) -> T,
+    ) -> Option<T> {
+        let holder = self.holders.get_mut(&turn)?;
+        let due = holder.due(self.patience);
+        let done = act(holder);
+        let due_now = holder.due(self.patience);
+        if due_now != due {
+            self.due.remove(&(due, turn));
+            self.due.insert((due_now, turn));
+        }
+        Some(done)
+    }
+
+    /// Does something with each holder.
+    pub(super) fn for_each(&mut self, mut act: impl FnMut(&mut Holder)) {
+        self.holders.values_mut().for_each(&mut act);
+        let due = self.holders.iter().map(|(turn, holder)| (holder.due(self.patience), *turn));
+        self.due = due.collect();
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+    }
+
+    /// The holder that came last.
+    pub(super) fn last(&self) -> Option<&Holder> {
+        self.holders.last_key_value().map(|(_, holder)| holder)
+    }
+
+    /// The turn of the only holder; `None` if there are several, or none.
+    pub(super) fn only(&self) -> Option<TurnId> {
+        let mut turns = self.holders.keys();
+        turns.next().copied().filter(|_| turns.next().is_none())
+    }
+
+    /// Whether one of them renews its lease.
+    pub(super) fn any_renews(&self) -> bool {
+        self.renewing > 0
+    }
+
+    /// When the next holder has to be looked at.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// The holders to look at by now.
+    pub(super) fn due(&self, now: Duration) -> Vec<TurnId> {
+        let due = self.due.iter().take_while(|(due, _)| *due <= now);
+        due.map(|(_, turn)| *turn).collect()
+    }
+}
+
+/// A holder of the object.
 pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
-    pub(super) turn: TurnId,
-    requests: mpsc::UnboundedReceiver<GuardRequest>,
+    /// Its name, which others are shown.
+    pub(super) owner: String,
     renews: bool,
     /// A warning about the present risk was given.
     at_risk: bool,
@@ -34,28 +134,17 @@ struct Confirming {
 }
 
 impl Holder {
-    pub(super) fn new(
-        grant: Arc<Grant>,
-        requests: mpsc::UnboundedReceiver<GuardRequest>,
-        turn: TurnId,
-        renews: bool,
-    ) -> Self {
-        Holder { grant, turn, requests, renews, at_risk: false, confirming: Vec::new() }
+    pub(super) fn new(grant: Arc<Grant>, owner: String, renews: bool) -> Self {
+        Holder { grant, owner, renews, at_risk: false, confirming: Vec::new() }
     }
 
-    /// Waits for the guard's next request.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no request.
-    pub(super) async fn request(&mut self) -> GuardRequest {
-        // A guard that is gone has released the lock.
-        self.requests.recv().await.unwrap_or(GuardRequest::Release { reply: None })
-    }
-
-    /// The guard's next request that has already arrived.
-    pub(super) fn next_request(&mut self) -> Option<GuardRequest> {
-        self.requests.try_recv().ok()
+    /// When to look at it: at the end of its lease or of its hold limit, when it becomes at risk,
+    /// or when a caller has waited for long enough.
+    fn due(&self, patience: Duration) -> Duration {
+        let answer = self.confirming.first().map(|c| c.asked.saturating_add(patience));
+        let at_risk = (!self.at_risk).then(|| self.grant.at_risk_from());
+        let others = [answer, at_risk, self.grant.hold_ends()];
+        others.into_iter().flatten().fold(self.grant.lease_ends(), Duration::min)
     }
 
     /// Records what a caller needs confirmed, and returns what the contender has to do for it;
@@ -80,9 +169,21 @@ impl Holder {
         Some(input)
     }
 
+    /// Installs a renewed lease, unless the holder does without. Returns what to do for callers for
+    /// which it is too short.
+    pub(super) fn renew(&mut self, lease: Lease) -> Option<Input> {
+        // A grant that has ended is noticed by its clock, or its guard's request is on its way.
+        if self.renews && self.grant.renew(lease).is_ok() {
+            self.warn_if_at_risk();
+            self.renewed()
+        } else {
+            None
+        }
+    }
+
     /// Tells callers that need a lease of some length how long it is now. Returns what to do for
     /// callers for which it is too short.
-    pub(super) fn renewed(&mut self) -> Option<Input> {
+    fn renewed(&mut self) -> Option<Input> {
         /// The first may have been in progress when the caller asked; the second is as long as any.
         const RENEWALS_MAX: u32 = 2;
         let remaining = self.grant.state().remaining();
@@ -113,16 +214,6 @@ impl Holder {
         for confirming in self.confirming.extract_if(.., is_answered) {
             let _ = confirming.reply.send(Ok(remaining));
         }
-    }
-
-    /// When the first caller that still waits asked.
-    pub(super) fn first_asked(&self) -> Option<Duration> {
-        self.confirming.first().map(|confirming| confirming.asked)
-    }
-
-    /// When the lock becomes at risk; `None` once a warning about the present risk was given.
-    pub(super) fn at_risk_from(&self) -> Option<Duration> {
-        (!self.at_risk).then(|| self.grant.at_risk_from())
     }
 
     /// Warns that the lock is at risk, once each time it becomes so.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tracing::debug;
 
 use crate::engine::shared::Shared;
-use crate::protocol::{ContenderId, Input, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome};
+use crate::protocol::{
+    ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome,
+};
 use crate::store::{DatabaseError, Outcome};
 
 /// The input that answers an operation, and why the operation failed if it did.
@@ -32,10 +34,15 @@ pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: 
     }
 }
 
-/// A glance at the table for other contenders that wait in the table. One that fails tells nothing.
-pub(super) async fn glance(shared: Arc<Shared>, object: Arc<str>) -> Vec<ContenderId> {
+/// A glance at the table for contenders that wait there until a place of this mode is released. One
+/// that fails tells nothing.
+pub(super) async fn glance(
+    shared: Arc<Shared>,
+    object: Arc<str>,
+    (place, mode): (ContenderId, Mode),
+) -> Vec<ContenderId> {
     let rows = shared.store.glance(&object).await.unwrap_or_default();
-    Snapshot::of(&rows).others(shared.id)
+    Snapshot::of(&rows).conflicting(place, mode)
 }
 
 fn write_outcome(error: &DatabaseError) -> WriteOutcome {

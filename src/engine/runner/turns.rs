@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
 use tracing::{Instrument, debug};
-use uuid::Uuid;
 
 use super::holder::Holder;
 use super::{Runner, Step, operations};
 use crate::engine::drawing::Fence;
-use crate::engine::grant::Grant;
+use crate::engine::grant::{Grant, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::waiters::Caller;
 use crate::error::LostReason;
@@ -80,16 +78,10 @@ impl Runner {
 
     fn granted(&mut self, caller: Caller, turn: TurnId) -> bool {
         let Caller { acquire, hold_terms, asked, reply, span, .. } = caller;
-        let terms = acquire.terms;
+        let Acquire { mode, terms, renew, owner, .. } = acquire;
         let lease = match self.borrowing.sublease(turn) {
-            Some(sublease) => {
-                let user = self.own(acquire.owner);
-                self.borrowing.note_own(user);
-                (sublease, LostReason::KeeperUnreachable)
-            }
+            Some(sublease) => (sublease, LostReason::KeeperUnreachable),
             None => {
-                let assignment = Assignment { terms, renew: acquire.renew, owner: acquire.owner };
-                self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
                 let lease = self.contender.held_lease();
                 (lease.expect("turns are given of a held place"), LostReason::Expired)
             }
@@ -97,24 +89,42 @@ impl Runner {
         let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
         let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
         let tokens = match self.contender.held_claim() {
-            Some(claim) if self.network.is_none() => {
+            Some(claim) if self.network.is_none() || mode != Mode::Exclusive => {
                 let (shared, skew) = (Arc::clone(&self.shared), terms.max_clock_skew());
                 Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim.clone(), skew))
             }
             // Guests draw tokens of the same place, and theirs and ours have to grow together.
             Some(_) | None => Tokens::OfKeeper { limit: self.shared.acquire_timeout },
         };
-        let (requests, receiver) = mpsc::unbounded_channel();
-        let keeper = Uuid::from_u128(turn.place.client);
-        let guard = LockGuard::new(Arc::clone(&grant), tokens, requests, keeper);
+        let requests = Requests::of(turn, self.requests_sender.clone());
+        let guard = LockGuard::new(Arc::clone(&grant), tokens, requests);
         let waited = self.shared.clock.elapsed().saturating_sub(asked);
         debug!(parent: &span, turn = turn.number, ?waited, "held");
         // A guard that finds no caller is dropped.
         let is_taken = reply.send(Ok(Some(guard))).is_ok();
         if is_taken {
-            self.holder = Some(Holder::new(grant, receiver, turn, acquire.renew));
+            self.holders.insert(turn, Holder::new(grant, owner.clone(), renew));
+            if self.borrowing.sublease(turn).is_some() {
+                let user = self.own(owner);
+                self.borrowing.note_own(user);
+            } else if mode == Mode::Shared {
+                self.assign_to_sharers();
+            } else {
+                let assignment = Assignment { terms, renew, owner };
+                self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
+            }
         }
         is_taken
+    }
+
+    /// The place is kept as long as one of those that share it renews it, and others see the name of
+    /// the last one.
+    fn assign_to_sharers(&mut self) {
+        if let Some(last) = self.holders.last() {
+            let (terms, owner) = (self.contender.held_terms(), last.owner.clone());
+            let assignment = Assignment { terms, renew: self.holders.any_renews(), owner };
+            self.steps.push_back(Step::Contender(Input::Reassign(assignment)));
+        }
     }
 
     /// Renews the place before the next turn, whether or not the last one was renewed.
@@ -127,21 +137,49 @@ impl Runner {
     }
 
     fn start_glance(&mut self) {
+        let claim = self.contender.held_claim().expect("a keeper looks while it has a place");
+        let place = (claim.contender, claim.mode);
         let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
-        let glance = operations::glance(shared, object).instrument(self.span().clone());
+        let glance = operations::glance(shared, object, place).instrument(self.span().clone());
         self.glance = Some(Box::pin(glance));
     }
 
-    /// Ends the turn as lost. What ends it by its hold limit leaves the place to the next one.
-    pub(super) fn end_turn(&mut self, reason: LostReason) {
-        let Some(holder) = self.holder.take() else {
-            return;
-        };
+    /// A holder's turn is over; it is no longer among the holders.
+    pub(super) fn turn_is_over(&mut self, turn: TurnId) {
         self.draws.clear();
-        let keeps_place = reason == LostReason::HoldLimit;
-        let returned = KeeperInput::Returned { turn: holder.turn };
-        let input = if keeps_place { returned } else { KeeperInput::Lost };
-        holder.lose(reason);
-        self.tell_keeper(input);
+        self.assign_to_sharers();
+        self.tell_keeper(KeeperInput::Returned { turn });
+    }
+
+    /// A turn has ended as lost. By its hold limit, or its lease while others renew the place, it
+    /// leaves the place to them and to the next ones.
+    pub(super) fn turn_is_lost(&mut self, turn: TurnId, reason: LostReason) {
+        let now = self.shared.clock.elapsed();
+        let is_kept = self.contender.held_lease().is_some_and(|lease| lease.is_valid(now));
+        let leaves_place =
+            reason == LostReason::HoldLimit || (reason == LostReason::Expired && is_kept);
+        if !leaves_place {
+            return self.place_is_lost(&reason);
+        }
+        if let Some(holder) = self.holders.take(turn) {
+            holder.lose(reason);
+            self.turn_is_over(turn);
+        }
+    }
+
+    /// The place is lost, and with it all turns.
+    pub(super) fn place_is_lost(&mut self, reason: &LostReason) {
+        if !self.holders.is_empty() {
+            self.lose_all(reason);
+            self.tell_keeper(KeeperInput::Lost);
+        }
+    }
+
+    /// Tells all guards that their turns are lost.
+    pub(super) fn lose_all(&mut self, reason: &LostReason) {
+        self.draws.clear();
+        for holder in self.holders.take_all() {
+            holder.lose(reason.clone());
+        }
     }
 }

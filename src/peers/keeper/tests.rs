@@ -1,5 +1,7 @@
 //! Scripts of the keeper: what happens to it, and what it must ask for.
 
+mod sharing;
+
 use std::time::Duration;
 
 use super::messages::{GuestId, Input, Output};

@@ -118,9 +118,11 @@ impl Snapshot {
         in_line(&self.standings, &self.owners)
     }
 
-    /// The contenders other than this one.
-    pub(crate) fn others(&self, me: ContenderId) -> Vec<ContenderId> {
-        self.standings.keys().copied().filter(|contender| *contender != me).collect()
+    /// The contenders that can't hold the object together with this one, in whatever order.
+    pub(crate) fn conflicting(&self, me: ContenderId, mode: Mode) -> Vec<ContenderId> {
+        let others = self.standings.iter().filter(|(contender, _)| **contender != me);
+        let conflicting = others.filter(|(_, standing)| conflicts(mode, standing.mode()));
+        conflicting.map(|(contender, _)| *contender).collect()
     }
 
     /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.

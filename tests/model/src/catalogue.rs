@@ -183,6 +183,11 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
         ),
         ("three, whose rows get lost", Long, losing(&THREE, TRUE_CLOCKS, 5)),
         (
+            "one of each mode, on registers",
+            Long,
+            Registers(all(&[SHARED, LIMITED, EXCLUSIVE], 1)),
+        ),
+        (
             "limited ones and a shared one, on registers",
             Long,
             Registers(all(&[LIMITED, LIMITED, SHARED], 1)),

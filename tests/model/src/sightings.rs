@@ -66,9 +66,13 @@ pub(crate) enum Sight {
     TokenOfGuest,
     /// The keeper sends its line elsewhere.
     LineDisbanded,
+    /// A caller has its turn while another one of its process has one.
+    CallersShare,
+    /// The next holder in the table stops waiting.
+    NextHolderGaveUp,
 }
 
-const SIGHTS: [Sight; 30] = [
+const SIGHTS: [Sight; 32] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -99,6 +103,8 @@ const SIGHTS: [Sight; 30] = [
     Sight::PlaceRevoked,
     Sight::TokenOfGuest,
     Sight::LineDisbanded,
+    Sight::CallersShare,
+    Sight::NextHolderGaveUp,
 ];
 
 /// How often which was come across.

@@ -34,8 +34,8 @@ pub(crate) struct Plan {
     /// The number of guests, and of requests of each.
     pub(crate) guests: usize,
     pub(crate) requests: u8,
-    /// The callers of the keeper's process: the TTL of each, in seconds.
-    pub(crate) callers: &'static [u64],
+    /// The callers of the keeper's process.
+    pub(crate) callers: &'static [CallerPlan],
     /// Whether another contender wants the object in the table.
     pub(crate) has_next_holder: bool,
     /// Whether that contender is the first guest's own: the same client then holds by both ways.
@@ -47,6 +47,14 @@ pub(crate) struct Plan {
     pub(crate) troubles: Troubles,
     pub(crate) bug: Option<SeededBug>,
     pub(crate) must_see: &'static [Sight],
+}
+
+/// What a caller wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallerPlan {
+    /// Its TTL, in seconds.
+    pub(crate) ttl: u64,
+    pub(crate) mode: Mode,
 }
 
 impl Plan {
@@ -173,10 +181,9 @@ impl Turns {
         Turns { plan, sightings, violated: AtomicBool::new(false) }
     }
 
-    /// The terms that a caller wants.
-    fn terms_of(&self, caller: u64) -> LeaseTerms {
-        let i = usize::try_from(caller).expect("callers are few");
-        Self::terms(self.plan.callers[i])
+    /// What a caller wants.
+    fn caller_plan(&self, caller: u64) -> CallerPlan {
+        self.plan.callers[usize::try_from(caller).expect("callers are few")]
     }
 
     fn terms(seconds: u64) -> LeaseTerms {
@@ -212,9 +219,9 @@ impl Turns {
             Action::Table(event) => self.table_event(moment, event),
             Action::CallerJoins(i) => {
                 moment.callers[i] = Caller::Waiting;
-                let (caller, terms) = (i as u64, self.terms_of(i as u64));
-                let demand = Demand { mode: Mode::Exclusive, terms, patience: Patience::Wait };
-                self.keeper(moment, KeeperInput::Join { caller, demand });
+                let CallerPlan { ttl, mode } = self.plan.callers[i];
+                let demand = Demand { mode, terms: Self::terms(ttl), patience: Patience::Wait };
+                self.keeper(moment, KeeperInput::Join { caller: i as u64, demand });
             }
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
             Action::GuestAsks(i) => {
@@ -244,7 +251,13 @@ impl Turns {
                 self.note(moment, Sight::NextHolderEntered);
                 moment.next_holder = NextHolder::Inside;
             }
-            Action::NextHolderLeaves => moment.next_holder = NextHolder::Gone,
+            Action::NextHolderLeaves => {
+                if moment.next_holder == NextHolder::Waiting {
+                    moment.left.giving_up -= 1;
+                    self.note(moment, Sight::NextHolderGaveUp);
+                }
+                moment.next_holder = NextHolder::Gone;
+            }
             Action::Deliver(ref frame) => {
                 moment.network.remove(frame);
                 self.deliver(moment, frame);
@@ -347,9 +360,9 @@ impl Turns {
 
     // What must be true.
 
-    /// Whether at most one is inside, each by its own clock.
+    /// Whether at most one is inside, each by its own clock. Those that share a place are as one.
     fn is_exclusive(&self, moment: &Moment) -> bool {
-        let inside = moment.inside();
+        let inside = self.inside(moment);
         let is_one_client = self.plan.is_first_guest
             && moment.next_holder == NextHolder::Inside
             && moment.guests[0].is_inside(moment.now);
@@ -367,6 +380,20 @@ impl Turns {
 
     fn is_granted_once(&self, moment: &Moment) -> bool {
         self.tells(!moment.granted_twice)
+    }
+
+    /// How many are inside. Those that share the place count as one.
+    fn inside(&self, moment: &Moment) -> usize {
+        let Moment { table, keeper, .. } = moment;
+        let is_held = table.is_held && moment.keeper_now().elapsed < table.deadline;
+        let callers = moment.callers.iter().zip(self.plan.callers);
+        let inside = callers.filter(|(caller, _)| matches!(caller, Caller::Inside(_)));
+        let inside = inside.filter(|_| is_held && keeper.is_alive());
+        let (shared, alone): (Vec<_>, Vec<_>) =
+            inside.partition(|(_, plan)| plan.mode == Mode::Shared);
+        let guests = moment.guests.iter().filter(|guest| guest.is_inside(moment.now)).count();
+        let next = usize::from(moment.next_holder == NextHolder::Inside);
+        shared.len().min(1) + alone.len() + guests + next
     }
 
     /// A search goes on for a little while; the first violation is the nearest.
@@ -401,13 +428,6 @@ impl Moment {
         });
     }
 
-    fn inside(&self) -> usize {
-        let is_held = self.table.is_held && self.keeper_now().elapsed < self.table.deadline;
-        let callers = self.callers.iter().filter(|caller| matches!(caller, Caller::Inside(_)));
-        let callers = callers.filter(|_| is_held && self.keeper.is_alive()).count();
-        let guests = self.guests.iter().filter(|guest| guest.is_inside(self.now)).count();
-        callers + guests + usize::from(self.next_holder == NextHolder::Inside)
-    }
 }
 
 impl Model for Turns {
@@ -418,7 +438,7 @@ impl Model for Turns {
         vec![Moment {
             now: 0,
             keeper: KeeperProcess::new(),
-            table: Table::new(Self::terms(self.plan.callers.first().copied().unwrap_or(5))),
+            table: Table::new(Self::terms(self.plan.callers.first().map_or(5, |caller| caller.ttl))),
             callers: vec![Caller::Outside; self.plan.callers.len()],
             guests: (0..self.plan.guests)
                 .map(|i| GuestProcess::new(i, self.plan.requests))

@@ -84,6 +84,27 @@ pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
     None
 }
 
+/// How many held the lock at once, at most, and on average from the first grant until some time.
+pub fn inside(moments: &[Moment], until: u64) -> (usize, f64) {
+    let held = moments.iter().filter_map(|moment| match moment {
+        Moment::Held { from, until: end } => Some((*from, until.min(*end))),
+        Moment::Round(_) | Moment::Place(_) => None,
+    });
+    let held: Vec<_> = held.filter(|(from, end)| from < end).collect();
+    // One that ends as another one begins is not beside it.
+    let begins = held.iter().map(|(from, _)| (*from, true));
+    let mut changes: Vec<_> = begins.chain(held.iter().map(|(_, end)| (*end, false))).collect();
+    changes.sort_unstable();
+    let (mut now, mut most) = (0_usize, 0);
+    for (_, begins) in &changes {
+        now = if *begins { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    let period = changes.first().zip(changes.last()).map_or(0, |(first, last)| last.0 - first.0);
+    let time: u64 = held.iter().map(|(from, end)| end - from).sum();
+    (most, time as f64 / period.max(1) as f64)
+}
+
 /// A client that announced itself after another one's ticket was acknowledged, and was let in
 /// before that other client was let in or gave up, if there was any.
 pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
@@ -280,6 +301,17 @@ mod tests {
         assert_eq!(overlap(&[held(1, 3), held(2, 5)]), Some([(1, 3), (2, 5)]));
         assert_eq!(overlap(&[held(1, 9), held(2, 3)]), Some([(1, 9), (2, 3)]));
         assert_eq!(overlap(&[held(4, 9), held(1, 4), held(8, 8)]), Some([(4, 9), (8, 8)]));
+    }
+
+    // Goal: those inside at once are counted, and a hold that begins as another one ends is not
+    // beside it.
+    // Method: made-up histories.
+    #[test]
+    fn those_inside_are_counted() {
+        assert_eq!(inside(&[], 10), (0, 0.0));
+        assert_eq!(inside(&[held(1, 3), held(3, 5)], 10), (1, 1.0));
+        assert_eq!(inside(&[held(1, 5), held(2, 4), held(3, 9)], 10), (3, 1.5));
+        assert_eq!(inside(&[held(1, 5), held(2, 4), held(3, 9)], 3), (2, 1.5));
     }
 
     // Goal: the order checker finds the client that overtook, and no other.

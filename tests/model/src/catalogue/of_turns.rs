@@ -1,15 +1,18 @@
 //! The searches of turns: each trouble by itself, then together.
 
 use super::{Length, Subject};
-use crate::protocol::SeededBug as Bug;
+use crate::protocol::{Mode, SeededBug as Bug};
 use crate::sightings::Sight;
-use crate::turns::{NO_TROUBLES, Plan, Troubles};
+use crate::turns::{CallerPlan, NO_TROUBLES, Plan, Troubles};
+
+const ALONE: CallerPlan = CallerPlan { ttl: 5, mode: Mode::Exclusive };
+const TO_SHARE: CallerPlan = CallerPlan { mode: Mode::Shared, ..ALONE };
 
 /// A caller has the first turn, so that there is a keeper when the guest asks.
 const PLAN: Plan = Plan {
     guests: 1,
     requests: 1,
-    callers: &[5],
+    callers: &[ALONE],
     has_next_holder: false,
     is_first_guest: false,
     ticks: 6,
@@ -18,16 +21,31 @@ const PLAN: Plan = Plan {
     bug: None,
     must_see: &[Sight::CallersTurn, Sight::GuestsTurn],
 };
-const TWO_CALLERS: Plan = Plan { callers: &[5, 5], ..PLAN };
+const TWO_CALLERS: Plan = Plan { callers: &[ALONE; 2], ..PLAN };
 const TWO_GUESTS: Plan = Plan { guests: 2, ..PLAN };
-const TWO_ROUNDS: Plan = Plan { callers: &[5, 5, 5], requests: 2, ..PLAN };
+const TWO_ROUNDS: Plan = Plan { callers: &[ALONE; 3], requests: 2, ..PLAN };
 const NEXT_HOLDER: Plan = Plan {
     has_next_holder: true,
     must_see: &[Sight::CallersTurn, Sight::GuestsTurn, Sight::NextHolderEntered],
     ..PLAN
 };
-const TWO_TTLS: Plan = Plan { callers: &[8, 5], ..NEXT_HOLDER };
-const ALL_PARTIES: Plan = Plan { callers: &[5, 5], ..NEXT_HOLDER };
+const TWO_TTLS: Plan = Plan { callers: &[CallerPlan { ttl: 8, ..ALONE }, ALONE], ..NEXT_HOLDER };
+const ALL_PARTIES: Plan = Plan { callers: &[ALONE; 2], ..NEXT_HOLDER };
+/// Readers and a writer of one client, and a writer in the table.
+const SHARED: Plan = Plan {
+    guests: 0,
+    callers: &[TO_SHARE, TO_SHARE, ALONE],
+    must_see: &[Sight::CallersTurn, Sight::CallersShare, Sight::NextHolderEntered],
+    ..NEXT_HOLDER
+};
+const SHARED_FOR_TWO_TTLS: Plan =
+    Plan { callers: &[TO_SHARE, CallerPlan { ttl: 8, ..TO_SHARE }, ALONE], ..SHARED };
+const SHARED_BESIDE_GUEST: Plan = Plan {
+    guests: 1,
+    callers: &[TO_SHARE, TO_SHARE],
+    must_see: &[Sight::CallersShare, Sight::GuestsTurn, Sight::NextHolderEntered],
+    ..SHARED
+};
 const BOTH_WAYS: Plan = Plan { is_first_guest: true, ..ALL_PARTIES };
 
 const REPEATS: Troubles = Troubles { repeats: 1, ..NO_TROUBLES };
@@ -63,6 +81,16 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         must_see: &[Sight::GuestsTurn, Sight::NextHolderEntered, Sight::LineDisbanded],
         ..NEXT_HOLDER
     };
+    let shared = Plan {
+        must_see: &[
+            Sight::CallersShare,
+            Sight::NextHolderEntered,
+            Sight::NextHolderGaveUp,
+            Sight::PlaceRevoked,
+        ],
+        ..SHARED
+    };
+    let shared_troubles = Troubles { giving_up: 1, revocations: 1, ..RENEWALS };
     let tokens = |plan| Plan { must_see: &[Sight::GuestsTurn, Sight::TokenOfGuest], ..plan };
     let plans = [
         ("turns", Short, PLAN.over(5)),
@@ -85,6 +113,15 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Short,
             tokens(NEXT_HOLDER).over(0).with(Troubles { removals: 1, ..DRAWS }),
         ),
+        ("turns that are shared", Short, shared.over(3).with(shared_troubles)),
+        ("turns that are shared, of two ttls", Short, SHARED_FOR_TWO_TTLS.over(3).with(RENEWALS)),
+        ("turns that are shared, beside a guest", Short, SHARED_BESIDE_GUEST.over(2)),
+        ("turns that are shared, for longer", Long, shared.over(6).with(shared_troubles)),
+        (
+            "turns that are shared, beside a guest, all troubles",
+            Long,
+            SHARED_BESIDE_GUEST.over(1).with(Troubles { draws: 0, ..ALL }),
+        ),
         ("turns, for longer", Long, PLAN.over(6)),
         ("turns, messages repeated, for longer", Long, TWO_CALLERS.over(3).with(REPEATS)),
         ("turns, clock set ahead, for longer", Long, TWO_CALLERS.over(3).with(JUMPS)),
@@ -93,7 +130,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         (
             "turns of two guests and two callers",
             Long,
-            Plan { callers: &[5, 5], ..TWO_GUESTS }.over(1).with(REPEATS),
+            Plan { callers: &[ALONE; 2], ..TWO_GUESTS }.over(1).with(REPEATS),
         ),
         (
             "turns of two guests beside another contender",

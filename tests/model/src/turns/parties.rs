@@ -117,12 +117,15 @@ impl Turns {
         let table = &mut moment.table;
         match output {
             KeeperOutput::Acquire { caller } => {
-                let terms = caller.map(|caller| self.terms_of(caller));
+                let terms = caller.map(|caller| Self::terms(self.caller_plan(caller).ttl));
                 table.wanted = Some(terms.unwrap_or(table.terms));
             }
             KeeperOutput::Taken { .. } => unreachable!("all callers wait"),
             KeeperOutput::Grant { caller, turn } => {
                 self.note(moment, Sight::CallersTurn);
+                if moment.callers.iter().any(|caller| matches!(caller, Caller::Inside(_))) {
+                    self.note(moment, Sight::CallersShare);
+                }
                 let i = usize::try_from(caller).expect("callers are few");
                 moment.callers[i] = Caller::Inside(turn);
             }

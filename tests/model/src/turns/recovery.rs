@@ -52,8 +52,8 @@ impl Turns {
                 TableEvent::Glanced { .. } | TableEvent::Drawn { acknowledged: true },
             )
             | Action::GuestWakes(_)
-            | Action::NextHolderEnters
-            | Action::NextHolderLeaves => true,
+            | Action::NextHolderEnters => true,
+            Action::NextHolderLeaves => moment.next_holder == NextHolder::Inside,
             Action::CallerLeaves(i) => matches!(moment.callers[*i], Caller::Inside(_)),
             Action::GuestLeaves(i) => moment.guests[*i].is_inside(moment.now),
             Action::Pass

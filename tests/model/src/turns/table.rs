@@ -137,9 +137,16 @@ impl Turns {
             actions.push(Action::KeeperRestarts);
         }
         match moment.next_holder {
-            NextHolder::Waiting if rows_may_be_gone => actions.push(Action::NextHolderEnters),
+            NextHolder::Waiting => {
+                if rows_may_be_gone {
+                    actions.push(Action::NextHolderEnters);
+                }
+                if left.giving_up > 0 {
+                    actions.push(Action::NextHolderLeaves);
+                }
+            }
             NextHolder::Inside => actions.push(Action::NextHolderLeaves),
-            NextHolder::Waiting | NextHolder::Gone => {}
+            NextHolder::Gone => {}
         }
     }
 

@@ -1,0 +1,193 @@
+//! Callers that share a place.
+
+use super::*;
+
+impl Script {
+    /// A keeper whose callers 1 and 2 share the place, as turns 1 and 2.
+    fn shared() -> Self {
+        let mut script = Script::new();
+        script.shares(1);
+        script.says(&[Output::Acquire { caller: Some(1) }]);
+        script.shares(2);
+        script.is_held(terms(60));
+        script.says(&[shared_grant(1, 1), shared_grant(2, 2)]);
+        script
+    }
+
+    fn shares(&mut self, caller: u64) {
+        self.tell(Input::Join { caller, demand: to_share(60) });
+    }
+
+    fn returns(&mut self, number: u64) {
+        self.tell(Input::Returned { turn: turn(number) });
+    }
+}
+
+fn to_share(ttl: u64) -> Demand {
+    Demand { mode: Mode::Shared, ..demand(ttl) }
+}
+
+fn shared_grant(caller: u64, number: u64) -> Output {
+    Output::Grant { caller, turn: turn(number) }
+}
+
+#[test]
+fn those_that_share_are_served_in_the_order_of_the_line() {
+    let mut script = Script::shared();
+    assert_eq!(script.keeper.user(), Some(TurnOf::Caller));
+    script.shares(3);
+    script.says(&[shared_grant(3, 3)]);
+    script.joins(4, 60);
+    script.shares(5);
+    for number in [2, 1] {
+        script.returns(number);
+        script.says(&[]);
+    }
+    // The one that is alone waits for all before it, and one that shares does not overtake it.
+    script.returns(3);
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(4) }]);
+    script.is_held(terms(60));
+    script.says(&[shared_grant(4, 1)]);
+    script.returns(1);
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(5) }]);
+}
+
+#[test]
+fn none_joins_for_long_once_one_waits_in_the_table() {
+    let mut script = Script::shared();
+    script.sleeps(ms(50));
+    script.shares(3);
+    script.says(&[Output::Glance, shared_grant(3, 3)]);
+    script.tell(Input::Glanced { outsiders: true });
+    script.sleeps(ms(99));
+    script.shares(4);
+    script.says(&[shared_grant(4, 4)]);
+    script.sleeps(ms(1));
+    script.shares(5);
+    script.says(&[]);
+    // It may have given up, while those inside stay.
+    script.sleeps(ms(99));
+    script.says(&[]);
+    script.sleeps(ms(1));
+    script.says(&[Output::Glance]);
+    script.sleeps(s(1));
+    script.says(&[]);
+    script.tell(Input::Glanced { outsiders: true });
+    script.says(&[Output::Glance]);
+    script.tell(Input::Glanced { outsiders: false });
+    script.says(&[shared_grant(5, 5)]);
+    // It comes back: the place is released when the last one has left.
+    script.sleeps(ms(50));
+    script.shares(6);
+    script.says(&[Output::Glance, shared_grant(6, 6)]);
+    script.tell(Input::Glanced { outsiders: true });
+    script.sleeps(ms(100));
+    script.shares(7);
+    for number in 1..=5 {
+        script.returns(number);
+    }
+    script.says(&[]);
+    script.returns(6);
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn a_place_in_use_is_shared_on_its_terms() {
+    let mut script = Script::shared();
+    script.tell(Input::Join { caller: 3, demand: to_share(10) });
+    script.says(&[shared_grant(3, 3)]);
+    // It is renewed for one that joins late.
+    script.now += s(30);
+    script.shares(4);
+    script.says(&[Output::Glance, Output::Renew { terms: terms(60) }]);
+    script.tell(Input::Glanced { outsiders: false });
+    script.shares(5);
+    script.says(&[]);
+    script.is_renewed(terms(60));
+    script.says(&[shared_grant(4, 4), shared_grant(5, 5)]);
+    for number in 1..=5 {
+        script.returns(number);
+    }
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn a_try_joins_those_that_share() {
+    let attempt = Demand { patience: Patience::Try, ..to_share(60) };
+    let mut script = Script::shared();
+    script.tell(Input::Join { caller: 3, demand: attempt });
+    script.says(&[shared_grant(3, 3)]);
+    script.tell(Input::Join { caller: 4, demand: Demand { mode: Mode::Exclusive, ..attempt } });
+    script.says(&[Output::Taken { caller: 4 }]);
+    // Behind one that waits to be alone, it would wait.
+    script.joins(5, 60);
+    script.tell(Input::Join { caller: 6, demand: attempt });
+    script.says(&[Output::Taken { caller: 6 }]);
+    script.tell(Input::Leave { caller: 5 });
+    script.tell(Input::Join { caller: 7, demand: attempt });
+    script.says(&[shared_grant(7, 4)]);
+    script.tell(Input::Glanced { outsiders: true });
+    script.sleeps(ms(100));
+    script.tell(Input::Join { caller: 8, demand: attempt });
+    script.says(&[Output::Taken { caller: 8 }]);
+}
+
+#[test]
+fn without_turns_a_place_is_shared_and_used_once() {
+    let mut script = Script::new();
+    script.keeper = Keeper::new(false);
+    script.shares(1);
+    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.is_held(terms(60));
+    script.shares(2);
+    script.says(&[shared_grant(1, 1), shared_grant(2, 2)]);
+    script.returns(1);
+    script.says(&[]);
+    script.returns(2);
+    script.says(&[Output::Release]);
+}
+
+#[test]
+fn a_guest_waits_for_all_that_share() {
+    let mut script = Script::shared();
+    script.asks(GUEST, 1, ms(0));
+    script.is_queued(GUEST, 1, 0);
+    script.shares(3);
+    script.returns(1);
+    script.says(&[]);
+    script.asks(GUEST, 1, ms(1));
+    script.is_queued(GUEST, 1, 0);
+    script.returns(2);
+    script.says(&[Output::Release]);
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: None }]);
+    script.is_held(terms(60));
+    script.is_granted(GUEST, 1, turn(1), ms(1));
+}
+
+#[test]
+fn a_lost_place_is_lost_for_all_that_share() {
+    let mut script = Script::shared();
+    script.tell(Input::Lost);
+    script.says(&[Output::Release]);
+    script.returns(1);
+    script.tell(Input::Released);
+    script.says(&[]);
+    assert!(script.keeper.is_idle());
+}
+
+#[test]
+fn none_joins_once_the_client_closes() {
+    let mut script = Script::shared();
+    script.tell(Input::Shutdown);
+    script.shares(3);
+    script.sleeps(s(2));
+    script.returns(1);
+    script.says(&[]);
+    script.returns(2);
+    script.says(&[Output::Release]);
+}

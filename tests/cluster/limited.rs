@@ -1,0 +1,112 @@
+//! Locks that a limited number hold at once.
+
+use std::time::Duration;
+
+use bakery_lock::LockClient;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use support::history::{Moment, inside};
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
+
+const LIMIT: u32 = 3;
+const PROCESSES: usize = 5;
+const CALLERS: usize = 4;
+const LOCKS: usize = 20;
+const STAY: Duration = Duration::from_millis(100);
+
+// Goal: of twenty callers never more than three are inside, and two and a half on average.
+// Method: start `limited_program` five times; each tells when its callers were inside. The average
+// is taken while all of them still want the lock.
+#[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
+async fn three_of_twenty_callers_are_inside() {
+    let _alone = support::alone().await;
+    let scene = Scene::new().await;
+    let object = support::unique("limited");
+    let order = format!("{} {object}", scene.keyspace);
+    let mut programs = Vec::new();
+    for _ in 0..PROCESSES {
+        let nodes = support::nodes().await;
+        programs.push(Program::start("limited::limited_program", &order, &nodes));
+    }
+    for program in &mut programs {
+        program.expect("ready").await;
+    }
+    for program in &mut programs {
+        program.go_on().await;
+    }
+    let (mut held, mut first_done) = (Vec::new(), u64::MAX);
+    for program in &mut programs {
+        program.expect("done").await;
+    }
+    for program in programs {
+        for line in program.finish().await {
+            match line.split_once(' ') {
+                Some(("last", time)) => first_done = first_done.min(time.parse().expect("a time")),
+                _ => held.push(line.parse::<Moment>().expect("programs tell moments")),
+            }
+        }
+    }
+    assert_eq!(held.len(), PROCESSES * CALLERS * LOCKS);
+    let (most, _) = inside(&held, u64::MAX);
+    let (_, average) = inside(&held, first_done);
+    println!(
+        "max_holders({LIMIT}), {PROCESSES} processes x {CALLERS} callers x {LOCKS} locks of \
+         {STAY:?}: {most} inside at most, {average:.2} on average"
+    );
+    assert_eq!(most, LIMIT as usize);
+    assert!(average >= 2.5, "{average} are inside on average");
+    scene.wait_for_rows(&object, 0, Duration::from_secs(5)).await;
+}
+
+// Goal: the program that the test above starts five times. By itself: one process is served, and no
+// more than three of its callers are inside.
+// Method: callers take the lock again and again; each notes when it was inside.
+#[tokio::test]
+async fn limited_program() {
+    let Some(order) = program::order() else {
+        let scene = Scene::new().await;
+        let told = take(&scene.client().await, &support::unique("limited"), 3).await;
+        let held: Vec<_> = told.into_iter().flatten().collect();
+        assert_eq!(held.len(), CALLERS * 3);
+        return assert_eq!(inside(&held, u64::MAX).0, LIMIT as usize);
+    };
+    let (keyspace, object) = order.split_once(' ').expect("an order is a keyspace and a name");
+    let scene = Scene::in_keyspace(keyspace).await;
+    let client = scene.client().await;
+    program::say("ready");
+    program::wait_for_word();
+    let told = take(&client, object, LOCKS).await;
+    client.shutdown().await.expect("the cluster answers");
+    program::say("done");
+    for caller in told {
+        let last = caller.last().expect("each caller was inside").last();
+        program::say(&format!("last {last}"));
+        for moment in caller {
+            program::say(&moment.to_string());
+        }
+    }
+}
+
+/// Takes the lock so many times with each caller, and tells when each was inside.
+async fn take(client: &LockClient, object: &str, locks: usize) -> Vec<Vec<Moment>> {
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        let request = client.request(object).max_holders(LIMIT).timeout(Duration::from_secs(120));
+        callers.spawn(async move {
+            let mut told = Vec::new();
+            for _ in 0..locks {
+                let guard = request.clone().acquire().await.expect("each caller is served");
+                let from = now();
+                sleep(STAY).await;
+                told.push(Moment::Held { from, until: now() });
+                guard.unlock().await.expect("the lock was held");
+            }
+            told
+        });
+    }
+    callers.join_all().await
+}
