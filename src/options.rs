@@ -146,6 +146,17 @@ pub enum InvalidOption {
     /// A request that holds a lock with others is to yield to those that share it.
     #[error("only a request that wants a lock alone can yield to those that share it")]
     YieldsWithOthers,
+    /// A lock can't stay taken for so long without a renewal.
+    #[error("a min_hold of {min_hold:?} is longer than the longest lease of {longest:?}")]
+    MinHoldTooLong {
+        /// The requested time.
+        min_hold: Duration,
+        /// The longest lease that the table allows.
+        longest: Duration,
+    },
+    /// A request shares a lock that is to stay taken.
+    #[error("a shared lock has no min_hold")]
+    SharedWithMinHold,
     /// A number of holders is zero, or more than a column of Cassandra counts.
     #[error("a max_holders of {max_holders} is not between 1 and {}", i32::MAX)]
     MaxHolders {

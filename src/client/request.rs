@@ -55,6 +55,7 @@ pub struct LockRequest {
     renew: bool,
     max_hold: Option<Duration>,
     grace: Option<Duration>,
+    min_hold: Duration,
     label: Option<String>,
 }
 
@@ -71,6 +72,7 @@ impl LockRequest {
             renew: true,
             max_hold: None,
             grace: None,
+            min_hold: Duration::ZERO,
             label: None,
             inner,
         }
@@ -189,6 +191,39 @@ impl LockRequest {
         self
     }
 
+    /// How long the lock stays taken from its grant on, even if it is released before; by default
+    /// not at all. At most the longest lease that the table allows: its longest TTL less a second
+    /// and the clock skew.
+    ///
+    /// For jobs that several machines start at the same time by their own clocks: one that is done
+    /// before another machine has started must not run again there. A release before then writes
+    /// the rows once more, with a TTL that ends then, so that the lock stays taken if the process
+    /// exits: for at most two seconds and the clock skew longer, and five seconds at least. While
+    /// the process lives, it deletes them in time. No other caller gets the lock meanwhile.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let request = client.request("reports::hourly").min_hold(Duration::from_secs(10));
+    /// if let Some(guard) = request.try_acquire().await? {
+    ///     // The job.
+    ///     guard.unlock().await?;
+    /// }
+    /// assert!(client.try_lock("reports::hourly").await?.is_none(), "it has just run");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = min_hold;
+        self
+    }
+
     /// What others see of this client besides host name and process id.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -249,7 +284,9 @@ impl LockRequest {
             return Err(InvalidOption::YieldsWithOthers);
         }
         check_timeout(self.timeout)?;
-        let terms = lease_terms(self.ttl, self.inner.max_ttl, self.inner.max_clock_skew)?;
+        let Inner { max_ttl, max_clock_skew, .. } = *self.inner;
+        let terms = lease_terms(self.ttl, max_ttl, max_clock_skew)?;
+        self.check_min_hold(LeaseTerms::longest_lease(max_ttl, max_clock_skew))?;
         Ok((mode, terms, HoldTerms::new(self.max_hold, self.grace)?))
     }
 
@@ -262,6 +299,18 @@ impl LockRequest {
         }
     }
 
+
+    /// All that share a lock are renewed together, so none can end its rows by a time of its own.
+    fn check_min_hold(&self, longest: Duration) -> Result<(), InvalidOption> {
+        let min_hold = self.min_hold;
+        if min_hold > longest {
+            Err(InvalidOption::MinHoldTooLong { min_hold, longest })
+        } else if !min_hold.is_zero() && self.shared {
+            Err(InvalidOption::SharedWithMinHold)
+        } else {
+            Ok(())
+        }
+    }
 
     async fn send(self, patience: Patience) -> Result<Option<LockGuard>, LockError> {
         let (mode, terms, hold_terms) = self.check()?;
@@ -283,7 +332,8 @@ impl LockRequest {
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
         let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
-        let caller = Caller { number, acquire, hold_terms, asked, deadline, reply, span };
+        let min_hold = self.min_hold;
+        let caller = Caller { number, acquire, hold_terms, min_hold, asked, deadline, reply, span };
         let object = Arc::from(self.name);
         let call = Call::Acquire(Arc::clone(&object), caller);
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
@@ -357,6 +407,7 @@ impl fmt::Debug for LockRequest {
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)
             .field("grace", &self.grace)
+            .field("min_hold", &self.min_hold)
             .field("label", &self.label)
             .finish_non_exhaustive()
     }

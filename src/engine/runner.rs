@@ -7,7 +7,8 @@
 //! This file is the loop: what the task waits for, and how it feeds the state machines.
 //! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
 //! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] has the
-//! holders of the object, [`releases`] the callers that wait until it is released, [`told`] what
+//! holders of the object, [`releases`] the callers that wait until it is released, [`resting`] a
+//! place that stays taken for a while after that, [`told`] what
 //! others learn of the line.
 
 mod borrowing;
@@ -17,6 +18,7 @@ mod events;
 mod holder;
 mod operations;
 mod releases;
+mod resting;
 mod rivals;
 mod told;
 mod turns;
@@ -37,6 +39,7 @@ use self::draws::{Drawn, Draws};
 use self::holder::Holders;
 use self::operations::Answer;
 use self::releases::Releases;
+use self::resting::Resting;
 use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
@@ -75,6 +78,10 @@ pub(crate) struct Runner {
     requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
     requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
     releases: Releases,
+    /// A turn that was released, and whose place stays taken.
+    resting: Option<Resting>,
+    /// The client is shut down.
+    is_closing: bool,
     /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// The outstanding glance of the keeper.
@@ -165,6 +172,8 @@ impl Runner {
             requests,
             requests_sender,
             releases: Releases::default(),
+            resting: None,
+            is_closing: false,
             operation: None,
             glance: None,
             borrowing: Borrowing::default(),
@@ -197,8 +206,12 @@ impl Runner {
             }
             // After any wake-up: while commands come without a pause, no timer gets its turn.
             self.tick_if_due();
+            self.end_rest_in_time();
             self.look_at_holders();
             self.dismiss_expired();
+            if self.outlives_client() {
+                return self.ended(Vec::new());
+            }
             if self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done() {
                 let unserved = self.close_commands().await;
                 return self.ended(unserved);
@@ -282,8 +295,9 @@ impl Runner {
         let deadlines = [contender, callers, holders, released, guests];
         let next = deadlines.into_iter().flatten().min();
         let sleep = next.map(|next| next.saturating_sub(self.shared.clock.elapsed()));
-        let keeper = self.keeper.deadline();
-        let sleeps = keeper.map(|due| due.saturating_sub(self.shared.clock.since_boot()));
+        let by_boot = [self.keeper.deadline(), self.resting.as_ref().map(|resting| resting.until)];
+        let by_boot = by_boot.into_iter().flatten().min();
+        let sleeps = by_boot.map(|due| due.saturating_sub(self.shared.clock.since_boot()));
         Some(sleep.into_iter().chain(sleeps).min()?.min(SLEEP_MAX))
     }
 

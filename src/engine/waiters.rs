@@ -23,6 +23,8 @@ pub(crate) struct Caller {
     pub(crate) acquire: Acquire,
     /// How long it may hold the lock.
     pub(crate) hold_terms: Option<HoldTerms>,
+    /// How long the lock stays taken from its grant on, even if it is released before.
+    pub(crate) min_hold: Duration,
     /// When it asked.
     pub(crate) asked: Duration,
     /// When its timeout passes.
@@ -122,8 +124,8 @@ mod tests {
         };
         let deadline = s(deadline);
         let span = Span::none();
-        let (hold_terms, asked) = (None, s(0));
-        (Caller { number, acquire, hold_terms, asked, deadline, reply, span }, answer)
+        let (hold_terms, min_hold, asked) = (None, s(0), s(0));
+        (Caller { number, acquire, hold_terms, min_hold, asked, deadline, reply, span }, answer)
     }
 
     /// Callers with these deadlines, numbered down from 9.

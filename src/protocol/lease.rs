@@ -42,6 +42,20 @@ impl LeaseTerms {
         LeaseTerms { ttl, max_clock_skew }
     }
 
+    /// The shortest terms on which a row is certainly seen for so long.
+    pub(crate) fn that_last(lease: Duration, max_clock_skew: Duration) -> Self {
+        let needed = lease + TTL_ROUNDING + max_clock_skew;
+        let whole = needed.as_secs() + u64::from(needed.subsec_nanos() > 0);
+        let least = ((TTL_ROUNDING + max_clock_skew) * 2).as_secs() + 1;
+        let ttl = Duration::from_secs(whole.max(least)).max(TTL_MIN);
+        LeaseTerms::new(ttl, max_clock_skew)
+    }
+
+    /// The longest lease that rows with this TTL give.
+    pub(crate) fn longest_lease(max_ttl: Duration, max_clock_skew: Duration) -> Duration {
+        max_ttl - TTL_ROUNDING - max_clock_skew
+    }
+
     /// How long rows live without renewal.
     pub(crate) fn ttl(self) -> Duration {
         self.ttl
@@ -64,7 +78,7 @@ impl LeaseTerms {
 
     /// How long a row is certainly seen, from the first try of its write.
     fn lease(self) -> Duration {
-        self.ttl - TTL_ROUNDING - self.max_clock_skew
+        Self::longest_lease(self.ttl, self.max_clock_skew)
     }
 
     /// When the row should be written again.

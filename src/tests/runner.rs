@@ -30,8 +30,8 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
         owner: "snap".to_owned(),
     };
     let (deadline, span) = (asked + Duration::from_secs(3_600), Span::none());
-    let hold_terms = None;
-    (Caller { number, acquire, hold_terms, asked, deadline, reply, span }, answer)
+    let (hold_terms, min_hold) = (None, Duration::ZERO);
+    (Caller { number, acquire, hold_terms, min_hold, asked, deadline, reply, span }, answer)
 }
 
 /// Polls the runner until it waits, as a waker that counts for how many things it waits.

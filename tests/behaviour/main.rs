@@ -11,6 +11,7 @@ mod hold;
 mod lease;
 mod limited;
 mod lock_all;
+mod min_hold;
 mod options;
 mod queue;
 mod registry;

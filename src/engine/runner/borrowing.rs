@@ -171,15 +171,14 @@ impl Runner {
         self.network.is_some()
             && self.borrowing.present.is_none()
             && self.keeper.may_ask()
-            && self.first().is_some_and(|first| suits_borrowed_turn(&first.acquire))
+            && self.first().is_some_and(suits_borrowed_turn)
     }
 
     /// The turn that is asked for goes to the first in the line, which another one may have become.
     /// If it can't use that turn, the line acquires through the table.
     pub(super) fn reconsider_asking(&mut self) {
         let is_asking = self.borrowing.present.is_some() && self.keeper.may_ask();
-        let suits = |first: &Caller| suits_borrowed_turn(&first.acquire);
-        if is_asking && self.first().is_some_and(|first| !suits(first)) {
+        if is_asking && self.first().is_some_and(|first| !suits_borrowed_turn(first)) {
             self.stop_borrowing();
             self.feed_keeper(KeeperInput::Asking(false));
             self.go_on_in_table();
@@ -349,11 +348,12 @@ impl Runner {
     }
 }
 
-/// Whether a caller can use a turn of another client: it is for one alone, and is extended as long
-/// as the guest lives.
-fn suits_borrowed_turn(acquire: &Acquire) -> bool {
-    let renews = acquire.renew && acquire.patience == Patience::Wait;
-    acquire.mode == Mode::Exclusive && renews
+/// Whether a caller can use a turn of another client: it is for one alone, and lasts as long as the
+/// guest lives.
+fn suits_borrowed_turn(caller: &Caller) -> bool {
+    let Acquire { mode, patience, renew, .. } = caller.acquire;
+    let lasts = renew && patience == Patience::Wait && caller.min_hold.is_zero();
+    mode == Mode::Exclusive && lasts
 }
 
 impl From<GuestLoss> for LostReason {

@@ -88,7 +88,8 @@ impl Runner {
     }
 
     /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
-    /// released as far as its caller is concerned; otherwise the rows are deleted first.
+    /// released as far as its caller is concerned; otherwise the rows are deleted first, or written
+    /// once more.
     fn release(
         &mut self,
         turn: TurnId,
@@ -101,12 +102,11 @@ impl Runner {
         if let Some(End::Lost(reason)) = ended {
             return self.turn_is_lost(turn, reason);
         }
-        self.holders.take(turn);
-        self.turn_is_over(turn);
+        let rests = self.end_turn(turn);
         let Some(reply) = reply else {
             return;
         };
-        if self.keeper.is_releasing() {
+        if rests || self.keeper.is_releasing() {
             self.releases.push(self.shared.clock.elapsed(), reply);
         } else {
             // A caller that stopped waiting needs no answer.
@@ -167,7 +167,13 @@ impl Runner {
 
     fn close(&mut self) {
         self.tell_keeper(KeeperInput::Shutdown);
-        self.place_is_lost(&LostReason::ClientClosed);
+        self.is_closing = true;
+        match self.holders.only() {
+            Some(turn) if self.stays(turn) => {
+                self.lose_turn(turn, LostReason::ClientClosed);
+            }
+            Some(_) | None => self.place_is_lost(&LostReason::ClientClosed),
+        }
         self.dismiss_all(&LockError::Closed);
     }
 

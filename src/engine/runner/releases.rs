@@ -42,6 +42,11 @@ impl Releases {
         }
     }
 
+    /// Answers none: what they wait for does not come, and their grant knows why.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Dismisses callers that have waited for `limit`.
     pub(super) fn dismiss_expired(
         &mut self,

@@ -77,7 +77,7 @@ impl Runner {
     }
 
     fn granted(&mut self, caller: Caller, turn: TurnId) -> bool {
-        let Caller { acquire, hold_terms, asked, reply, span, .. } = caller;
+        let Caller { acquire, hold_terms, min_hold, asked, reply, span, .. } = caller;
         let Acquire { mode, terms, renew, owner, .. } = acquire;
         let lease = match self.borrowing.sublease(turn) {
             Some(sublease) => (sublease, LostReason::KeeperUnreachable),
@@ -103,7 +103,8 @@ impl Runner {
         // A guard that finds no caller is dropped.
         let is_taken = reply.send(Ok(Some(guard))).is_ok();
         if is_taken {
-            self.holders.insert(turn, Holder::new(grant, owner.clone(), renew));
+            let stays_until = self.shared.clock.since_boot() + min_hold;
+            self.holders.insert(turn, Holder::new(grant, owner.clone(), renew, stays_until));
             if self.borrowing.sublease(turn).is_some() {
                 let user = self.own(owner);
                 self.borrowing.note_own(user);
@@ -144,11 +145,28 @@ impl Runner {
         self.glance = Some(Box::pin(glance));
     }
 
-    /// A holder's turn is over; it is no longer among the holders.
-    pub(super) fn turn_is_over(&mut self, turn: TurnId) {
+    /// Takes a holder whose turn is over from the holders. Returns whether its place stays taken.
+    pub(super) fn end_turn(&mut self, turn: TurnId) -> bool {
         self.draws.clear();
+        let stays = self.stays(turn);
+        match self.holders.take(turn) {
+            Some(holder) if stays => self.rest(turn, holder),
+            Some(_) => self.turn_is_over(turn),
+            None => {}
+        }
+        stays
+    }
+
+    /// A turn is over, and its holder is no longer among the holders.
+    pub(super) fn turn_is_over(&mut self, turn: TurnId) {
         self.assign_to_sharers();
         self.tell_keeper(KeeperInput::Returned { turn });
+    }
+
+    /// Ends a turn as lost, but not its place.
+    pub(super) fn lose_turn(&mut self, turn: TurnId, reason: LostReason) {
+        self.holders.with(turn, |holder| holder.lose(reason));
+        self.end_turn(turn);
     }
 
     /// A turn has ended as lost. By its hold limit, or its lease while others renew the place, it
@@ -161,10 +179,7 @@ impl Runner {
         if !leaves_place {
             return self.place_is_lost(&reason);
         }
-        if let Some(holder) = self.holders.take(turn) {
-            holder.lose(reason);
-            self.turn_is_over(turn);
-        }
+        self.lose_turn(turn, reason);
     }
 
     /// The place is lost, and with it all turns.
@@ -178,7 +193,8 @@ impl Runner {
     /// Tells all guards that their turns are lost.
     pub(super) fn lose_all(&mut self, reason: &LostReason) {
         self.draws.clear();
-        for holder in self.holders.take_all() {
+        self.lose_rest(reason);
+        for mut holder in self.holders.take_all() {
             holder.lose(reason.clone());
         }
     }
