@@ -125,8 +125,8 @@ impl LockRequest {
         self
     }
 
-    /// Lets this many hold the lock at once, such as the workers that may use a service together; by
-    /// default one.
+    /// Lets this many hold the lock at once, such as the workers that may use a service together;
+    /// by default one.
     ///
     /// All that limit a lock have to name the same number. Those that do not limit it wait until
     /// all of these have left, as these wait for them. Each has a place of its own in the database:
@@ -154,10 +154,10 @@ impl LockRequest {
         self
     }
 
-    /// Lets those go first that [share](Self::shared) the lock, for this long at most: only then, or
-    /// once none shares it any more, this request waits in line like all others. By default it does
-    /// so at once, and those that come later to share the lock wait behind it. `Duration::MAX` lets
-    /// them go first for ever.
+    /// Lets those go first that [share](Self::shared) the lock, for this long at most: only then,
+    /// or once none shares it any more, this request waits in line like all others. By default it
+    /// does so at once, and those that come later to share the lock wait behind it. `Duration::MAX`
+    /// lets them go first for ever.
     ///
     /// Meanwhile it reads the whole object from time to time: after 20 ms at first, every second at
     /// most. It counts towards the timeout. A try gives up if it sees one that shares.
@@ -198,7 +198,7 @@ impl LockRequest {
     /// For jobs that several machines start at the same time by their own clocks: one that is done
     /// before another machine has started must not run again there. A release before then writes
     /// the rows once more, with a TTL that ends then, so that the lock stays taken if the process
-    /// exits: for at most two seconds and the clock skew longer, and five seconds at least. While
+    /// exits: for at most three seconds and the clock skew longer, and five seconds at least. While
     /// the process lives, it deletes them in time. No other caller gets the lock meanwhile.
     ///
     /// # Example
@@ -298,7 +298,6 @@ impl LockRequest {
             (true, Some(_)) => Err(InvalidOption::SharedAndLimited),
         }
     }
-
 
     /// All that share a lock are renewed together, so none can end its rows by a time of its own.
     fn check_min_hold(&self, longest: Duration) -> Result<(), InvalidOption> {

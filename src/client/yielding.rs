@@ -16,8 +16,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl LockRequest {
-    /// Waits until none shares the lock, or for `limit`, without rows of its own. Returns whether to
-    /// go on: a try gives up as soon as it sees one.
+    /// Waits until none shares the lock, or for `limit`, without rows of its own. Returns whether
+    /// to go on: a try gives up as soon as it sees one.
     pub(super) async fn yield_while_shared(
         &self,
         limit: Duration,

@@ -50,10 +50,7 @@ pub(crate) struct Requests {
 
 impl Requests {
     /// The requests of a turn.
-    pub(crate) fn of(
-        turn: TurnId,
-        runner: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
-    ) -> Self {
+    pub(crate) fn of(turn: TurnId, runner: mpsc::UnboundedSender<(TurnId, GuardRequest)>) -> Self {
         Requests { turn, runner }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
 use super::shared;
-use crate::engine::runner::{Command, Runner};
+use crate::engine::runner::{Command, Runner, SLOT_OF_TURNS, Seat};
 use crate::engine::waiters::{Caller, Reply};
 use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
 use crate::testing::FaultyStore;

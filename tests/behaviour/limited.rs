@@ -146,10 +146,10 @@ async fn a_limited_holder_has_no_token() {
 
 // Goal: many callers of few clients are all served, never more than the limit at once and mostly as
 // many, although a client has places for 64 only; those that give up leave nothing.
-// Method: a hundred callers of each of three clients.
+// Method: eighty callers of each of three clients.
 #[tokio::test(start_paused = true)]
 async fn many_callers_share_a_limit() {
-    const CALLERS: usize = 7;
+    const CALLERS: usize = 80;
     const STAY: u64 = 50;
     let store = store();
     let inside = Arc::new(AtomicUsize::new(0));
@@ -177,8 +177,8 @@ async fn many_callers_share_a_limit() {
     while let Some(caller) = callers.join_next().await {
         caller.expect("it does not panic");
     }
-    let held = ms(STAY) * 21;
+    let held = ms(STAY) * 240;
     let average = held.as_secs_f64() / began.elapsed().as_secs_f64();
-    assert!(average > 2.0, "{average} hold on average");
+    assert!(average > 2.5, "{average} hold on average");
     timeout(SOON, expect_rows(&store, 0)).await.expect("no row is left");
 }

@@ -15,6 +15,10 @@ async fn job(client: &LockClient) -> Option<LockGuard> {
     request.try_acquire().await.expect("it is answered")
 }
 
+async fn waits(client: &LockClient) -> LockGuard {
+    client.request(OBJECT).timeout(s(60)).acquire().await.expect("each caller is served")
+}
+
 // Goal: a job that is done early does not run again before its time, and then it may, at once; that
 // costs one renewal.
 // Method: two machines try again and again; one has done its job at once.
@@ -27,7 +31,7 @@ async fn a_lock_stays_taken_until_its_time() {
     let writes = one.statistics().writes;
     guard.unlock().await.expect("it was held");
     assert!(began.elapsed() < ms(20), "{:?}", began.elapsed());
-    while began.elapsed() < MIN_HOLD - ms(50) {
+    while began.elapsed() < MIN_HOLD - ms(150) {
         for client in [&one, &other] {
             assert!(job(client).await.is_none(), "after {:?}", began.elapsed());
         }
@@ -71,7 +75,7 @@ async fn a_lock_stays_taken_when_its_process_ends() {
             }
         };
         let taken = began.elapsed();
-        assert!((MIN_HOLD..=MIN_HOLD + s(3)).contains(&taken), "{taken:?}");
+        assert!((MIN_HOLD..=MIN_HOLD + s(4)).contains(&taken), "{taken:?}");
         drop(next);
     }
 }
@@ -87,10 +91,10 @@ async fn callers_wait_until_its_time_is_over() {
     drop(job(&one).await.expect("the lock is free"));
     let next = tokio::spawn({
         let one = one.clone();
-        async move { one.lock(OBJECT).await.expect("it is served") }
+        async move { waits(&one).await }
     });
     tokio::task::yield_now().await;
-    let last = tokio::spawn(async move { other.lock(OBJECT).await.expect("it is served") });
+    let last = tokio::spawn(async move { waits(&other).await });
     let next = next.await.expect("it does not panic");
     let waited = began.elapsed();
     assert!((MIN_HOLD..MIN_HOLD + ms(200)).contains(&waited), "{waited:?}");
@@ -131,7 +135,7 @@ async fn an_unlock_without_an_answer_is_told() {
     assert_eq!(began.elapsed(), s(2));
     store.fail_next(0, Fault::UnknownApplied);
     let other = client(&store, "other").await;
-    let next = other.lock(OBJECT).await.expect("its time is over");
+    let next = waits(&other).await;
     assert!(began.elapsed() >= MIN_HOLD - ms(50), "{:?}", began.elapsed());
     drop(next);
 }

@@ -218,7 +218,8 @@ async fn a_writer_that_yields_waits_until_none_reads() {
         sleep(s(1)).await;
         let began = Instant::now();
         let next = share(&readers).await;
-        assert_eq!(began.elapsed(), Duration::ZERO, "it joins the other one");
+        // Once a minute the host's registration is read.
+        assert!(began.elapsed() < ms(5), "it joins the other one");
         expect_rows(&store, 1).await;
         reader.unlock().await.expect("it was held");
         reader = next;
@@ -238,6 +239,9 @@ async fn a_writer_that_yields_waits_until_none_reads() {
 
     let hard = tokio::spawn(patient(s(2)).acquire());
     sleep(s(3)).await;
+    // The one that joins makes its client look, and 100 ms later none joins any more.
+    drop(share(&readers).await);
+    sleep(ms(200)).await;
     let behind = asks(&readers, true).await;
     sleep(s(1)).await;
     assert!(!behind.is_finished(), "the one that waits in line is ahead");

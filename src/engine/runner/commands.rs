@@ -53,8 +53,8 @@ impl Runner {
         }
     }
 
-    /// Executes a request of the guard of a turn. If that is over, there is no answer, and the grant
-    /// knows why.
+    /// Executes a request of the guard of a turn. If that is over, there is no answer, and the
+    /// grant knows why.
     pub(super) fn request(&mut self, turn: TurnId, request: GuardRequest) {
         match request {
             GuardRequest::Release { reply } => self.release(turn, reply),
@@ -90,11 +90,7 @@ impl Runner {
     /// The turn of the guard is over. If another turn follows, or is being prepared, the lock is
     /// released as far as its caller is concerned; otherwise the rows are deleted first, or written
     /// once more.
-    fn release(
-        &mut self,
-        turn: TurnId,
-        reply: Option<oneshot::Sender<Result<(), UnlockError>>>,
-    ) {
+    fn release(&mut self, turn: TurnId, reply: Option<oneshot::Sender<Result<(), UnlockError>>>) {
         let Some(ended) = self.holders.with(turn, |holder| holder.grant.ended()) else {
             return;
         };

@@ -13,6 +13,9 @@ use crate::error::LostReason;
 use crate::peers::TurnId;
 use crate::protocol::{Assignment, Input, Lease, LeaseTerms};
 
+/// The rows live for this much longer, or the place would be lost before it is passed on.
+const TIME_TO_PASS_ON: Duration = Duration::from_millis(500);
+
 /// A turn that was released, and whose place stays taken.
 pub(super) struct Resting {
     turn: TurnId,
@@ -38,7 +41,10 @@ impl Runner {
     pub(super) fn rest(&mut self, turn: TurnId, holder: Holder) {
         let Holder { grant, owner, stays_until: until, .. } = holder;
         let left = until.saturating_sub(self.shared.clock.since_boot());
-        let terms = LeaseTerms::that_last(left, self.contender.held_terms().max_clock_skew());
+        let terms = LeaseTerms::that_last(
+            left + TIME_TO_PASS_ON,
+            self.contender.held_terms().max_clock_skew(),
+        );
         self.resting = Some(Resting { turn, grant, owner, until, terms, is_written: false });
         self.assign_rest(true);
         self.steps.push_back(Step::Contender(Input::Renew));

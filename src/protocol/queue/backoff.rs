@@ -6,9 +6,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::super::admission::{Place, Standing};
+use super::super::admission::Standing;
 use super::super::row::ContenderId;
-use super::Queue;
+use super::{Queue, middle};
 
 /// Until the queue is seen to move, a handoff is assumed to take about half as long as the doorway.
 const HANDOFFS_PER_DOORWAY: u32 = 2;

@@ -182,11 +182,7 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
             losing(&TWO, Course::Losing { ahead: 3 }, 8),
         ),
         ("three, whose rows get lost", Long, losing(&THREE, TRUE_CLOCKS, 5)),
-        (
-            "one of each mode, on registers",
-            Long,
-            Registers(all(&[SHARED, LIMITED, EXCLUSIVE], 1)),
-        ),
+        ("one of each mode, on registers", Long, Registers(all(&[SHARED, LIMITED, EXCLUSIVE], 1))),
         (
             "limited ones and a shared one, on registers",
             Long,

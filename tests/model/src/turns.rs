@@ -427,7 +427,6 @@ impl Moment {
             }
         });
     }
-
 }
 
 impl Model for Turns {
@@ -438,7 +437,9 @@ impl Model for Turns {
         vec![Moment {
             now: 0,
             keeper: KeeperProcess::new(),
-            table: Table::new(Self::terms(self.plan.callers.first().map_or(5, |caller| caller.ttl))),
+            table: Table::new(Self::terms(
+                self.plan.callers.first().map_or(5, |caller| caller.ttl),
+            )),
             callers: vec![Caller::Outside; self.plan.callers.len()],
             guests: (0..self.plan.guests)
                 .map(|i| GuestProcess::new(i, self.plan.requests))

@@ -96,8 +96,6 @@ fn limited_ones_that_leave_room_do_not_take_it() {
     let others = [rows_of(&Claim { mode, ..claim(1, 1, Some(7)) }), choosing(2)];
     let mut script = Script::settling(Acquire { mode, ..a_try() }, &others, 8);
     script.sees(&others);
-    script.reads(Read::Contender(id(2)));
-    script.sees_only(&[]);
     script.reads(Read::Object);
     script.sees(&others[..1]);
     script.is_let_in();

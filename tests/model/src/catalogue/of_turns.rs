@@ -118,9 +118,9 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns that are shared, beside a guest", Short, SHARED_BESIDE_GUEST.over(2)),
         ("turns that are shared, for longer", Long, shared.over(6).with(shared_troubles)),
         (
-            "turns that are shared, beside a guest, all troubles",
+            "turns that are shared, beside a guest that gives up",
             Long,
-            SHARED_BESIDE_GUEST.over(1).with(Troubles { draws: 0, ..ALL }),
+            SHARED_BESIDE_GUEST.over(2).with(GIVING_UP),
         ),
         ("turns, for longer", Long, PLAN.over(6)),
         ("turns, messages repeated, for longer", Long, TWO_CALLERS.over(3).with(REPEATS)),
