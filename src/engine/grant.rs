@@ -59,6 +59,12 @@ impl Requests {
         Uuid::from_u128(self.turn.place.client)
     }
 
+    /// The slot of that place.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn slot(&self) -> i16 {
+        self.turn.place.slot
+    }
+
     /// Asks the runner. If it has ended, and with it the turn, the request is dropped.
     pub(crate) fn send(&self, request: GuardRequest) {
         let _ = self.runner.send((self.turn, request));

@@ -92,14 +92,8 @@ fn conflicts_with_leftovers_are_no_violation() {
     let s = Duration::from_secs;
     let found = |first_from, acknowledged| {
         let hold = |client, from, until, end| Hold {
-            client,
-            keeper: client,
-            object: "a".to_owned(),
-            ttl: s(10),
-            asked: Duration::ZERO,
-            renews: true,
-            from,
             until: Some((until, end)),
+            ..Hold::exclusive(client, "a", from)
         };
         let holds = vec![
             hold(0, s(first_from), s(11), HoldEnd::Released),
@@ -108,6 +102,7 @@ fn conflicts_with_leftovers_are_no_violation() {
         let delete = WriteRecord {
             client: 0,
             object: "a".to_owned(),
+            slot: 0,
             stamp: 11_000_000,
             sent: s(11),
             acknowledged,

@@ -5,19 +5,38 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bakery_lock::LockMode;
 use bakery_lock::testing::{LineKind, LineRecord, WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
-use super::log::{Hold, Log, nanos};
+use super::log::{Hold, Log, RoundOf, conflict, nanos};
 use super::plan::{Disks, Plan};
-use support::history::{Round, overtaking};
+use support::history::{Round, overtaking_of};
 
 /// A client that was overtaken, and the one that overtook it.
 pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
-    let rounds = overtaking(&log.rounds(object));
-    let rounds = rounds.map(|two| format!("overtaken at {object}: {two:?}"));
+    let rounds = overtaken_in_table(log, object);
     let rounds = rounds.or_else(|| overtaken_in_line(log, object));
     rounds.or_else(|| overtaken_by_turns(plan, log, object))
+}
+
+/// A client that one overtook that came to the table later. Those that may hold together may be let
+/// in in any order: each finds out by itself that those ahead have left.
+fn overtaken_in_table(log: &Log, object: &str) -> Option<String> {
+    let rounds = log.rounds(object);
+    let exclusive = LockMode::Exclusive;
+    let modes = rounds.iter().map(|of| of.mode).filter(|mode| *mode != exclusive);
+    let mut modes: Vec<_> = modes.collect();
+    modes.dedup();
+    modes.push(exclusive);
+    modes.into_iter().find_map(|mode| {
+        let rounds = |counts: &dyn Fn(LockMode) -> bool| -> Vec<Round> {
+            rounds.iter().filter(|of| counts(of.mode)).map(|of| of.round).collect()
+        };
+        let waiting = rounds(&|other| conflict(mode, other));
+        let two = overtaking_of(&waiting, &rounds(&|other| other == mode))?;
+        Some(format!("overtaken at {object}: {two:?}"))
+    })
 }
 
 /// A waiter in the table that was overtaken by turns for too long, while messages flow.
@@ -34,31 +53,24 @@ fn overtaken_by_turns(plan: &Plan, log: &Log, object: &str) -> Option<String> {
         return None;
     }
     let takes_turns = |client| log.lines.iter().any(|line| line.guest == client);
-    let mut turns: Vec<_> = log.holds.iter().filter(|hold| hold.object == object).collect();
+    // A limited place is used once.
+    let is_turn = |hold: &&Hold| !matches!(hold.mode, LockMode::Limited { .. });
+    let turns = log.holds.iter().filter(|hold| hold.object == object).filter(is_turn);
+    let mut turns: Vec<_> = turns.collect();
     turns.sort_by_key(|turn| turn.from);
-    let mut waiters: Vec<_> = turns.iter().map(|turn| turn.keeper).collect();
-    waiters.sort_unstable();
-    waiters.dedup();
-    let waiters = waiters.into_iter().filter(|client| !takes_turns(*client));
-    let mut rounds = waiters.flat_map(|client| {
-        let rounds = log.rounds_of(client, object).into_iter();
-        rounds.map(move |round| (client, round))
-    });
-    rounds.find_map(|(client, round)| {
-        let last = last_turn_beside(plan, &turns, client, round)?;
-        Some(format!("client {client} is overtaken at {object} by turns: {round:?}, {last:?}"))
+    let rounds = log.rounds(object).into_iter().filter(|of| !takes_turns(of.client));
+    rounds.into_iter().find_map(|waiter| {
+        let last = last_turn_beside(plan, &turns, waiter)?;
+        Some(format!("overtaken at {object} by turns: {waiter:?}, {last:?}"))
     })
 }
 
 /// A turn of another client that should have been left to this waiter.
-fn last_turn_beside<'a>(
-    plan: &Plan,
-    turns: &[&'a Hold],
-    client: usize,
-    round: Round,
-) -> Option<&'a Hold> {
+fn last_turn_beside<'a>(plan: &Plan, turns: &[&'a Hold], waiter: RoundOf) -> Option<&'a Hold> {
+    let RoundOf { client, mode, round } = waiter;
     let known = Duration::from_nanos(round.drawn?) + plan.round_trip();
     let beside = turns.iter().filter(|turn| turn.keeper != client && known <= turn.from);
+    let beside = beside.filter(|turn| conflict(turn.mode, mode));
     let beside = beside.filter(|turn| nanos(turn.from) < round.end.time());
     let mut first = BTreeMap::<usize, Duration>::new();
     let mut ends = BTreeMap::<usize, Duration>::new();
@@ -83,7 +95,9 @@ const ROUNDING: Duration = Duration::from_millis(10);
 fn overtaken_in_line(log: &Log, object: &str) -> Option<String> {
     let mut latest = BTreeMap::<usize, &Hold>::new();
     // A client notes its holds in the order of their grants.
-    let mut holds = log.holds.iter().filter(|hold| hold.object == object);
+    let stands_in_line =
+        |hold: &&Hold| hold.asked.is_some() && !matches!(hold.mode, LockMode::Limited { .. });
+    let mut holds = log.holds.iter().filter(|hold| hold.object == object).filter(stands_in_line);
     holds.find_map(|hold| {
         let before = latest.get(&hold.client).copied();
         if before.is_none_or(|before| before.asked < hold.asked) {
@@ -109,14 +123,8 @@ fn callers_that_were_overtaken_are_found() {
     let ms = Duration::from_millis;
     let found = |grants: &[(usize, u64)]| {
         let holds = grants.iter().zip(100..).map(|((client, asked), from)| Hold {
-            client: *client,
-            keeper: *client,
-            object: "a".to_owned(),
-            ttl: ms(5_000),
-            renews: true,
-            asked: ms(*asked),
-            from: ms(from),
-            until: None,
+            asked: Some(ms(*asked)),
+            ..Hold::exclusive(*client, "a", ms(from))
         });
         overtaken_in_line(&Log { holds: holds.collect(), ..Log::default() }, "a").is_some()
     };
@@ -138,24 +146,16 @@ fn turns_beside_a_waiter_are_found() {
     (plan.conditions.latency, plan.weather.latency) = (5, 1);
     plan.let_messages_flow();
     let found = |turns: &[u64], lines: &[LineRecord]| {
-        let object = || "a".to_owned();
-        let hold = |client: usize, from: u64| Hold {
-            client,
-            keeper: client,
-            object: object(),
-            ttl: ms(60_000),
-            renews: true,
-            asked: ms(0),
-            from: ms(from),
-            until: None,
-        };
+        let hold = |client: usize, from: u64| Hold::exclusive(client, "a", ms(from));
         let mut holds: Vec<_> = turns.iter().map(|from| hold(0, *from)).collect();
         holds.push(hold(1, 20_000));
-        let kind = WriteKind::Put { round: 1, ticket: Some(2), ttl: ms(60_000) };
+        let mode = LockMode::Exclusive;
+        let kind = WriteKind::Put { round: 1, mode, ticket: Some(2), ttl: ms(60_000) };
         let acknowledged = Some(ms(1_000));
         let drawn = WriteRecord {
             client: 1,
-            object: object(),
+            object: "a".to_owned(),
+            slot: 0,
             stamp: 1,
             sent: ms(990),
             acknowledged,

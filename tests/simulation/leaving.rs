@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bakery_lock::LockMode;
 use bakery_lock::testing::{WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
@@ -76,10 +77,12 @@ fn a_client_that_stays_is_found() {
     let ms = Duration::from_millis;
     let write = |client, sent, acknowledged: Option<u64>, kind| {
         let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));
-        WriteRecord { client, object, stamp: 1, sent: ms(sent), acknowledged, kind }
+        WriteRecord { client, object, slot: 0, stamp: 1, sent: ms(sent), acknowledged, kind }
     };
-    let put =
-        |round, sent| write(0, sent, None, WriteKind::Put { round, ticket: None, ttl: ms(5_000) });
+    let put = |round, sent| {
+        let (mode, ticket, ttl) = (LockMode::Exclusive, None, ms(5_000));
+        write(0, sent, None, WriteKind::Put { round, mode, ticket, ttl })
+    };
     let found = |acknowledged, later, told: &str, at| {
         let request = write(1, 100, acknowledged, WriteKind::Revoke { whom: 0, round: 7 });
         let mut log = Log { writes: vec![request, later], ..Log::default() };

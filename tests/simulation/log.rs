@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use bakery_lock::LockMode;
 use bakery_lock::testing::{
     LineKind, LineRecord, LossRecord, SimulatedCluster, WriteKind, WriteRecord,
 };
 
 use super::plan::MAX_CLOCK_SKEW;
-use support::history::{End, Moment, Round};
+use support::history::{End, Round};
 
 /// What happened in a run. Times are of the simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,16 +48,27 @@ pub(crate) struct Hold {
     pub(crate) client: usize,
     /// The client whose place it used: another one, if the hold was a sublease.
     pub(crate) keeper: usize,
+    /// The slot of that place.
+    pub(crate) slot: i16,
     pub(crate) object: String,
+    pub(crate) mode: LockMode,
     /// The TTL of its rows.
     pub(crate) ttl: Duration,
     /// Whether its lease is renewed.
     pub(crate) renews: bool,
-    /// When its caller asked.
-    pub(crate) asked: Duration,
+    /// When its caller asked; `None` if it let others go first, and came to the line later.
+    pub(crate) asked: Option<Duration>,
     pub(crate) from: Duration,
     /// Until when the guard told so by its own clock, and how that ended.
     pub(crate) until: Option<(Duration, HoldEnd)>,
+}
+
+/// A round of a contender, and how it wanted to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RoundOf {
+    pub(crate) client: usize,
+    pub(crate) mode: LockMode,
+    pub(crate) round: Round,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +108,35 @@ pub(crate) struct Shutdown {
     pub(crate) asked: Duration,
     /// When all that it had was given back.
     pub(crate) done: Option<Duration>,
+}
+
+impl Hold {
+    /// A client's own hold, with none beside it, that has no end yet.
+    pub(crate) fn exclusive(client: usize, object: &str, from: Duration) -> Self {
+        Hold {
+            client,
+            keeper: client,
+            slot: 0,
+            object: object.to_owned(),
+            mode: LockMode::Exclusive,
+            ttl: Duration::from_secs(5),
+            renews: true,
+            asked: Some(from),
+            from,
+            until: None,
+        }
+    }
+
+    /// Whether two must not hold together. Of limited ones so many may.
+    pub(crate) fn conflicts_with(&self, other: &Hold) -> bool {
+        conflict(self.mode, other.mode)
+    }
+}
+
+/// Whether two must not hold together, if any two of a kind may.
+pub(crate) fn conflict(one: LockMode, other: LockMode) -> bool {
+    use LockMode::{Limited, Shared};
+    !matches!((one, other), (Shared, Shared) | (Limited { .. }, Limited { .. }))
 }
 
 impl Log {
@@ -182,40 +223,36 @@ impl Log {
         }
     }
 
-    /// The holds of an object, as moments.
-    pub(crate) fn held(&self, object: &str) -> Vec<Moment> {
-        let holds = self.holds.iter().filter(|hold| hold.object == object);
-        let moments = holds.map(|hold| {
-            let (until, _) = hold.until.as_ref().expect("a hold has an end when the run has");
-            Moment::Held { from: nanos(hold.from), until: nanos(*until) }
-        });
-        moments.collect()
-    }
-
     /// The rounds of an object.
-    pub(crate) fn rounds(&self, object: &str) -> Vec<Moment> {
-        let mut moments = Vec::new();
-        let clients = self.writes.iter().map(|write| write.client + 1).max().unwrap_or(0);
-        for client in 0..clients {
-            moments.extend(self.rounds_of(client, object).into_iter().map(Moment::Round));
-        }
-        moments
+    pub(crate) fn rounds(&self, object: &str) -> Vec<RoundOf> {
+        let written = self.writes.iter().filter(|write| write.object == object);
+        let contenders: BTreeSet<_> = written.map(|write| (write.client, write.slot)).collect();
+        let rounds = contenders.into_iter().flat_map(|(client, slot)| {
+            let rounds = self.rounds_of(client, slot, object).into_iter();
+            rounds.map(move |(mode, round)| RoundOf { client, mode, round })
+        });
+        rounds.collect()
     }
 
-    /// The rounds of a client at an object.
-    pub(crate) fn rounds_of(&self, client: usize, object: &str) -> Vec<Round> {
+    /// The rounds of a contender at an object.
+    fn rounds_of(&self, client: usize, slot: i16, object: &str) -> Vec<(LockMode, Round)> {
         let own = |write: &&WriteRecord| {
-            write.client == client && write.object == object && write.removes_by_force().is_none()
+            (write.client, write.slot) == (client, slot)
+                && write.object == object
+                && write.removes_by_force().is_none()
         };
         let writes: Vec<_> = self.writes.iter().filter(own).collect();
         // A round is granted with its first turn, which may be a guest's.
-        let grants = self.holds.iter().filter(|h| h.keeper == client && h.object == object);
-        let mut grants: Vec<_> = grants.map(|hold| hold.from).collect();
+        let of_place =
+            |hold: &&Hold| (hold.keeper, hold.slot) == (client, slot) && hold.object == object;
+        let mut grants: Vec<_> = self.holds.iter().filter(of_place).map(|hold| hold.from).collect();
         grants.sort_unstable();
         let death = self.deaths.get(&client).copied().unwrap_or(Duration::MAX);
         let rounds = rounds(&writes, &grants, death);
         let breaks = self.breaks(client, object);
-        rounds.into_iter().flat_map(|round| broken_off(round, &breaks)).collect()
+        let broken_off =
+            |(mode, round)| broken_off(round, &breaks).into_iter().map(move |round| (mode, round));
+        rounds.into_iter().flat_map(broken_off).collect()
     }
 
     /// How many grants were turns of other clients.
@@ -226,36 +263,35 @@ impl Log {
 
     /// How many grants were turns after the first one of a round.
     pub(crate) fn in_turn(&self, object: &str) -> usize {
-        let granted =
-            |moment: &&Moment| matches!(moment, Moment::Round(Round { end: End::Granted(_), .. }));
+        let granted = |of: &&RoundOf| matches!(of.round.end, End::Granted(_));
         let rounds = self.rounds(object).iter().filter(granted).count();
         self.holds.iter().filter(|hold| hold.object == object).count().saturating_sub(rounds)
     }
 
     /// How many grants were waited for with a ticket.
     pub(crate) fn contended(&self, object: &str) -> usize {
-        let contended = |moment: &Moment| match moment {
-            Moment::Round(round) => round.drawn.is_some() && matches!(round.end, End::Granted(_)),
-            Moment::Held { .. } | Moment::Place(_) => false,
+        let contended = |of: &&RoundOf| {
+            let Round { drawn, end, .. } = of.round;
+            drawn.is_some() && matches!(end, End::Granted(_))
         };
-        self.rounds(object).iter().filter(|moment| contended(moment)).count()
+        self.rounds(object).iter().filter(contended).count()
     }
 }
 
 /// The rounds of one contender, from what it wrote and when it was let in.
-fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<Round> {
+fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<(LockMode, Round)> {
     let mut rounds = Vec::new();
     let announced = writes.iter().filter_map(|write| match write.kind {
-        WriteKind::Put { round, .. } => Some((round, write.sent)),
+        WriteKind::Put { round, mode, .. } => Some((round, (write.sent, mode))),
         WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
     });
     // Rounds grow within a client.
     let mut first = BTreeMap::new();
-    for (round, sent) in announced {
-        first.entry(round).or_insert(sent);
+    for (round, announced) in announced {
+        first.entry(round).or_insert(announced);
     }
-    let mut later = first.values().skip(1).copied().chain([Duration::MAX]);
-    for (round, announced) in &first {
+    let mut later = first.values().skip(1).map(|(sent, _)| *sent).chain([Duration::MAX]);
+    for (round, (announced, mode)) in &first {
         let next = later.next().expect("there is one for each");
         let granted = grants.iter().find(|grant| **grant >= *announced && **grant < next);
         let (drawn, lapses) = standing(writes, *round);
@@ -263,7 +299,8 @@ fn rounds(writes: &[&WriteRecord], grants: &[Duration], death: Duration) -> Vec<
         let deleted = deleted.map(|write| write.sent).find(|sent| sent >= announced);
         let left = deleted.unwrap_or(Duration::MAX).min(death).min(lapses);
         let end = granted.map_or(End::GaveUp(nanos(left)), |grant| End::Granted(nanos(*grant)));
-        rounds.push(Round { announced: nanos(*announced), drawn: drawn.map(nanos), end });
+        let (announced, drawn) = (nanos(*announced), drawn.map(nanos));
+        rounds.push((*mode, Round { announced, drawn, end }));
     }
     rounds
 }
@@ -286,7 +323,7 @@ fn standing(writes: &[&WriteRecord], round: i64) -> (Option<Duration>, Duration)
     let mut first_tries = BTreeMap::new();
     let mut acknowledged = Vec::new();
     for write in writes {
-        if let WriteKind::Put { round: of, ticket, ttl } = write.kind
+        if let WriteKind::Put { round: of, ticket, ttl, .. } = write.kind
             && of == round
         {
             let first_try = *first_tries.entry(write.stamp).or_insert(write.sent);
@@ -314,15 +351,22 @@ pub(crate) fn nanos(time: Duration) -> u64 {
 impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Vec::new();
-        for Hold { client, keeper, object, from, until, .. } in &self.holds {
+        for Hold { client, keeper, slot, object, mode, from, until, .. } in &self.holds {
             let place = if client == keeper { String::new() } else { format!(" of {keeper}") };
-            lines.push((*from, format!("client {client} holds {object}{place}")));
+            let how = if *mode == LockMode::Exclusive {
+                String::new()
+            } else {
+                format!(" {mode:?}, slot {slot}")
+            };
+            lines.push((*from, format!("client {client} holds {object}{place}{how}")));
             if let Some((until, end)) = until {
-                lines.push((*until, format!("client {client} held {object}: {end:?}")));
+                lines.push((*until, format!("client {client} held {object}{how}: {end:?}")));
             }
         }
-        for WriteRecord { client, object, stamp, sent, acknowledged, kind, .. } in &self.writes {
-            lines.push((*sent, format!("client {client} writes {object} {kind:?} at {stamp}")));
+        for WriteRecord { client, object, slot, stamp, sent, acknowledged, kind } in &self.writes {
+            let place = if *slot == 0 { String::new() } else { format!(" slot {slot}") };
+            let line = format!("client {client}{place} writes {object} {kind:?} at {stamp}");
+            lines.push((*sent, line));
             if let Some(acknowledged) = acknowledged {
                 let line = format!("client {client} is told that {object} {stamp} is written");
                 lines.push((*acknowledged, line));
@@ -370,31 +414,26 @@ mod tests {
 
     fn write(stamp: i64, sent: u64, acknowledged: Option<u64>, kind: WriteKind) -> WriteRecord {
         let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));
-        WriteRecord { client: 0, object, stamp, sent: ms(sent), acknowledged, kind }
+        WriteRecord { client: 0, object, slot: 0, stamp, sent: ms(sent), acknowledged, kind }
     }
 
     fn put(round: i64, ticket: Option<i64>) -> WriteKind {
-        WriteKind::Put { round, ticket, ttl: ms(5_000) }
+        WriteKind::Put { round, mode: LockMode::Exclusive, ticket, ttl: ms(5_000) }
     }
 
     fn log(writes: &[WriteRecord], granted: &[u64]) -> Log {
         let hold = |from: &u64| Hold {
-            client: 0,
-            keeper: 0,
-            object: "a".to_owned(),
-            ttl: ms(5_000),
-            asked: ms(*from),
-            renews: true,
-            from: ms(*from),
             until: Some((ms(*from + 1), HoldEnd::Released)),
+            ..Hold::exclusive(0, "a", ms(*from))
         };
         let holds = granted.iter().map(hold).collect();
         Log { holds, writes: writes.to_vec(), ..Log::default() }
     }
 
-    fn round(announced: u64, drawn: Option<u64>, end: End) -> Moment {
+    fn round(announced: u64, drawn: Option<u64>, end: End) -> RoundOf {
         let (announced, drawn) = (nanos(ms(announced)), drawn.map(|drawn| nanos(ms(drawn))));
-        Moment::Round(Round { announced, drawn, end })
+        let round = Round { announced, drawn, end };
+        RoundOf { client: 0, mode: LockMode::Exclusive, round }
     }
 
     // Goal: a round begins with the first try of its announcement, its ticket counts from the first

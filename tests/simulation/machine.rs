@@ -60,9 +60,10 @@ impl Site {
         self.cluster.number_of(contender.client) == Some(self.number)
     }
 
-    /// The client whose place a guard uses.
-    pub(crate) fn keeper(&self, guard: &LockGuard) -> usize {
-        self.cluster.number_of(guard.keeper()).expect("its place has rows")
+    /// The client whose place a guard uses, and the slot of that place.
+    pub(crate) fn place(&self, guard: &LockGuard) -> (usize, i16) {
+        let keeper = self.cluster.number_of(guard.keeper()).expect("its place has rows");
+        (keeper, guard.slot())
     }
 
     /// Whether a contender was killed, and no guest can be inside its place. A guest lives on when

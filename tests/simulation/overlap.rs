@@ -54,13 +54,15 @@ pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
     })
 }
 
-/// All pairs of clients that held together.
+/// All pairs of clients that held together and must not.
 pub(crate) fn overlaps<'a>(log: &'a Log, object: &str) -> Vec<Overlap<'a>> {
     let mut holds: Vec<_> = log.holds.iter().filter(|hold| hold.object == object).collect();
     holds.sort_by_key(|hold| hold.from);
     let mut overlaps = Vec::new();
     for (place, later) in holds.iter().enumerate() {
-        let before = holds[..place].iter().filter(|earlier| later.from < until(earlier));
+        let before = holds[..place].iter();
+        let before = before.filter(|earlier| later.from < until(earlier));
+        let before = before.filter(|earlier| earlier.conflicts_with(later));
         // A hold that was over at once overlaps nothing.
         let before = before.filter(|_| later.from < until(later));
         overlaps.extend(before.map(|earlier| Overlap { earlier, later }));
@@ -68,7 +70,8 @@ pub(crate) fn overlaps<'a>(log: &'a Log, object: &str) -> Vec<Overlap<'a>> {
     overlaps
 }
 
-/// Two clients that held together.
+/// Two clients that held together and must not.
+#[derive(Debug)]
 pub(crate) struct Overlap<'a> {
     earlier: &'a Hold,
     later: &'a Hold,
@@ -185,6 +188,7 @@ fn until(hold: &Hold) -> Duration {
 }
 
 mod tests {
+    use bakery_lock::LockMode;
     use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
     use super::super::log::HoldEnd;
@@ -196,17 +200,8 @@ mod tests {
     }
 
     fn hold(client: usize, from: u64, until: u64) -> Hold {
-        let (object, until) = ("a".to_owned(), Some((ms(until), HoldEnd::Released)));
-        Hold {
-            client,
-            keeper: client,
-            object,
-            ttl: ms(6_000),
-            renews: true,
-            asked: ms(from),
-            from: ms(from),
-            until,
-        }
+        let until = Some((ms(until), HoldEnd::Released));
+        Hold { ttl: ms(6_000), until, ..Hold::exclusive(client, "a", ms(from)) }
     }
 
     fn loss(client: usize, at: u64) -> LossRecord {
@@ -216,7 +211,11 @@ mod tests {
 
     fn write(client: usize, sent: u64, stamp: i64, kind: WriteKind) -> WriteRecord {
         let (object, sent, acknowledged) = ("a".to_owned(), ms(sent), None);
-        WriteRecord { client, object, stamp, sent, acknowledged, kind }
+        WriteRecord { client, object, slot: 0, stamp, sent, acknowledged, kind }
+    }
+
+    fn put(round: i64) -> WriteKind {
+        WriteKind::Put { round, mode: LockMode::Exclusive, ticket: None, ttl: ms(6_000) }
     }
 
     /// All messages arrive in time, and take 10 ms there and back.
@@ -258,10 +257,7 @@ mod tests {
         let plan = plan(Breach::Force);
         let with_stamp = |removed, sent, stamp, ends| {
             let removal = write(3, sent, stamp, WriteKind::Delete { of: removed });
-            let announced = |client| {
-                let (round, ticket, ttl) = (5, None, ms(6_000));
-                write(client, 100, 5, WriteKind::Put { round, ticket, ttl })
-            };
+            let announced = |client| write(client, 100, 5, put(5));
             let writes = vec![announced(0), announced(1), removal];
             let holds = vec![hold(0, 200, ends), hold(1, 1_000, 20_000)];
             check(&plan, &Log { holds, writes, ..Log::default() }, "a").is_some()
@@ -285,8 +281,7 @@ mod tests {
         let plan = plan(Breach::Force);
         let found = |keeper_died: bool, ends| {
             let removal = write(3, 900, 2, WriteKind::Delete { of: 0 });
-            let put = WriteKind::Put { round: 1, ticket: None, ttl: ms(6_000) };
-            let writes = vec![write(0, 100, 1, put), write(1, 100, 1, put), removal];
+            let writes = vec![write(0, 100, 1, put(1)), write(1, 100, 1, put(1)), removal];
             let guest = Hold { keeper: 0, ..hold(2, 200, ends) };
             let holds = vec![guest, hold(1, 1_000, 20_000)];
             let deaths = keeper_died.then_some((0, ms(800))).into_iter().collect();

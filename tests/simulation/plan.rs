@@ -39,9 +39,20 @@ pub(crate) struct Plan {
     pub(crate) weather: Weather,
     /// What is locked.
     pub(crate) objects: Vec<String>,
+    /// How tasks want to hold, for each of these.
+    pub(crate) mixes: Vec<Mix>,
     pub(crate) machines: Vec<MachinePlan>,
     /// What is done to the world, and when.
     pub(crate) deeds: Vec<(Duration, Deed)>,
+}
+
+/// How tasks want to hold an object, other than alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mix {
+    /// Some share it.
+    pub(crate) shared: bool,
+    /// Some want it as a limited number, which this is.
+    pub(crate) max_holders: Option<u32>,
 }
 
 /// A process that uses the library.
@@ -138,6 +149,7 @@ impl Plan {
         let replicas = Replicas { quorum: 2, ahead };
         let (chance, healed, breach) = (seed, HEALED, Breach::None);
         let weather = Weather::CALM;
+        let mixes = vec![Mix::default(); objects.len()];
         let mut plan = Plan {
             seed,
             breach,
@@ -147,17 +159,21 @@ impl Plan {
             conditions,
             weather,
             objects,
+            mixes,
             machines,
             deeds,
         };
         Draw(StdRng::seed_from_u64(seed ^ 0x9EE5)).peers(&mut plan);
+        Draw(StdRng::seed_from_u64(seed ^ 0x30DE)).modes(&mut plan);
         plan
     }
 
-    /// The plan of a seed where a promise is broken, in half of them with all messages in time.
+    /// The plan of a seed where a promise is broken, in half of them with all messages in time. All
+    /// holders hold alone: of others that hold together the bound of an overlap is not known.
     pub(crate) fn with_breach(seed: u64, breach: Breach) -> Self {
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0xB4EAC4));
         let mut plan = Plan { breach, ..Plan::new(seed, Disks::Synced) };
+        plan.mixes.fill(Mix::default());
         for machine in &mut plan.machines {
             machine.lingers = draw.0.random_bool(0.7);
         }
@@ -224,9 +240,11 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { seed, breach, chance, healed, replicas, conditions, .. } = self;
-        let Plan { weather, objects, machines, deeds, .. } = self;
+        let Plan { weather, objects, mixes, machines, deeds, .. } = self;
         writeln!(f, "seed {seed}, breach {breach:?}, chance {chance}, healed at {healed:?}")?;
-        writeln!(f, "{objects:?}")?;
+        for (object, mix) in objects.iter().zip(mixes) {
+            writeln!(f, "{object:?}: {mix:?}")?;
+        }
         writeln!(f, "{replicas:?}")?;
         writeln!(f, "{conditions:?}")?;
         writeln!(f, "{weather:?}")?;
@@ -285,6 +303,17 @@ impl Draw {
                 let other = Some(other).filter(|other| *other != machine);
                 let cut = |cut_off| Deed::CutOff { machine, other, cut_off };
                 plan.deeds.extend([(begins, cut(true)), (ends, cut(false))]);
+            }
+        }
+    }
+
+    /// Lets some tasks share objects, or want them as a limited number.
+    fn modes(&mut self, plan: &mut Plan) {
+        for mix in &mut plan.mixes {
+            if self.0.random_bool(0.4) {
+                mix.shared = self.0.random_bool(0.7);
+                let limits = self.0.random_bool(0.6) || !mix.shared;
+                mix.max_holders = limits.then(|| self.0.random_range(1..=3));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::batch::{Invariant, run_seeds};
 use super::failure::Failure;
-use super::plan::{Deed, Disks, MachinePlan, Plan};
+use super::plan::{Deed, Disks, MachinePlan, Mix, Plan};
 use super::world::run;
 
 /// Plans with something less than this one, those that leave out most first. Of each there is one
@@ -57,14 +57,23 @@ fn without_machines(plan: &Plan) -> Vec<Plan> {
     (0..plan.machines.len()).map(without).collect()
 }
 
-/// Objects, tasks and visits.
+/// Objects, ways to hold them, tasks and visits.
 fn with_less_work(plan: &Plan) -> Vec<Plan> {
     let mut plans = Vec::new();
     if plan.objects.len() > 1 {
         let mut less = plan.clone();
         less.objects.truncate(1);
+        less.mixes.truncate(1);
         less.deeds.retain(|(_, deed)| deed.object().is_none_or(|object| object == 0));
         plans.push(less);
+    }
+    for object in 0..plan.objects.len() {
+        let Mix { shared, max_holders } = plan.mixes[object];
+        for mix in [Mix { shared: false, max_holders }, Mix { shared, max_holders: None }] {
+            let mut less = plan.clone();
+            less.mixes[object] = mix;
+            plans.push(less);
+        }
     }
     for machine in 0..plan.machines.len() {
         let MachinePlan { workers, visits, .. } = plan.machines[machine];

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use bakery_lock::LockMode;
+
 use super::batch::run_seeds;
-use super::log::HoldEnd;
+use super::log::{Hold, HoldEnd};
 use super::overlap::overlaps;
 use super::plan::{Breach, Disks, Plan};
 use super::world::Outcome;
@@ -20,6 +22,9 @@ pub(crate) struct Tally {
     in_turn: usize,
     /// How many of them were turns of other clients.
     subleases: usize,
+    /// How many were of callers that share, or of a limited number.
+    shared: usize,
+    limited: usize,
     lost: usize,
     /// How often two held at once, and for how long at most.
     overlaps: usize,
@@ -39,6 +44,7 @@ impl Tally {
     pub(crate) fn add(&mut self, outcome: &Outcome) {
         let log = &outcome.log;
         let is_lost = |end: &HoldEnd| matches!(end, HoldEnd::Lost(_) | HoldEnd::Slept);
+        let is_limited = |hold: &&Hold| matches!(hold.mode, LockMode::Limited { .. });
         let periods = outcome.objects.iter().flat_map(|object| overlaps(log, object));
         let periods: Vec<_> = periods.map(|overlap| overlap.period()).collect();
         let ends = log.holds.iter().filter_map(|hold| hold.until.as_ref());
@@ -48,6 +54,8 @@ impl Tally {
             contended: outcome.objects.iter().map(|object| log.contended(object)).sum(),
             in_turn: outcome.objects.iter().map(|object| log.in_turn(object)).sum(),
             subleases: outcome.objects.iter().map(|object| log.subleases(object)).sum(),
+            shared: log.holds.iter().filter(|hold| hold.mode == LockMode::Shared).count(),
+            limited: log.holds.iter().filter(|hold| is_limited(hold)).count(),
             lost: ends.filter(|(_, end)| is_lost(end)).count(),
             overlaps: periods.len(),
             longest_overlap: periods.iter().map(|(from, to)| *to - *from).max().unwrap_or_default(),
@@ -67,6 +75,8 @@ impl Tally {
         self.contended += other.contended;
         self.in_turn += other.in_turn;
         self.subleases += other.subleases;
+        self.shared += other.shared;
+        self.limited += other.limited;
         self.lost += other.lost;
         self.overlaps += other.overlaps;
         self.longest_overlap = self.longest_overlap.max(other.longest_overlap);
@@ -84,11 +94,11 @@ impl Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { runs, grants, contended, in_turn, subleases, lost, .. } = self;
-        let Tally { overlaps, longest_overlap, .. } = self;
+        let Tally { shared, limited, overlaps, longest_overlap, .. } = self;
         let Tally { revoked, conflicts, tokens, setbacks, writes, harm, .. } = self;
         writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended,")?;
         writeln!(f, "{in_turn} in turn without the table, {subleases} of other clients,")?;
-        writeln!(f, "{lost} lost,")?;
+        writeln!(f, "{shared} shared, {limited} of a limited number, {lost} lost,")?;
         writeln!(f, "{overlaps} times two at once, for {longest_overlap:?} at most,")?;
         writeln!(f, "{conflicts} told of a later holder,")?;
         writeln!(f, "{revoked} told to leave, {tokens} tokens, {setbacks} setbacks,")?;
@@ -133,12 +143,14 @@ const HARM: [&str; 22] = [
 fn everything_goes_wrong_in_some_run() {
     let batch = run_seeds(0..100, |seed| Plan::new(seed, Disks::Forgetful));
     let Tally { grants, contended, subleases, lost, revoked, tokens, harm, .. } = batch.tally();
+    let Tally { shared, limited, .. } = batch.tally();
     let missing: Vec<_> = HARM.iter().filter(|kind| !harm.contains_key(*kind)).collect();
     assert!(missing.is_empty(), "never happened: {missing:?}\n{batch}");
     assert_eq!(harm.len(), HARM.len(), "a kind is not listed here: {harm:?}");
     // Who has a turn of another client has waited in its line instead of the table.
     assert!((contended + subleases) * 4 > *grants && *lost > 0 && *tokens > 0, "{batch}");
     assert!(subleases * 10 > *grants, "too few take turns of each other\n{batch}");
+    assert!(shared * 20 > *grants && limited * 20 > *grants, "too few share\n{batch}");
     assert!(*revoked > 0, "no client that was asked to leave was told so\n{batch}");
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bakery_lock::LockMode;
+
 use super::batch::{Invariant, assert_kept};
 use super::log::{Hold, Log, Token, nanos};
 use super::plan::{Breach, Plan};
@@ -29,9 +31,22 @@ pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
         // One of a block is given at once; by the clock of the simulation that takes no time, and
         // it would seem to be asked for after itself.
         let (asked, given) = (nanos(token.asked), nanos(token.given).max(nanos(token.asked) + 1));
-        Drawn { asked, given, value: token.value }
+        // Those that share have the value of the last one before them, so they count as above it by
+        // less than the next one is.
+        let value = token.value * 2 + i64::from(is_shared(log, token));
+        (is_shared(log, token), Drawn { asked, given, value })
     });
-    disorder(&drawn.collect::<Vec<_>>()).map(|found| format!("tokens do not grow: {found:?}"))
+    let (shared, drawn): (Vec<_>, Vec<_>) = drawn.partition(|(is_shared, _)| *is_shared);
+    let drawn: Vec<_> = drawn.into_iter().map(|(_, drawn)| drawn).collect();
+    let found = disorder(&drawn).or_else(|| {
+        // Each by itself among those that hold alone; those that share may have the same.
+        shared.into_iter().find_map(|(_, one)| disorder(&[&drawn[..], &[one]].concat()))
+    });
+    found.map(|found| format!("tokens do not grow: {found:?}"))
+}
+
+fn is_shared(log: &Log, token: &Token) -> bool {
+    log.holds[token.hold].mode == LockMode::Shared
 }
 
 /// A token of a holder that is not below each one of a holder that was granted after it, whenever
@@ -46,16 +61,30 @@ pub(crate) fn check_order(log: &Log, object: &str) -> Option<String> {
         removed.unwrap_or(hold.from)
     };
     drawn.sort_by_key(|token| (granted(token), token.value));
-    let mut largest_before = None::<&Token>;
+    // Those that hold together may draw in any order, and those that share have the same value as
+    // the last one before them that held alone.
+    let is_wrong =
+        |before: &&Token, next: &Token| match (is_shared(log, before), is_shared(log, next)) {
+            (true, true) => false,
+            (false, true) => before.value > next.value,
+            (true | false, false) => before.value >= next.value,
+        };
+    let mut largest_before = [None::<&Token>; 2];
     for tokens in drawn.chunk_by(|one, other| granted(one) == granted(other)) {
-        let (least, largest) = (tokens.first()?, tokens.last()?);
-        if let Some(before) = largest_before.filter(|before| before.value >= least.value) {
-            let (first, second) = (granted(before), granted(least));
-            return Some(format!(
-                "granted at {first:?}, it has {before:?}; granted at {second:?}, it has {least:?}"
-            ));
+        for next in tokens {
+            let before = largest_before.into_iter().flatten();
+            if let Some(before) = before.into_iter().find(|before| is_wrong(before, next)) {
+                let (first, second) = (granted(before), granted(next));
+                return Some(format!(
+                    "granted at {first:?}, it has {before:?}; granted at {second:?}, it has \
+                     {next:?}"
+                ));
+            }
         }
-        largest_before = Some(largest);
+        for next in tokens {
+            let largest = &mut largest_before[usize::from(is_shared(log, next))];
+            *largest = largest.filter(|before| before.value > next.value).or(Some(next));
+        }
     }
     None
 }
@@ -83,10 +112,7 @@ fn tokens_out_of_order_are_found() {
     let found = |tokens: &[(usize, i64)]| {
         let mut log = Log::default();
         for (client, object, from) in [(0, "a", 10), (1, "a", 20), (2, "b", 15)] {
-            let (object, ttl, from) = (object.to_owned(), ms(5_000), ms(from));
-            let asked = from;
-            let (keeper, renews, until) = (client, true, None);
-            log.holds.push(Hold { client, keeper, object, ttl, renews, asked, from, until });
+            log.holds.push(Hold::exclusive(client, object, ms(from)));
         }
         for (hold, value) in tokens {
             let Hold { client, object, from, .. } = log.holds[*hold].clone();

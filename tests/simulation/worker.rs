@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError};
+use bakery_lock::{
+    GuardState, LockClient, LockError, LockGuard, LockMode, LockRequest, LostReason, UnlockError,
+};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use super::log::{Hold, HoldEnd, Token};
 use super::machine::Site;
-use super::plan::{MORE_TTL, MachinePlan};
+use super::plan::{MORE_TTL, MachinePlan, Mix};
 
 /// Longer than anything takes after healing: leases of dead clients, and late writes.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -22,6 +24,8 @@ pub(crate) struct Worker {
     pub(crate) client: LockClient,
     pub(crate) site: Site,
     pub(crate) objects: Vec<String>,
+    /// How it may want to hold each of these.
+    pub(crate) mixes: Vec<Mix>,
     pub(crate) plan: MachinePlan,
     pub(crate) healed: Arc<AtomicBool>,
     pub(crate) rng: StdRng,
@@ -44,18 +48,26 @@ impl Worker {
         while !self.is_healed() {
             sleep(Duration::from_millis(250)).await;
         }
-        for object in self.objects.clone() {
-            self.be_served(&object).await;
+        for object in 0..self.objects.len() {
+            self.be_served(object).await;
         }
         self.site.log().workers_done += 1;
     }
 
     async fn visit(&mut self) {
-        let object = self.objects[self.rng.random_range(0..self.objects.len())].clone();
+        let number = self.rng.random_range(0..self.objects.len());
+        let object = self.objects[number].clone();
         let patience = self.ms(200..8_000);
-        let terms = self.terms();
-        let request = self.client.request(&object).timeout(patience);
+        let mut terms = self.terms(number);
+        let request = terms.request(&self.client, &object).timeout(patience);
         let mut request = request.ttl(terms.ttl).renew(terms.renews);
+        if terms.mode == LockMode::Exclusive
+            && self.mixes[number].shared
+            && self.rng.random_bool(0.3)
+        {
+            terms.asked = None;
+            request = request.yield_to_shared(self.ms(1..2_000));
+        }
         if self.rng.random_bool(0.1) {
             request = request.max_hold(self.ms(1..2_000)).grace(self.ms(0..500));
         }
@@ -166,17 +178,19 @@ impl Worker {
 
     /// Nothing is wrong any more, so the lock has to come, unless a request asks this client to
     /// leave: then it tries once more.
-    async fn be_served(&mut self, object: &str) {
+    async fn be_served(&mut self, number: usize) {
+        let object = self.objects[number].clone();
         loop {
-            let terms = Terms { asked: self.site.now(), ttl: self.plan.ttl, renews: true };
-            let request = self.client.request(object).timeout(SERVED_WITHIN);
+            let (asked, ttl, mode) = (Some(self.site.now()), self.plan.ttl, self.mode(number));
+            let terms = Terms { asked, ttl, renews: true, mode };
+            let request = terms.request(&self.client, &object).timeout(SERVED_WITHIN);
             match request.acquire().await {
-                Ok(guard) => return self.hold_shortly(object, guard, terms).await,
+                Ok(guard) => return self.hold_shortly(&object, guard, terms).await,
                 // Rows may have been lost before, and only be found missing now.
                 Err(error @ (LockError::Revoked { .. } | LockError::RowMissing { .. })) => {
-                    self.site.setback(object, kind(&error));
+                    self.site.setback(&object, kind(&error));
                 }
-                Err(error) => return self.note_unserved(object, &error),
+                Err(error) => return self.note_unserved(&object, &error),
             }
         }
     }
@@ -200,14 +214,26 @@ impl Worker {
     }
 
     fn begin(&self, object: &str, guard: LockGuard, terms: Terms) -> (usize, Arc<LockGuard>) {
-        let keeper = self.site.keeper(&guard);
+        let (keeper, slot) = self.site.place(&guard);
         let guard = Arc::new(guard);
         let mut log = self.site.log();
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
-        let Terms { asked, ttl, renews } = terms;
-        log.holds.push(Hold { client, keeper, object, ttl, renews, asked, from, until: None });
+        let Terms { asked, ttl, renews, mode } = terms;
+        let until = None;
+        log.holds.push(Hold {
+            client,
+            keeper,
+            slot,
+            object,
+            mode,
+            ttl,
+            renews,
+            asked,
+            from,
+            until,
+        });
         (hold, guard)
     }
 
@@ -218,10 +244,24 @@ impl Worker {
     }
 
     /// Mostly those of the client, so that turns follow each other without a renewal.
-    fn terms(&mut self) -> Terms {
+    fn terms(&mut self, object: usize) -> Terms {
         let more = if self.rng.random_bool(0.2) { MORE_TTL } else { Duration::ZERO };
         let ttl = self.plan.ttl + more;
-        Terms { asked: self.site.now(), ttl, renews: !self.rng.random_bool(0.1) }
+        let renews = !self.rng.random_bool(0.1);
+        Terms { asked: Some(self.site.now()), ttl, renews, mode: self.mode(object) }
+    }
+
+    /// One of the ways in which an object may be wanted.
+    fn mode(&mut self, object: usize) -> LockMode {
+        let Mix { shared, max_holders } = self.mixes[object];
+        let shared = shared.then_some(LockMode::Shared);
+        let limited = max_holders.map(|max_holders| LockMode::Limited { max_holders });
+        let others: Vec<_> = shared.into_iter().chain(limited).collect();
+        if others.is_empty() {
+            return LockMode::Exclusive;
+        }
+        let chosen = self.rng.random_range(0..=others.len());
+        others.get(chosen).copied().unwrap_or(LockMode::Exclusive)
     }
 
     async fn idle(&mut self, most: u64) {
@@ -240,10 +280,24 @@ impl Worker {
 /// The terms of a hold.
 #[derive(Clone, Copy)]
 struct Terms {
-    /// When it was asked for.
-    asked: Duration,
+    /// When it was asked for; `None` if it lets others go first.
+    asked: Option<Duration>,
     ttl: Duration,
     renews: bool,
+    mode: LockMode,
+}
+
+impl Terms {
+    /// A request to hold like this.
+    fn request(&self, client: &LockClient, object: &str) -> LockRequest {
+        let request = client.request(object);
+        match self.mode {
+            LockMode::Shared => request.shared(),
+            LockMode::Limited { max_holders } => request.max_holders(max_holders),
+            LockMode::Exclusive => request,
+            _ => unreachable!("there are no other modes"),
+        }
+    }
 }
 
 /// What a holder does with its guard.

@@ -286,6 +286,7 @@ impl<'a> World<'a> {
                     client: client.clone(),
                     site: site.clone(),
                     objects: self.plan.objects.clone(),
+                    mixes: self.plan.mixes.clone(),
                     plan: plan.clone(),
                     healed: Arc::clone(&self.healed),
                     rng: Worker::rng(self.rng.random()),

@@ -65,6 +65,14 @@ impl LockHandle {
         self.requests.keeper()
     }
 
+    /// The slot of that place.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn slot(&self) -> i16 {
+        self.requests.slot()
+    }
+
     /// The name of the locked object.
     #[must_use]
     pub fn name(&self) -> &str {

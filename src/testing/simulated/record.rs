@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::contender::LockMode;
 use crate::protocol::{Change, Write};
 
 /// One attempt of a write of lock rows, as sent.
@@ -13,6 +14,8 @@ pub struct WriteRecord {
     pub client: usize,
     /// The object.
     pub object: String,
+    /// The slot of the contender that it is about.
+    pub slot: i16,
     /// The write timestamp, the same for all attempts of a write.
     pub stamp: i64,
     /// When it was sent.
@@ -30,6 +33,8 @@ pub enum WriteKind {
     Put {
         /// The round.
         round: i64,
+        /// How the contender holds, or wants to.
+        mode: LockMode,
         /// Its ticket, once drawn.
         ticket: Option<i64>,
         /// How long they live.
@@ -111,21 +116,22 @@ impl WriteRecord {
         write: &Write,
         numbers: &BTreeMap<u128, usize>,
     ) -> Self {
-        let kind = match &write.change {
-            Change::Put { claim, ttl_seconds } => WriteKind::Put {
-                round: claim.round,
-                ticket: claim.ticket,
-                ttl: Duration::from_secs(u64::from(ttl_seconds.unsigned_abs())),
-            },
-            Change::Revoke { revocation, .. } => WriteKind::Revoke {
-                whom: numbers[&revocation.contender.client],
-                round: revocation.round,
-            },
+        let (slot, kind) = match &write.change {
+            Change::Put { claim, ttl_seconds } => {
+                let (round, mode, ticket) = (claim.round, claim.mode.into(), claim.ticket);
+                let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
+                (claim.contender.slot, WriteKind::Put { round, mode, ticket, ttl })
+            }
+            Change::Revoke { revocation, .. } => {
+                let whom = numbers[&revocation.contender.client];
+                let round = revocation.round;
+                (revocation.contender.slot, WriteKind::Revoke { whom, round })
+            }
             Change::Delete { contender, .. } => {
-                WriteKind::Delete { of: numbers[&contender.client] }
+                (contender.slot, WriteKind::Delete { of: numbers[&contender.client] })
             }
         };
-        let object = object.to_owned();
-        WriteRecord { client, object, stamp: write.stamp, sent, acknowledged: None, kind }
+        let (object, stamp, acknowledged) = (object.to_owned(), write.stamp, None);
+        WriteRecord { client, object, slot, stamp, sent, acknowledged, kind }
     }
 }

@@ -34,12 +34,11 @@ const FATAL: [Invariant; 3] =
 const TRIES: usize = 150;
 
 /// What no simulation can find, and why. The model finds all of them.
-const OUT_OF_REACH: [(&str, &str); 13] = [
+const OUT_OF_REACH: [(&str, &str); 12] = [
     (
         "TicketStandsAlone",
         "the library does not drop the row that is to be missing; the model does",
     ),
-    ("LimitedCountsExclusive", "clients take exclusive locks only"),
     ("LateRenewalCounts", "guards look at the clock themselves, and end when their lease does"),
     ("NoConfirmingRead", "only a living client that is removed by force has no rows then"),
     ("RenewalUnread", "no rows are lost, and a holder that does not know finds them at once"),

@@ -109,9 +109,14 @@ pub fn inside(moments: &[Moment], until: u64) -> (usize, f64) {
 /// before that other client was let in or gave up, if there was any.
 pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
     let rounds = rounds(moments);
+    overtaking_of(&rounds, &rounds)
+}
+
+/// One of `waiting` that one of `newcomers` overtook, and that one, if there was any.
+pub fn overtaking_of(waiting: &[Round], newcomers: &[Round]) -> Option<[Round; 2]> {
     // By the time of drawing: the latest end of all rounds that drew up to then.
     let mut drawn: Vec<_> =
-        rounds.iter().filter_map(|round| Some((round.drawn?, *round))).collect();
+        waiting.iter().filter_map(|round| Some((round.drawn?, *round))).collect();
     drawn.sort_unstable_by_key(|(drawn, _)| *drawn);
     let mut latest = BTreeMap::<u64, Round>::new();
     let mut last = None::<Round>;
@@ -120,7 +125,7 @@ pub fn overtaking(moments: &[Moment]) -> Option<[Round; 2]> {
         last = Some(later);
         latest.insert(drawn, later);
     }
-    rounds.iter().find_map(|round| {
+    newcomers.iter().find_map(|round| {
         let End::Granted(granted) = round.end else {
             return None;
         };
