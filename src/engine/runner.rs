@@ -422,10 +422,11 @@ impl Runner {
     /// Dismisses callers whose timeout has passed.
     fn dismiss_expired(&mut self) {
         let now = self.shared.clock.elapsed();
-        let expired = self.callers.take_expired(now);
         // Before the first one leaves: without it, this client may leave the line of the keeper.
-        let user = if expired.is_empty() { None } else { self.user() };
-        for caller in expired {
+        let is_due = self.callers.deadline().is_some_and(|deadline| deadline <= now);
+        let user = if is_due { self.user() } else { None };
+        // One after the other: the line may go on with one that leaves as well.
+        while let Some(caller) = self.callers.take_expired(now) {
             self.caller_left(caller.number);
             let waited = now.saturating_sub(caller.asked);
             debug!(parent: &caller.span, ?waited, "timed out");

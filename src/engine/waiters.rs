@@ -89,13 +89,10 @@ impl Callers {
         std::mem::take(&mut self.callers).into_values().collect()
     }
 
-    /// Takes out the callers whose timeout has passed at `now`.
-    pub(crate) fn take_expired(&mut self, now: Duration) -> Vec<Caller> {
-        let mut expired = Vec::new();
-        while let Some((_, number)) = self.deadlines.first().filter(|(due, _)| *due <= now) {
-            expired.extend(self.take(*number));
-        }
-        expired
+    /// Takes out the caller whose timeout passed first, if one has at `now`.
+    pub(crate) fn take_expired(&mut self, now: Duration) -> Option<Caller> {
+        let (_, number) = *self.deadlines.first().filter(|(due, _)| *due <= now)?;
+        self.take(number)
     }
 
     /// When the next timeout of a caller passes.
@@ -140,16 +137,16 @@ mod tests {
         (callers, answers)
     }
 
-    fn numbers(callers: &[Caller]) -> Vec<u64> {
-        callers.iter().map(|caller| caller.number).collect()
+    fn expired(callers: &mut Callers, now: Duration) -> Vec<u64> {
+        std::iter::from_fn(|| callers.take_expired(now)).map(|caller| caller.number).collect()
     }
 
     #[test]
     fn callers_that_waited_long_enough_are_taken_out() {
         let (mut callers, _answers) = callers(&[9, 3, 6, 7]);
         assert_eq!(callers.deadline(), Some(s(3)));
-        assert!(callers.take_expired(s(2)).is_empty());
-        assert_eq!(numbers(&callers.take_expired(s(6))), [8, 7]);
+        assert!(expired(&mut callers, s(2)).is_empty());
+        assert_eq!(expired(&mut callers, s(6)), [8, 7]);
         assert_eq!(callers.deadline(), Some(s(7)));
         assert!(callers.get(8).is_none() && callers.get(9).is_some());
     }
@@ -160,7 +157,8 @@ mod tests {
         assert_eq!(callers.take(8).map(|caller| caller.deadline), Some(s(3)));
         assert!(callers.take(8).is_none() && callers.take(5).is_none());
         assert_eq!(callers.deadline(), Some(s(6)));
-        assert_eq!(numbers(&callers.take_all()), [7, 9]);
+        let numbers: Vec<_> = callers.take_all().iter().map(|caller| caller.number).collect();
+        assert_eq!(numbers, [7, 9]);
         assert!(callers.deadline().is_none() && callers.take_all().is_empty());
     }
 

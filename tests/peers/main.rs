@@ -308,6 +308,41 @@ async fn one_guest_too_many_waits_in_the_table() {
     }
 }
 
+// Goal: callers that stop waiting together leave nothing behind, also if the first one asked the
+// client that served it last, and the next one wants what only the table has. After that the lock
+// is taken as before.
+// Method: a guest has had a turn. One of its callers wants the lock for itself, and another one
+// wants to share it, for as long, while the keeper holds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_that_give_up_together_leave_nothing() {
+    let store = FaultyStore::new();
+    store.delay_calls(ms(2));
+    let keeper = client(&store, PeerOptions::new(ANY_PORT)).await;
+    let guest = client(&store, PeerOptions::new(ANY_PORT)).await;
+    sleep(ms(200)).await;
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let turn = in_line(&guest).await;
+    held.unlock().await.expect("the lock was held");
+    let turn = turn.await.expect("it does not panic").expect("it is served");
+    turn.unlock().await.expect("the lock was held");
+
+    let held = keeper.lock(OBJECT).await.expect("the lock is free");
+    let request = guest.request(OBJECT).timeout(ms(400));
+    let both = (request.clone().acquire(), request.shared().acquire());
+    let (alone, shared) = tokio::join!(both.0, both.1);
+    for answer in [alone, shared] {
+        let error = answer.expect_err("the keeper holds the lock");
+        assert!(matches!(error, LockError::TimedOut { .. }), "{error:?}");
+    }
+    held.unlock().await.expect("the lock was held");
+    let shared = guest.request(OBJECT).shared().acquire().await.expect("the lock is free");
+    shared.unlock().await.expect("the lock was held");
+    for client in [keeper, guest] {
+        client.shutdown().await.expect("nothing is left");
+    }
+    assert_eq!(store.live_rows(OBJECT), 0);
+}
+
 // Goal: a client that would advertise all addresses of its machine is not built: it would reach
 // itself there, and others would reach themselves.
 // Method: build one that listens everywhere, with and without an address for others.
