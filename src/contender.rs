@@ -51,6 +51,11 @@ pub struct Contender {
     pub mode: Option<LockMode>,
     /// Its ticket; `None` while it chooses one, or if it holds without one.
     pub ticket: Option<i64>,
+    /// Since when it holds the lock, by its own clock. `None` if it waits for the lock, or has held
+    /// it for too short a time: a holder's rows tell it from its first renewal on, which is due
+    /// after a third of its TTL. It is `None` also of those
+    /// [ahead](crate::LockError::TimedOut::ahead) of a caller.
+    pub held_since: Option<SystemTime>,
 }
 
 impl Contender {
@@ -59,7 +64,7 @@ impl Contender {
     pub fn since(&self) -> Option<SystemTime> {
         // A round is the write timestamp of its announcement, in µs.
         let micros = u64::try_from(self.round?).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
+        since_epoch(Duration::from_micros(micros))
     }
 
     /// The contender as the protocol knows it.
@@ -70,9 +75,15 @@ impl Contender {
 
 impl From<SeenContender> for Contender {
     fn from(seen: SeenContender) -> Self {
-        let SeenContender { contender, owner, round, mode, ticket } = seen;
+        let SeenContender { contender, owner, round, mode, ticket, held_since } = seen;
         let ContenderId { host, client, slot } = contender;
         let (client, mode) = (Uuid::from_u128(client), mode.map(LockMode::from));
-        Contender { owner, host, client, slot, round, mode, ticket }
+        let millis = held_since.and_then(|since| u64::try_from(since).ok());
+        let held_since = millis.and_then(|millis| since_epoch(Duration::from_millis(millis)));
+        Contender { owner, host, client, slot, round, mode, ticket, held_since }
     }
+}
+
+fn since_epoch(time: Duration) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(time)
 }

@@ -320,6 +320,20 @@ pub enum TableError {
     Forked,
 }
 
+impl From<TableError> for LockError {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Option(invalid) => LockError::Option(invalid),
+            TableError::TimedOut { name, waited, cause } => {
+                LockError::TimedOut { name, waited, user: None, ahead: Vec::new(), cause }
+            }
+            TableError::Refused { name, cause } => LockError::Refused { name, cause },
+            TableError::Closed => LockError::Closed,
+            TableError::Forked => LockError::Forked,
+        }
+    }
+}
+
 /// Why a contender was not [revoked](crate::LockClient::revoke), or not for certain.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]

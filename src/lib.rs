@@ -141,6 +141,7 @@ mod builder;
 mod client;
 mod clock;
 mod contender;
+mod election;
 mod engine;
 mod entropy;
 mod error;
@@ -164,6 +165,7 @@ pub use builder::{BuildError, LockClientBuilder};
 pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use contender::{Contender, LockMode};
+pub use election::{Election, Leaders, Leadership};
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{

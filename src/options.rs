@@ -24,6 +24,9 @@ pub(crate) const MAX_CLOCK_SKEW_RANGE: RangeInclusive<Duration> =
 /// The longest object name, in bytes: a partition key holds no more.
 pub(crate) const NAME_BYTES_MAX: usize = 65_535;
 
+/// The priorities of candidates, the best one first, as in snaplock.
+pub(crate) const PRIORITIES: RangeInclusive<u8> = 1..=14;
+
 // Whatever the settings say, the shortest TTL has to leave a useful lease.
 const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
 const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
@@ -163,6 +166,19 @@ pub enum InvalidOption {
         /// The requested number.
         max_holders: u32,
     },
+    /// A candidate's priority is none.
+    #[error(
+        "a priority of {priority} is not between {} and {}",
+        PRIORITIES.start(),
+        PRIORITIES.end()
+    )]
+    Priority {
+        /// The requested priority.
+        priority: u8,
+    },
+    /// An election is to be watched without a pause.
+    #[error("a watch interval of zero would ask the database all the time")]
+    ZeroWatch,
     /// A hold limit is zero.
     #[error("a max_hold of zero would take the lock back at once: leave it out for no limit")]
     ZeroMaxHold,

@@ -262,7 +262,7 @@ impl LockRequest {
     }
 
     /// The name of the object.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -277,7 +277,7 @@ impl LockRequest {
     }
 
     /// Whether the request can be made, and its terms.
-    pub(super) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
+    pub(crate) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
         let mode = self.mode()?;
         if self.yield_limit.is_some() && mode != Mode::Exclusive {

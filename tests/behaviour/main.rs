@@ -4,6 +4,7 @@
 mod chance;
 mod closing;
 mod dropped;
+mod election;
 mod fencing;
 mod flood;
 mod health;

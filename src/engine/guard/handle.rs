@@ -288,6 +288,13 @@ impl LockHandle {
         self.ask(Need::Rows).await
     }
 
+    /// Renews the lease at once, in the background.
+    pub(crate) fn renew_now(&self) {
+        let (reply, _) = oneshot::channel();
+        let need = Need::Lease(Duration::ZERO);
+        self.requests.send(GuardRequest::Confirm { need, reply });
+    }
+
     async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
         // If the lock ends meanwhile, the request gets no answer, and the grant knows why.

@@ -115,7 +115,11 @@ impl Snapshot {
 
     /// All contenders, in the order of the queue.
     pub(crate) fn contenders(&self) -> Vec<SeenContender> {
-        in_line(&self.standings, &self.owners)
+        let mut contenders = in_line(&self.standings, &self.owners);
+        for seen in &mut contenders {
+            seen.held_since = self.held_since.get(&seen.contender).copied();
+        }
+        contenders
     }
 
     /// The contenders that can't hold the object together with this one, in whatever order.
@@ -194,13 +198,16 @@ pub(crate) struct SeenContender {
     pub(crate) mode: Option<Mode>,
     /// Its ticket, if it has drawn one.
     pub(crate) ticket: Option<i64>,
+    /// Since when it holds the object, if its rows tell, in milliseconds since the Unix epoch by
+    /// its own clock.
+    pub(crate) held_since: Option<i64>,
 }
 
 impl From<&Claim> for SeenContender {
     fn from(claim: &Claim) -> Self {
-        let Claim { contender, round, mode, ticket, ref owner, .. } = *claim;
+        let Claim { contender, round, mode, ticket, ref owner, held_since } = *claim;
         let (owner, round, mode) = (owner.clone(), Some(round), Some(mode));
-        SeenContender { contender, owner, round, mode, ticket }
+        SeenContender { contender, owner, round, mode, ticket, held_since }
     }
 }
 
@@ -218,6 +225,7 @@ pub(super) fn in_line(
             round: standing.round(),
             mode: standing.mode(),
             ticket: standing.ticket(),
+            held_since: None,
         })
         .collect();
     contenders.sort_unstable_by_key(|seen| (seen.ticket, seen.contender));
