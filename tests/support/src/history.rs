@@ -84,6 +84,33 @@ pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
     None
 }
 
+/// One of each kind that held the lock at the same time, if there were such.
+pub fn overlap_between(one: &[Moment], other: &[Moment]) -> Option<[(u64, u64); 2]> {
+    let held = |moments: &[Moment]| {
+        let mut held: Vec<_> = moments
+            .iter()
+            .filter_map(|moment| match moment {
+                Moment::Held { from, until } => Some((*from, *until)),
+                Moment::Round(_) | Moment::Place(_) => None,
+            })
+            .collect();
+        held.sort_unstable();
+        held
+    };
+    let other = held(other);
+    // The one that ends last of each and those before it.
+    let last = other.iter().scan(None, |last: &mut Option<(u64, u64)>, next| {
+        *last = last.filter(|last| last.1 >= next.1).or(Some(*next));
+        *last
+    });
+    let last: Vec<_> = last.collect();
+    held(one).into_iter().find_map(|one| {
+        let begun = other.partition_point(|other| other.0 < one.1);
+        let last = last[..begun].last().filter(|last| last.1 > one.0)?;
+        Some([one, *last])
+    })
+}
+
 /// How many held the lock at once, at most, and on average from the first grant until some time.
 pub fn inside(moments: &[Moment], until: u64) -> (usize, f64) {
     let held = moments.iter().filter_map(|moment| match moment {
@@ -306,6 +333,19 @@ mod tests {
         assert_eq!(overlap(&[held(1, 3), held(2, 5)]), Some([(1, 3), (2, 5)]));
         assert_eq!(overlap(&[held(1, 9), held(2, 3)]), Some([(1, 9), (2, 3)]));
         assert_eq!(overlap(&[held(4, 9), held(1, 4), held(8, 8)]), Some([(4, 9), (8, 8)]));
+    }
+
+    // Goal: one of a kind is found that holds together with one of another kind, and none of the
+    // same kind.
+    // Method: made-up histories.
+    #[test]
+    fn two_of_different_kinds_are_found() {
+        let readers = [held(1, 9), held(2, 3), held(12, 15)];
+        assert_eq!(overlap_between(&[held(9, 12), held(15, 16)], &readers), None);
+        assert_eq!(overlap_between(&[held(4, 5)], &readers), Some([(4, 5), (1, 9)]));
+        assert_eq!(overlap_between(&readers, &[held(4, 5)]), Some([(1, 9), (4, 5)]));
+        assert_eq!(overlap_between(&[held(9, 13)], &readers), Some([(9, 13), (12, 15)]));
+        assert_eq!(overlap_between(&readers, &[]), None);
     }
 
     // Goal: those inside at once are counted, and a hold that begins as another one ends is not

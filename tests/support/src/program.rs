@@ -37,10 +37,11 @@ pub fn say(line: &str) {
 }
 
 /// Waits for a line from the process that started this program: the first one tells it to begin.
-pub fn wait_for_word() {
+pub fn wait_for_word() -> String {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     assert!(read.expect("the other side is there") > 0, "the other side is gone");
+    line.trim_end().to_owned()
 }
 
 /// A program that runs. It is killed when this value is dropped.
@@ -86,8 +87,14 @@ impl Program {
 
     /// Tells a program that waits for it to begin, or to come to an end.
     pub async fn go_on(&mut self) {
+        self.tell("go on").await;
+    }
+
+    /// Tells a program that waits for it something.
+    pub async fn tell(&mut self, word: &str) {
         let stdin = self.child.stdin.as_mut().expect("it is piped");
-        stdin.write_all(b"go on\n").await.expect("the program listens");
+        let line = format!("{word}\n");
+        stdin.write_all(line.as_bytes()).await.expect("the program listens");
     }
 
     /// Sends the program a signal.

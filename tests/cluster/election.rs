@@ -1,0 +1,374 @@
+//! Elections of candidates in processes of their own, of which leaders are killed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bakery_lock::{Contender, Leaders};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use support::history::{Moment, inside};
+use support::monotonic::now;
+use support::program::{self, Program};
+use support::scene::Scene;
+
+const TTL: Duration = Duration::from_secs(5);
+/// The defaults.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+const WATCH: Duration = Duration::from_millis(400);
+/// How long a candidate waits longer than the next better one.
+const STEP: Duration = Duration::from_millis(500);
+/// What a busy machine takes for the operations of an election.
+const BUSY: Duration = Duration::from_millis(500);
+
+/// A look at the seat that was observed: a leader and when it was shown first.
+type Shown = (u8, u64);
+
+/// What a candidate said.
+#[derive(Debug)]
+enum Said {
+    /// It leads, since then, with this token.
+    Leads { candidate: u8, since: u64, token: i64 },
+    /// It led up to then.
+    Led(Moment),
+}
+
+/// Candidates, each in a process of its own.
+struct Candidates {
+    scene: Scene,
+    object: String,
+    seats: u32,
+    programs: Vec<Option<Running>>,
+    said: mpsc::UnboundedReceiver<Said>,
+    sender: mpsc::UnboundedSender<Said>,
+    held: Vec<Moment>,
+    last_token: i64,
+}
+
+/// A candidate's process, and the task that reads what it says.
+struct Running {
+    orders: mpsc::UnboundedSender<Order>,
+    reading: JoinHandle<()>,
+}
+
+/// What is done to a candidate.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Kill,
+    Resign,
+}
+
+// Goal: of five healthy candidates the best one wins at least 95 of 100 elections; a leader that is
+// killed is replaced within its TTL, the clock skew, a watch interval and the steps of the best
+// candidate that is left; no two lead, tokens grow from leader to leader, and observers see every
+// leader.
+// Method: start `candidate` five times. The leader resigns, and stands again once another one
+// leads; then leaders are killed at random moments and started again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
+async fn one_of_five_leads() {
+    const ELECTIONS: usize = 100;
+    const KILLS: usize = 20;
+    let _alone = support::alone().await;
+    let mut candidates = Candidates::start("one", 5, 1).await;
+    let observed = candidates.observe().await;
+    let mut elected = Vec::new();
+    let mut leader = candidates.next_leader().await;
+    elected.push(leader);
+    let mut best = 0;
+    for _ in 0..ELECTIONS {
+        sleep(WATCH * 2).await;
+        candidates.order(leader, Order::Resign);
+        let next = candidates.next_leader().await;
+        // The one that resigned stands aside for this time.
+        best += usize::from(next == if leader == 1 { 2 } else { 1 });
+        elected.push(next);
+        leader = next;
+    }
+    println!("the best candidate won {best} of {ELECTIONS} elections");
+    assert!(best >= 95, "{best}");
+
+    let mut replaced = Vec::new();
+    for _ in 0..KILLS {
+        sleep(TTL.mul_f64(rand::random())).await;
+        candidates.kill(leader).await;
+        let killed = Instant::now();
+        let next = candidates.next_leader().await;
+        let steps = STEP * u32::from(next - 1);
+        replaced.push((killed.elapsed(), steps));
+        candidates.stand(leader).await;
+        elected.push(next);
+        leader = next;
+    }
+    expect_replaced(&replaced);
+    let seen = observed.stop(elected.len()).await;
+    assert_eq!(seen, elected, "an observer sees each leader");
+    let held = candidates.finish().await;
+    assert_eq!(inside(&held, u64::MAX).0, 1, "two led");
+    println!("{} terms, no two at once; an observer saw all", elected.len());
+}
+
+// Goal: three of ten candidates lead, the best ones first; leaders that are killed are replaced
+// within the same time, and never do more than three lead.
+// Method: as above, with three seats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
+async fn three_of_ten_lead() {
+    const KILLS: usize = 12;
+    let _alone = support::alone().await;
+    let mut candidates = Candidates::start("three", 10, 3).await;
+    let mut leaders = Vec::new();
+    for _ in 0..3 {
+        leaders.push(candidates.next_leader().await);
+    }
+    println!("candidates {leaders:?} led first");
+    let mut replaced = Vec::new();
+    for kill in 0..KILLS {
+        sleep(TTL.mul_f64(rand::random())).await;
+        let killed = leaders.remove(kill % leaders.len());
+        candidates.kill(killed).await;
+        let at = Instant::now();
+        let next = candidates.next_leader().await;
+        replaced.push((at.elapsed(), STEP * u32::from(next - 1)));
+        candidates.stand(killed).await;
+        leaders.push(next);
+    }
+    expect_replaced(&replaced);
+    let held = candidates.finish().await;
+    assert_eq!(inside(&held, u64::MAX).0, 3, "three lead at most");
+}
+
+/// Each replacement took no longer than it may, given the steps that the new leader waited.
+fn expect_replaced(replaced: &[(Duration, Duration)]) {
+    let longest = replaced.iter().map(|(time, _)| *time).max().expect("leaders were killed");
+    let mut without_steps: Vec<_> =
+        replaced.iter().map(|(time, steps)| time.saturating_sub(*steps)).collect();
+    without_steps.sort_unstable();
+    println!(
+        "{} leaders with a TTL of {TTL:?} were killed and replaced after {:.2?} (median, less the \
+         steps of the next one), {:.2?} at most; {longest:.2?} with its steps",
+        replaced.len(),
+        without_steps[without_steps.len() / 2],
+        without_steps.last().expect("leaders were killed"),
+    );
+    for (time, steps) in replaced {
+        let bound = TTL + MAX_CLOCK_SKEW + WATCH + *steps + BUSY;
+        assert!(*time <= bound, "replaced after {time:?}, above {bound:?}");
+    }
+}
+
+impl Candidates {
+    async fn start(tag: &str, number: u8, seats: u32) -> Self {
+        let (sender, said) = mpsc::unbounded_channel();
+        let (scene, object) = (Scene::new().await, support::unique(tag));
+        let programs = (0..number).map(|_| None).collect();
+        let (held, last_token) = (Vec::new(), 0);
+        let mut candidates =
+            Candidates { scene, object, seats, programs, said, sender, held, last_token };
+        for candidate in 1..=number {
+            candidates.stand(candidate).await;
+        }
+        candidates
+    }
+
+    /// Starts a candidate's process.
+    async fn stand(&mut self, candidate: u8) {
+        let Candidates { scene, object, seats, .. } = self;
+        let order = format!("{} {object} {seats} {candidate}", scene.keyspace);
+        let nodes = support::nodes().await;
+        let mut program = Program::start("election::candidate", &order, &nodes);
+        program.expect("ready").await;
+        let (orders, receiver) = mpsc::unbounded_channel();
+        let reading = tokio::spawn(serve(program, candidate, receiver, self.sender.clone()));
+        self.programs[usize::from(candidate) - 1] = Some(Running { orders, reading });
+    }
+
+    fn order(&self, candidate: u8, order: Order) {
+        let running = self.programs[usize::from(candidate) - 1].as_ref().expect("it runs");
+        running.orders.send(order).expect("it takes orders");
+    }
+
+    async fn kill(&mut self, candidate: u8) {
+        self.order(candidate, Order::Kill);
+        let running = self.programs[usize::from(candidate) - 1].take().expect("it runs");
+        running.reading.await.expect("it does not panic");
+    }
+
+    /// Waits for the next leader. Its token is above those of the leaders before it, if there is
+    /// one seat.
+    async fn next_leader(&mut self) -> u8 {
+        loop {
+            let said = timeout(Duration::from_secs(60), self.said.recv()).await;
+            match said.expect("one leads in the end").expect("the candidates run") {
+                Said::Leads { candidate, token, since } => {
+                    assert!(since <= now() && (self.seats > 1 || token > self.last_token));
+                    self.last_token = token;
+                    return candidate;
+                }
+                Said::Led(moment) => self.held.push(moment),
+            }
+        }
+    }
+
+    /// Notes who leads, as another client sees it.
+    async fn observe(&self) -> Observed {
+        let client = self.scene.client().await;
+        let mut leaders = client.election(&self.object).observe();
+        let (sender, seen) = mpsc::unbounded_channel();
+        let watching = tokio::spawn(async move {
+            loop {
+                if let Some(leader) = one_leader(&mut leaders).await
+                    && sender.send((leader, now())).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Observed { seen, watching }
+    }
+
+    /// Ends all candidates, and returns when they led.
+    async fn finish(mut self) -> Vec<Moment> {
+        for running in std::mem::take(&mut self.programs).into_iter().flatten() {
+            drop(running.orders);
+            running.reading.await.expect("it does not panic");
+        }
+        drop(self.sender);
+        while let Some(said) = self.said.recv().await {
+            if let Said::Led(moment) = said {
+                self.held.push(moment);
+            }
+        }
+        let rows = TTL + MAX_CLOCK_SKEW * 2;
+        self.scene.wait_for_rows(&self.object, 0, rows).await;
+        self.held
+    }
+}
+
+/// What an observer sees.
+struct Observed {
+    seen: mpsc::UnboundedReceiver<Shown>,
+    watching: JoinHandle<()>,
+}
+
+impl Observed {
+    /// The leaders that it saw, once it has seen so many.
+    async fn stop(mut self, number: usize) -> Vec<u8> {
+        let mut seen = Vec::new();
+        while seen.len() < number {
+            let shown = timeout(Duration::from_secs(10), self.seen.recv()).await;
+            let (leader, _) = shown.expect("it sees each leader").expect("it watches");
+            seen.push(leader);
+        }
+        self.watching.abort();
+        seen
+    }
+}
+
+/// The next leader, or `None` for a look that shows none.
+async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
+    let leaders = leaders.next().await.expect("the cluster answers");
+    assert!(leaders.len() <= 1, "two lead: {leaders:?}");
+    leaders.first().map(number)
+}
+
+/// The candidate's number, which its label ends with.
+fn number(leader: &Contender) -> u8 {
+    let number = leader.owner.rsplit(' ').next().expect("the label comes last");
+    number.parse().expect("it is a number")
+}
+
+/// Does what is ordered to a candidate, and passes on what it says.
+async fn serve(
+    mut program: Program,
+    candidate: u8,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    said: mpsc::UnboundedSender<Said>,
+) {
+    let tell = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        let told = match words[..] {
+            ["leads", since, token] => {
+                let since = since.parse().expect("it tells a time");
+                Said::Leads { candidate, since, token: token.parse().expect("it tells a token") }
+            }
+            _ => Said::Led(line.parse().expect("candidates tell moments")),
+        };
+        // The test may be over.
+        let _ = said.send(told);
+    };
+    loop {
+        tokio::select! {
+            line = program.next() => tell(&line.expect("it says when it is done")),
+            order = orders.recv() => match order {
+                Some(Order::Resign) => program.tell("resign").await,
+                Some(Order::Kill) => return program.kill().await.iter().for_each(|line| tell(line)),
+                None => {
+                    program.tell("end").await;
+                    return program.finish().await.iter().for_each(|line| tell(line));
+                }
+            },
+        }
+    }
+}
+
+// Goal: the program that the tests above start. By itself: one candidate leads.
+// Method: it campaigns, tells when it leads and when it led, and resigns when it is told to. Then
+// it stands aside until another one leads.
+#[tokio::test]
+async fn candidate() {
+    let Some(order) = program::order() else {
+        let client = Scene::new().await.client().await;
+        let election = client.election(support::unique("election"));
+        let leadership = election.campaign().await.expect("it is the only one");
+        let shown = election.observe().next().await.expect("the cluster answers");
+        assert!(shown.iter().all(|leader| leader.client == shown[0].client), "{shown:?}");
+        return leadership.resign().await.expect("it led");
+    };
+    let words: Vec<_> = order.split(' ').collect();
+    let [keyspace, object, seats, priority] = words[..] else {
+        panic!("not an order: {order}");
+    };
+    let client = Scene::in_keyspace(keyspace).await.builder().ttl(TTL).build().await;
+    let client = client.expect("the cluster is ready");
+    let seats: u32 = seats.parse().expect("an order has the number of seats");
+    let election = client.election(object).seats(seats);
+    let election = election.priority(priority.parse().expect("an order ends with a priority"));
+    let election = election.label(format!("candidate {priority}"));
+    program::say("ready");
+    let (sender, mut words) = mpsc::unbounded_channel();
+    // It ends with the process.
+    thread::spawn(move || while sender.send(program::wait_for_word()).is_ok() {});
+    loop {
+        let leadership = tokio::select! {
+            leadership = election.campaign() => leadership.expect("one leads in the end"),
+            word = words.recv() => break assert_eq!(word.as_deref(), Some("end")),
+        };
+        let since = now();
+        let token = match seats {
+            1 => leadership.fencing_token().await.expect("it leads").value(),
+            _ => 0,
+        };
+        program::say(&format!("leads {since} {token}"));
+        let mut until = since;
+        let word = loop {
+            // Of one that is killed this is the last that is known.
+            program::say(&Moment::Held { from: since, until }.to_string());
+            if let Ok(word) = timeout(Duration::from_millis(50), words.recv()).await {
+                break word;
+            }
+            let noted = now();
+            assert!(leadership.state().is_held(), "nothing stops it");
+            until = noted;
+        };
+        leadership.resign().await.expect("it led");
+        if word.as_deref() == Some("end") {
+            break;
+        }
+        // Until another one leads.
+        let mut others = election.observe();
+        while others.next().await.expect("the cluster answers").len() < seats as usize {}
+    }
+    client.shutdown().await.expect("the cluster answers");
+}
