@@ -1,7 +1,7 @@
 //! Who leads? Run it several times at once, kill the one that leads, and see who follows.
 //!
 //!     cargo run --example leader
-//!     cargo run --example leader -- --nodes 127.0.0.1,127.0.0.2 --keyspace my_keyspace --priority 2
+//!     cargo run --example leader -- --nodes 127.0.0.1,127.0.0.2 --keyspace my_keys --priority 2
 //!
 //! Without arguments three candidates of one process lead by turns, on a store in memory.
 

@@ -485,8 +485,8 @@ impl Keeper {
         }
     }
 
-    /// When to look whether those in the table still wait that keep the next one out of a place that
-    /// it could share.
+    /// When to look whether those in the table still wait that keep the next one out of a place
+    /// that it could share.
     fn glances_again(&self) -> Option<Duration> {
         let Place::Held(held) = &self.place else {
             return None;

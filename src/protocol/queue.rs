@@ -49,8 +49,8 @@ pub(crate) struct Queue {
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one there is.
     presumed_gone: Option<Place>,
-    /// The number of questions that found no contender gone, since the last one that did or the last
-    /// whole read.
+    /// The number of questions that found no contender gone, since the last one that did or the
+    /// last whole read.
     futile: usize,
     /// The contender that the last question found present, and when it was first found so.
     stays: Option<(ContenderId, Duration)>,
@@ -191,9 +191,9 @@ impl Queue {
         remaining
     }
 
-    /// The blockers that are not inside yet, as far as known, and have to come and go before us: all
-    /// that remain, for one that is let in when none is left. A limited one is let in beside the
-    /// last ones ahead of it, as those inside were beside each other.
+    /// The blockers that are not inside yet, as far as known, and have to come and go before us:
+    /// all that remain, for one that is let in when none is left. A limited one is let in beside
+    /// the last ones ahead of it, as those inside were beside each other.
     fn rest(&self) -> Vec<Place> {
         let mut rest = self.remaining();
         rest.truncate(rest.len().saturating_sub(self.company()));

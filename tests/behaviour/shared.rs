@@ -118,7 +118,8 @@ async fn a_writer_waits_for_the_readers_ahead_alone() {
         let began = Instant::now();
         let guard = writer.lock(OBJECT).await.expect("it is served");
         let waited = began.elapsed();
-        // One that reads looks for writers at most every 50 ms, and a reader may begin 100 ms later.
+        // One that reads looks for writers every 50 ms at most, and a reader may begin 100 ms
+        // later.
         assert!(waited < ms(50) + ms(100) + STAY + ms(100), "{waited:?}");
         guard.unlock().await.expect("it was held");
         sleep(s(1)).await;

@@ -118,8 +118,8 @@ impl Runner {
         is_taken
     }
 
-    /// The place is kept as long as one of those that share it renews it, and others see the name of
-    /// the last one.
+    /// The place is kept as long as one of those that share it renews it, and others see the name
+    /// of the last one.
     fn assign_to_sharers(&mut self) {
         if let Some(last) = self.holders.last() {
             let (terms, owner) = (self.contender.held_terms(), last.owner.clone());
