@@ -8,7 +8,7 @@ mod leadership;
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 
 pub use self::leaders::Leaders;
@@ -60,11 +60,11 @@ impl LockClient {
 ///
 /// # Who wins
 ///
-/// A candidate looks once per [watch interval](Self::watch) whether a seat is free. When one is, it
-/// waits for its [priority](Self::priority) minus one steps of a quarter more than the interval,
-/// looks again, and tries to take the seat. So the best one wins where all candidates are healthy
-/// and have the same interval, and any candidate wins where the others are not. A leader is never
-/// displaced by a better candidate.
+/// A candidate looks once per [watch interval](Self::watch) whether a seat is free. It tries to take
+/// one that it has found free for its [priority](Self::priority) minus one steps of a quarter more
+/// than the interval. So the best one wins where all candidates are healthy and have the same
+/// interval, and any candidate wins where the others are not. A leader is never displaced by a
+/// better candidate.
 ///
 /// A leader that resigns is replaced within the interval and the steps of the best candidate; one
 /// that is killed, once its rows have expired: after its TTL and the clock skew at most.
@@ -144,14 +144,17 @@ impl Election {
         let request = self.request();
         request.check()?;
         let handicap = self.watch.mul_f64(1.0 + JITTER) * u32::from(self.priority - 1);
+        let mut free_since = None;
         loop {
-            // The best one wastes no time with a second look.
-            let mut is_free = self.has_free_seat().await?;
-            if is_free && !handicap.is_zero() {
-                sleep(handicap).await;
-                is_free = self.has_free_seat().await?;
-            }
-            if is_free {
+            let looked = Instant::now();
+            if self.has_free_seat().await? {
+                // Each look counts: in between another one may have led, and resigned.
+                let since = *free_since.get_or_insert(looked);
+                let left = handicap.saturating_sub(since.elapsed());
+                if !left.is_zero() {
+                    sleep(left.min(self.pause())).await;
+                    continue;
+                }
                 match request.clone().try_acquire().await {
                     Ok(Some(guard)) => return Ok(Leadership::new(guard)),
                     Ok(None) => {}
@@ -159,7 +162,8 @@ impl Election {
                     Err(error) => return Err(error),
                 }
             }
-            self.pause().await;
+            free_since = None;
+            sleep(self.pause()).await;
         }
     }
 
@@ -211,9 +215,10 @@ impl Election {
         }
     }
 
-    async fn pause(&self) {
+    /// How long to pause between two looks.
+    fn pause(&self) -> Duration {
         let shorter = JITTER * self.client.shared().entropy.jitter();
-        sleep(self.watch.mul_f64(1.0 - shorter)).await;
+        self.watch.mul_f64(1.0 - shorter)
     }
 }
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::Election;
@@ -61,7 +62,7 @@ impl Leaders {
             let seen = ready!(self.look.as_mut().poll(cx));
             let election = self.election.clone();
             self.look = Box::pin(async move {
-                election.pause().await;
+                sleep(election.pause()).await;
                 look(election).await
             });
             let leaders = match seen {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::LockClient;
+use bakery_lock::{LockClient, Statistics};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -14,8 +14,8 @@ use support::scene::Scene;
 const LIMIT: u32 = 3;
 const PROCESSES: usize = 5;
 const CALLERS: usize = 4;
-const LOCKS: usize = 20;
-const STAY: Duration = Duration::from_millis(100);
+const LOCKS: usize = 12;
+const STAY: Duration = Duration::from_millis(300);
 
 // Goal: of twenty callers never more than three are inside, and two and a half on average.
 // Method: start `limited_program` five times; each tells when its callers were inside. The average
@@ -38,7 +38,7 @@ async fn three_of_twenty_callers_are_inside() {
     for program in &mut programs {
         program.go_on().await;
     }
-    let (mut held, mut first_done) = (Vec::new(), u64::MAX);
+    let (mut held, mut first_done, mut operations) = (Vec::new(), u64::MAX, 0);
     for program in &mut programs {
         program.expect("done").await;
     }
@@ -46,6 +46,7 @@ async fn three_of_twenty_callers_are_inside() {
         for line in program.finish().await {
             match line.split_once(' ') {
                 Some(("last", time)) => first_done = first_done.min(time.parse().expect("a time")),
+                Some(("operations", number)) => operations += number.parse::<usize>().expect("one"),
                 _ => held.push(line.parse::<Moment>().expect("programs tell moments")),
             }
         }
@@ -55,7 +56,8 @@ async fn three_of_twenty_callers_are_inside() {
     let (_, average) = inside(&held, first_done);
     println!(
         "max_holders({LIMIT}), {PROCESSES} processes x {CALLERS} callers x {LOCKS} locks of \
-         {STAY:?}: {most} inside at most, {average:.2} on average"
+         {STAY:?}: {most} inside at most, {average:.2} on average; {:.1} operations per lock",
+        operations as f64 / held.len() as f64,
     );
     assert_eq!(most, LIMIT as usize);
     assert!(average >= 2.5, "{average} are inside on average");
@@ -81,7 +83,9 @@ async fn limited_program() {
     program::wait_for_word();
     let told = take(&client, object, LOCKS).await;
     client.shutdown().await.expect("the cluster answers");
+    let Statistics { writes, deletes, object_reads, contender_reads, .. } = client.statistics();
     program::say("done");
+    program::say(&format!("operations {}", writes + deletes + object_reads + contender_reads));
     for caller in told {
         let last = caller.last().expect("each caller was inside").last();
         program::say(&format!("last {last}"));

@@ -47,7 +47,7 @@ fn sees_a_leftover(log: &Log, client: usize, object: &str, at: Duration) -> bool
         let deleted = log.writes.iter().any(|write| {
             let is_delete = matches!(write.kind, WriteKind::Delete { of } if of == other.keeper);
             is_delete
-                && write.object == object
+                && (write.slot, write.object.as_str()) == (other.slot, object)
                 && write.sent >= other.from
                 && write.acknowledged.is_some_and(|acknowledged| acknowledged <= mine.from)
         });

@@ -303,8 +303,13 @@ impl Network {
         let Ask::Write(write) = ask else {
             return None;
         };
-        if let Change::Put { claim, .. } = &write.change {
-            self.know(claim.contender.client, client);
+        match &write.change {
+            Change::Put { claim, .. } => self.know(claim.contender.client, client),
+            // Rows of its own that it was about to write: the caller left just then.
+            Change::Delete { contender, .. } if !self.numbers.contains_key(&contender.client) => {
+                self.know(contender.client, client);
+            }
+            Change::Delete { .. } | Change::Revoke { .. } => {}
         }
         self.records.push(WriteRecord::new(client, object, now, write, &self.numbers));
         Some(self.records.len() - 1)
