@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -128,30 +129,30 @@ async fn main() -> Result<()> {
     let created =
         many(&client, move |client| async move { create_user(&client, table, "snap").await });
     let created = created.await?.into_iter().filter(|created| *created).count();
-    expect("users created", created, 1)?;
+    expect("users created", &created, &1)?;
 
     let ran = many(&client, move |client| async move { run_hourly_job(&client, table).await });
     let ran = ran.await?.into_iter().filter(|ran| *ran).count();
-    expect("runs of the hourly job", ran, 1)?;
+    expect("runs of the hourly job", &ran, &1)?;
 
     let values =
         many(&client, move |client| async move { read_through(&client, table, "answer").await });
-    expect("answers from the cache", values.await?, vec![42; CALLERS])?;
-    expect("computed", table.read("computed").await, Some(1))?;
+    expect("answers from the cache", &values.await?, &vec![42; CALLERS])?;
+    expect("computed", &table.read("computed").await, &Some(1))?;
 
     let seen = many(&client, move |client| async move {
         write_settings(&client, table, 7).await?;
         read_settings(&client, table).await
     });
     let torn = seen.await?.into_iter().filter(|(low, high)| low != high).count();
-    expect("settings that did not belong together", torn, 0)?;
+    expect("settings that did not belong together", &torn, &0)?;
 
     let in_use: &'static AtomicI64 = Box::leak(Box::default());
     let printing = many(&client, move |client| async move { print(&client, in_use).await });
-    expect("printers in use at most", printing.await?.into_iter().max(), Some(3))?;
+    expect("printers in use at most", &printing.await?.into_iter().max(), &Some(3))?;
 
     many(&client, move |client| async move { lead(&client, 1, table).await }).await?;
-    expect("times that work was scheduled", table.read("scheduled").await, Some(8))?;
+    expect("times that work was scheduled", &table.read("scheduled").await, &Some(8))?;
 
     for account in ["accounts::1", "accounts::2"] {
         table.write(account, 100).await;
@@ -162,7 +163,7 @@ async fn main() -> Result<()> {
     })
     .await?;
     let balances = (table.read("accounts::1").await, table.read("accounts::2").await);
-    expect("balances", balances, (Some(60), Some(140)))?;
+    expect("balances", &balances, &(Some(60), Some(140)))?;
 
     Ok(client.shutdown().await?)
 }
@@ -181,7 +182,7 @@ async fn many<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>
     callers.join_all().await.into_iter().collect()
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(what: &str, value: T, expected: T) -> Result<()> {
+fn expect<T: PartialEq + Debug>(what: &str, value: &T, expected: &T) -> Result<()> {
     println!("{what}: {value:?}");
     if value == expected { Ok(()) } else { Err(format!("it should be {expected:?}").into()) }
 }

@@ -60,11 +60,11 @@ impl LockClient {
 ///
 /// # Who wins
 ///
-/// A candidate looks once per [watch interval](Self::watch) whether a seat is free. It tries to take
-/// one that it has found free for its [priority](Self::priority) minus one steps of a quarter more
-/// than the interval. So the best one wins where all candidates are healthy and have the same
-/// interval, and any candidate wins where the others are not. A leader is never displaced by a
-/// better candidate.
+/// A candidate looks once per [watch interval](Self::watch) whether a seat is free. One of
+/// [priority](Self::priority) 1 takes it at once, and the others when it has been free for a step
+/// per priority after that; a step is a quarter longer than the interval. So the best one wins
+/// where all candidates are healthy and have the same interval, and any candidate wins where the
+/// others are not. A leader is never displaced by a better candidate.
 ///
 /// A leader that resigns is replaced within the interval and the steps of the best candidate; one
 /// that is killed, once its rows have expired: after its TTL and the clock skew at most.

@@ -181,10 +181,9 @@ async fn invalid_elections_are_refused() {
     let store = store();
     let client = client(&store, "host").await;
     let refused = |election: Election| async move {
-        match election.campaign().await.expect_err("it is invalid") {
-            LockError::Option(invalid) => invalid,
-            error => panic!("{error:?}"),
-        }
+        let error = election.campaign().await.expect_err("it is invalid");
+        let LockError::Option(invalid) = error else { panic!("{error:?}") };
+        invalid
     };
     let election = || client.election(OBJECT);
     for priority in [0, 15] {

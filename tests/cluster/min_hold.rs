@@ -16,7 +16,7 @@ const MIN_HOLD: Duration = Duration::from_secs(10);
 /// Longer than that, and than a TTL's rounding, the clock skew and the spread of the clocks.
 const PERIOD: Duration = Duration::from_secs(16);
 /// How often the job is due.
-const TIMES: u64 = 4;
+const TIMES: usize = 4;
 /// The first time is so far away from the start.
 const AHEAD: Duration = Duration::from_secs(5);
 /// How long the job takes.
@@ -46,7 +46,7 @@ async fn a_job_runs_once_on_clocks_two_seconds_apart() {
     for program in &mut programs {
         program.tell(&first.to_string()).await;
     }
-    let mut runs = [const { Vec::new() }; TIMES as usize];
+    let mut runs = [const { Vec::new() }; TIMES];
     for (program, error) in programs.into_iter().zip(CLOCK_ERRORS) {
         for ran in program.finish().await {
             let time: usize = ran.parse().expect("it tells which time it was");
@@ -80,7 +80,8 @@ async fn scheduled_program() {
     let first: u64 = program::wait_for_word().parse().expect("it is told when to begin");
     for time in 0..TIMES {
         // By a clock that is ahead it is due earlier.
-        let due = (first + time * nanos(PERIOD)).saturating_add_signed(-error * 1_000);
+        let due = first + nanos(PERIOD) * u64::try_from(time).expect("it is small");
+        let due = due.saturating_add_signed(-error * 1_000);
         sleep(Duration::from_nanos(due.saturating_sub(now()))).await;
         let request = client.request(name);
         let request = if time + 1 < TIMES { request.min_hold(MIN_HOLD) } else { request };

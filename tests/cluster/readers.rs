@@ -138,11 +138,11 @@ async fn run(scene: &Scene, limit: Option<Duration>, time: Duration, rng: &mut S
         told.writes.len(),
         told.errors,
         median(&told.read_waits),
-        part(&told.read_waits, 0.99),
+        percentile(&told.read_waits, 99),
         median(&told.write_waits),
-        part(&told.write_waits, 0.99),
+        percentile(&told.write_waits, 99),
         median(&joined),
-        part(&joined, 0.99),
+        percentile(&joined, 99),
     );
     told
 }
@@ -246,15 +246,15 @@ impl Told {
 }
 
 fn median(times: &[u64]) -> Duration {
-    part(times, 0.5)
+    percentile(times, 50)
 }
 
-/// This part of the times is not above what is returned.
-fn part(times: &[u64], part: f64) -> Duration {
+/// So many of a hundred times are not above what is returned.
+fn percentile(times: &[u64], percent: usize) -> Duration {
     let mut times = times.to_vec();
     times.sort_unstable();
-    let place = (times.len() as f64 * part) as usize;
-    Duration::from_nanos(times.get(place.min(times.len() - 1)).copied().unwrap_or_default())
+    let place = times.len() * percent / 100;
+    Duration::from_nanos(times.get(place).copied().unwrap_or_default())
 }
 
 /// The number that a variable of the environment says, if it is set.
