@@ -64,14 +64,7 @@ pub struct Drawn {
 
 /// Two clients that held the lock at the same time, if there were any.
 pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
-    let mut held: Vec<_> = moments
-        .iter()
-        .filter_map(|moment| match moment {
-            Moment::Held { from, until } => Some((*from, *until)),
-            Moment::Round(_) | Moment::Place(_) => None,
-        })
-        .collect();
-    held.sort_unstable();
+    let held = held(moments);
     // A later hold may end earlier, so each is compared with the longest one before it.
     let mut longest: Option<(u64, u64)> = None;
     for next in held {
@@ -86,17 +79,6 @@ pub fn overlap(moments: &[Moment]) -> Option<[(u64, u64); 2]> {
 
 /// One of each kind that held the lock at the same time, if there were such.
 pub fn overlap_between(one: &[Moment], other: &[Moment]) -> Option<[(u64, u64); 2]> {
-    let held = |moments: &[Moment]| {
-        let mut held: Vec<_> = moments
-            .iter()
-            .filter_map(|moment| match moment {
-                Moment::Held { from, until } => Some((*from, *until)),
-                Moment::Round(_) | Moment::Place(_) => None,
-            })
-            .collect();
-        held.sort_unstable();
-        held
-    };
     let other = held(other);
     // The one that ends last of each and those before it.
     let last = other.iter().scan(None, |last: &mut Option<(u64, u64)>, next| {
@@ -113,10 +95,7 @@ pub fn overlap_between(one: &[Moment], other: &[Moment]) -> Option<[(u64, u64); 
 
 /// How many held the lock at once, at most, and on average from the first grant until some time.
 pub fn inside(moments: &[Moment], until: u64) -> (usize, f64) {
-    let held = moments.iter().filter_map(|moment| match moment {
-        Moment::Held { from, until: end } => Some((*from, until.min(*end))),
-        Moment::Round(_) | Moment::Place(_) => None,
-    });
+    let held = held(moments).into_iter().map(|(from, end)| (from, until.min(end)));
     let held: Vec<_> = held.filter(|(from, end)| from < end).collect();
     // One that ends as another one begins is not beside it.
     let begins = held.iter().map(|(from, _)| (*from, true));
@@ -171,12 +150,7 @@ pub fn lingering(moments: &[Moment], limit: Duration) -> Option<Place> {
 /// For how long, at most, turns of a place were given while a contender with a ticket waited in the
 /// table: from the first turn after its ticket to the last one.
 pub fn overtaken(moments: &[Moment]) -> Duration {
-    let held = moments.iter().filter_map(|moment| match moment {
-        Moment::Held { from, .. } => Some(*from),
-        Moment::Round(_) | Moment::Place(_) => None,
-    });
-    let mut begins: Vec<_> = held.collect();
-    begins.sort_unstable();
+    let begins: Vec<_> = held(moments).into_iter().map(|(from, _)| from).collect();
     let mut places = places(moments);
     // One after the other: at most one is held at a time.
     places.sort_unstable_by_key(|place| place.held);
@@ -217,6 +191,17 @@ pub fn disorder(tokens: &[Drawn]) -> Option<[Drawn; 2]> {
         }
     }
     None
+}
+
+/// From when until when callers had the lock, the first one first.
+fn held(moments: &[Moment]) -> Vec<(u64, u64)> {
+    let held = moments.iter().filter_map(|moment| match moment {
+        Moment::Held { from, until } => Some((*from, *until)),
+        Moment::Round(_) | Moment::Place(_) => None,
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort_unstable();
+    held
 }
 
 fn places(moments: &[Moment]) -> Vec<Place> {
