@@ -5,7 +5,6 @@
 //! seed, and how to repeat it.
 
 use std::cell::RefCell;
-use std::env;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::thread;
 
@@ -14,6 +13,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
 use uuid::Uuid;
+
+use support::environment::number;
 
 use super::warnings::record;
 use super::{OBJECT, client, ms};
@@ -45,10 +46,7 @@ fn draw() -> u64 {
 
 /// Other stores of the same test get other chance, and so do other tests.
 fn of_this_test() -> StdRng {
-    let seed = match env::var(SEED) {
-        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{SEED} has to be a number")),
-        Err(_) => SEED_DEFAULT,
-    };
+    let seed: u64 = number(SEED).unwrap_or(SEED_DEFAULT);
     let thread = thread::current();
     let test = thread.name().expect("the harness names the thread of each test after it");
     // What a test prints is shown when it fails.

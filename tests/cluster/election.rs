@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use support::environment::number;
 use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -75,9 +76,7 @@ enum Order {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; .ci/run runs it"]
 async fn one_of_five_leads() {
-    let elections = std::env::var(ELECTIONS).map_or(ELECTIONS_DEFAULT, |said| {
-        said.parse().unwrap_or_else(|_| panic!("{ELECTIONS} has to be a number"))
-    });
+    let elections = number(ELECTIONS).unwrap_or(ELECTIONS_DEFAULT);
     let kills = elections / 5;
     let _alone = support::alone().await;
     let mut candidates = Candidates::start("one", 5, 1).await;
@@ -284,11 +283,11 @@ impl Observed {
 async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
     let leaders = leaders.next().await.expect("the cluster answers");
     assert!(leaders.len() <= 1, "two lead: {leaders:?}");
-    leaders.first().map(number)
+    leaders.first().map(candidate_of)
 }
 
 /// The candidate's number, which its label ends with.
-fn number(leader: &Contender) -> u8 {
+fn candidate_of(leader: &Contender) -> u8 {
     let number = leader.owner.rsplit(' ').next().expect("the label comes last");
     number.parse().expect("it is a number")
 }

@@ -2,7 +2,6 @@
 //! stopped.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use support::environment::number;
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -255,12 +255,6 @@ fn percentile(times: &[u64], percent: usize) -> Duration {
     times.sort_unstable();
     let place = times.len() * percent / 100;
     Duration::from_nanos(times.get(place).copied().unwrap_or_default())
-}
-
-/// The number that a variable of the environment says, if it is set.
-fn number<T: FromStr>(name: &str) -> Option<T> {
-    let said = std::env::var(name).ok()?;
-    Some(said.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
 }
 
 // Goal: the program that the test above starts. By itself: readers and a writer are served.

@@ -1,6 +1,5 @@
 //! Several locks at once, by clients that want overlapping sets of them.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockError};
@@ -10,6 +9,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use support::environment::number;
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -95,12 +95,6 @@ async fn overlapping_sets_are_locked() {
     );
     assert!(gave_up > calls / 100, "{gave_up} calls gave up");
     assert!(locks > calls, "{locks} locks");
-}
-
-/// The number that a variable of the environment says, if it is set.
-fn number<T: FromStr>(name: &str) -> Option<T> {
-    let said = std::env::var(name).ok()?;
-    Some(said.parse().unwrap_or_else(|_| panic!("{name} has to be a number")))
 }
 
 /// All that a program tells until it is done.

@@ -33,6 +33,7 @@ use crew::Crew;
 use nemesis::{NODE_WITH_CLOCK, Nemesis};
 use progress::Progress;
 use report::Report;
+use support::environment::number;
 use support::scene::Scene;
 use worker::TASKS;
 
@@ -108,12 +109,6 @@ async fn storm(peers: usize) {
         std::fs::write(&file, ledger.histories()).expect("there is room for a file");
         panic!("the histories are in {}", file.display());
     }
-}
-
-/// A number in an environment variable, if it is set.
-fn number(variable: &str) -> Option<u64> {
-    let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} has to be a number")))
 }
 
 /// Waits until enough has happened.

@@ -1,7 +1,6 @@
 //! Runs many seeds once, for all invariants that judge them.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +13,7 @@ use super::failure::Failure;
 use super::plan::{Breach, Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
+use support::environment::number;
 
 /// How many seeds are run by default.
 const SEEDS_DEFAULT: u64 = 300;
@@ -61,10 +61,6 @@ fn chosen_seeds(breach: Breach) -> Batch {
     let plan = |seed| match breach {
         Breach::None => Plan::new(seed, Disks::Synced),
         Breach::LostRows | Breach::Force => Plan::with_breach(seed, breach),
-    };
-    let number = |name| {
-        let value = env::var(name).ok()?;
-        Some(value.parse::<u64>().unwrap_or_else(|_| panic!("{name} has to be a number")))
     };
     if let Some(seed) = number(SEED) {
         let plan = plan(seed);
