@@ -12,7 +12,7 @@ use std::time::Instant;
 use bakery_lock::testing::{bugs, plant};
 
 use self::simulation::batch::{Batch, Invariant, run_seeds};
-use self::simulation::plan::{Disks, Plan};
+use self::simulation::plan::{Disks, Mix, Plan};
 
 // Its tests are not compiled, so some of it is unused.
 #[allow(dead_code, unused_imports)]
@@ -29,6 +29,10 @@ const SEEDS: u64 = 50;
 /// A bug is found when one of these is broken.
 const FATAL: [Invariant; 3] =
     [Invariant::MutualExclusion, Invariant::Tokens, Invariant::TokenOrder];
+
+/// The bug that needs callers that share or limit. All others show sooner where each caller wants
+/// a lock alone: only such take turns of other clients.
+const OF_MODES: &str = "LimitedCountsExclusive";
 
 /// So many smaller plans are tried for a shorter history.
 const TRIES: usize = 150;
@@ -93,7 +97,11 @@ fn find(way: &str) -> Option<(u64, Batch)> {
         let batch = run_seeds(seeds.clone(), |seed| {
             // A bug is planted for one thread, and this is called on each thread that runs a seed.
             plant(way);
-            Plan::new(seed, Disks::Synced)
+            let mut plan = Plan::new(seed, Disks::Synced);
+            if way != OF_MODES {
+                plan.mixes.fill(Mix::default());
+            }
+            plan
         });
         (seeds.end, batch)
     });
