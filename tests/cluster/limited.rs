@@ -14,8 +14,9 @@ use support::scene::Scene;
 const LIMIT: u32 = 3;
 const PROCESSES: usize = 5;
 const CALLERS: usize = 4;
-const LOCKS: usize = 12;
-const STAY: Duration = Duration::from_millis(300);
+const LOCKS: usize = 6;
+/// Long beside what a handoff takes on a busy machine.
+const STAY: Duration = Duration::from_secs(1);
 
 // Goal: of twenty callers never more than three are inside, and two and a half on average.
 // Method: start `limited_program` five times; each tells when its callers were inside. The average
