@@ -5,11 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bakery_lock::{Contender, Leaders};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use support::environment::number;
+use support::environment::{number, seed};
 use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -28,9 +30,6 @@ const BUSY: Duration = Duration::from_millis(500);
 /// leaders are killed.
 const ELECTIONS: &str = "BAKERY_LOCK_ELECTIONS";
 const ELECTIONS_DEFAULT: usize = 25;
-
-/// A look at the seat that was observed: a leader and when it was shown first.
-type Shown = (u8, u64);
 
 /// What a candidate said.
 #[derive(Debug)]
@@ -79,13 +78,14 @@ async fn one_of_five_leads() {
     let elections = number(ELECTIONS).unwrap_or(ELECTIONS_DEFAULT);
     let kills = elections / 5;
     let _alone = support::alone().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     let mut candidates = Candidates::start("one", 5, 1).await;
-    let observed = candidates.observe().await;
-    let mut elected = Vec::new();
+    let mut observed = candidates.observe().await;
     let mut leader = candidates.next_leader().await;
-    elected.push(leader);
+    let mut elected = vec![leader];
     let mut best = 0;
     for _ in 0..elections {
+        observed.sees(leader).await;
         sleep(WATCH * 2).await;
         candidates.order(leader, Order::Resign);
         let next = candidates.next_leader().await;
@@ -99,7 +99,8 @@ async fn one_of_five_leads() {
 
     let mut replaced = Vec::new();
     for _ in 0..kills {
-        sleep(TTL.mul_f64(rand::random())).await;
+        observed.sees(leader).await;
+        sleep(TTL.mul_f64(chance.random())).await;
         candidates.kill(leader).await;
         let killed = Instant::now();
         let next = candidates.next_leader().await;
@@ -110,8 +111,8 @@ async fn one_of_five_leads() {
         leader = next;
     }
     expect_replaced(&replaced);
-    let seen = observed.stop(elected.len()).await;
-    assert_eq!(seen, elected, "an observer sees each leader");
+    observed.sees(leader).await;
+    observed.stop().await;
     let held = candidates.finish().await;
     assert_eq!(inside(&held, u64::MAX).0, 1, "two led");
     println!("{} terms, no two at once; an observer saw all", elected.len());
@@ -125,6 +126,7 @@ async fn one_of_five_leads() {
 async fn three_of_ten_lead() {
     const KILLS: usize = 6;
     let _alone = support::alone().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     let mut candidates = Candidates::start("three", 10, 3).await;
     let mut leaders = Vec::new();
     for _ in 0..3 {
@@ -133,7 +135,7 @@ async fn three_of_ten_lead() {
     println!("candidates {leaders:?} led first");
     let mut replaced = Vec::new();
     for kill in 0..KILLS {
-        sleep(TTL.mul_f64(rand::random())).await;
+        sleep(TTL.mul_f64(chance.random())).await;
         let killed = leaders.remove(kill % leaders.len());
         candidates.kill(killed).await;
         let at = Instant::now();
@@ -227,7 +229,7 @@ impl Candidates {
         let watching = tokio::spawn(async move {
             loop {
                 if let Some(leader) = one_leader(&mut leaders).await
-                    && sender.send((leader, now())).is_err()
+                    && sender.send(leader).is_err()
                 {
                     return;
                 }
@@ -261,21 +263,22 @@ impl Candidates {
 
 /// What an observer sees.
 struct Observed {
-    seen: mpsc::UnboundedReceiver<Shown>,
+    seen: mpsc::UnboundedReceiver<u8>,
     watching: JoinHandle<()>,
 }
 
 impl Observed {
-    /// The leaders that it saw, once it has seen so many.
-    async fn stop(mut self, number: usize) -> Vec<u8> {
-        let mut seen = Vec::new();
-        while seen.len() < number {
-            let shown = timeout(Duration::from_secs(10), self.seen.recv()).await;
-            let (leader, _) = shown.expect("it sees each leader").expect("it watches");
-            seen.push(leader);
-        }
+    /// Waits until it sees the next leader, which is `leader`.
+    async fn sees(&mut self, leader: u8) {
+        let shown = timeout(Duration::from_secs(10), self.seen.recv()).await;
+        let shown = shown.expect("it sees each leader").expect("it watches");
+        assert_eq!(shown, leader, "an observer sees each leader once, and no other");
+    }
+
+    /// Ends it. It saw no leader but those that it was expected to see.
+    async fn stop(mut self) {
         self.watching.abort();
-        seen
+        assert!(self.seen.try_recv().is_err(), "an observer sees each leader once, and no other");
     }
 }
 

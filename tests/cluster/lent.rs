@@ -4,10 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockGuard, LostReason, PeerOptions};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use support::environment::seed;
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::scene::Scene;
@@ -130,14 +133,15 @@ async fn the_line_of_a_killed_keeper_is_served() {
 async fn a_stopped_keeper_lets_no_two_in() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     let mut longest = Duration::ZERO;
     for _ in 0..STOPS / AT_A_TIME {
         let mut stopping = JoinSet::new();
         for _ in 0..AT_A_TIME {
-            let scene = scene.clone();
+            let (scene, pause) = (scene.clone(), TTL.mul_f64(chance.random()));
             stopping.spawn(async move {
                 let (keeper, lent) = Lent::new(&scene).await;
-                sleep(TTL.mul_f64(rand::random())).await;
+                sleep(pause).await;
                 keeper.signal(Signal::STOP);
                 let stopped = now();
                 let (lost, granted) = lent.passes_on(&scene).await;

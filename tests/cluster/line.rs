@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bakery_lock::{LockClient, PeerOptions};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
 use super::lent::{MAX_CLOCK_SKEW, TTL, guest, keeper, peer, peer_with, serve_all};
+use support::environment::seed;
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -42,13 +45,15 @@ enum Killed {
 async fn a_killed_guest_blocks_its_line_for_its_sublease() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     for (killed, limit) in [(Killed::Waiting, SILENCE_MAX), (Killed::Inside, TTL)] {
         let mut longest = Duration::ZERO;
         for _ in 0..KILLS / AT_A_TIME {
             let mut killing = JoinSet::new();
             for _ in 0..AT_A_TIME {
                 let scene = scene.clone();
-                killing.spawn(async move { kill_guest(&scene, killed).await });
+                let pause = SILENCE_MAX.mul_f64(2.0 * chance.random::<f64>());
+                killing.spawn(async move { kill_guest(&scene, killed, pause).await });
             }
             longest = killing.join_all().await.into_iter().fold(longest, Duration::max);
         }
@@ -57,8 +62,8 @@ async fn a_killed_guest_blocks_its_line_for_its_sublease() {
     }
 }
 
-/// Kills a guest; for how long the one behind it had to wait although the lock was free.
-async fn kill_guest(scene: &Scene, killed: Killed) -> Duration {
+/// Kills a guest after a pause; for how long the one behind it had to wait although the lock was free.
+async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration {
     let name = support::unique("killed-guest");
     let keeper = peer(scene).await;
     let held = keeper.lock(&name).await.expect("the lock is free");
@@ -66,7 +71,6 @@ async fn kill_guest(scene: &Scene, killed: Killed) -> Duration {
     let mut first = Program::start("line::guest_program", &order, &support::nodes().await);
     first.expect("waits").await;
     let (client, asking) = guest(scene, &name).await;
-    let pause = SILENCE_MAX.mul_f64(2.0 * rand::random::<f64>());
     let free = match killed {
         Killed::Waiting => {
             first.kill().await;
@@ -151,17 +155,17 @@ async fn turns_pass_a_bad_way() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("bad-way");
-    let seed = rand::random::<u64>();
-    println!("the chance of the relays comes from the seed {seed}");
+    let mut chance = StdRng::seed_from_u64(seed());
     let is_over = Arc::new(AtomicBool::new(false));
     let (mut relays, mut working) = (Vec::new(), JoinSet::new());
-    for number in 0..CLIENTS {
+    for _ in 0..CLIENTS {
         let bind = free_address();
-        let relay = Relay::to(bind, seed.wrapping_add(number)).await;
+        let relay = Relay::to(bind, chance.random()).await;
         let options = PeerOptions::new(bind).advertised(relay.address().to_string());
         relays.push(relay);
         let client = peer_with(&scene, options).await;
-        working.spawn(work(client, name.clone(), Arc::clone(&is_over)));
+        let (name, is_over) = (name.clone(), Arc::clone(&is_over));
+        working.spawn(work(client, name, is_over, StdRng::from_rng(&mut chance)));
     }
     for traffic in
         [Traffic::Late, Traffic::Breaks, Traffic::Stalls, Traffic::AnswersStall, Traffic::Cut]
@@ -183,12 +187,17 @@ async fn turns_pass_a_bad_way() {
 }
 
 /// Locks until it is over, and once more then. Returns when it held, and how often it lost.
-async fn work(client: LockClient, name: String, is_over: Arc<AtomicBool>) -> (Vec<Moment>, u64) {
+async fn work(
+    client: LockClient,
+    name: String,
+    is_over: Arc<AtomicBool>,
+    mut chance: StdRng,
+) -> (Vec<Moment>, u64) {
     let (mut held, mut lost, mut is_last) = (Vec::new(), 0, false);
     while !is_last {
         is_last = is_over.load(Ordering::Relaxed);
         let guard = client.lock(&name).await.expect("each is served");
-        let stay = Duration::from_millis(200).mul_f64(rand::random());
+        let stay = Duration::from_millis(200).mul_f64(chance.random());
         let (from, began) = (now(), Instant::now());
         let mut until = from;
         while began.elapsed() < stay {

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use support::environment::number;
+use support::environment::{number, seed};
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -46,9 +46,7 @@ const JOINING_MAX: Duration = Duration::from_millis(100);
 
 /// For how many seconds they run while harm is done to them, for each kind of writers.
 const SECONDS: &str = "BAKERY_LOCK_READERS_SECONDS";
-const SECONDS_DEFAULT: u64 = 45;
-/// Chooses which programs are killed and stopped, when, and for how long.
-const SEED: &str = "BAKERY_LOCK_READERS_SEED";
+const SECONDS_DEFAULT: u64 = 20;
 
 /// For how long they run when no harm is done to them.
 const CALM: Duration = Duration::from_secs(12);
@@ -95,13 +93,12 @@ struct Told {
 async fn readers_and_writers_keep_apart() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let seed: u64 = number(SEED).unwrap_or_else(rand::random);
     let seconds = number(SECONDS).unwrap_or(SECONDS_DEFAULT);
-    println!("repeat what is done to them by {SEED}={seed} {SECONDS}={seconds}");
+    let mut chance = StdRng::seed_from_u64(seed());
     for limit in [None, Some(YIELD_LIMIT)] {
-        let programs = Programs::start(&scene, limit).await;
-        let mut rng = StdRng::seed_from_u64(seed);
-        let (kills, stops) = do_harm(&programs.harms, Duration::from_secs(seconds), &mut rng).await;
+        let programs = Programs::start(&scene, limit, &mut chance).await;
+        let time = Duration::from_secs(seconds);
+        let (kills, stops) = do_harm(&programs.harms, time, &mut chance).await;
         let told = programs.end(&scene).await;
         println!("writers yield for {limit:?}, {seconds} s, {kills} kills, {stops} stops: {told}");
     }
@@ -115,9 +112,10 @@ async fn readers_and_writers_keep_apart() {
 async fn yielding_writers_wait_instead_of_readers() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     let mut waits = Vec::new();
     for limit in [None, Some(YIELD_LIMIT)] {
-        let programs = Programs::start(&scene, limit).await;
+        let programs = Programs::start(&scene, limit, &mut chance).await;
         let from = now();
         sleep(CALM).await;
         let all_run = from..now();
@@ -145,13 +143,14 @@ struct Programs {
 
 impl Programs {
     /// Starts them. They are all ready when this returns.
-    async fn start(scene: &Scene, limit: Option<Duration>) -> Self {
+    async fn start(scene: &Scene, limit: Option<Duration>, chance: &mut StdRng) -> Self {
         let object = support::unique("readers");
         let limit = limit.unwrap_or(Duration::ZERO).as_millis();
         let mut crews = JoinSet::new();
         let mut harms = Vec::new();
         for (role, tasks) in PROGRAMS {
-            let order = format!("{} {object} {role:?} {tasks} {limit}", scene.keyspace);
+            let seed: u64 = chance.random();
+            let order = format!("{} {object} {role:?} {tasks} {limit} {seed}", scene.keyspace);
             let program = started(&order).await;
             let (sender, receiver) = mpsc::unbounded_channel();
             harms.push(sender);
@@ -184,19 +183,19 @@ impl Programs {
 async fn do_harm(
     programs: &[mpsc::UnboundedSender<Harm>],
     time: Duration,
-    rng: &mut StdRng,
+    chance: &mut StdRng,
 ) -> (usize, usize) {
     let (began, mut kills, mut stops) = (now(), 0, 0);
     while Duration::from_nanos(now() - began) < time {
-        sleep(Duration::from_millis(rng.random_range(2_000..6_000))).await;
-        let harm = if rng.random_bool(0.4) {
+        sleep(Duration::from_millis(chance.random_range(2_000..6_000))).await;
+        let harm = if chance.random_bool(0.4) {
             kills += 1;
             Harm::Kill
         } else {
             stops += 1;
-            Harm::Stop(Duration::from_millis(rng.random_range(100..7_000)))
+            Harm::Stop(Duration::from_millis(chance.random_range(100..7_000)))
         };
-        let chosen = rng.random_range(0..programs.len());
+        let chosen = chance.random_range(0..programs.len());
         programs[chosen].send(harm).expect("it is there up to the end");
     }
     (kills, stops)
@@ -331,9 +330,11 @@ async fn reading_program() {
     let Some(order) = program::order() else {
         let client = Scene::new().await.client().await;
         let object = support::unique("readers");
-        let is_over = Arc::default();
-        let mut tasks = spawn_tasks(&client, &object, Role::Reader, 2, None, &is_over);
-        let writer = spawn_tasks(&client, &object, Role::Writer, 1, None, &is_over);
+        let [reader, writer] =
+            [Role::Reader, Role::Writer].map(|role| request(&client, &object, role, None));
+        let (is_over, mut chance) = (Arc::default(), StdRng::seed_from_u64(seed()));
+        let mut tasks = spawn_tasks(&reader, Role::Reader, 2, &is_over, &mut chance);
+        let writer = spawn_tasks(&writer, Role::Writer, 1, &is_over, &mut chance);
         sleep(Duration::from_secs(1)).await;
         is_over.store(true, Ordering::Relaxed);
         while let Some(done) = tasks.join_next().await {
@@ -346,19 +347,20 @@ async fn reading_program() {
         return;
     };
     let words: Vec<_> = order.split(' ').collect();
-    let [keyspace, object, role, tasks, limit] = words[..] else {
+    let [keyspace, object, role, tasks, limit, seed] = words[..] else {
         panic!("not an order: {order}");
     };
     let role = if role == "Writer" { Role::Writer } else { Role::Reader };
-    let [tasks, limit] =
-        [tasks, limit].map(|number| number.parse::<usize>().expect("an order ends with numbers"));
-    let limit = (limit > 0).then(|| Duration::from_millis(limit as u64));
+    let [tasks, limit, seed] = [tasks, limit, seed]
+        .map(|number| number.parse::<u64>().expect("an order ends with numbers"));
+    let limit = (limit > 0).then(|| Duration::from_millis(limit));
     let builder = Scene::in_keyspace(keyspace).await.builder().ttl(TTL);
     let client = builder.build().await.expect("the cluster is ready");
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
-    let is_over = Arc::default();
-    let tasks = spawn_tasks(&client, object, role, tasks, limit, &is_over);
+    let request = request(&client, object, role, limit);
+    let (is_over, mut chance) = (Arc::default(), StdRng::seed_from_u64(seed));
+    let tasks = spawn_tasks(&request, role, tasks, &is_over, &mut chance);
     spawn_blocking(program::wait_for_word).await.expect("it is told to end");
     is_over.store(true, Ordering::Relaxed);
     tasks.join_all().await;
@@ -377,29 +379,37 @@ async fn reading_program() {
     program::say(DONE);
 }
 
-/// Starts tasks that take the lock until it is over, and tell how often they did.
-fn spawn_tasks(
-    client: &LockClient,
-    object: &str,
-    role: Role,
-    tasks: usize,
-    limit: Option<Duration>,
-    is_over: &Arc<AtomicBool>,
-) -> JoinSet<u64> {
+fn request(client: &LockClient, object: &str, role: Role, limit: Option<Duration>) -> LockRequest {
     let request = client.request(object).timeout(Duration::from_secs(60));
-    let request = match (role, limit) {
+    match (role, limit) {
         (Role::Reader, _) => request.shared(),
         (Role::Writer, None) => request,
         (Role::Writer, Some(limit)) => request.yield_to_shared(limit),
-    };
+    }
+}
+
+/// Starts tasks that take the lock until it is over, and tell how often they did.
+fn spawn_tasks(
+    request: &LockRequest,
+    role: Role,
+    tasks: u64,
+    is_over: &Arc<AtomicBool>,
+    chance: &mut StdRng,
+) -> JoinSet<u64> {
     let mut running = JoinSet::new();
     for _ in 0..tasks {
-        running.spawn(work(request.clone(), role, Arc::clone(is_over)));
+        let chance = StdRng::from_rng(chance);
+        running.spawn(work(request.clone(), role, Arc::clone(is_over), chance));
     }
     running
 }
 
-async fn work(request: LockRequest, role: Role, is_over: Arc<AtomicBool>) -> u64 {
+async fn work(
+    request: LockRequest,
+    role: Role,
+    is_over: Arc<AtomicBool>,
+    mut chance: StdRng,
+) -> u64 {
     let (what, stays, pauses) = match role {
         Role::Reader => ("read", 5..30, 0..10),
         Role::Writer => ("write", 1..10, 50..300),
@@ -410,7 +420,7 @@ async fn work(request: LockRequest, role: Role, is_over: Arc<AtomicBool>) -> u64
         match request.clone().acquire().await {
             Ok(guard) => {
                 times += 1;
-                let stay = Duration::from_millis(rand::rng().random_range(stays.clone()));
+                let stay = Duration::from_millis(chance.random_range(stays.clone()));
                 let from = now();
                 if guard.state().is_held() {
                     let mut until = from;
@@ -442,7 +452,7 @@ async fn work(request: LockRequest, role: Role, is_over: Arc<AtomicBool>) -> u64
             }
             Err(error) => panic!("each caller is served: {error}"),
         }
-        let pause = rand::rng().random_range(pauses.clone());
+        let pause = chance.random_range(pauses.clone());
         sleep(Duration::from_millis(pause)).await;
     }
     times

@@ -4,10 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bakery_lock::{LostReason, WithLockError};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use support::environment::seed;
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::scene::Scene;
@@ -32,13 +35,15 @@ const WORKED_MAX: Duration = Duration::from_secs(5);
 async fn stopped_work_is_not_polled_after_the_lease() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
+    let mut chance = StdRng::seed_from_u64(seed());
     let mut stopping = JoinSet::new();
     for _ in 0..PROGRAMS {
         let scene = scene.clone();
+        let mut chance = StdRng::from_rng(&mut chance);
         stopping.spawn(async move {
             let mut in_the_midst = 0;
             for _ in 0..STOPS {
-                in_the_midst += usize::from(stop_one(&scene).await);
+                in_the_midst += usize::from(stop_one(&scene, &mut chance).await);
             }
             in_the_midst
         });
@@ -53,7 +58,7 @@ async fn stopped_work_is_not_polled_after_the_lease() {
 }
 
 /// Stops a program until its lock is another client's. Returns whether a poll had begun just then.
-async fn stop_one(scene: &Scene) -> bool {
+async fn stop_one(scene: &Scene, chance: &mut StdRng) -> bool {
     let name = support::unique("stopped");
     let order = format!("{} {name}", scene.keyspace);
     let mut stopped = Program::start("stopped::working_program", &order, &support::nodes().await);
@@ -61,7 +66,7 @@ async fn stop_one(scene: &Scene) -> bool {
     stopped.go_on().await;
     stopped.expect("held").await;
     // After a few polls at least.
-    sleep(Duration::from_millis(50) + WORKED_MAX.mul_f64(rand::random())).await;
+    sleep(Duration::from_millis(50) + WORKED_MAX.mul_f64(chance.random())).await;
     stopped.signal(Signal::STOP);
 
     let client = scene.client().await;
@@ -69,7 +74,7 @@ async fn stop_one(scene: &Scene) -> bool {
     let next = next.expect("the stopped program's rows expire");
     let granted = now();
     // Up to a second into the next holder's time.
-    sleep(Duration::from_secs(1).mul_f64(rand::random())).await;
+    sleep(Duration::from_secs(1).mul_f64(chance.random())).await;
     stopped.signal(Signal::CONT);
     let said = stopped.finish().await;
     let [last, before] = said.as_slice() else {

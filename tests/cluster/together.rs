@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use support::environment::number;
+use support::environment::{number, seed};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -18,7 +18,7 @@ use support::scene::Scene;
 const PROCESSES: u64 = 8;
 const TASKS: u64 = 2;
 /// How often all of them together call, unless [`CALLS`] says another number.
-const CALLS_DEFAULT: usize = 2_000;
+const CALLS_DEFAULT: usize = 1_000;
 const NAMES: usize = 12;
 
 /// A call locks up to so many names.
@@ -31,8 +31,6 @@ const IMPATIENT: f64 = 0.05;
 const DONE: &str = "done";
 const GAVE_UP: &str = "gave-up";
 
-/// Chooses the sets, and who gives up.
-const SEED: &str = "BAKERY_LOCK_TOGETHER_SEED";
 const CALLS: &str = "BAKERY_LOCK_TOGETHER_CALLS";
 
 // Goal: callers that lock overlapping sets of names again and again do not wait for each other in a
@@ -43,9 +41,8 @@ const CALLS: &str = "BAKERY_LOCK_TOGETHER_CALLS";
 async fn overlapping_sets_are_locked() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let seed: u64 = number(SEED).unwrap_or_else(rand::random);
+    let seed = seed();
     let calls = number(CALLS).unwrap_or(CALLS_DEFAULT);
-    println!("repeat the sets by {SEED}={seed} {CALLS}={calls}");
     let object = support::unique("together");
     let each = calls / usize::try_from(PROCESSES).expect("they are few");
     let mut programs = Vec::new();

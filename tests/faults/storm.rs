@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The first one lets each kind of fault happen once, the second one goes on until so many locks
-//! were granted. `BAKERY_LOCK_STORM_SEED` repeats the faults of an earlier run. Then all is healed,
+//! were granted. `BAKERY_LOCK_TEST_SEED` repeats the faults of an earlier run, and what the clients choose. Then all is healed,
 //! and every task has to be served. What is checked is what `history.rs` can find in the histories
 //! of all clients.
 
@@ -33,15 +33,12 @@ use crew::Crew;
 use nemesis::{NODE_WITH_CLOCK, Nemesis};
 use progress::Progress;
 use report::Report;
-use support::environment::number;
+use support::environment::{number, seed};
 use support::scene::Scene;
 use worker::TASKS;
 
 /// Says how many locks are to be granted, at least half of them contended, or as turns of guests.
 const GRANTS: &str = "BAKERY_LOCK_STORM_GRANTS";
-
-/// Chooses the faults.
-const SEED: &str = "BAKERY_LOCK_STORM_SEED";
 
 const KEYSPACE: &str = "storm";
 
@@ -83,8 +80,7 @@ async fn turns_hold_in_a_storm() {
 async fn storm(peers: usize) {
     let _alone = support::alone().await;
     let asked = number(GRANTS);
-    let seed = number(SEED).unwrap_or_else(rand::random);
-    println!("the faults are chosen by the seed {seed}");
+    let seed = seed();
     let cluster = cluster().await;
     let scene = cluster.scene(KEYSPACE, CreateOptions::new().max_clock_skew(MAX_CLOCK_SKEW)).await;
     let began = Instant::now();

@@ -50,15 +50,16 @@ impl Crew {
         let ledger = Arc::new(Mutex::new(Ledger::new()));
         let (mut clients, mut programs) = (Vec::new(), JoinSet::new());
         for client in 0..size {
+            let seed = seed.wrapping_add(client as u64);
             let routes = Arc::new(Routes::to(nodes).await);
             let (peer, door) = if client < peers {
                 let bind = SocketAddr::new(get_exclusive_local_address(), PEER_PORT);
-                let door = Relay::to(bind, seed.wrapping_add(client as u64)).await;
+                let door = Relay::to(bind, seed).await;
                 (Some(Peer { bind, advertised: door.address() }), Some(Arc::new(door)))
             } else {
                 (None, None)
             };
-            let order = Order { client, peer, routes: routes.addresses().await };
+            let order = Order { client, seed, peer, routes: routes.addresses().await };
             let (commands, received) = unbounded_channel();
             clients.push(Client { routes, door, commands });
             let (ledger, nodes) = (Arc::clone(&ledger), nodes.to_vec());

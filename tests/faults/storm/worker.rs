@@ -10,13 +10,15 @@ use bakery_lock::{
     BuildError, LockClient, LockClientBuilder, LockError, LockGuard, MemoryStore, PeerOptions,
     UnlockError,
 };
-use rand::Rng;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
 use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, PEERS, TTL};
+use support::environment::seed;
 use support::history::{Drawn, Moment};
 use support::monotonic::now;
 use support::program;
@@ -61,6 +63,8 @@ const PEER_PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) client: usize,
+    /// Of what its tasks choose.
+    pub(crate) seed: u64,
     pub(crate) peer: Option<Peer>,
     /// By the address of each node.
     pub(crate) routes: HashMap<SocketAddr, SocketAddr>,
@@ -78,12 +82,13 @@ impl Order {
         let peer = self.peer.map(|peer| format!("{}={}", peer.bind, peer.advertised));
         let peer = peer.unwrap_or_else(|| "-".to_owned());
         let routes = self.routes.iter().map(|(node, route)| format!(" {node}={route}"));
-        format!("{} {peer}{}", self.client, routes.collect::<String>())
+        format!("{} {} {peer}{}", self.client, self.seed, routes.collect::<String>())
     }
 
     fn from_line(line: &str) -> Self {
         let mut words = line.split(' ');
         let client = words.next().and_then(|word| word.parse().ok());
+        let seed = words.next().and_then(|word| word.parse().ok());
         let address = |text: &str| text.parse().expect("a way has two addresses");
         let way = |word: &str| {
             let (from, to) = word.split_once('=').expect("a way is from one to another");
@@ -92,6 +97,7 @@ impl Order {
         let peer = words.next().filter(|word| *word != "-").map(way);
         Order {
             client: client.expect("an order begins with a number"),
+            seed: seed.expect("another number follows"),
             peer: peer.map(|(bind, advertised)| Peer { bind, advertised }),
             routes: words.map(way).collect(),
         }
@@ -117,6 +123,7 @@ async fn client_program() {
     let ending = Arc::new(AtomicBool::new(false));
     let Some(line) = program::order() else {
         let store = MemoryStore::new();
+        let mut chance = StdRng::seed_from_u64(seed());
         let mut clients = JoinSet::new();
         for client in 0..CLIENTS {
             let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -126,7 +133,7 @@ async fn client_program() {
             let (stay_max, own_pause_max) = (LOOK_PAUSE, OWN_PAUSE_MAX);
             let ending = Arc::clone(&ending);
             let hands = Hands { locks, ending, stay_max, own_pause_max, recorder: None };
-            clients.spawn(work(client, hands));
+            clients.spawn(work(client, chance.random(), hands));
         }
         sleep(Duration::from_secs(2)).await;
         ending.store(true, Ordering::Relaxed);
@@ -147,7 +154,8 @@ async fn client_program() {
         None => (LOOK_PAUSE, OWN_PAUSE_MAX),
     };
     let recorded = Some(Arc::clone(&recorder));
-    work(order.client, Hands { locks, ending, stay_max, own_pause_max, recorder: recorded }).await;
+    let hands = Hands { locks, ending, stay_max, own_pause_max, recorder: recorded };
+    work(order.client, order.seed, hands).await;
     telling.abort();
     tell(&recorder);
 }
@@ -188,17 +196,19 @@ async fn build(
 }
 
 /// Lets all tasks of a client work until it ends; how many got their locks once more then.
-async fn work(client: usize, hands: Hands) -> usize {
+async fn work(client: usize, seed: u64, hands: Hands) -> usize {
+    let mut chance = StdRng::seed_from_u64(seed);
     let common = (client..client + COMMON).map(|number| number % CLIENTS);
     let common = common.map(|number| (format!("common-{number}"), Duration::ZERO));
     let own = (0..OWN).map(|number| (format!("own-{client}-{number}"), hands.own_pause_max));
     let mut tasks = JoinSet::new();
     for (object, pause_max) in common.chain(own) {
         let hands = hands.clone();
+        let mut chance = StdRng::from_rng(&mut chance);
         tasks.spawn(async move {
             while !hands.ending.load(Ordering::Relaxed) {
-                lock_once(&hands, &object).await;
-                sleep(pause_max.mul_f64(rand::random())).await;
+                lock_once(&hands, &object, &mut chance).await;
+                sleep(pause_max.mul_f64(chance.random())).await;
             }
             let guard = hands.locks.request(&object).timeout(PATIENCE).acquire().await;
             let served = match guard {
@@ -220,11 +230,11 @@ async fn work(client: usize, hands: Hands) -> usize {
 }
 
 /// Takes the lock, holds it for a while, and gives it back.
-async fn lock_once(hands: &Hands, object: &str) {
+async fn lock_once(hands: &Hands, object: &str, chance: &mut StdRng) {
     let Hands { locks, stay_max, recorder, .. } = hands;
-    let impatient = rand::rng().random_ratio(1, 20);
+    let impatient = chance.random_ratio(1, 20);
     let patience =
-        if impatient { Duration::from_secs(1).mul_f64(rand::random()) } else { PATIENCE };
+        if impatient { Duration::from_secs(1).mul_f64(chance.random()) } else { PATIENCE };
     let asked = now();
     let guard = match locks.request(object).timeout(patience).acquire().await {
         Ok(guard) => guard,
@@ -239,14 +249,14 @@ async fn lock_once(hands: &Hands, object: &str) {
     let recorder = recorder.as_ref().map(|it| it.lock().expect("the mutex is not poisoned"));
     let is_lent = recorder.is_some_and(|recorder| recorder.is_borrowed(object));
     say(object, What::LetIn { waited: now() - asked, is_lent });
-    hold(object, &guard, *stay_max).await;
+    hold(object, &guard, *stay_max, chance).await;
     give_back(object, guard).await;
 }
 
 /// Holds the lock, and tells for how long it was seen to be held.
-async fn hold(object: &str, guard: &LockGuard, stay_max: Duration) {
-    let (draws, is_long) = (rand::rng().random_ratio(1, 8), rand::rng().random_ratio(1, 300));
-    let time = if is_long { TTL } else { stay_max }.mul_f64(rand::random());
+async fn hold(object: &str, guard: &LockGuard, stay_max: Duration, chance: &mut StdRng) {
+    let (draws, is_long) = (chance.random_ratio(1, 8), chance.random_ratio(1, 300));
+    let time = if is_long { TTL } else { stay_max }.mul_f64(chance.random());
     let until = now() + u64::try_from(time.as_nanos()).expect("it is short");
     let Some(from) = look(guard) else {
         return;

@@ -3,6 +3,17 @@
 use std::env;
 use std::str::FromStr;
 
+/// Chooses what tests leave to chance.
+const SEED: &str = "BAKERY_LOCK_TEST_SEED";
+
+/// The seed of what a test leaves to chance: the environment's, or another one each time. It is
+/// printed.
+pub fn seed() -> u64 {
+    let seed = number(SEED).unwrap_or_else(rand::random);
+    println!("repeat its choices by {SEED}={seed}");
+    seed
+}
+
 /// The number in an environment variable, if it is set.
 pub fn number<T: FromStr>(variable: &str) -> Option<T> {
     let said = env::var(variable).ok()?;
