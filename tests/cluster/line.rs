@@ -62,7 +62,8 @@ async fn a_killed_guest_blocks_its_line_for_its_sublease() {
     }
 }
 
-/// Kills a guest after a pause; for how long the one behind it had to wait although the lock was free.
+/// Kills a guest after a pause; for how long the one behind it had to wait although the lock was
+/// free.
 async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration {
     let name = support::unique("killed-guest");
     let keeper = peer(scene).await;

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The first one lets each kind of fault happen once, the second one goes on until so many locks
-//! were granted. `BAKERY_LOCK_TEST_SEED` repeats the faults of an earlier run, and what the clients choose. Then all is healed,
-//! and every task has to be served. What is checked is what `history.rs` can find in the histories
-//! of all clients.
+//! were granted. `BAKERY_LOCK_TEST_SEED` repeats the faults of an earlier run, and what the clients
+//! choose. Then all is healed, and every task has to be served. What is checked is what
+//! `history.rs` can find in the histories of all clients.
 
 mod crew;
 mod ledger;
