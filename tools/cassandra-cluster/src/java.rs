@@ -36,6 +36,10 @@ const MODULES: &[(&str, &str)] = &[
 
 /// Memory outside of the heap, and the switches that make a small test node start fast: no wait for
 /// gossip to settle, no delay before the default role is created, no announcement before a stop.
+///
+/// The quarantine is twice the ring delay by default. A node forgets another one that starts beside
+/// it and has told no tokens for half of that (`Gossiper.doStatusCheck`), and on a busy machine a
+/// start may pause for a second.
 const NODE_OPTIONS: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -51,6 +55,7 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcom.sun.management.jmxremote.authenticate=false",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
     "-Dcassandra.ring_delay_ms=1000",
+    "-Dcassandra.gossip_quarantine_delay_ms=120000",
     "-Dcassandra.superuser_setup_delay_ms=0",
     "-Dcassandra.shutdown_announce_in_ms=0",
     "-Dcassandra.size_recorder_interval=0",
