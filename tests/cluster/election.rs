@@ -5,13 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bakery_lock::{Contender, Leaders};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use support::environment::{number, seed};
+use support::environment::{chance, number};
 use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -78,7 +77,7 @@ async fn one_of_five_leads() {
     let elections = number(ELECTIONS).unwrap_or(ELECTIONS_DEFAULT);
     let kills = elections / 5;
     let _alone = support::alone().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let mut candidates = Candidates::start("one", 5, 1).await;
     let mut observed = candidates.observe().await;
     let mut leader = candidates.next_leader().await;
@@ -126,7 +125,7 @@ async fn one_of_five_leads() {
 async fn three_of_ten_lead() {
     const KILLS: usize = 6;
     let _alone = support::alone().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let mut candidates = Candidates::start("three", 10, 3).await;
     let mut leaders = Vec::new();
     for _ in 0..3 {

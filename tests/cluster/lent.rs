@@ -4,13 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockGuard, LostReason, PeerOptions};
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::Rng;
 use rustix::process::Signal;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use support::environment::seed;
+use support::environment::chance;
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::scene::Scene;
@@ -133,7 +132,7 @@ async fn the_line_of_a_killed_keeper_is_served() {
 async fn a_stopped_keeper_lets_no_two_in() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let mut longest = Duration::ZERO;
     for _ in 0..STOPS / AT_A_TIME {
         let mut stopping = JoinSet::new();

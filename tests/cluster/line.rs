@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
 use super::lent::{MAX_CLOCK_SKEW, TTL, guest, keeper, peer, peer_with, serve_all};
-use support::environment::seed;
+use support::environment::chance;
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -45,7 +45,7 @@ enum Killed {
 async fn a_killed_guest_blocks_its_line_for_its_sublease() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     for (killed, limit) in [(Killed::Waiting, SILENCE_MAX), (Killed::Inside, TTL)] {
         let mut longest = Duration::ZERO;
         for _ in 0..KILLS / AT_A_TIME {
@@ -156,7 +156,7 @@ async fn turns_pass_a_bad_way() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("bad-way");
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let is_over = Arc::new(AtomicBool::new(false));
     let (mut relays, mut working) = (Vec::new(), JoinSet::new());
     for _ in 0..CLIENTS {

@@ -1,7 +1,7 @@
 //! Readers that share a lock and writers that want it alone, in processes that are killed and
 //! stopped.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
-use support::environment::{number, seed};
+use support::environment::{chance, number};
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -46,7 +46,7 @@ const JOINING_MAX: Duration = Duration::from_millis(100);
 
 /// For how many seconds they run while harm is done to them, for each kind of writers.
 const SECONDS: &str = "BAKERY_LOCK_READERS_SECONDS";
-const SECONDS_DEFAULT: u64 = 20;
+const SECONDS_DEFAULT: u64 = 45;
 
 /// For how long they run when no harm is done to them.
 const CALM: Duration = Duration::from_secs(12);
@@ -94,12 +94,13 @@ async fn readers_and_writers_keep_apart() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let seconds = number(SECONDS).unwrap_or(SECONDS_DEFAULT);
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
         let time = Duration::from_secs(seconds);
         let (kills, stops) = do_harm(&programs.harms, time, &mut chance).await;
         let told = programs.end(&scene).await;
+        assert!(told.writes.len() > 10 && told.reads.len() > 100, "they do something");
         println!("writers yield for {limit:?}, {seconds} s, {kills} kills, {stops} stops: {told}");
     }
 }
@@ -112,7 +113,7 @@ async fn readers_and_writers_keep_apart() {
 async fn yielding_writers_wait_instead_of_readers() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let mut waits = Vec::new();
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
@@ -165,7 +166,6 @@ impl Programs {
         let told = Told::of(self.crews.join_all().await.into_iter().flatten());
         // Rows of the killed ones expire.
         scene.wait_for_rows(&self.object, 0, TTL + MAX_CLOCK_SKEW * 2).await;
-        assert!(!told.writes.is_empty(), "each writer is served in the end");
         assert_eq!(overlap(&told.writes), None, "two writers were inside");
         assert_eq!(
             overlap_between(&told.writes, &told.reads),
@@ -267,12 +267,12 @@ impl Told {
 
     /// How long after a writer had its ticket the last reader came in before it.
     fn joined_after_ticket(&self) -> Vec<Duration> {
-        let began: BTreeMap<_, _> = self.reads.iter().map(|read| (read.first(), ())).collect();
+        let began: BTreeSet<_> = self.reads.iter().map(Moment::first).collect();
         let with_ticket = rounds(&self.rounds).into_iter();
         let with_ticket = with_ticket.filter_map(|round| Some((round.drawn?, round.end.time())));
         let joined = with_ticket.map(|(drawn, end)| {
             let last = began.range(drawn..end.max(drawn)).next_back();
-            last.map_or(Duration::ZERO, |(last, ())| Duration::from_nanos(last - drawn))
+            last.map_or(Duration::ZERO, |last| Duration::from_nanos(last - drawn))
         });
         joined.collect()
     }
@@ -332,7 +332,7 @@ async fn reading_program() {
         let object = support::unique("readers");
         let [reader, writer] =
             [Role::Reader, Role::Writer].map(|role| request(&client, &object, role, None));
-        let (is_over, mut chance) = (Arc::default(), StdRng::seed_from_u64(seed()));
+        let (is_over, mut chance) = (Arc::default(), chance());
         let mut tasks = spawn_tasks(&reader, Role::Reader, 2, &is_over, &mut chance);
         let writer = spawn_tasks(&writer, Role::Writer, 1, &is_over, &mut chance);
         sleep(Duration::from_secs(1)).await;

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use support::environment::seed;
+use support::environment::chance;
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::scene::Scene;
@@ -35,7 +35,7 @@ const WORKED_MAX: Duration = Duration::from_secs(5);
 async fn stopped_work_is_not_polled_after_the_lease() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
-    let mut chance = StdRng::seed_from_u64(seed());
+    let mut chance = chance();
     let mut stopping = JoinSet::new();
     for _ in 0..PROGRAMS {
         let scene = scene.clone();

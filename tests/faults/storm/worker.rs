@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::said::{LOST, NO_OBJECT, Said, What};
 use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, PEERS, TTL};
-use support::environment::seed;
+use support::environment::chance;
 use support::history::{Drawn, Moment};
 use support::monotonic::now;
 use support::program;
@@ -123,7 +123,7 @@ async fn client_program() {
     let ending = Arc::new(AtomicBool::new(false));
     let Some(line) = program::order() else {
         let store = MemoryStore::new();
-        let mut chance = StdRng::seed_from_u64(seed());
+        let mut chance = chance();
         let mut clients = JoinSet::new();
         for client in 0..CLIENTS {
             let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

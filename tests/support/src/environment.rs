@@ -3,6 +3,9 @@
 use std::env;
 use std::str::FromStr;
 
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
 /// Chooses what tests leave to chance.
 const SEED: &str = "BAKERY_LOCK_TEST_SEED";
 
@@ -12,6 +15,11 @@ pub fn seed() -> u64 {
     let seed = number(SEED).unwrap_or_else(rand::random);
     println!("repeat its choices by {SEED}={seed}");
     seed
+}
+
+/// What a test leaves to chance, from its [`seed`].
+pub fn chance() -> StdRng {
+    StdRng::seed_from_u64(seed())
 }
 
 /// The number in an environment variable, if it is set.
