@@ -2,10 +2,11 @@
 
 mod text;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 pub use self::text::ParsePeersError;
 use super::error::BuildError;
@@ -17,6 +18,11 @@ use crate::store::{Counted, Store};
 /// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
 /// an open file, of which a process has 1,024 by default.
 const GUESTS_DEFAULT: usize = 256;
+
+/// So many connections may wait until the client accepts them. When a keeper of many guests starts
+/// again, all of them connect at once, and a connection beyond the limit is delayed for seconds.
+/// The standard library's 128 is less than the guests of one keeper.
+const BACKLOG: u32 = 1_024;
 
 /// How a client takes turns of other clients, and lets others take turns of it: see
 /// [`LockClientBuilder::peers`](super::LockClientBuilder::peers).
@@ -93,13 +99,13 @@ impl PeerOptions {
             keyspace,
             table,
             owner: owner(host_name),
-            listener: self.listen().await?,
+            listener: self.listen()?,
         };
         Ok(Box::new(move |client| network::join(client, key, site)))
     }
 
     /// Begins to listen; `None` if the client keeps no place for others.
-    async fn listen(self) -> Result<Option<Listener>, BuildError> {
+    fn listen(self) -> Result<Option<Listener>, BuildError> {
         let PeerOptions { bind, advertised, keeps, guests_max } = self;
         if !keeps {
             return Ok(None);
@@ -108,16 +114,44 @@ impl PeerOptions {
             // It would reach itself there, and others would reach themselves.
             return Err(BuildError::NotAdvertised { address: bind });
         }
-        let bound = async {
-            let socket = TcpListener::bind(bind).await?;
-            let address = socket.local_addr()?;
-            Ok((socket, address))
-        };
-        let (socket, address) = bound.await.map_err(|cause: std::io::Error| BuildError::Peers {
-            address: bind,
-            cause: Arc::new(cause),
-        })?;
+        let (socket, address) = listen_at(bind)
+            .map_err(|cause| BuildError::Peers { address: bind, cause: Arc::new(cause) })?;
         let advertised = vec![advertised.unwrap_or_else(|| address.to_string())];
         Ok(Some(Listener { socket, advertised, guests_max }))
+    }
+}
+
+/// A socket, and the address that the system gave it.
+fn listen_at(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As `TcpListener::bind`: on Windows the option lets another program take the address away.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let socket = socket.listen(BACKLOG)?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    // Goal: more guests than a keeper has by default can connect at once, also to a busy client.
+    // Method: 300 connections to a socket that accepts none.
+    #[tokio::test]
+    async fn many_guests_connect_at_once() {
+        let any_port = "127.0.0.1:0".parse().expect("it is an address");
+        let (_socket, address) = listen_at(any_port).expect("there are free ports");
+        let mut connecting = JoinSet::new();
+        for _ in 0..300 {
+            connecting.spawn(TcpStream::connect(address));
+        }
+        let all = tokio::time::timeout(std::time::Duration::from_secs(10), connecting.join_all());
+        let connections = all.await.expect("none is delayed");
+        assert!(connections.iter().all(Result::is_ok));
     }
 }
