@@ -23,13 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::lock_all::{MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use self::request::LockRequest;
-#[cfg(feature = "peers")]
-pub(crate) use self::setup::owner;
 pub(crate) use self::setup::{ClientSetup, Join, Registered};
 use crate::engine::dispatch::Call;
 use crate::engine::guard::LockGuard;
 use crate::engine::shared::Shared;
 use crate::error::{LockError, ShutdownError, TableError};
+use crate::owner::Owner;
 use crate::store::{Counted, DatabaseError, Statistics};
 
 /// Acquires locks. Cheap to clone; clones are the same client.
@@ -273,7 +272,7 @@ impl LockClient {
     }
 
     /// Host name and process id, for display.
-    pub(crate) fn owner(&self) -> &str {
+    pub(crate) fn owner(&self) -> &Owner {
         &self.inner.shared.owner
     }
 

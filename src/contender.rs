@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use crate::owner::Owner;
 use crate::protocol::{ContenderId, Mode, SeenContender};
 
 /// How a lock is held.
@@ -37,7 +38,7 @@ impl From<Mode> for LockMode {
 #[non_exhaustive]
 pub struct Contender {
     /// Host name, process id and label, as the client wrote them.
-    pub owner: String,
+    pub owner: Owner,
     /// The number of its host.
     pub host: i32,
     /// The id of the client.
@@ -80,6 +81,7 @@ impl From<SeenContender> for Contender {
         let (client, mode) = (Uuid::from_u128(client), mode.map(LockMode::from));
         let millis = held_since.and_then(|since| u64::try_from(since).ok());
         let held_since = millis.and_then(|millis| since_epoch(Duration::from_millis(millis)));
+        let owner = Owner::from(owner);
         Contender { owner, host, client, slot, round, mode, ticket, held_since }
     }
 }

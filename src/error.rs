@@ -9,6 +9,7 @@ use crate::contender::Contender;
 use crate::finding::{Finding, Joined};
 use crate::line::TurnUser;
 use crate::options::{InvalidOption, shown};
+use crate::owner::Owner;
 use crate::store::DatabaseError;
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
@@ -345,7 +346,7 @@ pub enum RevokeError {
         /// The object.
         name: String,
         /// The contender's `owner`.
-        owner: String,
+        owner: Owner,
     },
     /// The contender's rows are not of this version, or incomplete: what it would take from them
     /// can't be told. Nothing was written; the rows expire by their TTL.
@@ -357,7 +358,7 @@ pub enum RevokeError {
         /// The object.
         name: String,
         /// The contender's `owner`.
-        owner: String,
+        owner: Owner,
     },
     /// The request failed. If it [timed out](TableError::TimedOut) or the client was
     /// [closed](TableError::Closed), the contender may be revoked or not.

@@ -151,6 +151,7 @@ pub mod hosts;
 mod line;
 mod network;
 mod options;
+mod owner;
 mod peers;
 mod protocol;
 pub mod schema;
@@ -175,4 +176,5 @@ pub use error::{
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use line::{Line, TurnUser};
 pub use options::{Consistency, InvalidOption};
+pub use owner::Owner;
 pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

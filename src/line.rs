@@ -2,6 +2,8 @@
 
 use uuid::Uuid;
 
+use crate::owner::Owner;
+
 /// So many of those who wait are told: with the keeper and the user, no more fit into a message.
 pub(crate) const TOLD_MAX: usize = 6;
 
@@ -13,13 +15,13 @@ pub struct TurnUser {
     pub client: Uuid,
     /// Host name and process id; of a caller of the keeper its label too. Other clients tell at
     /// most 100 bytes of it.
-    pub owner: String,
+    pub owner: Owner,
 }
 
 impl TurnUser {
     /// A user by its client and owner.
-    pub(crate) fn new(client: u128, owner: String) -> Self {
-        TurnUser { client: Uuid::from_u128(client), owner }
+    pub(crate) fn new(client: u128, owner: impl Into<Owner>) -> Self {
+        TurnUser { client: Uuid::from_u128(client), owner: owner.into() }
     }
 }
 

@@ -10,9 +10,10 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub use self::text::ParsePeersError;
 use super::error::BuildError;
-use crate::client::{Join, owner};
+use crate::client::Join;
 use crate::clock::Clock;
 use crate::network::{self, Key, Listener, Site};
+use crate::owner::Owner;
 use crate::store::{Counted, Store};
 
 /// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
@@ -98,7 +99,7 @@ impl PeerOptions {
             clock: Arc::clone(clock),
             keyspace,
             table,
-            owner: owner(host_name),
+            owner: Owner::this_process(host_name),
             listener: self.listen()?,
         };
         Ok(Box::new(move |client| network::join(client, key, site)))

@@ -47,7 +47,7 @@ impl LockClient {
     /// let line = client.line("users::snap").await?;
     /// if let Some(user) = line.user {
     ///     println!("{} has its turn, {} wait", user.owner, line.waiting);
-    ///     # assert!(user.owner.ends_with("nightly job") && line.waiting == 0);
+    ///     # assert!(user.owner.label() == Some("nightly job") && line.waiting == 0);
     /// }
     /// # Ok(())
     /// # }

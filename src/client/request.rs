@@ -317,9 +317,10 @@ impl LockRequest {
             return Err(LockError::Forked);
         }
         let owner = match &self.label {
-            Some(label) => format!("{} {label}", self.inner.shared.owner),
+            Some(label) => self.inner.shared.owner.with_label(label),
             None => self.inner.shared.owner.clone(),
         };
+        let owner = owner.into();
         let acquire = Acquire { mode, terms, patience, renew: self.renew, owner };
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);

@@ -8,6 +8,7 @@ use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::{RevokeError, TableError};
 use crate::options::check_name;
+use crate::owner::Owner;
 use crate::protocol::{Change, Revocation, Write, row_name, ttl_seconds};
 use crate::store::{DatabaseError, RowStamp};
 
@@ -122,7 +123,7 @@ impl LockClient {
         let revocation = Revocation {
             contender: contender.id(),
             round,
-            by: self.owner().to_owned(),
+            by: self.owner().to_string(),
             why: why.to_owned(),
         };
         let revoking = Revoking { shared: self.shared(), object: name, owner, revocation };
@@ -154,7 +155,7 @@ struct Revoking<'a> {
     shared: &'a Shared,
     object: &'a str,
     /// The contender's `owner`.
-    owner: &'a str,
+    owner: &'a Owner,
     revocation: Revocation,
 }
 
@@ -208,7 +209,7 @@ impl Revoking<'_> {
     }
 
     fn gone(&self) -> RevokeError {
-        RevokeError::Gone { name: self.object.to_owned(), owner: self.owner.to_owned() }
+        RevokeError::Gone { name: self.object.to_owned(), owner: self.owner.clone() }
     }
 
     fn refused(&self, cause: DatabaseError) -> RevokeError {

@@ -19,6 +19,7 @@ use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
 use crate::entropy::Entropy;
 use crate::network::NetworkEnd;
+use crate::owner::Owner;
 use crate::protocol::ContenderId;
 use crate::store::{Counted, Store};
 
@@ -52,11 +53,6 @@ pub(crate) struct ClientSetup {
 
 /// Joins the network of clients, as the client with this uuid.
 pub(crate) type Join = Box<dyn FnOnce(u128) -> NetworkEnd + Send>;
-
-/// What others see of a client on this host.
-pub(crate) fn owner(host_name: &str) -> String {
-    format!("{host_name} pid {}", std::process::id())
-}
 
 /// A registration as it was read.
 pub(crate) struct Registered {
@@ -97,7 +93,7 @@ impl LockClient {
             clock,
             stamps: Stamps::default(),
             id: ContenderId { host: number, client, slot: 0 },
-            owner: owner(&host_name),
+            owner: Owner::this_process(&host_name),
             entropy,
             acquire_timeout,
             turns,

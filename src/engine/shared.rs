@@ -8,6 +8,7 @@ use crate::engine::process::Process;
 use crate::engine::remembered::Remembered;
 use crate::entropy::Entropy;
 use crate::network::Network;
+use crate::owner::Owner;
 use crate::peers;
 use crate::protocol::{ContenderId, Now};
 use crate::store::Store;
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
     /// The client as a contender.
     pub(crate) id: ContenderId,
     /// Host name and process id, for people.
-    pub(crate) owner: String,
+    pub(crate) owner: Owner,
     /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.

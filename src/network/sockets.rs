@@ -38,6 +38,7 @@ use super::wire::{ClientName, Key, Keys, LineView, ObjectHash, ToGuest, ToKeeper
 use super::{Inbox, KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
 use crate::clock::{Clock, Stamps};
 use crate::line::{Line, TurnUser};
+use crate::owner::Owner;
 use crate::peers::{GuestId, Response, TimedRequest};
 use crate::store::Store;
 
@@ -51,7 +52,7 @@ pub(crate) struct Site {
     pub(crate) keyspace: String,
     pub(crate) table: String,
     /// Host name and process id, for people.
-    pub(crate) owner: String,
+    pub(crate) owner: Owner,
     /// Where guests connect; `None` for a client that keeps no place for others.
     pub(crate) listener: Option<Listener>,
 }
@@ -106,7 +107,7 @@ fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedRec
     let Site { store, clock, keyspace, table, owner, listener } = site;
     let shared = Arc::new(Shared {
         client,
-        name: ClientName::new(client, &owner),
+        name: ClientName::new(client, owner.as_str()),
         store,
         clock,
         stamps: Stamps::default(),

@@ -28,7 +28,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         entropy,
         stamps: Stamps::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
-        owner: "host pid 1".to_owned(),
+        owner: String::from("host pid 1").into(),
         turns: true,
         network: None,
         remembered: Remembered::default(),

@@ -239,7 +239,7 @@ async fn others_see_which_guest_is_inside() {
     sleep(s(21)).await;
     let other = client(&scene.store, &scene.network);
     let contenders = other.contenders(OBJECT).await.expect("the store answers");
-    assert!(contenders[0].owner.starts_with("guest "), "{contenders:?}");
+    assert!(contenders[0].owner.as_str().starts_with("guest "), "{contenders:?}");
     let Scene { turn, next, .. } = scene;
     turn.unlock().await.expect("the lock was held");
     next.await.expect("it does not panic").unlock().await.expect("the lock was held");
@@ -258,7 +258,7 @@ async fn a_guest_that_gives_up_learns_who_is_inside() {
     let held = nightly.acquire().await.expect("the lock is free");
     let user = gives_up(&one).await;
     assert_eq!(user.client.as_u128(), of(&keeper));
-    assert!(user.owner.ends_with("nightly job"), "{user:?}");
+    assert!(user.owner.label() == Some("nightly job"), "{user:?}");
 
     let asking = caller(&one);
     sleep(ms(100)).await;
@@ -266,7 +266,7 @@ async fn a_guest_that_gives_up_learns_who_is_inside() {
     let turn = asking.await.expect("the task does not panic");
     let user = gives_up(&other).await;
     assert_eq!(user.client.as_u128(), of(&one));
-    assert_eq!(user.owner, format!("guest {}", of(&one)));
+    assert_eq!(user.owner.as_str(), format!("guest {}", of(&one)));
     let user = gives_up(&one).await;
     assert_eq!(user, TurnUser::new(of(&one), one.shared().owner.clone()));
     turn.unlock().await.expect("the lock was held");
@@ -290,7 +290,7 @@ async fn a_keeper_tells_its_own_line() {
     let messages = scene.network.messages();
     let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
     let own = TurnUser::new(scene.keeper_id().await, scene.keeper.shared().owner.clone());
-    assert!(line.user.expect("a guest is inside").owner.starts_with("guest "));
+    assert!(line.user.expect("a guest is inside").owner.as_str().starts_with("guest "));
     assert_eq!((line.keeper, line.waiting, line.first), (own.clone(), 1, vec![own]));
     for _ in 0..100 {
         tokio::spawn(scene.keeper.request(OBJECT).label("later").acquire());
@@ -298,7 +298,7 @@ async fn a_keeper_tells_its_own_line() {
     sleep(ms(1)).await;
     let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
     assert_eq!((line.waiting, line.first.len()), (101, TOLD_MAX), "{line:?}");
-    assert!(line.first[1].owner.ends_with(" later"), "{line:?}");
+    assert!(line.first[1].owner.label() == Some("later"), "{line:?}");
     assert_eq!(scene.network.messages(), messages);
     let Scene { turn, next, keeper, .. } = scene;
     turn.unlock().await.expect("the lock was held");

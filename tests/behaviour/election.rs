@@ -38,8 +38,8 @@ fn campaign(election: &Election) -> JoinHandle<Leadership> {
 /// The candidates among these contenders, by their numbers.
 fn numbers(leaders: &[Contender]) -> Vec<u8> {
     let number = |leader: &Contender| {
-        let number = leader.owner.rsplit(' ').next().expect("the label comes last");
-        number.parse().expect("it is a number")
+        let label = leader.owner.label().expect("each has a label");
+        label.trim_start_matches("candidate ").parse().expect("it is a number")
     };
     let mut numbers: Vec<_> = leaders.iter().map(number).collect();
     numbers.sort_unstable();

@@ -49,11 +49,13 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
 
     let all = contenders(&third).await;
     let pid = std::process::id();
-    let owners: Vec<_> = all.iter().map(|contender| contender.owner.clone()).collect();
-    assert_eq!(
-        owners,
-        [format!("a pid {pid} import"), format!("b pid {pid}"), format!("c pid {pid}")]
-    );
+    let owners = all.iter().map(|Contender { owner, .. }| {
+        assert_eq!(owner.pid(), Some(pid), "{owner}");
+        (owner.host_name(), owner.label())
+    });
+    let expected = [(Some("a"), Some("import")), (Some("b"), None), (Some("c"), None)];
+    assert_eq!(owners.collect::<Vec<_>>(), expected);
+    assert_eq!(all[0].owner.to_string(), format!("a pid {pid} import"));
     assert_eq!(all.iter().map(|c| c.ticket).collect::<Vec<_>>(), [None, Some(1), Some(2)]);
     assert!(all[0].client != all[1].client && all[0].host != all[1].host);
     assert!(all.windows(2).all(|pair| pair[0].since() < pair[1].since()));

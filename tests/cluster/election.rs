@@ -290,7 +290,8 @@ async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
 
 /// The candidate's number, which its label ends with.
 fn candidate_of(leader: &Contender) -> u8 {
-    let number = leader.owner.rsplit(' ').next().expect("the label comes last");
+    let label = leader.owner.label().expect("each has a label");
+    let number = label.rsplit(' ').next().expect("its last word");
     number.parse().expect("it is a number")
 }
 

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::Runner;
 use crate::engine::inquirer::Inquirer;
 use crate::line::{Line, TOLD_MAX, TurnUser};
+use crate::owner::Owner;
 use crate::peers::{GuestId, LineUser, TurnOf};
 
 impl Runner {
@@ -27,7 +28,7 @@ impl Runner {
     }
 
     /// A caller of this client.
-    pub(super) fn own(&self, owner: String) -> TurnUser {
+    pub(super) fn own(&self, owner: impl Into<Owner>) -> TurnUser {
         TurnUser::new(self.shared.id.client, owner)
     }
 
@@ -43,11 +44,10 @@ impl Runner {
 
     fn in_line(&self, user: LineUser) -> TurnUser {
         match user {
-            LineUser::Caller(number, _) => {
-                let caller = self.callers.get(number);
-                let owner = caller.map_or(&self.shared.owner, |caller| &caller.acquire.owner);
-                self.own(owner.clone())
-            }
+            LineUser::Caller(number, _) => match self.callers.get(number) {
+                Some(caller) => self.own(caller.acquire.owner.clone()),
+                None => self.own(self.shared.owner.clone()),
+            },
             LineUser::Guest(guest) => self.guest(guest),
         }
     }

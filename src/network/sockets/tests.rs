@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::{Listener, Shared, Site, Sockets, start};
 use crate::network::wire::{Key, Keys};
 use crate::network::{Message, Network, Received};
+use crate::owner::Owner;
 use crate::peers::{Request, TimedRequest};
 use crate::store::{Embedded, PeerRow, Store};
 use crate::testing::FaultyStore;
@@ -44,7 +45,7 @@ struct Party {
 impl Party {
     fn new(store: &FaultyStore, client: u128, listener: Option<Listener>) -> Self {
         let Embedded { store, clock, .. } = store.embedded();
-        let owner = format!("host pid {client}");
+        let owner = Owner::from(format!("host pid {client}"));
         let (keyspace, table) = ("app".to_owned(), "locks".to_owned());
         let site = Site { store, clock, keyspace, table, owner, listener };
         let key = Key::generate().expect("the system has randomness");

@@ -95,13 +95,13 @@ impl From<(Uuid, String)> for ClientName {
 
 impl From<TurnUser> for ClientName {
     fn from(TurnUser { client, owner }: TurnUser) -> Self {
-        ClientName::new(client, &owner)
+        ClientName::new(client, owner.as_str())
     }
 }
 
 impl From<ClientName> for TurnUser {
     fn from(ClientName { client, owner }: ClientName) -> Self {
-        TurnUser { client, owner }
+        TurnUser { client, owner: owner.into() }
     }
 }
 

@@ -1,0 +1,116 @@
+//! What a client tells people of itself: where it runs, and what for.
+
+use std::fmt;
+use std::process;
+
+/// Between the host name and the process id.
+const PID: &str = " pid ";
+
+/// The process behind a lock, for people: host name, process id and label, as the client wrote
+/// them. Its text has all three: `db7.example.com pid 4711 nightly job`.
+///
+/// The parts are taken from that text, so they are missing where another program wrote it in
+/// another form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Owner {
+    text: String,
+}
+
+impl Owner {
+    /// This process, on a host of this name.
+    pub(crate) fn this_process(host_name: &str) -> Self {
+        Owner::from(format!("{host_name}{PID}{}", process::id()))
+    }
+
+    /// The same process, with what one of its callers locks for.
+    pub(crate) fn with_label(&self, label: &str) -> Self {
+        Owner::from(format!("{} {label}", self.text))
+    }
+
+    /// The whole text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The name of its host in the registry.
+    #[must_use]
+    pub fn host_name(&self) -> Option<&str> {
+        self.parts().map(|(host_name, ..)| host_name)
+    }
+
+    /// The id of its process, as its host counts processes.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.parts().map(|(_, pid, _)| pid)
+    }
+
+    /// What the request said that it is for: see
+    /// [`LockRequest::label`](crate::LockRequest::label).
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.parts().and_then(|(.., label)| label)
+    }
+
+    /// The parts of the text. Names of hosts have no blanks, so the first mark is the one.
+    fn parts(&self) -> Option<(&str, u32, Option<&str>)> {
+        let (host_name, rest) = self.text.split_once(PID)?;
+        let (pid, label) = match rest.split_once(' ') {
+            Some((pid, label)) => (pid, Some(label)),
+            None => (rest, None),
+        };
+        Some((host_name, pid.parse().ok()?, label))
+    }
+}
+
+impl From<String> for Owner {
+    fn from(text: String) -> Self {
+        Owner { text }
+    }
+}
+
+impl From<Owner> for String {
+    fn from(owner: Owner) -> Self {
+        owner.text
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (Option<String>, Option<u32>, Option<String>) {
+        let owner = Owner::from(text.to_owned());
+        assert_eq!(owner.to_string(), text, "nothing of the text is lost");
+        let owned = |part: Option<&str>| part.map(str::to_owned);
+        (owned(owner.host_name()), owner.pid(), owned(owner.label()))
+    }
+
+    #[test]
+    fn an_owner_is_told_by_its_parts() {
+        let own = Owner::this_process("web1.example.com");
+        assert_eq!((own.host_name(), own.pid()), (Some("web1.example.com"), Some(process::id())));
+        assert_eq!(own.label(), None);
+        let labelled = own.with_label("job 7 pid 8");
+        assert_eq!((labelled.host_name(), labelled.pid()), (own.host_name(), own.pid()));
+        assert_eq!(labelled.label(), Some("job 7 pid 8"));
+        assert_eq!(own.with_label("").label(), Some(""));
+    }
+
+    #[test]
+    fn a_text_of_another_form_has_no_parts() {
+        for text in ["", "snap", "client 7", " pid ", "a pid", "a pid x", "a pid -1", "a pid 7x b"]
+        {
+            assert_eq!(parts(text), (None, None, None), "{text:?}");
+        }
+        let some = |part: &str| Some(part.to_owned());
+        assert_eq!(parts("a pid 7"), (some("a"), Some(7), None));
+        assert_eq!(parts("a pid 7 b c"), (some("a"), Some(7), some("b c")));
+    }
+}
