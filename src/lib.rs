@@ -165,7 +165,7 @@ pub use builder::{BuildError, LockClientBuilder};
 #[cfg(feature = "peers")]
 pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
-pub use contender::{Contender, LockMode};
+pub use contender::{Contender, ContenderState, LockMode};
 pub use election::{Election, Leaders, Leadership};
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};

@@ -5,14 +5,15 @@ use crate::contender::Contender;
 use crate::engine::retry::until_answered;
 use crate::error::TableError;
 use crate::options::check_name;
-use crate::protocol::{Read, Snapshot};
 
 impl LockClient {
     /// The contenders that hold the lock of `name` or wait for it now, in the order of the queue.
     ///
-    /// If the lock is held, the holder comes first. Contenders without a ticket come before the
-    /// others: each of them may hold the lock, or be about to draw a ticket. The call costs one
-    /// read of the whole object, the most expensive operation, so don't poll it.
+    /// Contenders without a ticket come before the others: each of them may hold the lock, or be
+    /// about to draw a ticket. [`Contender::state`] says which of them holds it, and
+    /// [`Contender::overdue`] whether it seems to be dead. If clients take turns of each other,
+    /// [`line`](Self::line) says who uses the lock now. The call costs one read of the whole
+    /// object, the most expensive operation, so don't poll it.
     ///
     /// # Errors
     ///
@@ -41,10 +42,11 @@ impl LockClient {
         check_name(name)?;
         let store = &self.shared().store;
         let mut setback = None;
-        let rows = until_answered(|| store.read(name, Read::Object), &mut setback);
+        let rows = until_answered(|| store.inspect(name), &mut setback);
         let rows = self.unless_interrupted(rows).await;
         let rows = rows.map_err(|interruption| interruption.on_table(name, setback))?;
         let rows = rows.map_err(|cause| TableError::Refused { name: name.to_owned(), cause })?;
-        Ok(Snapshot::of(&rows).contenders().into_iter().map(Contender::from).collect())
+        let now = self.shared().clock.unix_micros();
+        Ok(Contender::all(rows, now, self.inner.max_clock_skew))
     }
 }

@@ -183,8 +183,47 @@ mod tests {
         let claims =
             [claim(2, 9, Some(3), mode), claim(3, 9, Some(2), mode), claim(4, 9, None, mode)];
         let told = Snapshot::of(&rows(&claims)).contenders();
-        let [second, first, choosing] = claims.each_ref().map(SeenContender::from);
-        assert_eq!(told, [choosing, first, second]);
+        let seen = |claim: &Claim, holds| SeenContender { holds, ..SeenContender::from(claim) };
+        let [second, first, choosing] = &claims;
+        let (holds, waits) = (Some(true), Some(false));
+        assert_eq!(told, [seen(choosing, waits), seen(first, holds), seen(second, waits)]);
+    }
+
+    #[test]
+    fn holders_are_told_from_waiters() {
+        use Mode::{Exclusive, Limited, Shared};
+        let holding = |claim: Claim| Claim { held_since: Some(claim.since_millis()), ..claim };
+        let holders = |claims: &[Claim]| -> Vec<_> {
+            let all = Snapshot::of(&rows(claims)).contenders();
+            let holders = all.iter().filter(|seen| seen.holds.expect("all can be read"));
+            holders.map(|seen| seen.contender.host).collect()
+        };
+        let exclusive = |host, round, ticket| claim(host, round, ticket, Exclusive);
+        // On the fast path, beside one that came later; then without the holder.
+        assert_eq!(holders(&[exclusive(1, 5, None), exclusive(2, 6, Some(1))]), [1]);
+        assert_eq!(holders(&[exclusive(1, 5, None), exclusive(2, 6, None)]), [1]);
+        assert_eq!(holders(&[exclusive(2, 6, Some(1))]), [2]);
+        // A newcomer is in the doorway.
+        assert_eq!(holders(&[exclusive(2, 6, Some(1)), exclusive(3, 7, None)]), [2]);
+        // The rows of a holder outweigh all else.
+        assert_eq!(holders(&[exclusive(1, 5, None), holding(exclusive(2, 6, Some(1)))]), [2]);
+        assert_eq!(holders(&[exclusive(1, 5, Some(1)), holding(exclusive(2, 6, Some(2)))]), [2]);
+        // Those that hold together.
+        let shared = |host, round, ticket| claim(host, round, ticket, Shared);
+        let both = [shared(1, 5, None), shared(2, 6, None)];
+        assert_eq!(holders(&both), [1, 2]);
+        let [one, two] = both;
+        let writer = exclusive(3, 7, Some(1));
+        assert_eq!(holders(&[one, two, writer, shared(4, 8, Some(2))]), [1, 2]);
+        let limited = |host, round, ticket| claim(host, round, ticket, Limited(2));
+        let three = [limited(1, 5, None), limited(2, 6, None), limited(3, 7, Some(1))];
+        assert_eq!(holders(&three), [1, 2]);
+
+        let odd = StoredRow { mode: None, ..rows(&[exclusive(1, 9, None)])[0].clone() };
+        let with_odd = [vec![odd], rows(&[exclusive(2, 5, Some(1))])].concat();
+        let told = Snapshot::of(&with_odd).contenders();
+        let holds: Vec<_> = told.iter().map(|seen| (seen.contender.host, seen.holds)).collect();
+        assert_eq!(holds, [(1, None), (2, Some(false))], "what can't be read blocks");
     }
 
     #[test]

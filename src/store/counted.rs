@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use super::{Answer, HostRow, PeerRow, RowStamp, Store, Testimonies};
+use super::{Answer, HostRow, PeerRow, RowStamp, Store, Testimonies, TimedRow};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
@@ -91,6 +91,14 @@ impl Store for Counted {
         Box::pin(async move {
             let result = self.store.read(object, read).await;
             result.inspect_err(|_| count(&counters.failures))
+        })
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        count(&self.counters.object_reads);
+        Box::pin(async move {
+            let result = self.store.inspect(object).await;
+            result.inspect_err(|_| count(&self.counters.failures))
         })
     }
 

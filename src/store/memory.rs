@@ -12,7 +12,7 @@ use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
     Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, NodeReport, PeerRow, RowStamp, Store,
-    Testimonies,
+    Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -121,6 +121,10 @@ impl Store for MemoryStore {
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         self.answer(move |tables, now| tables.read(object, read, now))
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        self.answer(move |tables, now| tables.live_rows(object, Read::Object, now))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
@@ -237,7 +241,7 @@ impl Tables {
 
     /// The rows that a quorum shows.
     pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
-        self.live_cells(object, read, now).into_iter().map(|(row, _)| row).collect()
+        self.live_rows(object, read, now).into_iter().map(|timed| timed.row).collect()
     }
 
     fn read_stamps(
@@ -246,12 +250,12 @@ impl Tables {
         contender: ContenderId,
         now: Duration,
     ) -> Vec<RowStamp> {
-        let cells = self.live_cells(object, Read::Contender(contender), now);
-        cells.into_iter().filter_map(RowStamp::of).collect()
+        let rows = self.live_rows(object, Read::Contender(contender), now);
+        rows.into_iter().filter_map(RowStamp::of).collect()
     }
 
-    /// The rows that a quorum shows, with their stamps.
-    fn live_cells(&mut self, object: &str, read: Read, now: Duration) -> Vec<(StoredRow, i64)> {
+    /// The rows that a quorum shows, with their times.
+    fn live_rows(&mut self, object: &str, read: Read, now: Duration) -> Vec<TimedRow> {
         let mut merged = BTreeMap::<&Key, &Cell>::new();
         for replica in self.next_quorum() {
             let rows = self.replicas[replica].objects.get(object).into_iter().flatten();
@@ -262,8 +266,7 @@ impl Tables {
                 }
             }
         }
-        let live = |cell: &Cell| Some((cell.live(now)?.clone(), cell.stamp));
-        merged.into_values().filter_map(live).collect()
+        merged.into_values().filter_map(|cell| cell.timed(now)).collect()
     }
 
     fn read_fence(&mut self, object: &str, now: Duration) -> Option<i64> {

@@ -81,6 +81,9 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Reads the requested rows of an object, all with one read.
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
 
+    /// Reads all rows of an object, each with its times.
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>>;
+
     /// Reads all rows of an object as one replica nearby has them. It is a hint: rows may be
     /// missing, and there may be rows that are gone.
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>>;
@@ -158,6 +161,17 @@ pub(crate) trait Store: Debug + Send + Sync {
     fn observe(&self) -> Testimonies<'_>;
 }
 
+/// A row, when it was written and how long it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TimedRow {
+    /// The row.
+    pub(crate) row: StoredRow,
+    /// The write timestamp, in µs; `None` for a row without a round.
+    pub(crate) stamp: Option<i64>,
+    /// The time that is left of its TTL, in seconds; `None` if it lives for ever, or has no round.
+    pub(crate) ttl_seconds: Option<i32>,
+}
+
 /// When a row was written, and for which round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowStamp {
@@ -170,9 +184,9 @@ pub(crate) struct RowStamp {
 }
 
 impl RowStamp {
-    /// The stamp of a row written with `stamp`. A row without a round has none.
-    pub(crate) fn of((row, stamp): (StoredRow, i64)) -> Option<Self> {
-        Some(RowStamp { row_name: row.row_name, round: row.round?, stamp })
+    /// The stamp of a row. A row without a round has none.
+    pub(crate) fn of(TimedRow { row, stamp, .. }: TimedRow) -> Option<Self> {
+        Some(RowStamp { row_name: row.row_name, round: row.round?, stamp: stamp? })
     }
 }
 

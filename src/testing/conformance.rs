@@ -23,7 +23,7 @@ use crate::protocol::{
 };
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
-    Store,
+    Store, TimedRow,
 };
 
 /// Longer than any test here takes.
@@ -95,6 +95,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     many_contenders_are_read_at_once(&object("many")).await;
     revocations_stand_beside_the_rows(&object("revoked")).await;
     stamps_are_told(&object("told")).await;
+    times_are_told(&object("times")).await;
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
@@ -387,6 +388,41 @@ async fn stamps_are_told(object: &Object<'_>) {
     assert_eq!(object.stamps(contender(2)).await, [], "they are another contender's");
     object.delete(id, 40, true).await;
     assert_eq!(object.stamps(id).await, [revoked]);
+}
+
+async fn times_are_told(object: &Object<'_>) {
+    let inspect = async || {
+        let rows = object.store.inspect(&object.name).await.expect("a read is answered");
+        let rows = rows.into_iter().map(|TimedRow { row, stamp, ttl_seconds }| {
+            let stamp = stamp.expect("the row has a round") - object.stamp;
+            (row, stamp, ttl_seconds.expect("the row has a TTL"))
+        });
+        let mut rows: Vec<_> = rows.collect();
+        rows.sort_by_key(|(_, stamp, _)| *stamp);
+        rows
+    };
+    assert_eq!(inspect().await, []);
+    object.raise_fence(1).await;
+    assert_eq!(inspect().await, [], "the fence is no row");
+
+    let (long, short) = (claim(1, 7, None), claim(2, 8, None));
+    object.put(&long, 10, LONG_TTL).await;
+    object.put(&short, 20, 10).await;
+    object.revoke(&revocation(&long), 30, LONG_TTL).await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let seen = inspect().await;
+    let rows: Vec<_> = seen.iter().map(|(row, stamp, _)| (row, *stamp)).collect();
+    let revoked = StoredRow::revoked(&revocation(&long));
+    let (long, short) = (StoredRow::entering(&long), StoredRow::entering(&short));
+    assert_eq!(rows, [(&long, 10), (&short, 20), (&revoked, 30)]);
+    for ((.., left), ttl) in seen.iter().zip([LONG_TTL, 10, LONG_TTL]) {
+        // How long the cluster took is unknown.
+        assert!((1..ttl - 1).contains(left), "{left} s are left of {ttl}");
+    }
+    object.put(&claim(2, 8, None), 40, LONG_TTL).await;
+    let renewed = inspect().await;
+    assert_eq!(renewed.last().map(|(row, stamp, _)| (row, *stamp)), Some((&short, 40)));
+    assert!(renewed.last().is_some_and(|(.., left)| *left > 10), "{renewed:?}");
 }
 
 async fn the_fence_only_grows(object: &Object<'_>) {

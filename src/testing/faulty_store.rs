@@ -15,7 +15,7 @@ use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, PeerRow, RowStamp, Store,
-    Testimonies,
+    Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -285,6 +285,10 @@ impl Store for FaultyStore {
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         self.call(self.memory.read(object, read))
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        self.call(self.memory.inspect(object))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

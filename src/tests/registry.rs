@@ -15,6 +15,7 @@ use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, DatabaseError, Embedded, HostRow, Outcome, PeerRow, RowStamp, Store, Testimonies,
+    TimedRow,
 };
 use crate::testing::FaultyStore;
 
@@ -93,6 +94,10 @@ impl Store for Planned {
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         self.memory.read(object, read)
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        self.memory.inspect(object)
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

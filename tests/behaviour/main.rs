@@ -19,6 +19,7 @@ mod registry;
 mod revoke;
 mod rows_lost;
 mod runners;
+mod seen;
 mod shared;
 mod stalled;
 mod states;

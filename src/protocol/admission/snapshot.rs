@@ -118,8 +118,38 @@ impl Snapshot {
         let mut contenders = in_line(&self.standings, &self.owners);
         for seen in &mut contenders {
             seen.held_since = self.held_since.get(&seen.contender).copied();
+            seen.holds = self.holds(seen.contender);
         }
         contenders
+    }
+
+    /// Whether a contender holds the object, as far as rows tell; `None` if its own can't be read.
+    ///
+    /// It is for people. A holder's rows say so from the first renewal on. Before that, the order
+    /// of the queue tells, and of a contender without a ticket the order of the rounds: one that
+    /// has drawn no ticket before a later one has, holds on the fast path. In the moments of a
+    /// doorway that may be wrong.
+    fn holds(&self, contender: ContenderId) -> Option<bool> {
+        if self.held_since.contains_key(&contender) {
+            return Some(true);
+        }
+        let mine = self.standing(contender)?;
+        let (mode, round) = (mine.mode()?, mine.round()?);
+        let is_ahead = |other: ContenderId, theirs: Standing| match (theirs, mine) {
+            (Standing::Unreadable, _) => true,
+            _ if self.held_since.contains_key(&other) => true,
+            (Standing::Queued { ticket: theirs, .. }, Standing::Queued { ticket, .. }) => {
+                (theirs, other) < (ticket, contender)
+            }
+            (
+                Standing::Choosing { round: theirs, .. } | Standing::Queued { round: theirs, .. },
+                _,
+            ) => (theirs, other) < (round, contender),
+        };
+        let ahead = self.standings.iter().filter(|&(&other, &theirs)| {
+            other != contender && conflicts(mode, theirs.mode()) && is_ahead(other, theirs)
+        });
+        Some(admits(mode, ahead.map(|(_, theirs)| theirs.mode())))
     }
 
     /// The contenders that can't hold the object together with this one, in whatever order.
@@ -201,13 +231,15 @@ pub(crate) struct SeenContender {
     /// Since when it holds the object, if its rows tell, in milliseconds since the Unix epoch by
     /// its own clock.
     pub(crate) held_since: Option<i64>,
+    /// Whether it holds the object, if the rows of all were read.
+    pub(crate) holds: Option<bool>,
 }
 
 impl From<&Claim> for SeenContender {
     fn from(claim: &Claim) -> Self {
         let Claim { contender, round, mode, ticket, ref owner, held_since } = *claim;
         let (owner, round, mode) = (owner.clone(), Some(round), Some(mode));
-        SeenContender { contender, owner, round, mode, ticket, held_since }
+        SeenContender { contender, owner, round, mode, ticket, held_since, holds: None }
     }
 }
 
@@ -226,6 +258,7 @@ pub(super) fn in_line(
             mode: standing.mode(),
             ticket: standing.ticket(),
             held_since: None,
+            holds: None,
         })
         .collect();
     contenders.sort_unstable_by_key(|seen| (seen.ticket, seen.contender));

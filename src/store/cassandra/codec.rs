@@ -8,7 +8,7 @@ use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
 use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, Revocation, StoredRow};
-use crate::store::{DatabaseError, HostRow, RowStamp};
+use crate::store::{DatabaseError, HostRow, RowStamp, TimedRow};
 
 /// The values to insert each row of a claim.
 pub(super) fn insertions<'a>(
@@ -127,6 +127,12 @@ pub(super) fn stored_rows(result: QueryResult) -> Result<Vec<StoredRow>, Databas
     Ok(rows.into_iter().filter_map(LockRow::stored).collect())
 }
 
+/// The rows of an object with their times.
+pub(super) fn timed_rows(result: QueryResult) -> Result<Vec<TimedRow>, DatabaseError> {
+    let rows = decode::<TimedLockRow>(result)?;
+    Ok(rows.into_iter().filter_map(TimedLockRow::timed).collect())
+}
+
 /// The rounds and stamps of a contender's rows. A row without a round has no stamp.
 pub(super) fn row_stamps(result: QueryResult) -> Result<Vec<RowStamp>, DatabaseError> {
     let rows = decode::<(Option<String>, Option<i64>, Option<i64>)>(result)?;
@@ -168,6 +174,44 @@ impl LockRow {
             why: self.why,
             held_since: self.held_since.map(|since| since.0),
         })
+    }
+}
+
+/// The same columns, and the times of the row.
+#[derive(DeserializeRow)]
+struct TimedLockRow {
+    row_name: Option<String>,
+    host: Option<i32>,
+    client: Option<Uuid>,
+    slot: Option<i16>,
+    round: Option<i64>,
+    mode: Option<i8>,
+    max_holders: Option<i32>,
+    ticket: Option<i64>,
+    owner: Option<String>,
+    why: Option<String>,
+    held_since: Option<CqlTimestamp>,
+    stamp: Option<i64>,
+    ttl_seconds: Option<i32>,
+}
+
+impl TimedLockRow {
+    fn timed(self) -> Option<TimedRow> {
+        let row = LockRow {
+            row_name: self.row_name,
+            host: self.host,
+            client: self.client,
+            slot: self.slot,
+            round: self.round,
+            mode: self.mode,
+            max_holders: self.max_holders,
+            ticket: self.ticket,
+            owner: self.owner,
+            why: self.why,
+            held_since: self.held_since,
+        };
+        let row = row.stored()?;
+        Some(TimedRow { row, stamp: self.stamp, ttl_seconds: self.ttl_seconds })
     }
 }
 

@@ -24,13 +24,13 @@ pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFac
 use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
-    revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows,
+    revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows, timed_rows,
 };
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
-use super::{Answer, HostRow, Identifier, PeerRow, RowStamp, Store, Testimonies};
+use super::{Answer, HostRow, Identifier, PeerRow, RowStamp, Store, Testimonies, TimedRow};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
@@ -180,6 +180,10 @@ impl Store for CassandraStore {
             }?;
             stored_rows(result)
         })
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        Box::pin(async move { timed_rows(self.execute(&self.rows.inspect, (object,)).await?) })
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

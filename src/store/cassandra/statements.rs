@@ -20,6 +20,8 @@ pub(super) struct RowStatements {
     /// Deletes of two rows, and of three.
     pub(super) delete_batches: [Batch; 2],
     pub(super) read_object: PreparedStatement,
+    /// The same with the times of each row.
+    pub(super) inspect: PreparedStatement,
     /// The same as one replica has it.
     pub(super) glance: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
@@ -43,6 +45,9 @@ impl RowStatements {
                        held_since";
         let of_contender = "host = ? AND client = ? AND slot = ?";
         let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
+        // A row is written whole, so one column tells the times of all.
+        let times = "WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds";
+        let inspect = format!("SELECT {columns}, {times} FROM {table} WHERE object_name = ?");
 
         let all_rows = format!(
             "row_name IN ('{}', '{}', '{}')",
@@ -73,6 +78,7 @@ impl RowStatements {
             delete_batches: [2, 3].map(|rows| batch(&terms, &delete, rows)),
             delete,
             read_object: prepare(read.clone()).await?,
+            inspect: prepare(inspect).await?,
             read_contender: prepare(format!("{read} AND {all_rows} AND {of_contender}")).await?,
             read_entering: prepare(format!(
                 "{read} AND row_name = '{}' AND {of_contender}",

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write, row_name};
+use crate::store::TimedRow;
 
 /// The clustering key of a row.
 pub(crate) type Key = (String, ContenderId);
@@ -62,6 +63,21 @@ impl<Row> Cell<Row> {
     /// The row, if there is one at `now`.
     pub(crate) fn live(&self, now: Duration) -> Option<&Row> {
         self.row.as_ref().filter(|_| now < self.dead_from)
+    }
+
+    /// How long the row lives after `now`, in whole seconds as Cassandra tells it; `None` if there
+    /// is none.
+    pub(crate) fn ttl_seconds(&self, now: Duration) -> Option<i32> {
+        self.live(now)?;
+        i32::try_from(self.dead_from.as_secs() - now.as_secs()).ok()
+    }
+}
+
+impl Cell {
+    /// The row with its times, if there is one at `now`.
+    pub(crate) fn timed(&self, now: Duration) -> Option<TimedRow> {
+        let (row, stamp) = (self.live(now)?.clone(), Some(self.stamp));
+        Some(TimedRow { row, stamp, ttl_seconds: self.ttl_seconds(now) })
     }
 }
 

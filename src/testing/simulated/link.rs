@@ -18,7 +18,7 @@ use crate::clock::{Clock, Lead};
 use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, PeerRow, RowStamp, Store, Testimonies,
+    Answer, DatabaseError, Embedded, HostRow, PeerRow, RowStamp, Store, Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -103,12 +103,8 @@ impl Link {
         answer.await.expect("every request is answered in the end, as long as the network is there")
     }
 
-    /// Rows and their stamps, as those replicas show them that answer.
-    async fn rows(
-        &self,
-        object: &str,
-        read: Ask<'_>,
-    ) -> Result<Vec<(StoredRow, i64)>, DatabaseError> {
+    /// Rows, as those replicas show them that answer.
+    async fn rows(&self, object: &str, read: Ask<'_>) -> Result<Vec<TimedRow>, DatabaseError> {
         let seen = self.ask(object, read).await?;
         let rows = merge(seen.into_iter().flat_map(|seen| seen.rows));
         Ok(rows.into_values().filter_map(SeenRow::live).collect())
@@ -129,14 +125,18 @@ impl Store for Link {
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
         Box::pin(async move {
             let rows = self.rows(object, Ask::Read(read)).await?;
-            Ok(rows.into_iter().map(|(row, _)| row).collect())
+            Ok(rows.into_iter().map(|timed| timed.row).collect())
         })
+    }
+
+    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+        Box::pin(self.rows(object, Ask::Read(Read::Object)))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
         Box::pin(async move {
             let rows = self.rows(object, Ask::Glance).await?;
-            Ok(rows.into_iter().map(|(row, _)| row).collect())
+            Ok(rows.into_iter().map(|timed| timed.row).collect())
         })
     }
 

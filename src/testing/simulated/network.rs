@@ -16,7 +16,7 @@ use super::{Conditions, Cut, LostRows, Replicas};
 use crate::protocol::{Change, Read, row_name};
 use crate::store::memory::REPLICAS;
 use crate::store::memory::peers::Peers;
-use crate::store::{DatabaseError, HostRow, Outcome};
+use crate::store::{DatabaseError, HostRow, Outcome, TimedRow};
 
 /// A client gives up a request after this time, like the real one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -216,7 +216,8 @@ impl Network {
         let pairs = (0..REPLICAS).flat_map(|first| (0..first).map(move |other| (first, other)));
         let merged = pairs.map(|(a, b)| merge(shown[a].iter().chain(&shown[b]).cloned()));
         let rows = merged.flat_map(BTreeMap::into_values).filter_map(SeenRow::live);
-        rows.map(|(row, _)| (self.numbers[&row.contender.client], row.row_name)).collect()
+        let name = |TimedRow { row, .. }| (self.numbers[&row.contender.client], row.row_name);
+        rows.map(name).collect()
     }
 
     // Loss of rows.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{FENCE_TTL_SECONDS, Read, Write};
+use crate::store::TimedRow;
 use crate::store::memory::replica::{Cell, Fence, Key, Replica, cells, matches};
 
 /// One replica.
@@ -42,7 +43,7 @@ impl Node {
     /// Loses rows, and returns the live ones among them. A crash does not bring them back.
     pub(super) fn lose(&mut self, now: Duration, order: &Arc<Order>) -> Vec<Key> {
         let live = self.rows(&order.object, Read::Object, now).into_iter();
-        let live = live.filter(|seen| seen.is_live && order.loses(&seen.key));
+        let live = live.filter(|seen| seen.is_live() && order.loses(&seen.key));
         let lost = live.map(|seen| seen.key).collect();
         self.journal.push((now, Arc::clone(order)));
         self.replica.carry_out(order);
@@ -71,8 +72,8 @@ impl Node {
         let rows = self.replica.objects.get(object).into_iter().flatten();
         let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
         let seen = asked.map(|(key, cell)| {
-            let is_live = cell.live(self.clock(now)).is_some();
-            SeenRow { key: key.clone(), cell: cell.clone(), is_live }
+            let ttl_seconds = cell.ttl_seconds(self.clock(now));
+            SeenRow { key: key.clone(), cell: cell.clone(), ttl_seconds }
         });
         seen.collect()
     }
@@ -181,19 +182,26 @@ pub(super) struct Seen {
     pub(super) fence: Option<i64>,
 }
 
-/// A row of one replica, and whether it was live by that replica's clock.
+/// A row of one replica.
 #[derive(Clone)]
 pub(super) struct SeenRow {
     pub(super) key: Key,
     pub(super) cell: Cell,
-    pub(super) is_live: bool,
+    /// How long it lives by that replica's clock; `None` if it is dead.
+    ttl_seconds: Option<i32>,
 }
 
 impl SeenRow {
-    /// The row and its stamp, if it is visible.
-    pub(super) fn live(self) -> Option<(StoredRow, i64)> {
-        let row = self.cell.row.filter(|_| self.is_live)?;
-        Some((row, self.cell.stamp))
+    /// Whether it was live by that replica's clock.
+    fn is_live(&self) -> bool {
+        self.ttl_seconds.is_some()
+    }
+
+    /// The row, if it is visible.
+    pub(super) fn live(self) -> Option<TimedRow> {
+        let SeenRow { cell: Cell { row, stamp, .. }, ttl_seconds, .. } = self;
+        let row = row.filter(|_| ttl_seconds.is_some())?;
+        Some(TimedRow { row, stamp: Some(stamp), ttl_seconds })
     }
 }
 
