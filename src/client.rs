@@ -6,6 +6,7 @@
 mod contenders;
 mod line;
 mod lock_all;
+mod locks;
 mod request;
 mod revoke;
 mod setup;
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::lock_all::{MultiGuard, MultiLockRequest, MultiLostFuture};
+pub use self::locks::{LockInUse, Locks};
 pub use self::request::LockRequest;
 pub(crate) use self::setup::{ClientSetup, Join, Registered};
 use crate::engine::dispatch::Call;

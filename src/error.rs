@@ -335,6 +335,35 @@ impl From<TableError> for LockError {
     }
 }
 
+/// Why a read of [all locks](crate::LockClient::locks) failed. Nothing is changed in any case.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum LocksError {
+    /// The database did not answer within the client's acquire timeout. The next call tries again.
+    #[error("all locks: the database did not answer within {waited:?}; try again")]
+    TimedOut {
+        /// How long the call waited.
+        waited: Duration,
+        /// The last error of the database, if any.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The database refuses the read: the table is gone, or access is denied. `lock-hosts check`
+    /// shows what is wrong.
+    #[error("all locks: the database refuses the request; run `lock-hosts check`")]
+    Refused {
+        /// The error of the database.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// The client was shut down, or the runtime that it was built on has ended.
+    #[error("the lock client is closed")]
+    Closed,
+    /// This process is a fork of the one that built the client.
+    #[error("the lock client belongs to the process that this one was forked from: build another")]
+    Forked,
+}
+
 /// Why a contender was not [revoked](crate::LockClient::revoke), or not for certain.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]

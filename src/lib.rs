@@ -164,14 +164,16 @@ mod tests;
 pub use builder::{BuildError, LockClientBuilder};
 #[cfg(feature = "peers")]
 pub use builder::{ParsePeersError, PeerOptions};
-pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
+pub use client::{
+    LockClient, LockInUse, LockRequest, Locks, MultiGuard, MultiLockRequest, MultiLostFuture,
+};
 pub use contender::{Contender, ContenderState, LockMode};
 pub use election::{Election, Leaders, Leadership};
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{
-    EnsureError, LineError, LockError, LostReason, RevokeError, ShutdownError, TableError,
-    UnlockError, WithLockError,
+    EnsureError, LineError, LockError, LocksError, LostReason, RevokeError, ShutdownError,
+    TableError, UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use line::{Line, TurnUser};

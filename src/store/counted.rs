@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use super::{Answer, HostRow, PeerRow, RowStamp, Store, Testimonies, TimedRow};
+use super::{Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, Testimonies, TimedRow};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
@@ -23,6 +23,8 @@ pub struct Statistics {
     pub object_reads: u64,
     /// Reads of all rows of an object as one replica has them, to see whether other clients wait.
     pub glances: u64,
+    /// Reads of a page of the whole lock table.
+    pub page_reads: u64,
     /// Reads of the rows of one contender.
     pub contender_reads: u64,
     /// Reads of the fence of an object.
@@ -61,6 +63,7 @@ impl Counted {
             deletes: read(&self.counters.deletes),
             object_reads: read(&self.counters.object_reads),
             glances: read(&self.counters.glances),
+            page_reads: read(&self.counters.page_reads),
             contender_reads: read(&self.counters.contender_reads),
             fence_reads: read(&self.counters.fence_reads),
             fence_writes: read(&self.counters.fence_writes),
@@ -98,6 +101,18 @@ impl Store for Counted {
         count(&self.counters.object_reads);
         Box::pin(async move {
             let result = self.store.inspect(object).await;
+            result.inspect_err(|_| count(&self.counters.failures))
+        })
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.store.parts()
+    }
+
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+        count(&self.counters.page_reads);
+        Box::pin(async move {
+            let result = self.store.read_page(part, from).await;
             result.inspect_err(|_| count(&self.counters.failures))
         })
     }
@@ -190,6 +205,7 @@ struct Counters {
     deletes: AtomicU64,
     object_reads: AtomicU64,
     glances: AtomicU64,
+    page_reads: AtomicU64,
     contender_reads: AtomicU64,
     fence_reads: AtomicU64,
     fence_writes: AtomicU64,
@@ -268,6 +284,8 @@ mod tests {
         store.write("a", &delete).await.expect("memory does not fail");
         store.read("a", Read::Object).await.expect("memory does not fail");
         store.glance("a").await.expect("memory does not fail");
+        store.inspect("a").await.expect("memory does not fail");
+        store.read_page(Part::WHOLE, None).await.expect("memory does not fail");
         store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
         store.write("a", &revoke).await.expect("memory does not fail");
@@ -286,8 +304,9 @@ mod tests {
         let expected = Statistics {
             writes: 4,
             deletes: 1,
-            object_reads: 2,
+            object_reads: 3,
             glances: 1,
+            page_reads: 1,
             contender_reads: 3,
             fence_reads: 2,
             fence_writes: 2,

@@ -11,8 +11,8 @@ use uuid::Uuid;
 use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Replica, cells, matches};
 use super::{
-    Answer, ClockReading, HOSTS_PER_PAGE, HostRow, Node, NodeReport, PeerRow, RowStamp, Store,
-    Testimonies, TimedRow,
+    Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
+    RowStamp, Store, Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -26,6 +26,9 @@ pub(crate) const REPLICAS: usize = 3;
 
 /// The number of copies that a read merges: any two such sets have a copy in common.
 const QUORUM: usize = REPLICAS / 2 + 1;
+
+/// The number of objects on a page of the whole table.
+const OBJECTS_PER_PAGE: usize = 1_000;
 
 /// How long a dead row is remembered, so that an older write does not bring it back.
 const GRACE: Duration = Duration::from_secs(2 * Embedded::MAX_TTL.as_secs());
@@ -125,6 +128,14 @@ impl Store for MemoryStore {
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
         self.answer(move |tables, now| tables.live_rows(object, Read::Object, now))
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        vec![Part::WHOLE]
+    }
+
+    fn read_page<'a>(&'a self, _: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+        self.answer(move |tables, now| tables.read_page(from, now))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
@@ -267,6 +278,24 @@ impl Tables {
             }
         }
         merged.into_values().filter_map(|cell| cell.timed(now)).collect()
+    }
+
+    /// Rows of some objects, in the order of their names; the cursor is the last one's.
+    fn read_page(&mut self, from: Option<&Cursor>, now: Duration) -> Page {
+        let is_next = |name: &&String| from.is_none_or(|from| name.as_bytes() > &*from.0);
+        let names = self.replicas.iter().flat_map(|replica| replica.objects.keys());
+        let mut names: Vec<_> = names.filter(is_next).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        let more = names.len() > OBJECTS_PER_PAGE;
+        names.truncate(OBJECTS_PER_PAGE);
+        let last = names.last().filter(|_| more).map(|name| Cursor(name.as_bytes().into()));
+        let mut rows = Vec::new();
+        for name in names {
+            let live = self.live_rows(&name, Read::Object, now).into_iter();
+            rows.extend(live.map(|row| (name.clone(), row)));
+        }
+        Page { rows, next: last }
     }
 
     fn read_fence(&mut self, object: &str, now: Duration) -> Option<i64> {

@@ -9,6 +9,7 @@ mod error;
 mod identifier;
 pub(crate) mod memory;
 mod node;
+mod part;
 mod peer;
 
 use std::fmt::Debug;
@@ -32,6 +33,7 @@ pub use identifier::InvalidIdentifier;
 pub(crate) use memory::Embedded;
 pub use memory::MemoryStore;
 pub(crate) use node::{ClockReading, Node, NodeReport};
+pub(crate) use part::{Cursor, Page, Part};
 pub(crate) use peer::{PEER_TTL_MAX, PeerRow};
 
 /// Reads from all data centres together; if they don't answer, reads nearby. A value that is not
@@ -83,6 +85,13 @@ pub(crate) trait Store: Debug + Send + Sync {
 
     /// Reads all rows of an object, each with its times.
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>>;
+
+    /// The parts of the lock table; each object is in one of them.
+    fn parts(&self) -> Vec<Part>;
+
+    /// Reads rows of a part, from its beginning or from where an earlier page ended. Objects with
+    /// a fence alone are left out.
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page>;
 
     /// Reads all rows of an object as one replica nearby has them. It is a hint: rows may be
     /// missing, and there may be rows that are gone.

@@ -4,7 +4,7 @@
 
 pub(crate) mod peers;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +96,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     revocations_stand_beside_the_rows(&object("revoked")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
+    all_objects_are_found(store, tag, clock.unix_micros()).await;
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
     the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
@@ -423,6 +424,54 @@ async fn times_are_told(object: &Object<'_>) {
     let renewed = inspect().await;
     assert_eq!(renewed.last().map(|(row, stamp, _)| (row, *stamp)), Some((&short, 40)));
     assert!(renewed.last().is_some_and(|(.., left)| *left > 10), "{renewed:?}");
+}
+
+async fn all_objects_are_found(store: &dyn Store, tag: &str, stamp: i64) {
+    // One object has more rows than a page.
+    let tag = format!("{tag}::found::");
+    let object = |name: &str| Object { store, name: format!("{tag}{name}"), stamp };
+    let names: Vec<_> = (0..40).map(|number| number.to_string()).collect();
+    for name in &names {
+        object(name).put(&claim(1, 7, Some(1)), 10, LONG_TTL).await;
+    }
+    let (crowded, free) = (object("0"), object("free"));
+    for number in 2..600 {
+        crowded.put(&claim(number, 7, None), 10, LONG_TTL).await;
+    }
+    free.raise_fence(20).await;
+    free.put(&claim(1, 7, None), 10, LONG_TTL).await;
+    free.delete(contender(1), 11, true).await;
+
+    let (mut found, mut ended) = (BTreeMap::<String, Vec<TimedRow>>::new(), BTreeSet::new());
+    for part in store.parts() {
+        let (mut next, mut last) = (None, None);
+        loop {
+            let page = store.read_page(part, next.as_ref()).await.expect("a read is answered");
+            for (name, row) in page.rows {
+                if last.as_ref() != Some(&name) {
+                    ended.extend(last.replace(name.clone()));
+                    assert!(!ended.contains(&name), "{name:?} is found twice");
+                }
+                found.entry(name).or_default().push(row);
+            }
+            let Some(cursor) = page.next else { break };
+            next = Some(cursor);
+        }
+        ended.extend(last);
+    }
+    found.retain(|name, _| name.starts_with(&tag));
+    let expected: BTreeSet<_> = names.iter().map(|name| format!("{tag}{name}")).collect();
+    assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    for (name, mut rows) in found {
+        let mut expected = store.inspect(&name).await.expect("a read is answered");
+        let key = |timed: &TimedRow| (timed.row.contender, timed.row.row_name.clone());
+        rows.sort_by_key(key);
+        expected.sort_by_key(key);
+        let untimed = |rows: Vec<TimedRow>| -> Vec<_> {
+            rows.into_iter().map(|timed| (timed.row, timed.stamp)).collect()
+        };
+        assert_eq!(untimed(rows), untimed(expected), "{name:?}");
+    }
 }
 
 async fn the_fence_only_grows(object: &Object<'_>) {

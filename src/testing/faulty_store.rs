@@ -14,8 +14,8 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, PeerRow, RowStamp, Store,
-    Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, Page, Part, PeerRow,
+    RowStamp, Store, Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -289,6 +289,14 @@ impl Store for FaultyStore {
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
         self.call(self.memory.inspect(object))
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.memory.parts()
+    }
+
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+        self.call(self.memory.read_page(part, from))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

@@ -14,8 +14,8 @@ use crate::error::LockError;
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, Outcome, PeerRow, RowStamp, Store, Testimonies,
-    TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
+    Store, Testimonies, TimedRow,
 };
 use crate::testing::FaultyStore;
 
@@ -98,6 +98,14 @@ impl Store for Planned {
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
         self.memory.inspect(object)
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.memory.parts()
+    }
+
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+        self.memory.read_page(part, from)
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

@@ -12,6 +12,7 @@ mod hold;
 mod lease;
 mod limited;
 mod lock_all;
+mod locks;
 mod min_hold;
 mod options;
 mod queue;

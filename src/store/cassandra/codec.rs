@@ -127,8 +127,8 @@ pub(super) fn stored_rows(result: QueryResult) -> Result<Vec<StoredRow>, Databas
     Ok(rows.into_iter().filter_map(LockRow::stored).collect())
 }
 
-/// The rows of an object with their times.
-pub(super) fn timed_rows(result: QueryResult) -> Result<Vec<TimedRow>, DatabaseError> {
+/// Rows with their objects and times.
+pub(super) fn timed_rows(result: QueryResult) -> Result<Vec<(String, TimedRow)>, DatabaseError> {
     let rows = decode::<TimedLockRow>(result)?;
     Ok(rows.into_iter().filter_map(TimedLockRow::timed).collect())
 }
@@ -177,9 +177,10 @@ impl LockRow {
     }
 }
 
-/// The same columns, and the times of the row.
+/// The same columns, with the object and the times of the row.
 #[derive(DeserializeRow)]
 struct TimedLockRow {
+    object_name: String,
     row_name: Option<String>,
     host: Option<i32>,
     client: Option<Uuid>,
@@ -196,7 +197,7 @@ struct TimedLockRow {
 }
 
 impl TimedLockRow {
-    fn timed(self) -> Option<TimedRow> {
+    fn timed(self) -> Option<(String, TimedRow)> {
         let row = LockRow {
             row_name: self.row_name,
             host: self.host,
@@ -211,7 +212,8 @@ impl TimedLockRow {
             held_since: self.held_since,
         };
         let row = row.stored()?;
-        Some(TimedRow { row, stamp: self.stamp, ttl_seconds: self.ttl_seconds })
+        let timed = TimedRow { row, stamp: self.stamp, ttl_seconds: self.ttl_seconds };
+        Some((self.object_name, timed))
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use scylla::client::session::Session;
 use scylla::response::query_result::QueryResult;
+use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
@@ -30,7 +31,10 @@ pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
-use super::{Answer, HostRow, Identifier, PeerRow, RowStamp, Store, Testimonies, TimedRow};
+use super::{
+    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Store, Testimonies,
+    TimedRow,
+};
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
@@ -183,7 +187,33 @@ impl Store for CassandraStore {
     }
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        Box::pin(async move { timed_rows(self.execute(&self.rows.inspect, (object,)).await?) })
+        Box::pin(async move {
+            let rows = timed_rows(self.execute(&self.rows.inspect, (object,)).await?)?;
+            Ok(rows.into_iter().map(|(_, row)| row).collect())
+        })
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        let state = self.session.get_cluster_state();
+        Part::of_ring(state.replica_locator().ring().iter().map(|(token, _)| token.value()))
+    }
+
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+        Box::pin(async move {
+            let from = from.map(|cursor| PagingState::new_from_raw_bytes(Arc::clone(&cursor.0)));
+            let tokens = (part.after, part.up_to);
+            let page = self.session.execute_single_page(
+                &self.rows.read_part,
+                tokens,
+                from.unwrap_or_default(),
+            );
+            let (result, next) = page.await.map_err(|error| classify(&error))?;
+            let next = match next {
+                PagingStateResponse::HasMorePages { state } => state.as_bytes_slice().cloned(),
+                PagingStateResponse::NoMorePages => None,
+            };
+            Ok(Page { rows: timed_rows(result)?, next: next.map(Cursor) })
+        })
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {

@@ -11,6 +11,10 @@ use crate::options::Consistency;
 use crate::protocol::row_name;
 use crate::store::{DatabaseError, HOSTS_PER_PAGE, Identifier};
 
+/// The number of rows on a page of the whole table: few enough that no replica is busy with it for
+/// long.
+const ROWS_PER_PAGE: i32 = 500;
+
 /// The statements on the lock table.
 pub(super) struct RowStatements {
     pub(super) insert: PreparedStatement,
@@ -22,6 +26,8 @@ pub(super) struct RowStatements {
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
     pub(super) inspect: PreparedStatement,
+    /// Rows of many objects with their times, page by page.
+    pub(super) read_part: PreparedStatement,
     /// The same as one replica has it.
     pub(super) glance: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
@@ -47,7 +53,7 @@ impl RowStatements {
         let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
         // A row is written whole, so one column tells the times of all.
         let times = "WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds";
-        let inspect = format!("SELECT {columns}, {times} FROM {table} WHERE object_name = ?");
+        let inspect = format!("SELECT object_name, {columns}, {times} FROM {table}");
 
         let all_rows = format!(
             "row_name IN ('{}', '{}', '{}')",
@@ -71,6 +77,9 @@ impl RowStatements {
         .await?;
         let mut glance = prepare(read.clone()).await?;
         glance.set_consistency(terms.one_replica);
+        let of_part = "token(object_name) > ? AND token(object_name) <= ?";
+        let mut read_part = prepare(format!("{inspect} WHERE {of_part}")).await?;
+        read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
             glance,
             insert_batch: batch(&terms, &insert, 2),
@@ -78,7 +87,8 @@ impl RowStatements {
             delete_batches: [2, 3].map(|rows| batch(&terms, &delete, rows)),
             delete,
             read_object: prepare(read.clone()).await?,
-            inspect: prepare(inspect).await?,
+            inspect: prepare(format!("{inspect} WHERE object_name = ?")).await?,
+            read_part,
             read_contender: prepare(format!("{read} AND {all_rows} AND {of_contender}")).await?,
             read_entering: prepare(format!(
                 "{read} AND row_name = '{}' AND {of_contender}",

@@ -18,7 +18,8 @@ use crate::clock::{Clock, Lead};
 use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, DatabaseError, Embedded, HostRow, PeerRow, RowStamp, Store, Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Page, Part, PeerRow, RowStamp, Store,
+    Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -133,6 +134,14 @@ impl Store for Link {
         Box::pin(self.rows(object, Ask::Read(Read::Object)))
     }
 
+    fn parts(&self) -> Vec<Part> {
+        Vec::new()
+    }
+
+    fn read_page<'a>(&'a self, _: Part, _: Option<&'a Cursor>) -> Answer<'a, Page> {
+        Box::pin(async { Err(DatabaseError::permanent(ONE_OBJECT_IS_READ)) })
+    }
+
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
         Box::pin(async move {
             let rows = self.rows(object, Ask::Glance).await?;
@@ -228,6 +237,8 @@ impl Store for Link {
 }
 
 const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
+
+const ONE_OBJECT_IS_READ: &str = "a simulation reads objects one by one";
 
 /// The clock of one client: tokio's, counted from the moment when the client connected.
 #[derive(Debug)]
