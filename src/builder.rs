@@ -20,7 +20,7 @@ use self::no_peers::PeerOptions;
 pub use self::peers::{ParsePeersError, PeerOptions};
 use crate::client::{ClientSetup, Join, LockClient, Registered};
 use crate::clock::Moment;
-use crate::engine::host::{self, Lookup};
+use crate::engine::host::{self, Lookup, RegisteredHost};
 use crate::hosts::{self, RegistryError};
 #[cfg(any(test, feature = "test-util"))]
 use crate::network::Entrance;
@@ -28,7 +28,7 @@ use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
 };
 use crate::schema;
-use crate::store::{Counted, Embedded, MemoryStore};
+use crate::store::{Counted, Embedded, MemoryStore, Store};
 
 impl LockClient {
     /// Builds a client on a session. Its tables are in `keyspace`, created by `lock-hosts init` or
@@ -97,6 +97,7 @@ pub struct LockClientBuilder {
     backend: Backend,
     host: Option<String>,
     register_host: bool,
+    observer: bool,
     acquire_timeout: Duration,
     ttl: Duration,
     turns: bool,
@@ -118,6 +119,7 @@ impl LockClientBuilder {
             backend,
             host: None,
             register_host: false,
+            observer: false,
             acquire_timeout: ACQUIRE_TIMEOUT_DEFAULT,
             ttl: TTL_DEFAULT,
             turns: true,
@@ -145,6 +147,15 @@ impl LockClientBuilder {
     /// until an operator adds it again (`lock-hosts add`).
     pub fn register_host(mut self, register: bool) -> Self {
         self.register_host = register;
+        self
+    }
+
+    /// Whether to build a client that takes no locks, on a machine that is not registered, such as
+    /// an operator's; `false` by default. It shows locks ([`LockClient::contenders`],
+    /// [`LockClient::locks`], [`LockClient::line`]) and revokes them. To show them it needs no right
+    /// but to read. Its requests for locks fail before anything is written.
+    pub fn observer(mut self, observer: bool) -> Self {
+        self.observer = observer;
         self
     }
 
@@ -245,15 +256,11 @@ impl LockClientBuilder {
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
         let store = Arc::new(Counted::new(store));
         let read = Moment::now(&*clock);
-        let found = host::lookup(&*store, &host_name).await.map_err(RegistryError::unread)?;
-        let host = match found {
-            Lookup::Registered(host) => Some(host),
-            Lookup::Removed => None,
-            Lookup::Missing if self.register_host => self.backend.register(&host_name).await?,
-            Lookup::Missing => return Err(self.backend.unknown_host(host_name)),
-        };
-        let Some(host) = host else {
-            return Err(self.backend.removed_host(host_name));
+        let registered = if self.observer {
+            None
+        } else {
+            let host = self.registered(&*store, &host_name).await?;
+            Some(Registered { host, read })
         };
         #[cfg(any(test, feature = "test-util"))]
         let entered = self.entrance.clone().map(|it| Box::new(move |id| it.join(id)) as Join);
@@ -271,7 +278,8 @@ impl LockClientBuilder {
             store,
             clock,
             entropy,
-            registered: Some(Registered { host, read }),
+            registered,
+            observer: self.observer,
             host_name,
             acquire_timeout: self.acquire_timeout,
             ttl: self.ttl,
@@ -281,5 +289,21 @@ impl LockClientBuilder {
             max_clock_skew,
             lock_table: Some(lock_table),
         }))
+    }
+
+    /// Looks up the host, and adds it if requested.
+    async fn registered(
+        &self,
+        store: &dyn Store,
+        host_name: &str,
+    ) -> Result<RegisteredHost, BuildError> {
+        let found = host::lookup(store, host_name).await.map_err(RegistryError::unread)?;
+        let host = match found {
+            Lookup::Registered(host) => Some(host),
+            Lookup::Removed => None,
+            Lookup::Missing if self.register_host => self.backend.register(host_name).await?,
+            Lookup::Missing => return Err(self.backend.unknown_host(host_name.to_owned())),
+        };
+        host.ok_or_else(|| self.backend.removed_host(host_name.to_owned()))
     }
 }

@@ -66,6 +66,8 @@ pub struct LockClient {
 struct Inner {
     calls: mpsc::UnboundedSender<Call>,
     ended: CancellationToken,
+    /// Whether it takes no locks.
+    observer: bool,
     store: Arc<Counted>,
     shared: Arc<Shared>,
     ttl: Duration,

@@ -138,6 +138,7 @@ impl HostRegistry {
             entropy,
             // It serves a change or two, also on hosts that are not registered yet.
             registered: None,
+            observer: false,
             host_name: this_host(),
             acquire_timeout: RELEASE_TIMEOUT,
             // Changes are short, and a client that dies during one should not block others for

@@ -108,6 +108,9 @@ pub enum InvalidOption {
         /// Its length.
         bytes: usize,
     },
+    /// The client was built to [observe](crate::LockClientBuilder::observer) locks.
+    #[error("this client takes no locks: build it without `observer(true)`")]
+    Observer,
     /// No object is named where several are to be locked at once.
     #[error("no name is given: name at least one object to lock")]
     NoNames,

@@ -279,6 +279,9 @@ impl LockRequest {
     /// Whether the request can be made, and its terms.
     pub(crate) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
+        if self.inner.observer {
+            return Err(InvalidOption::Observer);
+        }
         let mode = self.mode()?;
         if self.yield_limit.is_some() && mode != Mode::Exclusive {
             return Err(InvalidOption::YieldsWithOthers);

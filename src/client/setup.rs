@@ -31,8 +31,11 @@ pub(crate) struct ClientSetup {
     pub(crate) clock: Arc<dyn Clock>,
     /// The randomness for everything the client does.
     pub(crate) entropy: Arc<dyn Entropy>,
-    /// The host as the registry showed it; `None` for the registry's own client.
+    /// The host as the registry showed it; `None` for the registry's own client, and for one
+    /// that takes no locks.
     pub(crate) registered: Option<Registered>,
+    /// Whether the client takes no locks.
+    pub(crate) observer: bool,
     /// The name of the host.
     pub(crate) host_name: String,
     /// How long acquisitions, releases and a shutdown wait.
@@ -70,6 +73,7 @@ impl LockClient {
             clock,
             entropy,
             registered,
+            observer,
             host_name,
             acquire_timeout,
             ttl,
@@ -120,6 +124,7 @@ impl LockClient {
             inner: Arc::new(Inner {
                 calls,
                 ended,
+                observer,
                 store,
                 shared,
                 ttl,

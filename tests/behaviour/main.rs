@@ -14,6 +14,7 @@ mod limited;
 mod lock_all;
 mod locks;
 mod min_hold;
+mod observer;
 mod options;
 mod queue;
 mod registry;
