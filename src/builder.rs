@@ -152,8 +152,8 @@ impl LockClientBuilder {
 
     /// Whether to build a client that takes no locks, on a machine that is not registered, such as
     /// an operator's; `false` by default. It shows locks ([`LockClient::contenders`],
-    /// [`LockClient::locks`], [`LockClient::line`]) and revokes them. To show them it needs no right
-    /// but to read. Its requests for locks fail before anything is written.
+    /// [`LockClient::locks`], [`LockClient::line`]) and revokes them. To show them it needs no
+    /// right but to read. Its requests for locks fail before anything is written.
     pub fn observer(mut self, observer: bool) -> Self {
         self.observer = observer;
         self

@@ -190,8 +190,12 @@ pub enum InvalidOption {
     GraceWithoutMaxHold,
 }
 
-/// Checks an object name.
-pub(crate) fn check_name(name: &str) -> Result<(), InvalidOption> {
+/// Checks the name of a lock, before anything is sent: 1 to 65,535 bytes, as a partition key has.
+///
+/// # Errors
+///
+/// [`InvalidOption::EmptyName`], [`InvalidOption::NameTooLong`].
+pub fn check_name(name: &str) -> Result<(), InvalidOption> {
     match name.len() {
         0 => Err(InvalidOption::EmptyName),
         bytes if bytes > NAME_BYTES_MAX => Err(InvalidOption::NameTooLong { bytes }),

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use bakery_lock::LockError;
 use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
+use bakery_lock::{BuildError, LockError, LocksError, RevokeError, TableError};
 
 /// Why a command failed.
 ///
@@ -95,5 +95,56 @@ impl From<SchemaError> for Failure {
             | _ => Failure::No,
         };
         kind(Box::new(error))
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let kind = match &error {
+            BuildError::Schema(error) => return Failure::from(error.clone()),
+            BuildError::Registry(error) => return Failure::from(error.clone()),
+            BuildError::Option(_) => Failure::Usage,
+            BuildError::Database(cause) if !cause.is_permanent() => Failure::Unreachable,
+            BuildError::Database(_)
+            | BuildError::UnknownHost { .. }
+            | BuildError::HostRemoved { .. }
+            | BuildError::Peers { .. }
+            | BuildError::NotAdvertised { .. }
+            | BuildError::NoRandomness(_)
+            | _ => Failure::No,
+        };
+        kind(Box::new(error))
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        let kind = match &error {
+            TableError::Option(_) => Failure::Usage,
+            TableError::TimedOut { .. } => Failure::Unreachable,
+            TableError::Refused { .. } | TableError::Closed | TableError::Forked | _ => Failure::No,
+        };
+        kind(Box::new(error))
+    }
+}
+
+impl From<LocksError> for Failure {
+    fn from(error: LocksError) -> Self {
+        let kind = match &error {
+            LocksError::TimedOut { .. } => Failure::Unreachable,
+            LocksError::Refused { .. } | LocksError::Closed | LocksError::Forked | _ => Failure::No,
+        };
+        kind(Box::new(error))
+    }
+}
+
+impl From<RevokeError> for Failure {
+    fn from(error: RevokeError) -> Self {
+        match error {
+            RevokeError::Table(error) => error.into(),
+            error @ (RevokeError::Gone { .. } | RevokeError::Unreadable { .. } | _) => {
+                Failure::No(Box::new(error))
+            }
+        }
     }
 }

@@ -1,14 +1,20 @@
 //! The parts of the command line tools of bakery-lock.
 //!
-//! A tool's binary parses its arguments, calls a function of [`commands`] and returns the exit
-//! code of the result. Everything else is here: how to reach a cluster ([`connect`]), failures and
-//! their exit codes ([`failure`]), the values of options ([`options`]), and how to print
-//! ([`output`]).
+//! A tool's binary parses its arguments, runs the command that they name and returns the exit code
+//! of the result. Each tool's commands are in a module of its own ([`lock_hosts`], [`lockctl`]).
+//! What they share is beside them: how to reach a cluster ([`connect`]), failures and their exit
+//! codes ([`failure`]), the values of options ([`options`]), and how to print ([`output`]).
 //!
 //! The tools use the public API of the library, like any other program.
 
-pub mod commands;
+mod confirm;
 pub mod connect;
+mod denied;
 pub mod failure;
+mod finding;
+pub mod lock_hosts;
+pub mod lockctl;
 pub mod options;
+mod outage;
 pub mod output;
+mod signals;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bakery_lock::Consistency;
 use bakery_lock::hosts::UNSEEN_MIN;
+use bakery_lock::{Consistency, InvalidOption, check_name};
 
 /// Parses a duration: `20`, `20s`, `500ms` or `2m`.
 ///
@@ -48,6 +48,15 @@ pub fn unseen_for(text: &str) -> Result<Duration, String> {
         }
         time => Ok(time),
     }
+}
+
+/// Parses the name of a lock: 1 to 65,535 bytes.
+///
+/// # Errors
+///
+/// The message names the problem.
+pub fn lock_name(text: &str) -> Result<String, InvalidOption> {
+    check_name(text).map(|()| text.to_owned())
 }
 
 /// Parses a timeout: a duration that is not zero.

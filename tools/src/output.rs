@@ -51,6 +51,17 @@ pub fn report(tool: &str, error: &dyn Error) {
     let _ = writeln!(io::stderr(), "{tool}: {}", chain(error));
 }
 
+/// Text from the database as it is safe to print: a character that a terminal would act on is
+/// written as its escape.
+#[must_use]
+pub fn visible(text: &str) -> String {
+    let escaped = |c: char| match c {
+        c if c.is_control() => c.escape_default().to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// A time in JSON: RFC 3339, UTC, milliseconds.
 #[must_use]
 pub fn time(time: SystemTime) -> String {
@@ -108,6 +119,12 @@ mod tests {
     fn causes_are_printed_once_and_in_lower_case() {
         let error = layers(&["can't connect", "Pool is broken: Refused", "refused", "TLS failed"]);
         assert_eq!(chain(&error), "can't connect: pool is broken: Refused: TLS failed");
+    }
+
+    #[test]
+    fn a_terminal_does_not_act_on_names() {
+        assert_eq!(visible("a\u{1b}[2Jb\n\u{9b}c"), "a\\u{1b}[2Jb\\n\\u{9b}c");
+        assert_eq!(visible("Zürich 🦀 \"x\""), "Zürich 🦀 \"x\"");
     }
 
     #[test]

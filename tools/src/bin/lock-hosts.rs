@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use bakery_lock_tools::commands::LockHosts;
-use bakery_lock_tools::{commands, output};
+use bakery_lock_tools::lock_hosts::{self, LockHosts};
+use bakery_lock_tools::output;
 use clap::Parser;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match commands::run(LockHosts::parse()).await {
+    match lock_hosts::run(LockHosts::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,4 +1,4 @@
-//! Runs `lock-hosts`.
+//! Runs a tool.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -18,9 +18,18 @@ impl From<Output> for Answer {
     }
 }
 
-/// The tool, without the variables of this process's environment that it would read.
+/// `lock-hosts`, without the variables of this process's environment that it would read.
 pub(crate) fn lock_hosts(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lock-hosts"));
+    tool(env!("CARGO_BIN_EXE_lock-hosts"), arguments)
+}
+
+/// `lockctl`, likewise.
+pub(crate) fn lockctl(arguments: &[&str]) -> Command {
+    tool(env!("CARGO_BIN_EXE_lockctl"), arguments)
+}
+
+fn tool(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     for variable in ["NODES", "KEYSPACE", "USER", "PASSWORD"] {
         command.env_remove(format!("BAKERY_LOCK_{variable}"));
     }
@@ -28,12 +37,13 @@ pub(crate) fn lock_hosts(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the tool to its end.
+/// Runs `lock-hosts` to its end.
 pub(crate) fn run(arguments: &[&str]) -> Answer {
     lock_hosts(arguments).output().expect("the tool starts").into()
 }
 
-/// The tool on the cluster for tests, in one keyspace.
+/// The tools on the cluster for tests, in one keyspace. Where nothing else is said, it is
+/// `lock-hosts`.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     nodes: String,
@@ -58,8 +68,11 @@ impl Tool {
 
     /// A command that was not started yet.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = lock_hosts(&["--nodes", &self.nodes, "--keyspace", &self.keyspace]);
-        command.args(arguments);
+        self.on_cluster(lock_hosts(&[]), arguments)
+    }
+
+    fn on_cluster(&self, mut command: Command, arguments: &[&str]) -> Command {
+        command.args(["--nodes", &self.nodes, "--keyspace", &self.keyspace]).args(arguments);
         command
     }
 
@@ -71,6 +84,12 @@ impl Tool {
     /// Runs the tool to its end.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Answer {
         finish(self.start(arguments)).await
+    }
+
+    /// Runs `lockctl` to its end.
+    pub(crate) async fn lockctl(&self, arguments: &[&str]) -> Answer {
+        let mut command = self.on_cluster(lockctl(&[]), arguments);
+        finish(command.spawn().expect("the tool starts")).await
     }
 
     /// Runs the tool, which has to succeed, and returns its output.

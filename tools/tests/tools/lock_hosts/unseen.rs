@@ -6,7 +6,7 @@ use bakery_lock::LockClient;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
-use super::command::{Tool, replicas};
+use crate::command::{Tool, replicas};
 
 /// A moment in 2020, in milliseconds.
 const LONG_AGO: i64 = 1_577_836_800_000;

@@ -8,11 +8,11 @@ use bakery_lock::hosts::{Host, HostRegistry, check_name, this_host};
 use clap::Args;
 use serde_json::json;
 
-use super::Signals;
-use super::outage::explained;
 use super::unseen::remove_unseen;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::outage::explained;
+use crate::signals::Signals;
 use crate::{options, output};
 
 /// How long to wait for the release of the registry's lock if the database does not answer.

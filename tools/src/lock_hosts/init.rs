@@ -7,10 +7,10 @@ use bakery_lock::Consistency;
 use bakery_lock::schema::{self, CreateOptions, Created, Replication};
 use clap::Args;
 
-use super::outage::explained;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options;
+use crate::outage::explained;
 use crate::output;
 
 /// Create the keyspace and the tables where they are missing, and record the settings of the lock

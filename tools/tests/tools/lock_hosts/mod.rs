@@ -1,6 +1,5 @@
-//! `lock-hosts` as its users see it: arguments in; text, exit codes and rows out.
+//! `lock-hosts`.
 
-mod command;
 mod login;
 mod outages;
 mod race;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
 use scylla::client::session_builder::SessionBuilder;
 
-use super::command::{Answer, lock_hosts};
+use crate::command::{Answer, lock_hosts};
 
 /// How long a command may take.
 const AT_MOST: Duration = Duration::from_secs(10);

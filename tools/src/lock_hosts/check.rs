@@ -8,10 +8,10 @@ use clap::Args;
 use scylla::client::session::Session;
 use serde_json::{Value, json};
 
-use super::denied::Denied;
-use super::line::Line;
 use crate::connect::ConnectOptions;
+use crate::denied::Denied;
 use crate::failure::Failure;
+use crate::finding::Line;
 use crate::output;
 
 /// Show whether this host can take locks, and what to do if not

@@ -9,7 +9,7 @@ use crate::connect::ConnectOptions;
 /// A permission that the database user lacks, and how to get it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; {}", self.found(), self.advice())]
-pub(super) struct Denied {
+pub(crate) struct Denied {
     user: String,
     keyspace: String,
     /// The database's message, which names the permission.
@@ -18,7 +18,7 @@ pub(super) struct Denied {
 
 impl Denied {
     /// The denied permission, if that is the cause of an error.
-    pub(super) fn cause_of(
+    pub(crate) fn cause_of(
         error: &(dyn Error + 'static),
         connection: &ConnectOptions,
     ) -> Option<Self> {
@@ -34,11 +34,11 @@ impl Denied {
         None
     }
 
-    pub(super) fn found(&self) -> String {
+    pub(crate) fn found(&self) -> String {
         format!("user {:?} lacks a permission: {}", self.user, self.said)
     }
 
-    pub(super) fn advice(&self) -> String {
+    pub(crate) fn advice(&self) -> String {
         let Denied { user, keyspace, said } = self;
         if ["CREATE", "ALTER"].iter().any(|right| said.contains(&format!("no {right} permission")))
         {

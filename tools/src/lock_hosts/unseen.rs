@@ -1,12 +1,11 @@
 //! `remove --unseen-for`.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use bakery_lock::hosts::{Host, HostRegistry};
-use tokio::sync::oneshot;
 
 use super::hosts::{RemoveOptions, as_json, removed_line};
+use crate::confirm::confirm;
 use crate::failure::Failure;
 use crate::output;
 
@@ -24,7 +23,12 @@ pub(super) async fn remove_unseen(
         return print_hosts(options, &unseen, |host| format!("would remove {}\n", described(host)));
     }
     if !options.yes && !unseen.is_empty() {
-        confirm(unseen.len()).await?;
+        let hosts = unseen.len();
+        let without_terminal = format!(
+            "{hosts} hosts would be removed: add --yes to remove them, or --dry-run to see which"
+        );
+        let question = format!("remove {hosts} hosts that were not seen?");
+        confirm(&question, without_terminal, "nothing was removed").await?;
     }
     let mut removed = Vec::new();
     let result = remove_each(registry, options, time, &unseen, &mut removed).await;
@@ -88,43 +92,4 @@ fn described(host: &Host) -> String {
         None => format!("never seen, added {}", output::time(host.added_at())),
     };
     format!("host {} with number {}: {seen}", host.name(), host.number())
-}
-
-/// Asks at the terminal; without a terminal nothing is removed.
-async fn confirm(hosts: usize) -> Result<(), Failure> {
-    if !io::stdin().is_terminal() {
-        let refusal = format!(
-            "{hosts} hosts would be removed: add --yes to remove them, or --dry-run to see which"
-        );
-        return Err(Failure::Usage(refusal.into()));
-    }
-    // On standard error, because scripts read standard output.
-    let _ = write!(io::stderr(), "remove {hosts} hosts that were not seen? [y/N] ");
-    let (sender, answer) = oneshot::channel();
-    // A thread of its own: a read of the terminal can't be cancelled, and a signal must end the
-    // command.
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        let _ = io::stdin().read_line(&mut line);
-        let _ = sender.send(line);
-    });
-    match answer.await {
-        Ok(line) if is_yes(&line) => Ok(()),
-        Ok(_) | Err(_) => Err(Failure::No("nothing was removed".into())),
-    }
-}
-
-fn is_yes(line: &str) -> bool {
-    matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_yes_removes() {
-        assert!(["y\n", "Yes\n", " YES "].into_iter().all(is_yes));
-        assert!(!["", "\n", "n\n", "yo\n", "no\n"].into_iter().any(is_yes));
-    }
 }

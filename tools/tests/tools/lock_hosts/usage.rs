@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::command::{lock_hosts, run};
+use crate::command::{lock_hosts, run};
 
 /// A listener that notices if anything is sent to it, and its address.
 fn listener() -> (TcpListener, String) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::command::{Answer, Tool, finish};
+use crate::command::{Answer, Tool, finish};
 
 /// The number of additions that are killed before they end by themselves.
 const KILLS: usize = 40;

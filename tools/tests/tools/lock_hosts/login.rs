@@ -7,7 +7,7 @@ use std::process::Command;
 
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
 
-use super::command::{Answer, lock_hosts};
+use crate::command::{Answer, lock_hosts};
 
 const NODE: &str = "127.0.0.31";
 

@@ -1,20 +1,15 @@
 //! The commands of `lock-hosts`.
 
 mod check;
-mod denied;
 mod hosts;
 mod init;
-mod line;
-mod outage;
 mod unseen;
 
-use std::future::Future;
-
 use clap::{Parser, Subcommand};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::signals::Signals;
 
 /// Registers the hosts that may take locks, and prepares the tables for them
 ///
@@ -84,33 +79,5 @@ pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
         Command::Remove(options) => hosts::remove(&connection, &options, &mut signals).await,
         Command::List(options) => hosts::list(&connection, &options, &mut signals).await,
         Command::Check(options) => signals.or(check::check(&connection, &options)).await,
-    }
-}
-
-/// The signals that end a command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Signals { interrupt, terminate })
-    }
-
-    /// The result of the work, unless a signal comes first; then the work is dropped.
-    async fn or<T>(
-        &mut self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        const INTERRUPT: u8 = 2;
-        const TERMINATE: u8 = 15;
-        tokio::select! {
-            result = work => result,
-            _ = self.interrupt.recv() => Err(Failure::Interrupted { signal: INTERRUPT }),
-            _ = self.terminate.recv() => Err(Failure::Interrupted { signal: TERMINATE }),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! `init` and `check` on a cluster.
 
-use super::command::{Tool, replicas};
+use crate::command::{Tool, replicas};
 
 #[tokio::test]
 async fn tables_are_created_once() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::{LockClient, LockGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::command::{Tool, finish};
+use crate::command::{Tool, finish};
 
 /// The object that is locked while the registry is changed.
 const REGISTRY_LOCK: &str = "bakery-lock::hosts";

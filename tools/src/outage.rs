@@ -6,10 +6,10 @@ use bakery_lock::schema::{self, Finding, Severity};
 use scylla::client::session::Session;
 use tokio::time::timeout;
 
-use super::denied::Denied;
-use super::line::Line;
 use crate::connect::ConnectOptions;
+use crate::denied::Denied;
 use crate::failure::Failure;
+use crate::finding::Line;
 use crate::output;
 
 /// The subject of the finding about quorums.
@@ -31,7 +31,7 @@ const USUAL_SHARES: u32 = 20;
 /// # Cancel safety
 ///
 /// That of the work.
-pub(super) async fn explained<T>(
+pub(crate) async fn explained<T>(
     session: &Session,
     connection: &ConnectOptions,
     work: impl Future<Output = Result<T, Failure>>,

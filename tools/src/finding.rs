@@ -4,11 +4,11 @@ use bakery_lock::schema::{Finding, Severity};
 use serde_json::{Value, json};
 
 /// One finding, as printed.
-pub(super) struct Line {
-    pub(super) severity: Severity,
-    pub(super) subject: String,
-    pub(super) found: String,
-    pub(super) advice: Option<String>,
+pub(crate) struct Line {
+    pub(crate) severity: Severity,
+    pub(crate) subject: String,
+    pub(crate) found: String,
+    pub(crate) advice: Option<String>,
 }
 
 impl From<Finding> for Line {
@@ -19,13 +19,13 @@ impl From<Finding> for Line {
 }
 
 impl Line {
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Line { subject, found, .. } = self;
         let advice = self.advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
         format!("{:<7}  {subject}: {found}{advice}\n", self.severity())
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Line { subject, found, advice, .. } = self;
         json!({
             "severity": self.severity(),

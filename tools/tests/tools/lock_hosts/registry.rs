@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::command::{Tool, finish};
+use crate::command::{Tool, finish};
 
 #[tokio::test]
 async fn hosts_keep_their_numbers() {

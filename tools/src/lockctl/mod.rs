@@ -1,0 +1,98 @@
+//! The commands of `lockctl`.
+
+mod contender;
+mod list;
+mod revoke;
+mod show;
+
+use std::sync::Arc;
+
+use bakery_lock::{LockClient, PeerOptions};
+use clap::{Parser, Subcommand};
+use scylla::client::session::Session;
+
+use crate::connect::ConnectOptions;
+use crate::failure::Failure;
+use crate::outage::explained;
+use crate::signals::Signals;
+
+/// Shows locks, and takes them from their holders
+///
+/// It needs no registered host, and takes no lock itself. Showing needs the right to read the
+/// keyspace, revoking also that to change the lock table.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "lockctl", version, after_long_help = EXAMPLES)]
+pub struct Lockctl {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    connection: ConnectOptions,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    Show(show::ShowOptions),
+    List(list::ListOptions),
+    Revoke(revoke::RevokeOptions),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  See who holds a lock and who waits for it:
+    lockctl --nodes db1,db2 show users::snap
+  See all locks in use, or those whose holder seems to be dead:
+    lockctl --nodes db1,db2 list
+    lockctl --nodes db1,db2 list --overdue
+  Ask the holder of a lock to give it up:
+    lockctl --nodes db1,db2 revoke users::snap --why 'the import hangs'
+  With a login and TLS:
+    BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
+
+Exit codes:
+  0  done
+  1  the answer is no: there is no such holder, or the database refused
+  2  the command makes no sense as it is written; nothing was sent
+  3  the database can't be reached, refuses the login, or did not answer in time";
+
+/// Runs a command.
+///
+/// INT and TERM end it.
+///
+/// # Errors
+///
+/// [`Failure`] states what went wrong. Only `revoke` changes anything:
+/// [`LockClient::revoke`] and [`LockClient::revoke_by_force`] document what is left behind.
+///
+/// # Cancel safety
+///
+/// As for those functions: repeating the command is safe.
+pub async fn run(arguments: Lockctl) -> Result<(), Failure> {
+    let Lockctl { command, connection } = arguments;
+    let mut signals = Signals::new()?;
+    let session = Arc::new(signals.or(connection.connect()).await?);
+    let work = Box::pin(async {
+        let client = observer(&session, &connection).await?;
+        match command {
+            Command::Show(options) => show::show(&client, &options).await,
+            Command::List(options) => list::list(&client, &options).await,
+            Command::Revoke(options) => revoke::revoke(&client, &options).await,
+        }
+    });
+    signals.or(explained(&session, &connection, work)).await
+}
+
+/// A client that takes no locks, and asks those that hold one who uses it now.
+async fn observer(
+    session: &Arc<Session>,
+    connection: &ConnectOptions,
+) -> Result<LockClient, Failure> {
+    let ConnectOptions { keyspace, lock_table, consistency, timeout, .. } = connection;
+    let builder = LockClient::builder(Arc::clone(session), keyspace)
+        .observer(true)
+        .consistency(consistency.clone())
+        .lock_table(lock_table)
+        .acquire_timeout(*timeout)
+        .peers(PeerOptions::new(([127, 0, 0, 1], 0).into()).keep(false));
+    Ok(builder.build().await?)
+}

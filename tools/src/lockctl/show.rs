@@ -1,0 +1,151 @@
+//! `show`.
+
+use std::time::{Duration, SystemTime};
+
+use bakery_lock::{Contender, ContenderState, Line, LockClient, TurnUser};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::contender::{self, ago, seconds, warning};
+use crate::failure::Failure;
+use crate::options::lock_name;
+use crate::output::{self, visible};
+
+/// How long the client that holds the lock may take to say who uses it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Show who holds a lock, and who waits for it
+///
+/// Shows each holder and waiter in the table: since when, for how long its rows live if it does not
+/// renew them, and whether its renewal is overdue. If the holder lets other clients take turns, it
+/// is asked who uses the lock now and who stands in its line.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  lockctl show users::snap\n  lockctl show users::snap --json")]
+pub(super) struct ShowOptions {
+    /// What is locked
+    #[arg(value_parser = lock_name)]
+    name: String,
+
+    /// Print JSON: an object with `name`, `contenders`, each with `state` (holding or waiting),
+    /// `mode`, `host`, `pid`, `label`, `since`, `renewed_at`, `remaining_seconds`,
+    /// `overdue_seconds` and more, and `line`, null if the holder tells none: `keeper`, `user`,
+    /// `waiting` and `first`
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows one lock.
+pub(super) async fn show(client: &LockClient, options: &ShowOptions) -> Result<(), Failure> {
+    let ShowOptions { name, json } = options;
+    let contenders = client.contenders(name).await?;
+    let line = line(client, name, &contenders).await;
+    if *json {
+        let contenders: Vec<_> = contenders.iter().map(contender::as_json).collect();
+        let line = line.as_ref().map(line_as_json);
+        return output::print_json(&json!({
+            "name": name,
+            "contenders": contenders,
+            "line": line,
+        }));
+    }
+    if contenders.is_empty() {
+        return output::print(&format!("{} is free\n", visible(name)));
+    }
+    let line = line.as_ref().map(line_as_text).unwrap_or_default();
+    let table = table(&contenders, SystemTime::now()).to_string();
+    let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+    output::print(&(lines.collect::<String>() + &line))?;
+    contenders.iter().filter_map(warning).for_each(|warning| output::warn(&warning));
+    Ok(())
+}
+
+/// The line at the client that holds the lock, if it lets others take turns and answers.
+async fn line(client: &LockClient, name: &str, contenders: &[Contender]) -> Option<Line> {
+    let is_held =
+        contenders.iter().any(|contender| contender.state == Some(ContenderState::Holding));
+    if !is_held {
+        return None;
+    }
+    timeout(ANSWER_TIMEOUT, client.line(name)).await.ok()?.ok()
+}
+
+fn table(contenders: &[Contender], now: SystemTime) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "STATE", "HOST", "PID", "LABEL", "MODE", "TICKET", "SINCE", "RENEWED", "EXPIRES",
+    ]);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for number in ["PID", "TICKET", "SINCE", "RENEWED", "EXPIRES"] {
+        let index = table
+            .header()
+            .into_iter()
+            .flat_map(|row| row.cell_iter())
+            .position(|cell| cell.content() == number);
+        if let Some(column) = index.and_then(|index| table.column_mut(index)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for contender in contenders {
+        let owner = &contender.owner;
+        table.add_row([
+            contender::state(contender).to_owned(),
+            visible(owner.host_name().unwrap_or(owner.as_str())),
+            owner.pid().map(|pid| pid.to_string()).unwrap_or_default(),
+            visible(owner.label().unwrap_or_default()),
+            contender::mode(contender),
+            contender.ticket.map(|ticket| ticket.to_string()).unwrap_or_default(),
+            ago(contender.held_since.or_else(|| contender.since()), now),
+            ago(contender.renewed_at, now),
+            contender.remaining.map(seconds).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+fn line_as_text(line: &Line) -> String {
+    let user = match &line.user {
+        Some(user) if user.client == line.keeper.client => {
+            format!("{} uses it now", visible(user.owner.as_str()))
+        }
+        Some(user) => format!("{} uses it now, in turn", visible(user.owner.as_str())),
+        None => "it passes to the next one at this moment".to_owned(),
+    };
+    let keeper = visible(line.keeper.owner.as_str());
+    let mut text = format!("{user}; {} wait in the line of {keeper}", line.waiting);
+    let more = line.waiting.saturating_sub(line.first.len());
+    for (index, user) in line.first.iter().enumerate() {
+        text.push_str(if index == 0 { ": " } else { ", " });
+        text.push_str(&visible(user.owner.as_str()));
+    }
+    if more > 0 {
+        text.push_str(&format!(", and {more} more"));
+    }
+    text.push('\n');
+    text
+}
+
+fn line_as_json(line: &Line) -> Value {
+    let Line { keeper, user, waiting, first, .. } = line;
+    let first: Vec<_> = first.iter().map(user_as_json).collect();
+    json!({
+        "keeper": user_as_json(keeper),
+        "user": user.as_ref().map(user_as_json),
+        "waiting": waiting,
+        "first": first,
+    })
+}
+
+fn user_as_json(user: &TurnUser) -> Value {
+    let TurnUser { client, owner, .. } = user;
+    json!({
+        "client": client.to_string(),
+        "owner": owner.as_str(),
+        "host": owner.host_name(),
+        "pid": owner.pid(),
+        "label": owner.label(),
+    })
+}

@@ -1,0 +1,115 @@
+//! `show`.
+
+use bakery_lock::{LockClientBuilder, PeerOptions};
+use tokio::time::{Instant, sleep};
+
+use super::{builder, client, json, pid, s};
+use crate::command::Tool;
+
+const NAME: &str = "users::snap";
+
+// Goal: the holder and those that wait are shown, with host, process and label in columns of their
+// own, as text and as JSON.
+// Method: look at a free lock, and at one with a holder and a waiter.
+#[tokio::test]
+async fn holder_and_waiters_are_shown() {
+    let tool = Tool::initialized("show").await;
+    let free = tool.lockctl(&["show", NAME]).await;
+    assert_eq!((free.code, free.stdout.as_str()), (Some(0), "users::snap is free\n"));
+    let free = json(&tool.lockctl(&["show", NAME, "--json"]).await);
+    assert_eq!(
+        (&free["name"], free["contenders"].as_array().map(Vec::len)),
+        (&NAME.into(), Some(0))
+    );
+
+    let [holder, waiter] = [client(&tool, "web1").await, client(&tool, "web2").await];
+    let guard = holder.request(NAME).label("nightly job").acquire().await.expect("it is free");
+    let waiting = tokio::spawn(waiter.request(NAME).timeout(s(60)).acquire());
+    sleep(s(1)).await;
+    let shown = tool.lockctl(&["show", NAME]).await;
+    assert_eq!((shown.code, shown.stderr.as_str()), (Some(0), ""), "{shown:?}");
+    let lines: Vec<_> = shown.stdout.lines().map(|line| line.split_whitespace()).collect();
+    let line =
+        |index: usize, words: usize| -> Vec<_> { lines[index].clone().take(words).collect() };
+    let pid_text = pid().to_string();
+    assert_eq!(line(0, 5), ["STATE", "HOST", "PID", "LABEL", "MODE"]);
+    assert_eq!(line(1, 6), ["holds", "web1", &pid_text, "nightly", "job", "exclusive"]);
+    assert_eq!(line(2, 4), ["waits", "web2", &pid_text, "exclusive"]);
+    assert!(shown.stdout.lines().all(|line| line == line.trim_end()), "{}", shown.stdout);
+
+    let shown = json(&tool.lockctl(&["show", NAME, "--json"]).await);
+    let (first, second) = (&shown["contenders"][0], &shown["contenders"][1]);
+    assert_eq!((&first["state"], &second["state"]), (&"holding".into(), &"waiting".into()));
+    assert_eq!((&first["host"], &first["pid"]), (&"web1".into(), &pid().into()));
+    assert_eq!((&first["label"], &second["label"]), (&"nightly job".into(), &None::<&str>.into()));
+    assert_eq!(
+        (&first["mode"], &first["overdue_seconds"]),
+        (&"exclusive".into(), &None::<u8>.into())
+    );
+    let remaining = first["remaining_seconds"].as_u64().expect("it is a number");
+    assert!((30..=60).contains(&remaining), "{first}");
+    assert!(first["renewed_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{first}");
+    assert!(shown["line"].is_null(), "it lets no other client take turns");
+    guard.unlock().await.expect("it is held");
+    let next = waiting.await.expect("it does not panic").expect("it is let in");
+    next.unlock().await.expect("it is held");
+}
+
+// Goal: of a holder that does not renew its rows any more, `show` says so, and when they expire.
+// Method: a holder for one lease only, whose rows look like those of a dead one.
+#[tokio::test]
+async fn a_holder_that_does_not_renew_is_shown() {
+    let tool = Tool::initialized("dead").await;
+    let holder = client(&tool, "web1").await;
+    let request = holder.request(NAME).ttl(s(15)).renew(false);
+    let _guard = request.acquire().await.expect("it is free");
+    let (began, mut last) = (Instant::now(), String::new());
+    loop {
+        let shown = tool.lockctl(&["show", NAME]).await;
+        assert_eq!(shown.code, Some(0), "{shown:?}");
+        if shown.stderr.is_empty() {
+            assert!(began.elapsed() < s(13), "it is not told");
+            last = shown.stdout;
+            continue;
+        }
+        let owner = format!("warning: web1 pid {} should have renewed its rows ", pid());
+        assert!(shown.stderr.starts_with(&owner), "{}", shown.stderr);
+        assert!(shown.stderr.contains("its rows expire in "), "{}", shown.stderr);
+        break;
+    }
+    assert!(last.contains("holds"), "it looks alive while a renewal is not due: {last}");
+}
+
+// Goal: while a guest has its turn, `show` names it and those that wait in line.
+// Method: two clients that take turns of each other, one inside as a guest of the other.
+#[tokio::test]
+async fn the_guest_inside_is_shown() {
+    let tool = Tool::initialized("guest").await;
+    let peers =
+        |builder: LockClientBuilder| builder.peers(PeerOptions::new(([127, 0, 0, 1], 0).into()));
+    let keeper = peers(builder(&tool, "keeper").await).build().await.expect("the cluster is ready");
+    let guest = peers(builder(&tool, "guest").await).build().await.expect("the cluster is ready");
+    let inside = keeper.lock(NAME).await.expect("it is free");
+    let asking = tokio::spawn(guest.request(NAME).timeout(s(60)).acquire());
+    let line = loop {
+        let shown = json(&tool.lockctl(&["show", NAME, "--json"]).await);
+        if shown["line"]["waiting"] == 1 {
+            break shown["line"].clone();
+        }
+    };
+    assert_eq!(
+        (&line["user"]["host"], &line["keeper"]["host"]),
+        (&"keeper".into(), &"keeper".into())
+    );
+    assert_eq!(line["first"][0]["host"], "guest");
+
+    inside.unlock().await.expect("it is held");
+    let turn = asking.await.expect("it does not panic").expect("it has its turn");
+    let shown = tool.lockctl(&["show", NAME]).await;
+    let expected = format!(
+        "guest pid {0} uses it now, in turn; 0 wait in the line of keeper pid {0}\n",
+        pid()
+    );
+    assert!(shown.stdout.ends_with(&expected), "{shown:?}");
+    turn.unlock().await.expect("it is held");
+}

@@ -1,0 +1,64 @@
+//! What is found without a database.
+
+use std::net::TcpListener;
+
+use crate::command::{Answer, lockctl};
+
+fn run(arguments: &[&str]) -> Answer {
+    lockctl(arguments).output().expect("the tool starts").into()
+}
+
+#[test]
+fn wrong_usage_is_refused_before_anything_is_sent() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.set_nonblocking(true).expect("a listener can be told not to block");
+    let node = listener.local_addr().expect("a listener has an address").to_string();
+    let long = "x".repeat(65_536);
+    let refused: &[(&[&str], &str)] = &[
+        (&[], "Usage: lockctl"),
+        (&["show"], "required arguments were not provided"),
+        (&["show", ""], "must not be empty"),
+        (&["show", &long], "65535 bytes at most"),
+        (&["list", "extra"], "unexpected argument"),
+        (&["revoke", "a"], "--why <TEXT>"),
+        (&["revoke", "a", "--why", "b", "--yes"], "--force"),
+        (&["--consistency", "one", "list"], "two clients could hold one lock"),
+        (&["--user", "ops", "list"], "a user without a password"),
+        (&["--password", "secret", "list"], "unexpected argument"),
+    ];
+    for (arguments, reason) in refused {
+        let answer = run(&[&["--nodes", &node], *arguments].concat());
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(2), ""), "{answer:?}");
+        assert!(answer.stderr.contains(reason), "{reason}: {}", answer.stderr);
+    }
+    assert!(listener.accept().is_err(), "something was sent");
+}
+
+#[test]
+fn a_node_that_refuses_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let node = listener.local_addr().expect("a listener has an address").to_string();
+    drop(listener);
+    for command in [&["list"][..], &["show", "a"], &["revoke", "a", "--why", "b"]] {
+        let answer = run(&[&["--timeout", "2s", "--nodes", &node], command].concat());
+        assert_eq!(answer.code, Some(3), "{answer:?}");
+        assert!(answer.stderr.starts_with("lockctl: no node can be reached"), "{answer:?}");
+        assert!(answer.stderr.contains(&node), "{answer:?}");
+    }
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let help = run(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for part in ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "show", "list", "revoke"] {
+        assert!(help.stdout.contains(part), "{part}");
+    }
+    for command in ["show", "list", "revoke"] {
+        let help = run(&[command, "--help"]);
+        assert_eq!(help.code, Some(0), "{command}");
+        assert!(help.stdout.contains(&format!("lockctl {command}")), "{}", help.stdout);
+        assert!(help.stdout.contains("Example"), "{command}");
+    }
+    assert!(run(&["--version"]).stdout.starts_with("lockctl "));
+}

@@ -1,0 +1,5 @@
+//! The tools as their users see them: arguments in; text, exit codes and rows out.
+
+mod command;
+mod lock_hosts;
+mod lockctl;
