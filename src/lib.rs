@@ -177,6 +177,6 @@ pub use error::{
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use line::{Line, TurnUser};
-pub use options::{Consistency, InvalidOption, check_name};
+pub use options::{Consistency, InvalidOption, ParseConsistencyError, check_name};
 pub use owner::Owner;
 pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};

@@ -1,11 +1,14 @@
 //! Options that clients and requests share: defaults, and relations checked once.
 
+mod consistency;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub use self::consistency::{Consistency, ParseConsistencyError};
 use crate::protocol::{LeaseTerms, TTL_MIN};
 
 /// How long an acquisition waits by default, as in `QCassandraLock`.
@@ -30,54 +33,6 @@ pub(crate) const PRIORITIES: RangeInclusive<u8> = 1..=14;
 // Whatever the settings say, the shortest TTL has to leave a useful lease.
 const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
 const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
-
-/// How many replicas have to answer.
-///
-/// Only levels with intersecting quorums exist here: with any other, two clients could hold one
-/// lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Consistency {
-    /// More than half of all replicas, whatever their data centre.
-    #[default]
-    Quorum,
-    /// More than half of the replicas of the named data centre. All clients of a lock table have to
-    /// name the same one: clients of two data centres would not exclude each other. So the name is
-    /// recorded when the table is created, and a client that names another one is refused.
-    ///
-    /// For the database, "local" is the data centre of the coordinator. So whatever the session
-    /// does otherwise, the lock's statements go only to nodes of the named data centre, and never
-    /// fail over to another one: without its nodes there are no locks. A client is refused if there
-    /// is no such data centre, if the keyspace has no replicas in it, or if the session reaches
-    /// none of its nodes.
-    ///
-    /// All data centres together keep host numbers and settings. While the others are down, a
-    /// client uses what this one shows of them, if anything: a removal of the host, or other
-    /// settings, written elsewhere may not be seen here until the others are back. If this one does
-    /// not show the host or the settings, they are unknown, and the client is not built.
-    LocalQuorum(String),
-}
-
-impl Consistency {
-    /// The only data centre to ask; `None` if all are asked.
-    pub(crate) fn datacenter(&self) -> Option<&str> {
-        match self {
-            Consistency::Quorum => None,
-            Consistency::LocalQuorum(datacenter) => Some(datacenter),
-        }
-    }
-}
-
-impl fmt::Display for Consistency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Consistency::Quorum => f.write_str("QUORUM"),
-            Consistency::LocalQuorum(datacenter) => {
-                write!(f, "LOCAL_QUORUM of data centre {datacenter:?}")
-            }
-        }
-    }
-}
 
 /// The settings that all clients of a lock table share. They are recorded when the table is
 /// created.

@@ -47,6 +47,7 @@ fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
         clock,
         entropy,
         registered: None,
+        observer: false,
         host_name: "host".to_owned(),
         acquire_timeout: s(60),
         ttl: s(60),

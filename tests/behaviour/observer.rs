@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use super::{OBJECT, client, s, store};
 
-fn is_refused<T>(result: Result<T, LockError>) -> bool {
+fn is_refused<T>(result: &Result<T, LockError>) -> bool {
     matches!(result, Err(LockError::Option(InvalidOption::Observer)))
 }
 
@@ -25,11 +25,11 @@ async fn an_observer_sees_and_revokes_and_takes_no_lock() {
     let observer = observer.expect("an observer needs no registration");
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
 
-    assert!(is_refused(observer.lock(OBJECT).await));
-    assert!(is_refused(observer.try_lock("free").await));
-    assert!(is_refused(observer.lock_all(["free", OBJECT]).await));
-    assert!(is_refused(observer.request("free").yield_to_shared(s(1)).acquire().await));
-    assert!(is_refused(observer.election("free").campaign().await));
+    assert!(is_refused(&observer.lock(OBJECT).await));
+    assert!(is_refused(&observer.try_lock("free").await));
+    assert!(is_refused(&observer.lock_all(["free", OBJECT]).await));
+    assert!(is_refused(&observer.request("free").yield_to_shared(s(1)).acquire().await));
+    assert!(is_refused(&observer.election("free").campaign().await));
     assert_eq!(observer.statistics().writes, 0);
 
     let seen = first(&observer).await;

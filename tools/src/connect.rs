@@ -85,13 +85,7 @@ pub struct ConnectOptions {
     pub lock_table: String,
 
     /// Which replicas answer for a lock: quorum, or local-quorum:DC, the same for all clients
-    #[arg(
-        long,
-        global = true,
-        value_name = "LEVEL",
-        value_parser = options::consistency,
-        default_value = "quorum"
-    )]
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "quorum")]
     pub consistency: Consistency,
 
     /// Log in as this user; the password comes from the environment variable

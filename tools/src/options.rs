@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::hosts::UNSEEN_MIN;
-use bakery_lock::{Consistency, InvalidOption, check_name};
+use bakery_lock::{InvalidOption, check_name};
 
 /// Parses a duration: `20`, `20s`, `500ms` or `2m`.
 ///
@@ -71,36 +71,6 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a consistency: `quorum`, or `local-quorum:DC`.
-///
-/// # Errors
-///
-/// The message says why no other level of the database is accepted.
-pub fn consistency(text: &str) -> Result<Consistency, String> {
-    let level = text.to_ascii_lowercase().replace('_', "-");
-    match (level.as_str(), text.split_once(':')) {
-        ("quorum", _) => Ok(Consistency::Quorum),
-        (_, Some((level, datacenter))) if is_local_quorum(level) && !datacenter.is_empty() => {
-            Ok(Consistency::LocalQuorum(datacenter.to_owned()))
-        }
-        (level, _) if is_local_quorum(level.trim_end_matches(':')) => Err(format!(
-            "name the data centre whose replicas keep the locks, the same for all clients: \
-             {LOCAL_QUORUM}:DC"
-        )),
-        _ => Err(format!(
-            "use quorum or {LOCAL_QUORUM}:DC. With fewer replicas two clients could hold one lock, \
-             because their reads and writes need not meet; with more, one dead node would stop all \
-             locks"
-        )),
-    }
-}
-
-const LOCAL_QUORUM: &str = "local-quorum";
-
-fn is_local_quorum(level: &str) -> bool {
-    level.to_ascii_lowercase().replace('_', "-") == LOCAL_QUORUM
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,21 +100,5 @@ mod tests {
             assert!(error.contains("seen once a day"), "{text}: {error}");
         }
         assert_eq!(unseen_for("18446744073709551615w"), Err("that is too long".to_owned()));
-    }
-
-    #[test]
-    fn only_levels_that_exclude_are_accepted() {
-        assert_eq!(consistency("QUORUM"), Ok(Consistency::Quorum));
-        for text in ["local-quorum:DC1", "LOCAL_QUORUM:DC1"] {
-            assert_eq!(consistency(text), Ok(Consistency::LocalQuorum("DC1".to_owned())));
-        }
-        for text in ["local-quorum", "local_quorum:"] {
-            let error = consistency(text).expect_err("there is no data centre");
-            assert!(error.contains("name the data centre"), "{error}");
-        }
-        for text in ["one", "all", "two", "each-quorum", "any", "local-one", "", "one:DC1"] {
-            let error = consistency(text).expect_err("there is no such level");
-            assert!(error.contains("two clients could hold one lock"), "{text}: {error}");
-        }
     }
 }
