@@ -35,6 +35,16 @@ impl Line {
         })
     }
 
+    /// Whether it makes a check fail; `strict` if warnings do.
+    pub(crate) fn fails(&self, strict: bool) -> bool {
+        match self.severity {
+            Severity::Ok => false,
+            Severity::Warning => strict,
+            // A variant that is added later must not be shown as fine.
+            Severity::Error | _ => true,
+        }
+    }
+
     fn severity(&self) -> &'static str {
         match self.severity {
             Severity::Ok => "ok",

@@ -19,13 +19,18 @@ use crate::output;
 /// Looks at the tables and their options, the recorded settings, the replication, the quorum, the
 /// clocks of the nodes and of this host, the commit logs, and the host's registration. Changes
 /// nothing. The exit code is 1 if anything would prevent locks from working, or would let two
-/// clients hold one lock.
+/// clients hold one lock; with --strict, also if there is a warning.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json")]
+#[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json\n  \
+                        lock-hosts check --strict")]
 pub(super) struct CheckOptions {
     /// Host whose registration is looked up [default: this machine]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+
+    /// Fail on warnings too, for scripts that prepare a cluster
+    #[arg(long)]
+    strict: bool,
 
     /// Print JSON: an object with `verdict` (yes or no) and `findings`, each with `severity` (ok,
     /// warning or error), `subject`, `found` and `advice`
@@ -48,18 +53,23 @@ pub(super) async fn check(
     let mut lines: Vec<_> = report?.findings.into_iter().map(Line::from).collect();
     lines.push(registration);
     if options.json {
-        output::print_json(&as_json(&lines))?;
+        output::print_json(&as_json(&lines, options.strict))?;
     } else {
         output::print(&lines.iter().map(Line::text).collect::<String>())?;
     }
-    match lines.iter().filter(|line| line.severity == Severity::Error).count() {
-        0 => Ok(()),
-        errors => {
-            let answer =
-                format!("host {host} can't take locks: {errors} of {} checks failed", lines.len());
-            Err(Failure::No(answer.into()))
-        }
-    }
+    conclude(&host, &lines, options.strict)
+}
+
+/// What the findings come to.
+fn conclude(host: &str, lines: &[Line], strict: bool) -> Result<(), Failure> {
+    let count = |strict| lines.iter().filter(|line| line.fails(strict)).count();
+    let (errors, all) = (count(false), lines.len());
+    let answer = match count(strict) {
+        0 => return Ok(()),
+        warnings if errors == 0 => format!("{warnings} of {all} checks warn"),
+        _ => format!("host {host} can't take locks: {errors} of {all} checks failed"),
+    };
+    Err(Failure::No(answer.into()))
 }
 
 /// Looks up the registration of the host.
@@ -94,8 +104,38 @@ async fn registration(session: &Arc<Session>, connection: &ConnectOptions, host:
     Line { severity, subject: format!("host {host}"), found, advice }
 }
 
-fn as_json(lines: &[Line]) -> Value {
-    let failed = lines.iter().any(|line| line.severity == Severity::Error);
+fn as_json(lines: &[Line], strict: bool) -> Value {
+    let verdict = if lines.iter().any(|line| line.fails(strict)) { "no" } else { "yes" };
     let findings: Vec<_> = lines.iter().map(Line::json).collect();
-    json!({ "verdict": if failed { "no" } else { "yes" }, "findings": findings })
+    json!({ "verdict": verdict, "findings": findings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(severity: Severity) -> Line {
+        Line { severity, subject: String::new(), found: String::new(), advice: None }
+    }
+
+    #[test]
+    fn warnings_count_if_that_is_asked_for() {
+        use Severity::{Error, Ok, Warning};
+        for (severities, lax, strict) in [
+            (&[Ok, Ok][..], "yes", "yes"),
+            (&[Ok, Warning], "yes", "no"),
+            (&[Warning, Error], "no", "no"),
+        ] {
+            let lines: Vec<_> = severities.iter().copied().map(line).collect();
+            for (strict, expected) in [(false, lax), (true, strict)] {
+                assert_eq!(as_json(&lines, strict)["verdict"], expected, "{severities:?}");
+                assert_eq!(conclude("web1", &lines, strict).is_ok(), expected == "yes");
+            }
+        }
+        let answer = conclude("web1", &[line(Ok), line(Error)], false).map_err(|no| no.to_string());
+        assert_eq!(answer, Err("host web1 can't take locks: 1 of 2 checks failed".to_owned()));
+        let answer =
+            conclude("web1", &[line(Ok), line(Warning)], true).map_err(|no| no.to_string());
+        assert_eq!(answer, Err("1 of 2 checks warn".to_owned()));
+    }
 }

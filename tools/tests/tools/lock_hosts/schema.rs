@@ -90,6 +90,13 @@ async fn a_keyspace_of_an_earlier_version_gets_its_table_of_peers() {
         tool.keyspace
     );
     assert!(check.contains(&warning), "{check}");
+    for (strict, code, verdict) in [(&[][..], 0, "yes"), (&["--strict"], 1, "no")] {
+        let check = [&["check", "--host", "web1", "--json"], strict].concat();
+        let answer = tool.run(&check).await;
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        let report: serde_json::Value = serde_json::from_str(&answer.stdout).expect("it is JSON");
+        assert_eq!(report["verdict"], verdict);
+    }
     let made = tool.done(&["init"]).await;
     assert!(made.starts_with(&format!("made table {}.lock_peers\n", tool.keyspace)), "{made}");
     let check = tool.done(&["check", "--host", "web1"]).await;
