@@ -31,7 +31,8 @@ use crate::engine::guard::LockGuard;
 use crate::engine::shared::Shared;
 use crate::error::{LockError, ShutdownError, TableError};
 use crate::owner::Owner;
-use crate::store::{Counted, DatabaseError, Statistics};
+use crate::statistics::Statistics;
+use crate::store::{Counted, DatabaseError};
 
 /// Acquires locks. Cheap to clone; clones are the same client.
 ///
@@ -226,7 +227,7 @@ impl LockClient {
         ended.await.map_err(|_| ShutdownError { waited })
     }
 
-    /// How many operations this client has made since it was built.
+    /// What this client has done since it was built: locks granted and lost, operations.
     ///
     /// # Example
     ///
@@ -240,6 +241,7 @@ impl LockClient {
     /// // On the fast path: one write, and one read of the whole object.
     /// assert_eq!(client.statistics().writes, 1);
     /// assert_eq!(client.statistics().object_reads, 1);
+    /// assert_eq!((client.statistics().grants, client.statistics().held), (1, 1));
     /// # Ok(())
     /// # }
     /// ```
@@ -247,7 +249,8 @@ impl LockClient {
     pub fn statistics(&self) -> Statistics {
         let network = self.inner.shared.network.as_ref();
         let messages = network.map_or(0, |network| network.messages_sent());
-        Statistics { messages, ..self.inner.store.statistics() }
+        let counts = self.inner.shared.tally.counts().with_calls(self.inner.store.calls());
+        Statistics { messages, ..counts }
     }
 
     /// Runs work other than acquisitions, until it is done, the client's task ends or the acquire

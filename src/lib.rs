@@ -155,6 +155,7 @@ mod owner;
 mod peers;
 mod protocol;
 pub mod schema;
+mod statistics;
 mod store;
 #[cfg(any(test, feature = "test-util"))]
 pub mod testing;
@@ -179,4 +180,5 @@ pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use line::{Line, TurnUser};
 pub use options::{Consistency, InvalidOption, ParseConsistencyError, check_name};
 pub use owner::Owner;
-pub use store::{DatabaseError, MemoryStore, Outcome, Statistics};
+pub use statistics::{Losses, Statistics};
+pub use store::{DatabaseError, MemoryStore, Outcome};

@@ -340,6 +340,7 @@ impl LockRequest {
         let object = Arc::from(self.name);
         let call = Call::Acquire(Arc::clone(&object), caller);
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
+        self.inner.shared.tally.waits();
         let waiting = Waiting { inner: self.inner, object, number, answer, answered: false };
         waiting.answer().await.and_then(|guard| guard.map(if_held).transpose())
     }
@@ -367,12 +368,15 @@ impl Waiting {
     async fn answer(mut self) -> Reply {
         let answer = (&mut self.answer).await;
         self.answered = true;
-        answer.unwrap_or(Err(LockError::Closed))
+        let answer = answer.unwrap_or(Err(LockError::Closed));
+        self.inner.shared.tally.answered(answer.as_ref().map(Option::is_some));
+        answer
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        self.inner.shared.tally.waited();
         if self.answered {
             return;
         }

@@ -103,6 +103,7 @@ impl LockClient {
             turns,
             network,
             remembered: Remembered::default(),
+            tally: Arc::default(),
             process: Process::current(),
         });
         let registration =

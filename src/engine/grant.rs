@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
+use crate::engine::tally::Tally;
 use crate::error::{EnsureError, LostReason, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 use crate::options::shown;
@@ -38,6 +39,7 @@ pub(crate) struct Grant {
     token: CancellationToken,
     /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
+    tally: Arc<Tally>,
 }
 
 /// Where a guard asks its runner.
@@ -202,15 +204,17 @@ impl End {
 
 impl Grant {
     /// A grant of the object `name`, with its first lease, why it is lost when that ends, and its
-    /// hold terms.
+    /// hold terms. The tally counts it.
     pub(crate) fn new(
         name: Arc<str>,
         span: Span,
         clock: Arc<dyn Clock>,
         (lease, expiry): (Lease, LostReason),
         hold_terms: Option<HoldTerms>,
+        tally: Arc<Tally>,
     ) -> Self {
         let granted = clock.elapsed();
+        tally.granted();
         Grant {
             name,
             span,
@@ -224,6 +228,7 @@ impl Grant {
             ended: watch::Sender::new(None),
             token: CancellationToken::new(),
             overtaken: OnceLock::new(),
+            tally,
         }
     }
 
@@ -388,6 +393,10 @@ impl Grant {
         if let Some(end) = &end {
             self.ended.send_replace(Some(end.clone()));
             self.token.cancel();
+            match end {
+                End::Lost(reason) => self.tally.lost(reason),
+                End::Released => self.tally.released(),
+            }
         }
         // A subscriber to warnings may look at the guard.
         drop(locked);

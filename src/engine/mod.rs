@@ -21,6 +21,7 @@ pub(crate) mod remembered;
 pub(crate) mod retry;
 pub(crate) mod runner;
 pub(crate) mod shared;
+pub(crate) mod tally;
 pub(crate) mod timer;
 pub(crate) mod wait;
 pub(crate) mod waiters;

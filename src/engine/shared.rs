@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Stamps, WallClockBound};
 use crate::engine::process::Process;
 use crate::engine::remembered::Remembered;
+use crate::engine::tally::Tally;
 use crate::entropy::Entropy;
 use crate::network::Network;
 use crate::owner::Owner;
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) network: Option<Arc<dyn Network>>,
     /// The keepers that served this client of late.
     pub(crate) remembered: Remembered,
+    /// The locks of the client so far.
+    pub(crate) tally: Arc<Tally>,
     /// The process that built the client.
     pub(crate) process: Process,
 }

@@ -9,37 +9,21 @@ use super::{Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, Testi
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
-/// The number of a client's calls to the database since it was built, including failed and repeated
-/// ones, and of its messages to other clients. Calls to the registry of hosts and the table of
-/// peers do not count, nor do looks at clocks and table.
+/// How many calls were made, including failed and repeated ones. Calls to the registry of hosts and
+/// the table of peers do not count, nor do looks at clocks and table. `Statistics` says what each
+/// count means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Statistics {
-    /// Writes of lock rows: announcements, tickets, renewals and revocations.
-    pub writes: u64,
-    /// Deletes of lock rows.
-    pub deletes: u64,
-    /// Reads of all rows of an object: the costly ones.
-    pub object_reads: u64,
-    /// Reads of all rows of an object as one replica has them, to see whether other clients wait.
-    pub glances: u64,
-    /// Reads of a page of the whole lock table.
-    pub page_reads: u64,
-    /// Reads of the rows of one contender.
-    pub contender_reads: u64,
-    /// Reads of the fence of an object.
-    pub fence_reads: u64,
-    /// Writes of the fence of an object.
-    pub fence_writes: u64,
-    /// Writes and deletes whose outcome is unknown: they may have been applied. Those given up
-    /// before they were answered count too.
-    pub unknown_outcomes: u64,
-    /// Other calls that failed.
-    pub failures: u64,
-    /// Messages to other clients. A turn that a guest takes and asks for again costs the guest two
-    /// and its keeper three; while the guest waits, both send one a second, or four a second if it
-    /// is among the first two.
-    pub messages: u64,
+pub(crate) struct Calls {
+    pub(crate) writes: u64,
+    pub(crate) deletes: u64,
+    pub(crate) object_reads: u64,
+    pub(crate) glances: u64,
+    pub(crate) page_reads: u64,
+    pub(crate) contender_reads: u64,
+    pub(crate) fence_reads: u64,
+    pub(crate) fence_writes: u64,
+    pub(crate) unknown_outcomes: u64,
+    pub(crate) failures: u64,
 }
 
 /// A store that counts calls and passes them on to another one.
@@ -56,9 +40,9 @@ impl Counted {
     }
 
     /// The counts so far. Calls in progress may be in only some of them.
-    pub(crate) fn statistics(&self) -> Statistics {
+    pub(crate) fn calls(&self) -> Calls {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Statistics {
+        Calls {
             writes: read(&self.counters.writes),
             deletes: read(&self.counters.deletes),
             object_reads: read(&self.counters.object_reads),
@@ -69,8 +53,6 @@ impl Counted {
             fence_writes: read(&self.counters.fence_writes),
             unknown_outcomes: read(&self.counters.unknown_outcomes),
             failures: read(&self.counters.failures),
-            // They do not go to a store.
-            messages: 0,
         }
     }
 }
@@ -301,7 +283,7 @@ mod tests {
         memory.fail_next(2, Fault::UnknownNotApplied);
         store.write_fence("a", 2).await.expect_err("this call fails");
         store.read_fence("a").await.expect_err("this call fails");
-        let expected = Statistics {
+        let expected = Calls {
             writes: 4,
             deletes: 1,
             object_reads: 3,
@@ -312,16 +294,15 @@ mod tests {
             fence_writes: 2,
             unknown_outcomes: 2,
             failures: 3,
-            messages: 0,
         };
-        assert_eq!(store.statistics(), expected);
+        assert_eq!(store.calls(), expected);
     }
 
     #[tokio::test(start_paused = true)]
     async fn calls_to_the_table_of_peers_do_not_count() {
         let store = Counted::new(Arc::new(FaultyStore::new()));
         peers_are_kept(&store, 100).await;
-        assert_eq!(store.statistics(), Statistics::default());
+        assert_eq!(store.calls(), Calls::default());
     }
 
     // Goal: a write given up before it is answered has an unknown outcome; a read has none, and
@@ -338,11 +319,11 @@ mod tests {
             given_up(store.write_fence("a", 1), polled).await;
             given_up(store.read("a", Read::Object), polled).await;
             given_up(store.read_fence("a"), polled).await;
-            let statistics = store.statistics();
+            let statistics = store.calls();
             assert_eq!((statistics.unknown_outcomes, statistics.failures), (unknown_outcomes, 0));
         }
         store.write("a", &put()).await.expect("memory does not fail");
-        assert_eq!(store.statistics().unknown_outcomes, 2);
+        assert_eq!(store.calls().unknown_outcomes, 2);
     }
 
     async fn given_up<T>(mut call: Answer<'_, T>, polled: bool) {

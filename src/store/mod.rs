@@ -25,8 +25,7 @@ pub(crate) use cassandra::{
     CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes,
     SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
-pub(crate) use counted::Counted;
-pub use counted::Statistics;
+pub(crate) use counted::{Calls, Counted};
 pub use error::{DatabaseError, Outcome};
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;

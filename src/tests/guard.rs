@@ -42,7 +42,8 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     };
     let turn = TurnId { place: shared.id, round: 1, number: 1 };
     let lease = Lease::announced(terms, clock.elapsed());
-    let grant = Grant::new(name, Span::none(), clock, (lease, LostReason::Expired), hold);
+    let (lease, tally) = ((lease, LostReason::Expired), Arc::clone(&shared.tally));
+    let grant = Grant::new(name, Span::none(), clock, lease, hold, tally);
     let grant = Arc::new(grant);
     let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
     let (sender, requests) = mpsc::unbounded_channel();

@@ -33,6 +33,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         network: None,
         remembered: Remembered::default(),
         acquire_timeout: Duration::from_secs(5),
+        tally: Arc::default(),
         process: Process::current(),
     })
 }

@@ -25,6 +25,7 @@ mod seen;
 mod shared;
 mod stalled;
 mod states;
+mod statistics;
 mod trouble;
 mod turns;
 mod warnings;

@@ -123,7 +123,9 @@ async fn an_unknown_registration_is_waited_for() {
     assert!(*waited >= s(3) && ahead.is_empty(), "{error:?}");
     let trying = client.request(OBJECT).timeout(s(1)).try_acquire().await;
     assert!(matches!(trying, Err(LockError::TimedOut { .. })), "{trying:?}");
-    assert_eq!(client.statistics(), before, "something was asked of the lock table");
+    let mut expected = before;
+    expected.timeouts += 2;
+    assert_eq!(client.statistics(), expected, "something was asked of the lock table");
 
     let waiting = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());
     let dropped = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());

@@ -87,7 +87,8 @@ impl Runner {
             }
         };
         let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
-        let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms));
+        let tally = Arc::clone(&self.shared.tally);
+        let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms, tally));
         let tokens = match self.contender.held_claim() {
             Some(claim) if self.network.is_none() || mode != Mode::Exclusive => {
                 let (shared, skew) = (Arc::clone(&self.shared), terms.max_clock_skew());

@@ -3,3 +3,4 @@
 mod command;
 mod lock_hosts;
 mod lockctl;
+mod outages;

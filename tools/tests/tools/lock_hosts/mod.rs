@@ -1,7 +1,6 @@
 //! `lock-hosts`.
 
 mod login;
-mod outages;
 mod race;
 mod registry;
 mod schema;
