@@ -25,9 +25,9 @@ async fn two_near_to_different_replicas<W: World>(mut world: W) -> Verdict {
 /// The levels that `bakery_lock::Consistency` knows. Outside of the library a match over it needs
 /// an arm for levels to come, so a compiler can't tell that there are none.
 fn levels() -> Vec<&'static str> {
-    let (_, rest) = include_str!("../../src/options.rs")
+    let (_, rest) = include_str!("../../src/options/consistency.rs")
         .split_once("pub enum Consistency {")
-        .expect("the levels stand in options.rs");
+        .expect("the levels stand there");
     let (variants, _) = rest.split_once("\n}").expect("the enum ends");
     let lines = variants.lines().map(str::trim);
     let code = lines.filter(|line| !line.is_empty() && !line.starts_with(['/', '#']));

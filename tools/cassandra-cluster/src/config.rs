@@ -85,7 +85,7 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
         ("networking_cache_size", "16MiB"),
         ("key_cache_size", "0MiB"),
         ("counter_cache_size", "0MiB"),
-        ("prepared_statements_cache_size", "1MiB"),
+        ("prepared_statements_cache_size", "10MiB"),
         ("concurrent_reads", "8"),
         ("concurrent_writes", "8"),
         ("concurrent_counter_writes", "2"),
