@@ -22,6 +22,15 @@ pub enum Failure {
     /// The database can't be reached, refuses the login, or does not answer.
     #[error(transparent)]
     Unreachable(Box<dyn Error + Send + Sync>),
+    /// It failed before the command of `lockctl run` was started.
+    #[error("{cause}")]
+    BeforeCommand {
+        /// The exit code.
+        code: u8,
+        /// Why it failed.
+        #[source]
+        cause: Box<Failure>,
+    },
     /// A signal ended the command.
     #[error("interrupted")]
     Interrupted {
@@ -42,8 +51,23 @@ impl Failure {
             Failure::No(_) | Failure::Output(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
+            Failure::BeforeCommand { code, .. } => *code,
             Failure::Interrupted { signal } => 128 + signal,
         })
+    }
+
+    /// The same with an exit code that is not mistaken for one of a command: 69 if the database
+    /// can't be reached, 125 for what else may fail.
+    pub(crate) fn before_a_command(self) -> Self {
+        let code = match &self {
+            Failure::Unreachable(_) => 69,
+            Failure::Interrupted { .. } => return self,
+            Failure::No(_)
+            | Failure::Usage(_)
+            | Failure::Output(_)
+            | Failure::BeforeCommand { .. } => 125,
+        };
+        Failure::BeforeCommand { code, cause: Box::new(self) }
     }
 
     /// Whether the reader of the output has gone, as with `lock-hosts list | head -1`: not a
@@ -51,6 +75,28 @@ impl Failure {
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let kind = match &error {
+            LockError::Option(_) => Failure::Usage,
+            LockError::TimedOut { .. } => Failure::Unreachable,
+            LockError::Refused { .. }
+            | LockError::RowMissing { .. }
+            | LockError::Revoked { .. }
+            | LockError::Lost { .. }
+            | LockError::NoTicketLeft { .. }
+            | LockError::OtherLimit { .. }
+            | LockError::HostRemoved { .. }
+            | LockError::ClocksDiffer { .. }
+            | LockError::TableGone { .. }
+            | LockError::Closed
+            | LockError::Forked
+            | _ => Failure::No,
+        };
+        kind(Box::new(error))
     }
 }
 

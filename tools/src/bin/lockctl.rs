@@ -1,4 +1,4 @@
-//! Shows the locks of a cluster, and takes them from their holders.
+//! Shows the locks of a cluster, takes them from their holders, and runs commands under them.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use clap::Parser;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match lockctl::run(Lockctl::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             output::report("lockctl", &failure);

@@ -3,8 +3,10 @@
 mod contender;
 mod list;
 mod revoke;
+mod run;
 mod show;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use bakery_lock::{LockClient, PeerOptions};
@@ -16,9 +18,9 @@ use crate::failure::Failure;
 use crate::outage::explained;
 use crate::signals::Signals;
 
-/// Shows locks, and takes them from their holders
+/// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// It needs no registered host, and takes no lock itself. Showing needs the right to read the
+/// Only `run` takes a lock, and needs a registered host. Showing needs the right to read the
 /// keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockctl", version, after_long_help = EXAMPLES)]
@@ -35,6 +37,9 @@ enum Command {
     Show(show::ShowOptions),
     List(list::ListOptions),
     Revoke(revoke::RevokeOptions),
+    Run(run::RunOptions),
+    #[command(hide = true)]
+    Guardian(run::GuardianOptions),
 }
 
 const EXAMPLES: &str = "\
@@ -46,40 +51,58 @@ Examples:
     lockctl --nodes db1,db2 list --overdue
   Ask the holder of a lock to give it up:
     lockctl --nodes db1,db2 revoke users::snap --why 'the import hangs'
+  Run a command while holding a lock:
+    lockctl --nodes db1,db2 run backup -- tar czf /backup/home.tgz /home
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
 
-Exit codes:
+Exit codes, but for those of `run`:
   0  done
   1  the answer is no: there is no such holder, or the database refused
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time";
 
-/// Runs a command.
+/// Runs a command, and returns its exit code.
 ///
-/// INT and TERM end it.
+/// INT and TERM end it; `run` passes them on.
 ///
 /// # Errors
 ///
-/// [`Failure`] states what went wrong. Only `revoke` changes anything:
-/// [`LockClient::revoke`] and [`LockClient::revoke_by_force`] document what is left behind.
+/// [`Failure`] states what went wrong. `revoke` and `run` change rows: [`LockClient::revoke`],
+/// [`LockClient::revoke_by_force`] and [`LockClient::lock`] document what is left behind.
 ///
 /// # Cancel safety
 ///
 /// As for those functions: repeating the command is safe.
-pub async fn run(arguments: Lockctl) -> Result<(), Failure> {
+pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
     let Lockctl { command, connection } = arguments;
+    match command {
+        Command::Run(options) => Ok(ExitCode::from(run::run(&connection, &options).await?)),
+        Command::Guardian(options) => Ok(ExitCode::from(run::guard(&options).await?)),
+        Command::Show(options) => {
+            observe(&connection, async |client| show::show(client, &options).await).await
+        }
+        Command::List(options) => {
+            observe(&connection, async |client| list::list(client, &options).await).await
+        }
+        Command::Revoke(options) => {
+            observe(&connection, async |client| revoke::revoke(client, &options).await).await
+        }
+    }
+}
+
+/// Works with a client that takes no locks, until a signal ends that.
+async fn observe(
+    connection: &ConnectOptions,
+    work: impl AsyncFnOnce(&LockClient) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     let work = Box::pin(async {
-        let client = observer(&session, &connection).await?;
-        match command {
-            Command::Show(options) => show::show(&client, &options).await,
-            Command::List(options) => list::list(&client, &options).await,
-            Command::Revoke(options) => revoke::revoke(&client, &options).await,
-        }
+        let client = observer(&session, connection).await?;
+        work(&client).await
     });
-    signals.or(explained(&session, &connection, work)).await
+    signals.or(explained(&session, connection, work)).await.map(|()| ExitCode::SUCCESS)
 }
 
 /// A client that takes no locks, and asks those that hold one who uses it now.

@@ -88,8 +88,12 @@ impl Tool {
 
     /// Runs `lockctl` to its end.
     pub(crate) async fn lockctl(&self, arguments: &[&str]) -> Answer {
-        let mut command = self.on_cluster(lockctl(&[]), arguments);
-        finish(command.spawn().expect("the tool starts")).await
+        finish(self.lockctl_command(arguments).spawn().expect("the tool starts")).await
+    }
+
+    /// A command of `lockctl` that was not started yet.
+    pub(crate) fn lockctl_command(&self, arguments: &[&str]) -> Command {
+        self.on_cluster(lockctl(&[]), arguments)
     }
 
     /// Runs the tool, which has to succeed, and returns its output.

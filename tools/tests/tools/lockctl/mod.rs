@@ -2,6 +2,7 @@
 
 mod list;
 mod revoke;
+mod run;
 mod show;
 mod usage;
 
@@ -30,6 +31,10 @@ fn json(answer: &Answer) -> Value {
 /// The pid of this process, which all owners here have.
 fn pid() -> u32 {
     std::process::id()
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
 }
 
 const fn s(seconds: u64) -> Duration {

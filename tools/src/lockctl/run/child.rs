@@ -1,0 +1,101 @@
+//! The command of `run`, behind its guardian.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::pipe;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{self, Command};
+
+use super::guardian::{MARGIN, boot_time, encoded};
+
+/// The command and its guardian, in a process group of their own.
+pub(super) struct Child {
+    guardian: process::Child,
+    group: Option<Pid>,
+    /// The pipe to the guardian; `None` once the lock is lost.
+    deadlines: Option<File>,
+    /// The newest deadline that it was told, by the boot time.
+    told: Duration,
+}
+
+impl Child {
+    /// Starts a command that has to end before `held_for` is over, unless told otherwise.
+    pub(super) fn spawn(
+        command: &[OsString],
+        environment: &[(&str, String)],
+        held_for: Duration,
+        kill_after: Duration,
+        lenient: bool,
+    ) -> io::Result<Self> {
+        let (theirs, ours) = deadline_pipe()?;
+        let mut deadlines = File::from(ours);
+        let told = boot_time() + held_for;
+        deadlines.write_all(&encoded(told))?;
+        let mut guardian = Command::new(this_program()?);
+        guardian.arg0("lockctl").arg("guardian");
+        guardian.arg("--deadlines").arg(theirs.as_raw_fd().to_string());
+        guardian.arg("--kill-after").arg(format!("{}ms", kill_after.as_millis()));
+        if lenient {
+            guardian.arg("--lenient");
+        }
+        guardian.arg("--").args(command).envs(environment.iter().cloned()).process_group(0);
+        let guardian = guardian.spawn()?;
+        let group = guardian.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        Ok(Child { guardian, group, deadlines: Some(deadlines), told })
+    }
+
+    /// Says that the lock is held for so long from now on.
+    pub(super) fn tell(&mut self, held_for: Duration) {
+        let until = boot_time() + held_for;
+        let Some(deadlines) = &mut self.deadlines else { return };
+        // A guardian that is stopped may leave the pipe full; one that has ended is waited for.
+        if deadlines.write_all(&encoded(until)).is_ok() {
+            self.told = until;
+        }
+    }
+
+    /// Whether the guardian ended the command because the lock was not renewed in time.
+    pub(super) fn ran_out_of_time(&self, kill_after: Duration) -> bool {
+        boot_time() + kill_after + MARGIN >= self.told
+    }
+
+    /// Has the command ended, because the lock is lost.
+    pub(super) fn abandon(&mut self) {
+        self.deadlines = None;
+    }
+
+    /// Sends a signal to the command and all processes of its group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // If it has ended meanwhile, nothing is left to tell.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Waits for the end of the command.
+    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.guardian.wait().await
+    }
+}
+
+/// A pipe, whose first end the guardian inherits. The other one never blocks.
+fn deadline_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (theirs, ours) = pipe()?;
+    fcntl_setfd(&ours, FdFlags::CLOEXEC)?;
+    fcntl_setfl(&ours, OFlags::NONBLOCK)?;
+    Ok((theirs, ours))
+}
+
+/// The file of this program, also if another one was installed in its place.
+fn this_program() -> io::Result<std::path::PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
+}

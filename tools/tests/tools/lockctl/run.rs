@@ -1,0 +1,337 @@
+//! `run`.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use bakery_lock::LockClient;
+use rand::Rng;
+use rustix::process::{Pid, Signal, kill_process};
+use support::environment::chance;
+use tokio::time::{Instant, sleep};
+
+use super::{builder, client, ms, s};
+use crate::command::{Answer, Tool, finish};
+
+const NAME: &str = "backup";
+
+/// Tables, and a registered host for `run`.
+async fn prepared(tag: &str) -> Tool {
+    let tool = Tool::initialized(tag).await;
+    tool.done(&["add"]).await;
+    tool
+}
+
+/// `lockctl run` with options, and a shell's script as its command.
+fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
+    let arguments = [&["run"], options, &[NAME, "--", "sh", "-c", script]].concat();
+    tool.lockctl_command(&arguments)
+}
+
+async fn ended(mut command: Command) -> Answer {
+    finish(command.spawn().expect("the tool starts")).await
+}
+
+/// A file of this test alone.
+fn file(tag: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("lockctl-{tag}-{}", std::process::id()))
+}
+
+/// The pids of holders, as the table shows them.
+async fn holders(observer: &LockClient) -> Vec<u32> {
+    let all = observer.contenders(NAME).await.expect("the cluster answers");
+    all.iter().filter_map(|contender| contender.owner.pid()).collect()
+}
+
+async fn observer(tool: &Tool) -> LockClient {
+    let observer = builder(tool, "observer").await.observer(true).build().await;
+    observer.expect("the cluster is ready")
+}
+
+// Goal: the exit code and the streams are those of the command, as with `flock`; where they differ,
+// the help says so.
+// Method: the same scripts under both.
+#[tokio::test]
+async fn exit_codes_and_streams_are_those_of_flock() {
+    let tool = prepared("flock").await;
+    let lock_file = file("flock");
+    let lock_path = lock_file.to_str().expect("the path is text").to_owned();
+    for script in [
+        "true",
+        "exit 7",
+        "exit 255",
+        "kill -TERM $$",
+        "kill -KILL $$",
+        "cat; echo out; echo err >&2; exit 3",
+        "no-such-program-in-a-shell 2>/dev/null",
+    ] {
+        let mut flock = Command::new("flock");
+        flock.args([&lock_path, "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut answers = Vec::new();
+        for mut command in [flock, run(&tool, &[], script)] {
+            let mut child = command.stdin(Stdio::piped()).spawn().expect("the program starts");
+            let mut stdin = child.stdin.take().expect("it is a pipe");
+            let _ = stdin.write_all(b"from standard input\n");
+            drop(stdin);
+            answers.push(finish(child).await);
+        }
+        assert_eq!(answers[0], answers[1], "{script}");
+    }
+    fs::remove_file(lock_file).expect("flock has made it");
+    let absent = tool.lockctl(&["run", NAME, "--", "/no/such/program"]).await;
+    assert_eq!(absent.code, Some(127), "{absent:?}");
+    assert!(absent.stderr.starts_with("/no/such/program: "), "{}", absent.stderr);
+    let unfit = tool.lockctl(&["run", NAME, "--", "/"]).await;
+    assert_eq!(unfit.code, Some(126), "{unfit:?}");
+}
+
+// Goal: a lock that is held is not waited for, or not for longer than asked; the exit code is 75 or
+// the one that was chosen, and the command does not run. A wait without a limit ends with the lock.
+// Method: a holder in this process.
+#[tokio::test]
+async fn a_lock_that_is_held_is_a_conflict() {
+    let tool = prepared("conflict").await;
+    let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
+    for (options, code) in
+        [(&["-n"][..], 75), (&["-w", "1s"], 75), (&["-n", "-E", "9"], 9), (&["-n", "--shared"], 75)]
+    {
+        let answer = ended(run(&tool, options, "echo ran")).await;
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(code), ""), "{answer:?}");
+        assert!(answer.stderr.contains(NAME), "{}", answer.stderr);
+    }
+    let waiting = run(&tool, &["-v"], "echo ran").spawn().expect("the tool starts");
+    sleep(s(1)).await;
+    guard.unlock().await.expect("it is held");
+    let answer = finish(waiting).await;
+    assert_eq!((answer.code, answer.stdout.as_str()), (Some(0), "ran\n"), "{answer:?}");
+    assert!(answer.stderr.starts_with("lockctl: obtained backup after "), "{}", answer.stderr);
+}
+
+// Goal: the command learns what it holds, until when, and the token for its data.
+// Method: print the environment, twice; and with a limit of holders, which have no tokens.
+#[tokio::test]
+async fn the_command_knows_its_lock() {
+    let tool = prepared("environment").await;
+    let print = "echo \"$LOCK_NAME ${LOCK_TOKEN-none} $LOCK_DEADLINE\"";
+    let mut last = 0;
+    for options in [&[][..], &["--shared"], &["--ttl", "20s"]] {
+        let answer = ended(run(&tool, options, print)).await;
+        assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{answer:?}");
+        let mut words = answer.stdout.split_whitespace();
+        assert_eq!(words.next(), Some(NAME));
+        let token: i64 = words.next().and_then(|word| word.parse().ok()).expect("it is a number");
+        assert!(token >= last, "{token} after {last}");
+        last = token;
+        let deadline: u128 = words.next().and_then(|word| word.parse().ok()).expect("it is too");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.expect("it is later").as_millis();
+        assert!(deadline > now && deadline < now + 60_000, "{deadline} at {now}");
+    }
+    let limited = ended(run(&tool, &["--max-holders", "2"], print)).await;
+    assert!(limited.stdout.starts_with("backup none "), "{limited:?}");
+}
+
+// Goal: each signal reaches all processes of the command, and the exit code is theirs.
+// Method: a script with a child; both note the signal.
+#[tokio::test]
+async fn signals_are_passed_on() {
+    let tool = prepared("signals").await;
+    for (signal, name) in [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+    ] {
+        // A shell's child may take a signal for its parent's before it runs its program.
+        let script = format!(
+            "trap 'echo outer; exit 5' {name}; \
+             sh -c 'trap \"echo inner; exit 0\" {name}; echo ready; while :; do sleep 0.1; done'; \
+             true"
+        );
+        let mut child = run(&tool, &[], &script).spawn().expect("the tool starts");
+        wait_for_line(&mut child, "ready");
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let answer = finish(child).await;
+        assert_eq!(answer.code, Some(5), "{name}: {answer:?}");
+        assert_eq!(answer.stdout, "inner\nouter\n", "{name}");
+    }
+}
+
+/// Reads the first line of a program's output.
+fn wait_for_line(child: &mut std::process::Child, expected: &str) {
+    use std::io::Read;
+    let stdout = child.stdout.as_mut().expect("it is a pipe");
+    let mut line = Vec::new();
+    while line.last() != Some(&b'\n') {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("it prints a line");
+        line.push(byte[0]);
+    }
+    assert_eq!(String::from_utf8_lossy(&line).trim_end(), expected);
+}
+
+// Goal: a signal while the lock is waited for withdraws the request, and leaves no row.
+// Method: INT and TERM while another client holds the lock.
+#[tokio::test]
+async fn a_signal_ends_the_wait() {
+    let tool = prepared("withdrawn").await;
+    let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
+    let observer = observer(&tool).await;
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let child = run(&tool, &[], "echo ran").spawn().expect("the tool starts");
+        while holders(&observer).await.len() < 2 {
+            sleep(ms(20)).await;
+        }
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let answer = finish(child).await;
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(code), ""), "{answer:?}");
+        assert_eq!(holders(&observer).await.len(), 1, "its rows are left");
+    }
+    guard.unlock().await.expect("it is held");
+}
+
+// Goal: a command whose lock is lost is ended, with all that it started, and the exit code says so;
+// with `--on-lost warn` it goes on.
+// Method: revoke the lock of a script that ignores TERM and has a child.
+#[tokio::test]
+async fn a_command_does_not_outlive_its_lock() {
+    let tool = prepared("lost").await;
+    let observer = observer(&tool).await;
+    let end = file("end");
+    let path = end.to_str().expect("the path is text");
+    let wait = format!("while [ ! -e {path} ]; do sleep 0.1; done; echo went on; exit 3");
+    for (on_lost, printed) in [("kill", ""), ("warn", "went on\n")] {
+        let options = ["--ttl", "6s", "--kill-after", "500ms", "--on-lost", on_lost];
+        let script = format!("trap '' TERM; ({wait})");
+        let child = run(&tool, &options, &script).spawn().expect("the tool starts");
+        while holders(&observer).await.is_empty() {
+            sleep(ms(20)).await;
+        }
+        let revoked = tool.lockctl(&["revoke", NAME, "--why", "a test"]).await;
+        assert_eq!(revoked.code, Some(0), "{revoked:?}");
+        while !holders(&observer).await.is_empty() {
+            sleep(ms(20)).await;
+        }
+        if on_lost == "warn" {
+            // Time enough to be killed.
+            sleep(s(2)).await;
+            fs::write(&end, "").expect("the file can be written");
+        }
+        let answer = finish(child).await;
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), printed), "{answer:?}");
+        let told = "warning: backup is lost while the command runs: it was revoked by ";
+        assert!(answer.stderr.contains(told), "{}", answer.stderr);
+    }
+    fs::remove_file(&end).expect("it was written");
+}
+
+/// A script that leaves its process group's id, and whose processes stay until they are killed.
+fn stubborn(file: &str) -> String {
+    format!("trap '' TERM HUP; echo $PPID > {file}; sleep 1000 & wait; sleep 1000")
+}
+
+/// Whether a process of a group is left, other than a dead one that was not waited for.
+fn is_alive(group: u32) -> bool {
+    let processes = fs::read_dir("/proc").expect("Linux has it");
+    let stats =
+        processes.filter_map(|process| fs::read_to_string(process.ok()?.path().join("stat")).ok());
+    // After the name in brackets: state, parent, group.
+    stats.into_iter().any(|stat| {
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, of) = (fields.next(), fields.nth(1));
+        state != Some("Z") && of.and_then(|of| of.parse().ok()) == Some(group)
+    })
+}
+
+/// Kills or stops `lockctl` at any moment of a run, so many times; no process of the command may
+/// be left when its rows are gone.
+async fn endings(tool: &Tool, times: usize, signal: Signal) {
+    let observer = observer(tool).await;
+    let mut chance = chance();
+    for round in 0..times {
+        let note = file(&format!("group-{round}"));
+        let script = stubborn(note.to_str().expect("the path is text"));
+        let options = ["--ttl", "6s", "--kill-after", "500ms"];
+        let mut child = run(tool, &options, &script).spawn().expect("the tool starts");
+        let group = loop {
+            let text = fs::read_to_string(&note).unwrap_or_default();
+            match text.trim().parse() {
+                Ok(group) => break group,
+                Err(_) => sleep(ms(5)).await,
+            }
+        };
+        fs::remove_file(&note).expect("it was written");
+        sleep(ms(chance.random_range(0..3_000))).await;
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let began = Instant::now();
+        while is_alive(group) {
+            assert!(!holders(&observer).await.is_empty(), "{round}: a process outlives the lease");
+            sleep(ms(10)).await;
+        }
+        println!("round {round}: gone {:?} after {signal:?}", began.elapsed());
+        let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+        let _ = child.wait();
+        while !holders(&observer).await.is_empty() {
+            sleep(ms(50)).await;
+        }
+    }
+}
+
+// Goal: no process of a command outlives the lease, also if `lockctl` is killed or stopped.
+#[tokio::test]
+async fn a_command_does_not_outlive_lockctl() {
+    let tool = prepared("killed").await;
+    endings(&tool, 2, Signal::KILL).await;
+    endings(&tool, 2, Signal::STOP).await;
+}
+
+// The same many times.
+#[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
+async fn no_command_of_many_outlives_lockctl() {
+    let tool = prepared("killed-often").await;
+    endings(&tool, 20, Signal::KILL).await;
+    endings(&tool, 20, Signal::STOP).await;
+}
+
+/// Counts in a file from several shells, each of which runs `lockctl` several times.
+async fn count(tool: &Tool, shells: usize, times: usize) {
+    let counter = file("counter");
+    fs::write(&counter, "0\n").expect("the file can be written");
+    let path = counter.to_str().expect("the path is text");
+    let script = format!("n=$(cat {path}); echo $((n + 1)) > {path}");
+    let mut counting = Vec::new();
+    for _ in 0..shells {
+        let (tool, script) = (tool.clone(), script.clone());
+        counting.push(tokio::spawn(async move {
+            for _ in 0..times {
+                let answer = ended(run(&tool, &[], &script)).await;
+                assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{answer:?}");
+            }
+        }));
+    }
+    for counting in counting {
+        counting.await.expect("each count is done");
+    }
+    let counted = fs::read_to_string(&counter).expect("the file is there");
+    fs::remove_file(&counter).expect("the file is there");
+    assert_eq!(counted, format!("{}\n", shells * times));
+}
+
+// Goal: a read-modify-write of a file under a lock loses nothing.
+#[tokio::test]
+async fn a_file_is_counted_exactly() {
+    count(&prepared("counter").await, 4, 5).await;
+}
+
+// The same many times, with more shells.
+#[tokio::test]
+#[ignore = "takes long; .ci/run runs it"]
+async fn a_file_is_counted_exactly_a_thousand_times() {
+    let began = Instant::now();
+    count(&prepared("counter-long").await, 8, 125).await;
+    println!("1,000 runs in {:?}", began.elapsed());
+}
