@@ -56,11 +56,12 @@ Examples:
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
 
-Exit codes, but for those of `run`:
+Exit codes:
   0  done
   1  the answer is no: there is no such holder, or the database refused
   2  the command makes no sense as it is written; nothing was sent
-  3  the database can't be reached, refuses the login, or did not answer in time";
+  3  the database can't be reached, refuses the login, or did not answer in time
+  `lockctl run` has others, which its help lists";
 
 /// Runs a command, and returns its exit code.
 ///

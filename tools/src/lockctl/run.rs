@@ -157,7 +157,7 @@ pub(super) async fn run(connection: &ConnectOptions, options: &RunOptions) -> Re
     };
     let code = options.hold(guard, &mut signals).await;
     shut_down(&client).await;
-    code
+    code.map_err(Failure::before_a_command)
 }
 
 impl RunOptions {

@@ -25,7 +25,11 @@ async fn prepared(tag: &str) -> Tool {
 
 /// `lockctl run` with options, and a shell's script as its command.
 fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
-    let arguments = [&["run"], options, &[NAME, "--", "sh", "-c", script]].concat();
+    run_on(tool, NAME, options, script)
+}
+
+fn run_on(tool: &Tool, name: &str, options: &[&str], script: &str) -> Command {
+    let arguments = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
     tool.lockctl_command(&arguments)
 }
 
@@ -40,7 +44,11 @@ fn file(tag: &str) -> PathBuf {
 
 /// The pids of holders, as the table shows them.
 async fn holders(observer: &LockClient) -> Vec<u32> {
-    let all = observer.contenders(NAME).await.expect("the cluster answers");
+    holders_of(observer, NAME).await
+}
+
+async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
+    let all = observer.contenders(name).await.expect("the cluster answers");
     all.iter().filter_map(|contender| contender.owner.pid()).collect()
 }
 
@@ -255,7 +263,8 @@ async fn endings(tool: &Tool, times: usize, signal: Signal) {
         let note = file(&format!("group-{round}"));
         let script = stubborn(note.to_str().expect("the path is text"));
         let options = ["--ttl", "6s", "--kill-after", "500ms"];
-        let mut child = run(tool, &options, &script).spawn().expect("the tool starts");
+        let name = format!("{signal:?} {round}");
+        let mut child = run_on(tool, &name, &options, &script).spawn().expect("the tool starts");
         let group = loop {
             let text = fs::read_to_string(&note).unwrap_or_default();
             match text.trim().parse() {
@@ -268,15 +277,13 @@ async fn endings(tool: &Tool, times: usize, signal: Signal) {
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let began = Instant::now();
         while is_alive(group) {
-            assert!(!holders(&observer).await.is_empty(), "{round}: a process outlives the lease");
+            let holders = holders_of(&observer, &name).await;
+            assert!(!holders.is_empty(), "{round}: a process outlives the lease");
             sleep(ms(10)).await;
         }
         println!("round {round}: gone {:?} after {signal:?}", began.elapsed());
         let _ = kill_process(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();
-        while !holders(&observer).await.is_empty() {
-            sleep(ms(50)).await;
-        }
     }
 }
 

@@ -51,7 +51,9 @@ fn a_node_that_refuses_is_named() {
 fn help_has_examples_and_exit_codes() {
     let help = run(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for part in ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "show", "list", "revoke"] {
+    for part in
+        ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "show", "list", "revoke", "run"]
+    {
         assert!(help.stdout.contains(part), "{part}");
     }
     for command in ["show", "list", "revoke"] {
