@@ -299,7 +299,7 @@ async fn a_command_does_not_outlive_lockctl() {
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
 async fn no_command_of_many_outlives_lockctl() {
-    let tool = prepared("killed-often").await;
+    let tool = prepared("killed_often").await;
     endings(&tool, 20, Signal::KILL).await;
     endings(&tool, 20, Signal::STOP).await;
 }
@@ -339,6 +339,6 @@ async fn a_file_is_counted_exactly() {
 #[ignore = "takes long; .ci/run runs it"]
 async fn a_file_is_counted_exactly_a_thousand_times() {
     let began = Instant::now();
-    count(&prepared("counter-long").await, 8, 125).await;
+    count(&prepared("counter_long").await, 8, 125).await;
     println!("1,000 runs in {:?}", began.elapsed());
 }
