@@ -28,7 +28,7 @@ const BUSY: Duration = Duration::from_millis(500);
 /// How many elections of one leader are held while all candidates are healthy. A fifth as many
 /// leaders are killed.
 const ELECTIONS: &str = "BAKERY_LOCK_ELECTIONS";
-const ELECTIONS_DEFAULT: usize = 25;
+const ELECTIONS_DEFAULT: usize = 20;
 
 /// What a candidate said.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ async fn one_of_five_leads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; .ci/run runs it"]
 async fn three_of_ten_lead() {
-    const KILLS: usize = 6;
+    const KILLS: usize = 4;
     let _alone = support::alone().await;
     let mut chance = chance();
     let mut candidates = Candidates::start("three", 10, 3).await;

@@ -14,7 +14,7 @@ use support::scene::Scene;
 const LIMIT: u32 = 3;
 const PROCESSES: usize = 5;
 const CALLERS: usize = 4;
-const LOCKS: usize = 6;
+const LOCKS: usize = 4;
 /// Long beside what a handoff takes on a busy machine.
 const STAY: Duration = Duration::from_secs(1);
 

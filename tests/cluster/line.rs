@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
 use super::lent::{MAX_CLOCK_SKEW, TTL, guest, keeper, peer, peer_with, serve_all};
-use support::environment::chance;
+use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::program::{self, Program};
@@ -20,7 +20,7 @@ use support::relay::{Relay, Traffic};
 use support::scene::Scene;
 
 /// So often guests are killed, this many at a time.
-const KILLS: usize = 20;
+const KILLS: usize = 10;
 const AT_A_TIME: usize = 5;
 
 /// A turn is granted to a guest that was heard of within this time, and its first sublease is no
@@ -46,9 +46,10 @@ async fn a_killed_guest_blocks_its_line_for_its_sublease() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let mut chance = chance();
+    let kills = repeats(KILLS);
     for (killed, limit) in [(Killed::Waiting, SILENCE_MAX), (Killed::Inside, TTL)] {
         let mut longest = Duration::ZERO;
-        for _ in 0..KILLS / AT_A_TIME {
+        for _ in 0..kills / AT_A_TIME {
             let mut killing = JoinSet::new();
             for _ in 0..AT_A_TIME {
                 let scene = scene.clone();
@@ -57,7 +58,7 @@ async fn a_killed_guest_blocks_its_line_for_its_sublease() {
             }
             longest = killing.join_all().await.into_iter().fold(longest, Duration::max);
         }
-        println!("{KILLS} guests killed while {killed:?} blocked the line for {longest:?} at most");
+        println!("{kills} guests killed while {killed:?} blocked the line for {longest:?} at most");
         assert!(longest <= limit.mul_f64(1.01) + LATE, "{killed:?}: {longest:?}");
     }
 }

@@ -46,7 +46,7 @@ const JOINING_MAX: Duration = Duration::from_millis(100);
 
 /// For how many seconds they run while harm is done to them, for each kind of writers.
 const SECONDS: &str = "BAKERY_LOCK_READERS_SECONDS";
-const SECONDS_DEFAULT: u64 = 45;
+const SECONDS_DEFAULT: u64 = 25;
 
 /// For how long they run when no harm is done to them.
 const CALM: Duration = Duration::from_secs(12);

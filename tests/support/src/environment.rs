@@ -9,6 +9,9 @@ use rand::rngs::StdRng;
 /// Chooses what tests leave to chance.
 const SEED: &str = "BAKERY_LOCK_TEST_SEED";
 
+/// How many times more often long tests repeat what they do.
+const FACTOR: &str = "BAKERY_LOCK_TEST_FACTOR";
+
 /// The seed of what a test leaves to chance: the environment's, or another one each time. It is
 /// printed.
 pub fn seed() -> u64 {
@@ -20,6 +23,12 @@ pub fn seed() -> u64 {
 /// What a test leaves to chance, from its [`seed`].
 pub fn chance() -> StdRng {
     StdRng::seed_from_u64(seed())
+}
+
+/// How often a long test repeats what it does: so many times, or a multiple of it that the
+/// environment says.
+pub fn repeats(times: usize) -> usize {
+    times * number::<usize>(FACTOR).unwrap_or(1)
 }
 
 /// The number in an environment variable, if it is set.
