@@ -149,6 +149,8 @@ mod fence;
 mod finding;
 pub mod hosts;
 mod line;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod network;
 mod options;
 mod owner;

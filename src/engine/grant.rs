@@ -204,7 +204,7 @@ impl End {
 
 impl Grant {
     /// A grant of the object `name`, with its first lease, why it is lost when that ends, and its
-    /// hold terms. The tally counts it.
+    /// hold terms. The tally, which has counted it, counts its end.
     pub(crate) fn new(
         name: Arc<str>,
         span: Span,
@@ -214,7 +214,6 @@ impl Grant {
         tally: Arc<Tally>,
     ) -> Self {
         let granted = clock.elapsed();
-        tally.granted();
         Grant {
             name,
             span,
@@ -264,7 +263,10 @@ impl Grant {
     /// Installs a renewed lease; `Err` says how the grant had ended before.
     pub(crate) fn renew(&self, renewed: Lease) -> Result<(), End> {
         let acknowledged = self.clock.elapsed();
-        self.unless_ended(None, |standing| *standing = Standing { lease: renewed, acknowledged })
+        self.unless_ended(None, |standing| {
+            self.tally.renewed(standing.lease.left(acknowledged));
+            *standing = Standing { lease: renewed, acknowledged };
+        })
     }
 
     /// Records whether clocks differ by too much for leases.
@@ -352,8 +354,9 @@ impl Grant {
         self.token.child_token()
     }
 
-    /// Warns that the lock is at risk.
+    /// Counts that the lock became at risk, and warns.
     pub(crate) fn warn_at_risk(&self, remaining: Duration) {
+        self.tally.at_risk();
         let standing = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
         let (held_for, unrenewed_for) = self.times(standing);
         let object = shown(&self.name);
@@ -393,9 +396,10 @@ impl Grant {
         if let Some(end) = &end {
             self.ended.send_replace(Some(end.clone()));
             self.token.cancel();
+            let held = || self.times(standing).0;
             match end {
-                End::Lost(reason) => self.tally.lost(reason),
-                End::Released => self.tally.released(),
+                End::Lost(reason) => self.tally.lost(reason, held),
+                End::Released => self.tally.released(held),
             }
         }
         // A subscriber to warnings may look at the guard.

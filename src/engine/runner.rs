@@ -87,6 +87,8 @@ pub(crate) struct Runner {
     /// The outstanding glance of the keeper.
     glance: Option<Pin<Box<dyn Future<Output = Vec<ContenderId>> + Send>>>,
     borrowing: Borrowing,
+    /// The last turn that a guest was granted: that is repeated until the guest knows.
+    lent: Option<TurnId>,
     rivals: Rivals,
     draws: Draws,
     /// What the contender acquired last.
@@ -177,6 +179,7 @@ impl Runner {
             operation: None,
             glance: None,
             borrowing: Borrowing::default(),
+            lent: None,
             rivals: Rivals::default(),
             draws: Draws::default(),
             acquired: None,

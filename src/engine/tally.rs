@@ -1,7 +1,17 @@
-//! Counts the locks of a client.
+//! Counts the locks of a client, for its statistics and for the recorder of metrics.
+
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod no_metrics;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use self::metrics::LockMetrics;
+#[cfg(not(feature = "metrics"))]
+use self::no_metrics::LockMetrics;
 use crate::error::{LockError, LostReason};
 use crate::statistics::{Losses, Statistics};
 
@@ -15,6 +25,18 @@ pub(crate) struct Tally {
     timeouts: AtomicU64,
     refused_tries: AtomicU64,
     lost: [AtomicU64; Reason::COUNT],
+    metrics: LockMetrics,
+}
+
+/// Where the turn of a grant came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// A place that was acquired for it in the table.
+    Table,
+    /// A place that the client had already.
+    Turn,
+    /// The place of another client.
+    Keeper,
 }
 
 /// A reason for a loss, without its details.
@@ -79,39 +101,71 @@ impl Tally {
         }
     }
 
-    /// A lock was granted.
-    pub(crate) fn granted(&self) {
+    /// A lock was granted, after its caller had waited for so long.
+    pub(crate) fn granted(&self, origin: Origin, waited: Duration) {
         count(&self.grants);
+        self.metrics.granted(origin, waited);
     }
 
-    /// A granted lock was released.
-    pub(crate) fn released(&self) {
+    /// A guest was given a turn.
+    pub(crate) fn lent(&self) {
+        self.metrics.lent();
+    }
+
+    /// A caller or guest left a line with a turn; so many still wait there.
+    pub(crate) fn passed_on(&self, waiting: usize) {
+        self.metrics.passed_on(waiting);
+    }
+
+    /// A granted lock was released, after it was held for so long.
+    pub(crate) fn released(&self, held: impl FnOnce() -> Duration) {
         count(&self.ended);
+        self.metrics.ended(held);
     }
 
-    /// A granted lock was lost. In a fork nothing is counted.
-    pub(crate) fn lost(&self, reason: &LostReason) {
+    /// A granted lock was lost, after it was held for so long. In a fork nothing is counted.
+    pub(crate) fn lost(&self, reason: &LostReason, held: impl FnOnce() -> Duration) {
         if let Some(reason) = Reason::of(reason) {
             count(&self.ended);
             count(&self.lost[reason as usize]);
+            self.metrics.ended(held);
+            self.metrics.lost(reason);
         }
+    }
+
+    /// A lease was renewed when this share of it was left, from 0 to 1.
+    pub(crate) fn renewed(&self, left: f64) {
+        self.metrics.renewed(left);
+    }
+
+    /// A held lock became at risk.
+    pub(crate) fn at_risk(&self) {
+        self.metrics.at_risk();
     }
 
     /// A caller waits for a lock.
     pub(crate) fn waits(&self) {
         count(&self.waits);
+        self.metrics.waits();
     }
 
     /// A caller waits no more.
     pub(crate) fn waited(&self) {
         count(&self.waited);
+        self.metrics.waited();
     }
 
     /// A caller was answered: `false` if a try found the lock taken.
     pub(crate) fn answered(&self, answer: Result<bool, &LockError>) {
         match answer {
-            Ok(false) => count(&self.refused_tries),
-            Err(LockError::TimedOut { .. }) => count(&self.timeouts),
+            Ok(false) => {
+                count(&self.refused_tries);
+                self.metrics.refused_try();
+            }
+            Err(LockError::TimedOut { .. }) => {
+                count(&self.timeouts);
+                self.metrics.timed_out();
+            }
             Ok(true) | Err(_) => {}
         }
     }

@@ -171,6 +171,12 @@ impl Lease {
         first_try + (self.deadline() - first_try) * 2 / 3
     }
 
+    /// The share of the lease that is left at `now`, from 0 to 1.
+    pub(crate) fn left(self, now: Duration) -> f64 {
+        let left = self.deadline().saturating_sub(now);
+        if left.is_zero() { 0.0 } else { left.div_duration_f64(self.deadline() - self.first_try()) }
+    }
+
     /// When the rows should be written again.
     pub(crate) fn renewal_due(self, terms: LeaseTerms) -> Duration {
         terms.renewal_due(self.first_try())
@@ -196,6 +202,7 @@ mod tests {
     #[test]
     fn a_lease_counts_from_the_first_try() {
         let lease = Lease::announced(terms(), s(100));
+        assert_eq!([100, 129, 158, 159].map(|now| lease.left(s(now))), [1.0, 0.5, 0.0, 0.0]);
         assert_eq!(lease.deadline(), s(158), "ttl less the rounding less the skew");
         assert!(lease.is_valid(s(157)) && !lease.is_valid(s(158)));
         assert_eq!(lease.renewal_due(terms()), s(120));

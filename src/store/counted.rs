@@ -1,10 +1,19 @@
-//! Counts the calls of a client to its store.
+//! Counts the calls of a client to its store, for its statistics and for the recorder of metrics.
+
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod no_metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
+#[cfg(feature = "metrics")]
+use self::metrics::{Begun, CallMetrics};
+#[cfg(not(feature = "metrics"))]
+use self::no_metrics::{Begun, CallMetrics};
 use super::{Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, Testimonies, TimedRow};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
@@ -26,6 +35,37 @@ pub(crate) struct Calls {
     pub(crate) failures: u64,
 }
 
+/// A kind of calls.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Write,
+    Delete,
+    FenceWrite,
+    ObjectRead,
+    Glance,
+    PageRead,
+    ContenderRead,
+    FenceRead,
+}
+
+impl Kind {
+    const COUNT: usize = Kind::FenceRead as usize + 1;
+
+    fn of_write(write: &Write) -> Self {
+        match write.change {
+            Change::Put { .. } | Change::Revoke { .. } => Kind::Write,
+            Change::Delete { .. } => Kind::Delete,
+        }
+    }
+
+    fn of_read(read: Read) -> Self {
+        match read {
+            Read::Object => Kind::ObjectRead,
+            Read::Contender(_) | Read::Entering(_) => Kind::ContenderRead,
+        }
+    }
+}
+
 /// A store that counts calls and passes them on to another one.
 #[derive(Debug)]
 pub(crate) struct Counted {
@@ -42,15 +82,16 @@ impl Counted {
     /// The counts so far. Calls in progress may be in only some of them.
     pub(crate) fn calls(&self) -> Calls {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |kind: Kind| read(&self.counters.calls[kind as usize]);
         Calls {
-            writes: read(&self.counters.writes),
-            deletes: read(&self.counters.deletes),
-            object_reads: read(&self.counters.object_reads),
-            glances: read(&self.counters.glances),
-            page_reads: read(&self.counters.page_reads),
-            contender_reads: read(&self.counters.contender_reads),
-            fence_reads: read(&self.counters.fence_reads),
-            fence_writes: read(&self.counters.fence_writes),
+            writes: of(Kind::Write),
+            deletes: of(Kind::Delete),
+            object_reads: of(Kind::ObjectRead),
+            glances: of(Kind::Glance),
+            page_reads: of(Kind::PageRead),
+            contender_reads: of(Kind::ContenderRead),
+            fence_reads: of(Kind::FenceRead),
+            fence_writes: of(Kind::FenceWrite),
             unknown_outcomes: read(&self.counters.unknown_outcomes),
             failures: read(&self.counters.failures),
         }
@@ -59,32 +100,15 @@ impl Counted {
 
 impl Store for Counted {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
-        let counters = &self.counters;
-        count(match write.change {
-            Change::Put { .. } | Change::Revoke { .. } => &counters.writes,
-            Change::Delete { .. } => &counters.deletes,
-        });
-        Box::pin(async move { counters.write(self.store.write(object, write)).await })
+        self.counters.write(Kind::of_write(write), self.store.write(object, write))
     }
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
-        let counters = &self.counters;
-        count(match read {
-            Read::Object => &counters.object_reads,
-            Read::Contender(_) | Read::Entering(_) => &counters.contender_reads,
-        });
-        Box::pin(async move {
-            let result = self.store.read(object, read).await;
-            result.inspect_err(|_| count(&counters.failures))
-        })
+        self.counters.read(Kind::of_read(read), self.store.read(object, read))
     }
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        count(&self.counters.object_reads);
-        Box::pin(async move {
-            let result = self.store.inspect(object).await;
-            result.inspect_err(|_| count(&self.counters.failures))
-        })
+        self.counters.read(Kind::ObjectRead, self.store.inspect(object))
     }
 
     fn parts(&self) -> Vec<Part> {
@@ -92,19 +116,11 @@ impl Store for Counted {
     }
 
     fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
-        count(&self.counters.page_reads);
-        Box::pin(async move {
-            let result = self.store.read_page(part, from).await;
-            result.inspect_err(|_| count(&self.counters.failures))
-        })
+        self.counters.read(Kind::PageRead, self.store.read_page(part, from))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        count(&self.counters.glances);
-        Box::pin(async move {
-            let result = self.store.glance(object).await;
-            result.inspect_err(|_| count(&self.counters.failures))
-        })
+        self.counters.read(Kind::Glance, self.store.glance(object))
     }
 
     fn read_stamps<'a>(
@@ -112,24 +128,15 @@ impl Store for Counted {
         object: &'a str,
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
-        count(&self.counters.contender_reads);
-        Box::pin(async move {
-            let result = self.store.read_stamps(object, contender).await;
-            result.inspect_err(|_| count(&self.counters.failures))
-        })
+        self.counters.read(Kind::ContenderRead, self.store.read_stamps(object, contender))
     }
 
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
-        count(&self.counters.fence_reads);
-        Box::pin(async move {
-            let result = self.store.read_fence(object).await;
-            result.inspect_err(|_| count(&self.counters.failures))
-        })
+        self.counters.read(Kind::FenceRead, self.store.read_fence(object))
     }
 
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
-        count(&self.counters.fence_writes);
-        Box::pin(async move { self.counters.write(self.store.write_fence(object, value)).await })
+        self.counters.write(Kind::FenceWrite, self.store.write_fence(object, value))
     }
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
@@ -183,25 +190,37 @@ impl Store for Counted {
 
 #[derive(Debug, Default)]
 struct Counters {
-    writes: AtomicU64,
-    deletes: AtomicU64,
-    object_reads: AtomicU64,
-    glances: AtomicU64,
-    page_reads: AtomicU64,
-    contender_reads: AtomicU64,
-    fence_reads: AtomicU64,
-    fence_writes: AtomicU64,
+    calls: [AtomicU64; Kind::COUNT],
     unknown_outcomes: AtomicU64,
     failures: AtomicU64,
+    metrics: CallMetrics,
 }
 
 impl Counters {
-    /// Counts the outcome of a write.
-    async fn write(&self, write: Answer<'_, ()>) -> Result<(), DatabaseError> {
-        let mut outcome = Outstanding(Some(&self.unknown_outcomes));
-        let result = write.await;
-        outcome.0 = None;
-        result.inspect_err(|error| count(self.failed_write(error)))
+    /// Counts a read and its outcome. One that is given up has none.
+    fn read<'a, T: 'a>(&'a self, kind: Kind, read: Answer<'a, T>) -> Answer<'a, T> {
+        count(&self.calls[kind as usize]);
+        Box::pin(async move {
+            let begun = self.metrics.begun();
+            let result = read.await;
+            self.metrics.read(kind, begun, result.is_ok());
+            result.inspect_err(|_| count(&self.failures))
+        })
+    }
+
+    /// Counts a write and its outcome.
+    fn write<'a>(&'a self, kind: Kind, write: Answer<'a, ()>) -> Answer<'a, ()> {
+        count(&self.calls[kind as usize]);
+        Box::pin(async move {
+            let begun = self.metrics.begun();
+            let mut outstanding = Outstanding { counters: self, kind, begun, is_answered: false };
+            let result = write.await;
+            outstanding.is_answered = true;
+            let outcome =
+                result.as_ref().map_or_else(DatabaseError::outcome, |()| Outcome::Applied);
+            self.metrics.written(kind, begun, outcome);
+            result.inspect_err(|error| count(self.failed_write(error)))
+        })
     }
 
     fn failed_write(&self, error: &DatabaseError) -> &AtomicU64 {
@@ -213,12 +232,18 @@ impl Counters {
 }
 
 /// Counts a write that is dropped before it is answered.
-struct Outstanding<'a>(Option<&'a AtomicU64>);
+struct Outstanding<'a> {
+    counters: &'a Counters,
+    kind: Kind,
+    begun: Begun,
+    is_answered: bool,
+}
 
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
-        if let Some(counter) = self.0 {
-            count(counter);
+        if !self.is_answered {
+            count(&self.counters.unknown_outcomes);
+            self.counters.metrics.written(self.kind, self.begun, Outcome::Unknown);
         }
     }
 }

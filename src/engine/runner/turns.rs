@@ -9,6 +9,7 @@ use super::{Runner, Step, operations};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{Grant, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
+use crate::engine::tally::Origin;
 use crate::engine::waiters::Caller;
 use crate::error::LostReason;
 use crate::peers::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
@@ -59,6 +60,12 @@ impl Runner {
         let Some(network) = &self.network else {
             return;
         };
+        if let Response::Granted(granted) = response
+            && self.lent.replace(granted.turn) != Some(granted.turn)
+        {
+            self.shared.tally.lent();
+            self.shared.tally.passed_on(self.keeper.line().len());
+        }
         if let (Response::Granted(_), Some(claim)) = (response, self.contender.held_claim()) {
             let owner = network.owner(guest).unwrap_or_else(|| claim.owner.clone());
             let assignment = Assignment { terms: self.contender.held_terms(), renew: true, owner };
@@ -88,6 +95,9 @@ impl Runner {
         };
         let (name, clock) = (Arc::clone(&self.object), Arc::clone(&self.shared.clock));
         let tally = Arc::clone(&self.shared.tally);
+        let waited = self.shared.clock.elapsed().saturating_sub(asked);
+        tally.granted(self.origin(turn), waited);
+        tally.passed_on(self.keeper.line().len());
         let grant = Arc::new(Grant::new(name, span.clone(), clock, lease, hold_terms, tally));
         let tokens = match self.contender.held_claim() {
             Some(claim) if self.network.is_none() || mode != Mode::Exclusive => {
@@ -99,7 +109,6 @@ impl Runner {
         };
         let requests = Requests::of(turn, self.requests_sender.clone());
         let guard = LockGuard::new(Arc::clone(&grant), tokens, requests);
-        let waited = self.shared.clock.elapsed().saturating_sub(asked);
         debug!(parent: &span, turn = turn.number, ?waited, "held");
         // A guard that finds no caller is dropped.
         let is_taken = reply.send(Ok(Some(guard))).is_ok();
@@ -117,6 +126,17 @@ impl Runner {
             }
         }
         is_taken
+    }
+
+    /// Where a turn came from.
+    fn origin(&self, turn: TurnId) -> Origin {
+        if self.borrowing.sublease(turn).is_some() {
+            Origin::Keeper
+        } else if turn.number == 1 {
+            Origin::Table
+        } else {
+            Origin::Turn
+        }
     }
 
     /// The place is kept as long as one of those that share it renews it, and others see the name
