@@ -13,6 +13,7 @@ mod lease;
 mod limited;
 mod lock_all;
 mod locks;
+mod metrics;
 mod min_hold;
 mod observer;
 mod options;
