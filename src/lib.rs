@@ -122,6 +122,12 @@
 //! taken for one that did not happen: it is tried again, with the same timestamp, and what it may
 //! have written is deleted when the acquisition is given up.
 //!
+//! # Metrics
+//!
+//! [`LockClient::statistics`] counts what a client has done. With the feature `metrics`, off by
+//! default, clients also record waits, holds, renewals, losses and calls to the database for any
+//! recorder of the `metrics` crate: `bakery_lock::metrics`, `docs/monitoring.md`.
+//!
 //! # Cancel safety
 //!
 //! Every future of this crate can be dropped at any point. The client's task does all I/O of locks,
