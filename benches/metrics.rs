@@ -100,7 +100,8 @@ async fn lock(client: &LockClient, locks: u32) -> Result<()> {
 }
 
 fn report([plain, recording]: [Vec<Duration>; 2], locks: u32) {
-    let more = plain.iter().zip(&recording).map(|(plain, recording)| nanos(*recording) - nanos(*plain));
+    let more =
+        plain.iter().zip(&recording).map(|(plain, recording)| nanos(*recording) - nanos(*plain));
     let [without, with] = [&plain, &recording].map(|it| median(it.iter().copied().map(nanos)));
     let (rounds, more) = (plain.len(), median(more));
     println!("lock and unlock, {rounds} rounds of {locks} on each side, medians:");

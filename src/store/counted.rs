@@ -243,7 +243,7 @@ impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             count(&self.counters.unknown_outcomes);
-            self.counters.metrics.written(self.kind, self.begun, Outcome::Unknown);
+            self.counters.metrics.given_up(self.kind, self.begun);
         }
     }
 }

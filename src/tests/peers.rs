@@ -2,6 +2,8 @@
 
 mod lines;
 mod messages;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod mishap;
 mod network;
 mod shutdown;

@@ -16,6 +16,7 @@ enum Ending {
     Applied,
     NotApplied,
     Unknown,
+    GivenUp,
     Answered,
     Failed,
 }
@@ -25,9 +26,10 @@ impl Ending {
 
     /// In the order of the variants.
     const LABELS: [&str; Ending::COUNT] =
-        ["applied", "not_applied", "unknown", "answered", "failed"];
+        ["applied", "not_applied", "unknown", "given_up", "answered", "failed"];
 
-    const OF_WRITES: &[Ending] = &[Ending::Applied, Ending::NotApplied, Ending::Unknown];
+    const OF_WRITES: &[Ending] =
+        &[Ending::Applied, Ending::NotApplied, Ending::Unknown, Ending::GivenUp];
     const OF_READS: &[Ending] = &[Ending::Answered, Ending::Failed];
 }
 
@@ -86,6 +88,11 @@ impl CallMetrics {
             Outcome::Unknown => Ending::Unknown,
         };
         self.ended(kind, begun, ending);
+    }
+
+    /// A write is given up before it is answered.
+    pub(super) fn given_up(&self, kind: Kind, begun: Begun) {
+        self.ended(kind, begun, Ending::GivenUp);
     }
 
     fn ended(&self, kind: Kind, begun: Begun, ending: Ending) {

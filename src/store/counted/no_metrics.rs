@@ -18,5 +18,7 @@ impl CallMetrics {
 
     pub(super) fn read(&self, _: Kind, _: Begun, _: bool) {}
 
+    pub(super) fn given_up(&self, _: Kind, _: Begun) {}
+
     pub(super) fn written(&self, _: Kind, _: Begun, _: Outcome) {}
 }
