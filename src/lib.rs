@@ -142,6 +142,7 @@
 
 // The model needs more of the protocol than a client does.
 #![cfg_attr(model, allow(dead_code, unused_imports))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;
 mod client;
