@@ -7,6 +7,7 @@
 //!
 //! The tools use the public API of the library, like any other program.
 
+mod completions;
 mod confirm;
 pub mod connect;
 mod denied;
@@ -14,6 +15,7 @@ pub mod failure;
 mod finding;
 pub mod lock_hosts;
 pub mod lockctl;
+mod man;
 pub mod options;
 mod outage;
 pub mod output;

@@ -7,8 +7,10 @@ mod unseen;
 
 use clap::{Parser, Subcommand};
 
+use crate::completions::{CompletionsOptions, print_completions};
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::man::{ManOptions, write_pages};
 use crate::signals::Signals;
 
 /// Registers the hosts that may take locks, and prepares the tables for them
@@ -34,6 +36,9 @@ enum Command {
     Remove(hosts::RemoveOptions),
     List(hosts::ListOptions),
     Check(check::CheckOptions),
+    Completions(CompletionsOptions),
+    #[command(hide = true)]
+    Man(ManOptions),
 }
 
 const EXAMPLES: &str = "\
@@ -79,5 +84,7 @@ pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
         Command::Remove(options) => hosts::remove(&connection, &options, &mut signals).await,
         Command::List(options) => hosts::list(&connection, &options, &mut signals).await,
         Command::Check(options) => signals.or(check::check(&connection, &options)).await,
+        Command::Completions(options) => print_completions::<LockHosts>(&options),
+        Command::Man(options) => write_pages::<LockHosts>(&options),
     }
 }

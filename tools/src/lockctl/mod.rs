@@ -13,8 +13,10 @@ use bakery_lock::{LockClient, PeerOptions};
 use clap::{Parser, Subcommand};
 use scylla::client::session::Session;
 
+use crate::completions::{CompletionsOptions, print_completions};
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
+use crate::man::{ManOptions, write_pages};
 use crate::outage::explained;
 use crate::signals::Signals;
 
@@ -38,6 +40,9 @@ enum Command {
     List(list::ListOptions),
     Revoke(revoke::RevokeOptions),
     Run(run::RunOptions),
+    Completions(CompletionsOptions),
+    #[command(hide = true)]
+    Man(ManOptions),
     #[command(hide = true)]
     Guardian(run::GuardianOptions),
 }
@@ -80,6 +85,10 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(options) => Ok(ExitCode::from(run::run(&connection, &options).await?)),
         Command::Guardian(options) => Ok(ExitCode::from(run::guard(&options).await?)),
+        Command::Completions(options) => {
+            print_completions::<Lockctl>(&options).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Man(options) => write_pages::<Lockctl>(&options).map(|()| ExitCode::SUCCESS),
         Command::Show(options) => {
             observe(&connection, async |client| show::show(client, &options).await).await
         }

@@ -1,6 +1,8 @@
 //! The tools as their users see them: arguments in; text, exit codes and rows out.
 
 mod command;
+mod help;
 mod lock_hosts;
 mod lockctl;
 mod outages;
+mod output;

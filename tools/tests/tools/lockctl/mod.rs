@@ -19,7 +19,7 @@ async fn builder(tool: &Tool, host: &str) -> LockClientBuilder {
     builder.host(host).register_host(true)
 }
 
-async fn client(tool: &Tool, host: &str) -> LockClient {
+pub(crate) async fn client(tool: &Tool, host: &str) -> LockClient {
     builder(tool, host).await.build().await.expect("the cluster is ready")
 }
 
@@ -37,6 +37,6 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-const fn s(seconds: u64) -> Duration {
+pub(crate) const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
