@@ -6,11 +6,13 @@ mod error;
 mod no_peers;
 #[cfg(feature = "peers")]
 mod peers;
+mod settings;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use scylla::client::session::Session;
+#[doc(no_inline)]
+pub use scylla::client::session::Session;
 
 use self::backend::{Backend, Opened};
 pub use self::error::BuildError;
@@ -18,6 +20,7 @@ pub use self::error::BuildError;
 use self::no_peers::PeerOptions;
 #[cfg(feature = "peers")]
 pub use self::peers::{ParsePeersError, PeerOptions};
+pub use self::settings::{LockSettings, SettingsError};
 use crate::client::{ClientSetup, Join, LockClient, Registered};
 use crate::clock::Moment;
 use crate::engine::host::{self, Lookup, RegisteredHost};

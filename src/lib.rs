@@ -139,6 +139,24 @@
 //! that runtime ends, rows expire by their TTL and calls answer [`LockError::Closed`]. End programs
 //! with [`unlock`](LockGuard::unlock) or [`shutdown`](LockClient::shutdown): a guard that is
 //! dropped as `main` ends sends no release.
+//!
+//! Synchronous programs keep a runtime with a thread of its own, which renews their locks:
+//!
+//! ```
+//! # use bakery_lock::{LockClient, MemoryStore};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let store = MemoryStore::new();
+//! let runtime =
+//!     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+//! let builder = LockClient::builder_in_memory(&store).register_host(true);
+//! let client = runtime.block_on(builder.build())?;
+//! let guard = runtime.block_on(client.lock("users::snap"))?;
+//! // Blocking work.
+//! runtime.block_on(guard.unlock())?;
+//! runtime.block_on(client.shutdown())?;
+//! # Ok(())
+//! # }
+//! ```
 
 // The model needs more of the protocol than a client does.
 #![cfg_attr(model, allow(dead_code, unused_imports))]
@@ -171,7 +189,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{BuildError, LockClientBuilder};
+pub use builder::{BuildError, LockClientBuilder, LockSettings, Session, SettingsError};
 #[cfg(feature = "peers")]
 pub use builder::{ParsePeersError, PeerOptions};
 pub use client::{
@@ -187,7 +205,15 @@ pub use error::{
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use line::{Line, TurnUser};
-pub use options::{Consistency, InvalidOption, ParseConsistencyError, check_name};
+pub use options::{
+    Consistency, InvalidOption, ParseConsistencyError, ParseDurationError, check_name,
+    parse_duration,
+};
 pub use owner::Owner;
 pub use statistics::{Losses, Statistics};
 pub use store::{DatabaseError, MemoryStore, Outcome};
+// What the public API has of other crates, so that users need not match their versions.
+#[doc(no_inline)]
+pub use tokio_util::sync::CancellationToken;
+#[doc(no_inline)]
+pub use uuid::Uuid;

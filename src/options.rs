@@ -1,6 +1,7 @@
 //! Options that clients and requests share: defaults, and relations checked once.
 
 mod consistency;
+mod duration;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 pub use self::consistency::{Consistency, ParseConsistencyError};
+pub use self::duration::{ParseDurationError, parse_duration};
 use crate::protocol::{LeaseTerms, TTL_MIN};
 
 /// How long an acquisition waits by default, as in `QCassandraLock`.

@@ -47,11 +47,16 @@ const BACKLOG: u32 = 1_024;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[must_use = "options do nothing until they are given to a builder"]
 pub struct PeerOptions {
     bind: SocketAddr,
+    #[cfg_attr(feature = "serde", serde(default))]
     advertised: Option<String>,
+    #[cfg_attr(feature = "serde", serde(default = "keeps_default", rename = "keep"))]
     keeps: bool,
+    #[cfg_attr(feature = "serde", serde(default = "guests_default", rename = "max_guests"))]
     guests_max: usize,
 }
 
@@ -120,6 +125,16 @@ impl PeerOptions {
         let advertised = vec![advertised.unwrap_or_else(|| address.to_string())];
         Ok(Some(Listener { socket, advertised, guests_max }))
     }
+}
+
+#[cfg(feature = "serde")]
+fn keeps_default() -> bool {
+    true
+}
+
+#[cfg(feature = "serde")]
+fn guests_default() -> usize {
+    GUESTS_DEFAULT
 }
 
 /// A socket, and the address that the system gave it.
