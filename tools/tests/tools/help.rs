@@ -47,9 +47,10 @@ fn help_is_as_accepted() {
                 )
             });
             let name = [&["help", tree.get_name()], &command[..]].concat().join("-");
-            insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
-                insta::assert_snapshot!(name, text.join("\n"));
-            });
+            let mut settings = insta::Settings::clone_current();
+            settings.set_prepend_module_to_snapshot(false);
+            settings.set_omit_expression(true);
+            settings.bind(|| insta::assert_snapshot!(name, text.join("\n")));
         }
     }
 }
