@@ -4,6 +4,7 @@
 //! [`request`] checks a request and sends it to that task; [`lock_all`] makes several at once.
 
 mod contenders;
+mod health;
 mod line;
 mod lock_all;
 mod locks;

@@ -172,6 +172,7 @@ mod entropy;
 mod error;
 mod fence;
 mod finding;
+mod health;
 pub mod hosts;
 mod line;
 #[cfg(feature = "metrics")]
@@ -204,6 +205,7 @@ pub use error::{
     TableError, UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
+pub use health::{Health, UnreadyReason};
 pub use line::{Line, TurnUser};
 pub use options::{
     Consistency, InvalidOption, ParseConsistencyError, ParseDurationError, check_name,

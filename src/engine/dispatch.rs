@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::DropGuard;
 use tracing::error;
@@ -19,7 +19,7 @@ use crate::error::LockError;
 use crate::network::{Message, ObjectKey, Received};
 use crate::peers::{Request, Response, TimedRequest};
 use crate::protocol::Mode;
-use crate::store::{Node, NodeReport};
+use crate::store::{DatabaseError, Node, NodeReport};
 
 /// What a client asks of its task.
 #[derive(Debug)]
@@ -40,6 +40,11 @@ pub(crate) enum Call {
         /// Where the answer goes.
         inquirer: Inquirer,
     },
+    /// Tell the name of the client's host if it was removed, from a registration that counts.
+    TellHost(oneshot::Sender<Result<Option<String>, DatabaseError>>),
+    /// Tell what keeps locks from being granted, from a check that is not older than it may be for
+    /// one.
+    TellProblem(oneshot::Sender<Option<HealthProblem>>),
     /// Refuse new calls, dismiss waiting callers and release everything.
     Shutdown,
 }
@@ -124,6 +129,8 @@ impl Dispatcher {
                 Wake::Call(Some(Call::Tell { object, inquirer })) => {
                     self.tell(Some(&object), inquirer);
                 }
+                Wake::Call(Some(Call::TellHost(reply))) => self.tell_host(reply),
+                Wake::Call(Some(Call::TellProblem(reply))) => self.tell_problem(reply),
                 Wake::Call(Some(Call::Shutdown)) => {
                     // Earlier calls are answered; later ones find the channel closed.
                     self.calls.close();
@@ -349,6 +356,24 @@ impl Dispatcher {
         }
         for entry in self.runners.values() {
             let _ = entry.commands.send(Command::Close);
+        }
+    }
+
+    /// A client that takes no locks has no host.
+    fn tell_host(&mut self, reply: oneshot::Sender<Result<Option<String>, DatabaseError>>) {
+        match &mut self.registration {
+            _ if self.closing => {}
+            Some(registration) => registration.tell(reply, &self.shared),
+            None => drop(reply.send(Ok(None))),
+        }
+    }
+
+    fn tell_problem(&mut self, reply: oneshot::Sender<Option<HealthProblem>>) {
+        self.look(CheckReason::Acquisition);
+        match &mut self.health {
+            _ if self.closing => {}
+            Some(health) => health.tell(reply),
+            None => drop(reply.send(None)),
         }
     }
 

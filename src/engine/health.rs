@@ -13,6 +13,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 use uuid::Uuid;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use crate::engine::clock_skew::{ClockDifference, Clocks};
 use crate::error::LockError;
 use crate::finding::Finding;
+use crate::health::UnreadyReason;
 use crate::store::{Node, NodeReport, Store};
 
 /// The pause between two checks for the sake of holders, however many there are.
@@ -77,6 +79,15 @@ impl HealthProblem {
     }
 }
 
+impl From<HealthProblem> for UnreadyReason {
+    fn from(problem: HealthProblem) -> Self {
+        match problem {
+            HealthProblem::ClocksDiffer { problems } => UnreadyReason::ClocksDiffer { problems },
+            HealthProblem::TableGone => UnreadyReason::TableGone,
+        }
+    }
+}
+
 /// What a check has shown.
 #[derive(Debug, PartialEq, Eq)]
 enum Observation {
@@ -128,6 +139,8 @@ pub(crate) struct HealthMonitor {
     holds: bool,
     problem: Option<HealthProblem>,
     doubt: Doubt,
+    /// Those who wait for the result of the check in progress.
+    inquiries: Vec<oneshot::Sender<Option<HealthProblem>>>,
 }
 
 /// Whether clocks that were seen to differ still do.
@@ -169,12 +182,29 @@ impl HealthMonitor {
             holds: true,
             problem: None,
             doubt: Doubt::default(),
+            inquiries: Vec::new(),
         }
     }
 
     /// What no longer holds, as last seen.
     pub(crate) fn problem(&self) -> Option<&HealthProblem> {
         self.problem.as_ref()
+    }
+
+    /// Tells what no longer holds. If nothing is known to be wrong and a check is in progress, its
+    /// result is awaited.
+    pub(crate) fn tell(&mut self, inquiry: oneshot::Sender<Option<HealthProblem>>) {
+        self.inquiries.push(inquiry);
+        if self.problem.is_some() || self.look.is_empty() {
+            self.answer_inquiries();
+        }
+    }
+
+    fn answer_inquiries(&mut self) {
+        for inquiry in self.inquiries.drain(..) {
+            // One that stopped waiting needs no answer.
+            let _ = inquiry.send(self.problem.clone());
+        }
     }
 
     /// Begins a check in the background, if one is due. [`seen`](Self::seen) returns its result.
@@ -219,8 +249,15 @@ impl HealthMonitor {
         self.holds
     }
 
-    /// Judges a result; returns whether the conclusion changed. A new figure alone is no change.
+    /// Judges a result, and answers those who wait for it; returns whether the conclusion changed.
+    /// A new figure alone is no change.
     pub(crate) fn judge(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
+        let changed = self.conclude(seen);
+        self.answer_inquiries();
+        changed
+    }
+
+    fn conclude(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
         let observation = self.baseline.judge(seen);
         self.holds = observation == Observation::Holds;
         let problem = match observation {

@@ -12,6 +12,7 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
@@ -51,7 +52,12 @@ pub(crate) struct Registration {
     setback: Option<DatabaseError>,
     /// The callers that wait for a read, in order of arrival.
     waiting: VecDeque<Asking>,
+    /// Those who wait for a read to know whether the host was removed.
+    inquiries: Vec<Inquiry>,
 }
+
+/// Where the name of the host goes if it was removed.
+type Inquiry = oneshot::Sender<Result<Option<String>, DatabaseError>>;
 
 /// A read, and when it began.
 #[derive(Debug)]
@@ -89,6 +95,7 @@ impl Registration {
             read: JoinSet::new(),
             setback: None,
             waiting: VecDeque::new(),
+            inquiries: Vec::new(),
         };
         registration.see(host, began, shared);
         registration
@@ -96,7 +103,7 @@ impl Registration {
 
     /// Returns a caller that may proceed now. Any other one is answered, or waits.
     pub(crate) fn admit(&mut self, asking: Asking, shared: &Arc<Shared>) -> Option<Asking> {
-        if self.waiting.is_empty() && shared.clock.elapsed() < self.read_at + LIFE {
+        if self.waiting.is_empty() && self.counts(shared) {
             return self.judge(asking);
         }
         self.waiting.push_back(asking);
@@ -104,6 +111,17 @@ impl Registration {
             self.begin_read(shared, None);
         }
         None
+    }
+
+    /// Tells the name of the host if it was removed, after a read if it is time for one. Unlike a
+    /// caller, an inquiry is answered by a failed read too.
+    pub(crate) fn tell(&mut self, inquiry: Inquiry, shared: &Arc<Shared>) {
+        self.inquiries.push(inquiry);
+        if self.counts(shared) {
+            self.answer_inquiries(&Ok(()));
+        } else if self.read.is_empty() {
+            self.begin_read(shared, None);
+        }
     }
 
     /// Waits until something happens.
@@ -157,6 +175,7 @@ impl Registration {
 
     /// Dismisses all waiting callers: the client is closing.
     pub(crate) fn close(&mut self) {
+        self.inquiries.clear();
         for (_, caller) in self.waiting.drain(..) {
             caller.answer(Err(LockError::Closed));
         }
@@ -173,6 +192,7 @@ impl Registration {
                 self.sighting_due = self.sighting_due.map(|_| began.elapsed + SIGHTING_PAUSE);
             }
         }
+        self.answer_inquiries(&Ok(()));
         let waiting = std::mem::take(&mut self.waiting);
         waiting.into_iter().filter_map(|asking| self.judge(asking)).collect()
     }
@@ -218,7 +238,20 @@ impl Registration {
                 caller.answer(Err(LockError::Refused { name, cause }));
             }
         }
+        self.answer_inquiries(&Err(cause.clone()));
         self.setback = Some(cause);
+    }
+
+    fn counts(&self, shared: &Shared) -> bool {
+        shared.clock.elapsed() < self.read_at + LIFE
+    }
+
+    fn answer_inquiries(&mut self, read: &Result<(), DatabaseError>) {
+        let removed = self.removed.then(|| self.host_name.clone());
+        for inquiry in self.inquiries.drain(..) {
+            // One that stopped waiting needs no answer.
+            let _ = inquiry.send(read.clone().map(|()| removed.clone()));
+        }
     }
 
     fn judge(&self, (object, caller): Asking) -> Option<Asking> {

@@ -18,6 +18,7 @@ mod min_hold;
 mod observer;
 mod options;
 mod queue;
+mod readiness;
 mod registry;
 mod revoke;
 mod rows_lost;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::testing::FaultyStore;
 use bakery_lock::{
     EnsureError, GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError,
+    UnreadyReason,
 };
 use fork::Fork;
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
@@ -87,6 +88,8 @@ async fn expect_nothing_held(
         let tried = client.try_lock(name).await;
         check(|| assert!(matches!(tried, Err(LockError::Forked))))?;
     }
+    let health = client.health().await;
+    check(|| assert!(matches!(health.reasons[..], [UnreadyReason::Forked]), "{health}"))?;
     // The copied runtime goes on, and with it the task that renews.
     sleep(CHILD_LIVES).await;
     check(|| assert!(guard.cancellation_token().is_cancelled()))?;

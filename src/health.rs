@@ -1,0 +1,106 @@
+//! Whether a client gets locks now.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use crate::finding::{Finding, Joined};
+use crate::store::DatabaseError;
+
+/// Whether a client gets locks now, and if not, why: see
+/// [`LockClient::health`](crate::LockClient::health). Its text has all of it, in one line.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Health {
+    /// What keeps the client from getting locks; empty if nothing does.
+    pub reasons: Vec<UnreadyReason>,
+}
+
+impl Health {
+    /// Whether the client gets locks, as far as could be seen.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_ready() {
+            return f.write_str("ready");
+        }
+        f.write_str("not ready")?;
+        for (index, reason) in self.reasons.iter().enumerate() {
+            write!(f, "{}{reason}", if index == 0 { ": " } else { " | " })?;
+            if let Some(cause) = reason.source() {
+                write!(f, ": {cause}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What keeps a client from getting locks, and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnreadyReason {
+    /// No quorum of the replicas of an object answered in time. It passes by itself when they do.
+    #[error(
+        "no quorum of replicas answered within {waited:?}: run `lock-hosts check`, which names \
+         the nodes that are down"
+    )]
+    Unanswered {
+        /// How long the call waited.
+        waited: Duration,
+        /// The last error of the database, if any.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The registry of hosts did not answer in time, and what is known of the client's host is more
+    /// than a minute old. It passes by itself when it answers.
+    #[error(
+        "the registry of hosts did not answer within {waited:?}, and no lock is granted without \
+         it: run `lock-hosts check`, which names the nodes that are down"
+    )]
+    RegistryUnanswered {
+        /// How long the call waited.
+        waited: Duration,
+        /// The last error of the database, if any.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The database refuses to read the tables: one is gone, or access is denied.
+    #[error("the database refuses a request: run `lock-hosts check`")]
+    Refused {
+        /// The error of the database.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// The client's host was removed from the registry. It passes within a minute of its being
+    /// added again.
+    #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
+    HostRemoved {
+        /// The host's name.
+        host: String,
+    },
+    /// Clocks certainly differ by more than the settings of the lock table allow. It passes as
+    /// [`LockError::ClocksDiffer`](crate::LockError::ClocksDiffer) says.
+    #[error("the clocks differ by too much for locks: {}", Joined(problems))]
+    ClocksDiffer {
+        /// Which ones, by how much, and what to do.
+        problems: Vec<Finding>,
+    },
+    /// The lock table was dropped, or dropped and created again, since the client was built. That
+    /// is final for this client.
+    #[error(
+        "the lock table was dropped or made again since this client was built: run `lock-hosts \
+         check`, `lock-hosts init` if the table is missing, and build another client"
+    )]
+    TableGone,
+    /// The client was shut down, or the runtime that it was built on has ended. That is final.
+    #[error("the lock client is closed: build another")]
+    Closed,
+    /// This process is a fork of the one that built the client. That is final here.
+    #[error("the lock client belongs to the process that this one was forked from: build another")]
+    Forked,
+}
