@@ -19,4 +19,5 @@ mod man;
 pub mod options;
 mod outage;
 pub mod output;
+mod registration;
 mod signals;

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use bakery_lock::hosts::{HostRegistry, RegistryError, this_host};
-use bakery_lock::schema::{self, SchemaError, Severity};
+use bakery_lock::hosts::this_host;
+use bakery_lock::schema;
 use clap::Args;
-use scylla::client::session::Session;
 use serde_json::{Value, json};
 
 use crate::connect::ConnectOptions;
-use crate::denied::Denied;
 use crate::failure::Failure;
 use crate::finding::Line;
 use crate::output;
+use crate::registration::registration;
 
 /// Show whether this host can take locks, and what to do if not
 ///
@@ -72,38 +71,6 @@ fn conclude(host: &str, lines: &[Line], strict: bool) -> Result<(), Failure> {
     Err(Failure::No(answer.into()))
 }
 
-/// Looks up the registration of the host.
-async fn registration(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Line {
-    let keyspace = &connection.keyspace;
-    let registered = async {
-        let registry = HostRegistry::new(Arc::clone(session), keyspace).await?;
-        let registered = registry.get(host).await;
-        registry.close().await;
-        registered
-    };
-    let add = format!("run `lock-hosts --keyspace {keyspace} add {host}`");
-    let error = |found: String, advice: String| (Severity::Error, found, Some(advice));
-    let unread = "its registration can't be looked up";
-    let (severity, found, advice) = match registered.await {
-        Ok(Some(known)) if known.removed_at().is_none() => {
-            (Severity::Ok, format!("registered with number {}", known.number()), None)
-        }
-        Ok(Some(_)) => error("it was removed".to_owned(), add),
-        Ok(None) => error("not registered".to_owned(), add),
-        Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
-            error(format!("{unread}: {cause}"), "first make the tables as required".into())
-        }
-        Err(cause) => match Denied::cause_of(&cause, connection) {
-            Some(denied) => error(format!("{unread}: {}", denied.found()), denied.advice()),
-            None => {
-                let advice = "see the findings about nodes and quorum, and check again";
-                error(format!("{unread}: {}", output::chain(&cause)), advice.to_owned())
-            }
-        },
-    };
-    Line { severity, subject: format!("host {host}"), found, advice }
-}
-
 fn as_json(lines: &[Line], strict: bool) -> Value {
     let verdict = if lines.iter().any(|line| line.fails(strict)) { "no" } else { "yes" };
     let findings: Vec<_> = lines.iter().map(Line::json).collect();
@@ -112,6 +79,8 @@ fn as_json(lines: &[Line], strict: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use bakery_lock::schema::Severity;
+
     use super::*;
 
     fn line(severity: Severity) -> Line {

@@ -5,6 +5,7 @@ mod list;
 mod revoke;
 mod run;
 mod show;
+mod status;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ enum Command {
     Show(show::ShowOptions),
     List(list::ListOptions),
     Revoke(revoke::RevokeOptions),
+    Status(status::StatusOptions),
     Run(run::RunOptions),
     Completions(CompletionsOptions),
     #[command(hide = true)]
@@ -56,6 +58,8 @@ Examples:
     lockctl --nodes db1,db2 list --overdue
   Ask the holder of a lock to give it up:
     lockctl --nodes db1,db2 revoke users::snap --why 'the import hangs'
+  See whether this host gets locks now, as a readiness probe does:
+    lockctl --nodes db1,db2 status
   Run a command while holding a lock:
     lockctl --nodes db1,db2 run backup -- tar czf /backup/home.tgz /home
   With a login and TLS:
@@ -63,10 +67,10 @@ Examples:
 
 Exit codes:
   0  done
-  1  the answer is no: there is no such holder, or the database refused
+  1  the answer is no: there is no such holder, or the database refused; NOLOCK
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
-  `lockctl run` has others, which its help lists";
+  `lockctl run` and `lockctl status` have others, which their help lists";
 
 /// Runs a command, and returns its exit code.
 ///
@@ -85,6 +89,7 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
     match command {
         Command::Run(options) => Ok(ExitCode::from(run::run(&connection, &options).await?)),
         Command::Guardian(options) => Ok(ExitCode::from(run::guard(&options).await?)),
+        Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {
             print_completions::<Lockctl>(&options).map(|()| ExitCode::SUCCESS)
         }

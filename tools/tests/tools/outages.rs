@@ -27,12 +27,12 @@ struct Place {
 }
 
 /// The result that a command must have.
-struct Expected {
+struct Expected<'a> {
     code: i32,
-    told: &'static [&'static str],
+    told: &'a [&'static str],
 }
 
-const fn expect(code: i32, told: &'static [&'static str]) -> Expected {
+const fn expect<'a>(code: i32, told: &'a [&'static str]) -> Expected<'a> {
     Expected { code, told }
 }
 
@@ -74,7 +74,7 @@ impl Place {
 
 impl Table {
     /// Runs a command during an outage.
-    fn add(&mut self, outage: &str, place: &Place, command: &[&str], expected: &Expected) {
+    fn add(&mut self, outage: &str, place: &Place, command: &[&str], expected: &Expected<'_>) {
         let (answer, took) = place.run(command);
         let said = format!("{}{}", answer.stdout, answer.stderr);
         let said = said.replace(&place.keyspace, "bakery_lock");
@@ -97,7 +97,7 @@ impl Table {
     }
 
     /// Runs all commands, which have to end alike.
-    fn add_all(&mut self, outage: &str, place: &Place, init: &[&str], expected: &Expected) {
+    fn add_all(&mut self, outage: &str, place: &Place, init: &[&str], expected: &Expected<'_>) {
         let commands = [
             init,
             &["add", "web2"],
@@ -111,6 +111,8 @@ impl Table {
         for command in commands {
             self.add(outage, place, command, expected);
         }
+        let told = [&["NOLOCK\n"], expected.told].concat();
+        self.add(outage, place, &STATUS, &Expected { code: 1, told: &told });
     }
 
     fn finish(self) {
@@ -122,6 +124,7 @@ impl Table {
 const CHECK: [&str; 3] = ["check", "--host", "web1"];
 const SHOW: [&str; 3] = ["lockctl", "show", "a"];
 const LOCKCTL_LIST: [&str; 2] = ["lockctl", "list"];
+const STATUS: [&str; 4] = ["lockctl", "status", "--host", "web1"];
 const REVOKE: [&str; 5] = ["lockctl", "revoke", "a", "--why", "it hangs"];
 const SECOND_DOWN: &str = "warning  node 127.0.0.82:9042: can't be reached";
 const THIRD_DOWN: &str = "warning  node 127.0.0.83:9042: can't be reached";
@@ -164,6 +167,7 @@ async fn commands_name_the_nodes_that_are_down() {
         (&SHOW, expect(0, &["a is free"])),
         (&LOCKCTL_LIST, expect(0, &["no such lock is in use"])),
         (&REVOKE, expect(1, &["no client holds it; nothing was changed"])),
+        (&STATUS, expect(0, &["LOCKREADY\n"])),
     ];
     let two_down = [
         (&init[..], expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
@@ -180,6 +184,7 @@ async fn commands_name_the_nodes_that_are_down() {
         (&SHOW, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
         (&LOCKCTL_LIST, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
         (&REVOKE, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
+        (&STATUS, expect(1, &["NOLOCK\n", SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
     ];
     std::thread::sleep(TABLES_SETTLE);
     cluster.pause(2).expect("the node can be frozen");

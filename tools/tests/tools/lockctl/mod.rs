@@ -4,6 +4,7 @@ mod list;
 mod revoke;
 mod run;
 mod show;
+mod status;
 mod usage;
 
 use std::time::Duration;

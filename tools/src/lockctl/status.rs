@@ -1,0 +1,135 @@
+//! `status`.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use bakery_lock::hosts::this_host;
+use bakery_lock::schema::{self, Severity};
+use clap::Args;
+use scylla::client::session::Session;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::observer;
+use crate::connect::ConnectOptions;
+use crate::denied::Denied;
+use crate::failure::Failure;
+use crate::finding::Line;
+use crate::output;
+use crate::registration::registration;
+use crate::signals::Signals;
+
+/// Say whether this host gets locks now: LOCKREADY, or NOLOCK and the reasons
+///
+/// For readiness probes and people. It looks at what `lock-hosts check` looks at, and reads an
+/// object as clients do; only what prevents locks counts, or would let two clients hold one lock.
+/// It does not write, so a right to write that is missing shows at the first lock only. It takes
+/// --timeout at most to connect, and as long again to look.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Examples:\n  lockctl status\n  lockctl --timeout 5s status --host web1\n  \
+                        lockctl status --json\n\n\
+                        Exit codes:\n  0  LOCKREADY\n  1  NOLOCK, also if the database can't be \
+                        reached\n  2  the command makes no sense as it is written; nothing was \
+                        sent"
+)]
+pub(super) struct StatusOptions {
+    /// Host whose registration is looked up [default: this machine]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Print JSON: an object with `status` (LOCKREADY or NOLOCK), `host`, and `reasons`, each with
+    /// `severity` (warning or error), `subject`, `found` and `advice`
+    #[arg(long)]
+    json: bool,
+}
+
+const READY: &str = "LOCKREADY";
+const NOT_READY: &str = "NOLOCK";
+
+/// Prints the status, and returns its exit code.
+pub(super) async fn status(
+    connection: &ConnectOptions,
+    options: &StatusOptions,
+) -> Result<ExitCode, Failure> {
+    let host = options.host.clone().unwrap_or_else(this_host);
+    let mut signals = Signals::new()?;
+    let looking = Box::pin(reasons(connection, &host));
+    let reasons = signals.or(looking).await?;
+    let status = if reasons.is_empty() { READY } else { NOT_READY };
+    if options.json {
+        let reasons: Vec<_> = reasons.iter().map(Line::json).collect();
+        output::print_json(&json!({ "status": status, "host": host, "reasons": reasons }))?;
+    } else {
+        let lines: String = reasons.iter().map(Line::text).collect();
+        output::print(&format!("{status}\n{lines}"))?;
+    }
+    Ok(if reasons.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Why the host gets no locks; empty if it does.
+async fn reasons(connection: &ConnectOptions, host: &str) -> Result<Vec<Line>, Failure> {
+    let session = match connection.connect().await {
+        Ok(session) => Arc::new(session),
+        Err(failure @ Failure::Unreachable(_)) => {
+            return Ok(vec![error("connection", output::chain(&failure), None)]);
+        }
+        Err(failure) => return Err(failure),
+    };
+    let looking = timeout(connection.timeout, look(&session, connection, host));
+    Ok(looking.await.unwrap_or_else(|_| {
+        let found = format!("no answer within {:?}", connection.timeout);
+        vec![error("database", found, Some("run `lock-hosts check`".to_owned()))]
+    }))
+}
+
+async fn look(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Vec<Line> {
+    let mut lines = checks(session, connection, host).await;
+    if lines.iter().any(|line| line.fails(false)) {
+        // The nodes that are down may be why.
+        let is_about_node = |line: &Line| line.subject.starts_with("node ");
+        lines.retain(|line| line.fails(false) || is_about_node(line));
+        lines.retain(|line| line.fails(true));
+        return lines;
+    }
+    client(session, connection).await
+}
+
+/// What `lock-hosts check` finds.
+async fn checks(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Vec<Line> {
+    let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
+    let (report, registration) = tokio::join!(
+        Box::pin(schema::check(session, keyspace, lock_table, consistency)),
+        Box::pin(registration(session, connection, host)),
+    );
+    let mut lines: Vec<_> = match report {
+        Ok(report) => report.findings.into_iter().map(Line::from).collect(),
+        Err(cause) => vec![database(connection, &Failure::from(cause))],
+    };
+    lines.push(registration);
+    lines
+}
+
+/// What a client finds.
+async fn client(session: &Arc<Session>, connection: &ConnectOptions) -> Vec<Line> {
+    match Box::pin(observer(session, connection)).await {
+        Ok(client) => {
+            let reasons = client.health().await.reasons;
+            reasons.iter().map(|reason| error("locks", output::chain(reason), None)).collect()
+        }
+        Err(failure) => vec![database(connection, &failure)],
+    }
+}
+
+/// An error of the database; one that it denied a permission names the grant.
+fn database(connection: &ConnectOptions, failure: &(dyn Error + 'static)) -> Line {
+    match Denied::cause_of(failure, connection) {
+        Some(denied) => error("database", denied.found(), Some(denied.advice())),
+        None => error("database", output::chain(failure), None),
+    }
+}
+
+fn error(subject: &str, found: String, advice: Option<String>) -> Line {
+    Line { severity: Severity::Error, subject: subject.to_owned(), found, advice }
+}
