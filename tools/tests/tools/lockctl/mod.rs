@@ -1,5 +1,6 @@
 //! `lockctl`.
 
+mod killed;
 mod list;
 mod revoke;
 mod run;

@@ -1,0 +1,138 @@
+//! `show` of holders that are killed, and of living ones under load.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use bakery_lock::LockClient;
+use rand::Rng;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{client, json, s};
+use crate::command::Tool;
+
+/// The shortest usual TTL: renewals are due after 5 s.
+const TTL: Duration = s(15);
+
+/// By how much a renewal may be late before it is told: how far clocks may differ, and a second.
+const DOUBT: Duration = s(2);
+
+const KILLED: usize = 4;
+const LIVING: usize = 4;
+
+/// How many living contenders are looked at, at least; 1,000 take some minutes.
+fn looks() -> usize {
+    let looks = std::env::var("BAKERY_LOCK_LOOKS").ok();
+    looks.map_or(20, |looks| looks.parse().expect("BAKERY_LOCK_LOOKS is a number"))
+}
+
+/// The TTL of the holders that are killed, in whole seconds.
+fn ttl() -> Duration {
+    let seconds = std::env::var("BAKERY_LOCK_KILLED_TTL").ok();
+    seconds.map_or(TTL, |text| s(text.parse().expect("BAKERY_LOCK_KILLED_TTL is a number")))
+}
+
+// Goal: `show` tells that a killed holder has stopped renewing, within a third of its TTL and two
+// seconds of the kill; it never says so of one that lives, while others keep the cluster busy.
+// Method: `lockctl run` as holders, some of them killed at random moments; clients that lock as
+// fast as they can; look at all of them in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; .ci/run runs it"]
+async fn a_killed_holder_is_told_and_a_living_one_never() {
+    let mut chance = support::environment::chance();
+    let tool = Tool::initialized("killed").await;
+    tool.done(&["add", "web1"]).await;
+    let load = load(&tool).await;
+    let killed: Vec<_> = (0..KILLED).map(|number| hold(&tool, format!("killed{number}"))).collect();
+    let living: Vec<_> = (0..LIVING).map(|number| hold(&tool, format!("living{number}"))).collect();
+    for holder in killed.iter().chain(&living) {
+        while show(&tool, &holder.name).await["state"] != "holding" {}
+    }
+    let killing = killed.into_iter().map(|holder| {
+        let after = chance.random_range(Duration::ZERO..ttl());
+        let tool = tool.clone();
+        async move { kill(&tool, holder, after).await }
+    });
+    let mut killing: JoinSet<_> = killing.collect();
+    let mut looks_left = looks();
+    while looks_left > 0 || !killing.is_empty() {
+        for holder in &living {
+            let seen = show(&tool, &holder.name).await;
+            assert_eq!(seen["state"], "holding", "{seen}");
+            assert!(seen["overdue_seconds"].is_null(), "it lives: {seen}");
+            looks_left = looks_left.saturating_sub(1);
+        }
+        if looks_left == 0 {
+            while let Some(told) = killing.join_next().await {
+                told.expect("no killed holder is missed");
+            }
+        }
+    }
+    println!("{} looks at living holders, {} grants meanwhile", looks(), grants(&load));
+    for mut holder in living {
+        holder.process.kill().expect("it runs");
+        holder.process.wait().expect("it was started here");
+    }
+}
+
+/// `lockctl run` with a lock.
+struct Holder {
+    name: String,
+    process: Child,
+}
+
+fn hold(tool: &Tool, name: String) -> Holder {
+    let ttl = format!("{}s", ttl().as_secs());
+    let arguments = ["run", "--host", "web1", "--ttl", &ttl, &name, "--", "sleep", "3600"];
+    let mut command = tool.lockctl_command(&arguments);
+    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    Holder { name, process: process.expect("the tool starts") }
+}
+
+/// Kills a holder, and waits until `show` tells.
+async fn kill(tool: &Tool, mut holder: Holder, after: Duration) {
+    sleep(after).await;
+    holder.process.kill().expect("it runs");
+    let killed = Instant::now();
+    holder.process.wait().expect("it was started here");
+    let (told, seen) = loop {
+        let asked = Instant::now();
+        let seen = show(tool, &holder.name).await;
+        if !seen["overdue_seconds"].is_null() {
+            break (asked - killed, seen);
+        }
+        assert!(!seen.is_null(), "its rows expired before it was told");
+        // Looks that begin later can't show less.
+        assert!(asked - killed <= ttl() / 3 + DOUBT + s(1), "not told: {seen}");
+        sleep(Duration::from_millis(200)).await;
+    };
+    println!("ttl {:?}: told {told:.1?} after the kill: {seen}", ttl());
+}
+
+/// The holder of a lock as `show --json` has it; null if there is none.
+async fn show(tool: &Tool, name: &str) -> Value {
+    json(&tool.lockctl(&["show", name, "--json"]).await)["contenders"][0].clone()
+}
+
+/// Clients that lock names as fast as they can.
+async fn load(tool: &Tool) -> Vec<LockClient> {
+    let mut clients = Vec::new();
+    for number in 0..4 {
+        let client = client(tool, &format!("load{number}")).await;
+        clients.push(client.clone());
+        tokio::spawn(async move {
+            loop {
+                // Under load some may time out.
+                if let Ok(guard) = client.lock(&format!("busy{}", number % 2)).await {
+                    drop(guard.unlock().await);
+                }
+            }
+        });
+    }
+    clients
+}
+
+fn grants(clients: &[LockClient]) -> u64 {
+    clients.iter().map(|client| client.statistics().grants).sum()
+}
