@@ -4,17 +4,27 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bakery_lock::LockClient;
 use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
-use support::environment::chance;
+use support::environment::{chance, number};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{builder, client, ms, s};
 use crate::command::{Answer, Tool, finish};
 
 const NAME: &str = "backup";
+
+/// How often the long test kills and how often it stops `lockctl`.
+const ENDINGS: &str = "BAKERY_LOCK_ENDINGS";
+const ENDINGS_DEFAULT: usize = 20;
+
+/// How often the long test runs a command.
+const RUNS: &str = "BAKERY_LOCK_RUNS";
+const RUNS_DEFAULT: usize = 80;
 
 /// Tables, and a registered host for `run`.
 async fn prepared(tag: &str) -> Tool {
@@ -254,37 +264,64 @@ fn is_alive(group: u32) -> bool {
     })
 }
 
-/// Kills or stops `lockctl` at any moment of a run, so many times; no process of the command may
-/// be left when its rows are gone.
+/// Kills or stops `lockctl` at any moment of a run, so many times, a few side by side; no process of
+/// the command may be left when its rows are gone.
 async fn endings(tool: &Tool, times: usize, signal: Signal) {
+    const SIDE_BY_SIDE: usize = 4;
     let observer = observer(tool).await;
     let mut chance = chance();
-    for round in 0..times {
-        let note = file(&format!("group-{round}"));
-        let script = stubborn(note.to_str().expect("the path is text"));
-        let options = ["--ttl", "6s", "--kill-after", "500ms"];
-        let name = format!("{signal:?} {round}");
-        let mut child = run_on(tool, &name, &options, &script).spawn().expect("the tool starts");
-        let group = loop {
-            let text = fs::read_to_string(&note).unwrap_or_default();
-            match text.trim().parse() {
-                Ok(group) => break group,
-                Err(_) => sleep(ms(5)).await,
-            }
-        };
-        fs::remove_file(&note).expect("it was written");
-        sleep(ms(chance.random_range(0..3_000))).await;
-        kill_process(Pid::from_child(&child), signal).expect("it runs");
-        let began = Instant::now();
-        while is_alive(group) {
-            let holders = holders_of(&observer, &name).await;
-            assert!(!holders.is_empty(), "{round}: a process outlives the lease");
-            sleep(ms(10)).await;
+    let pauses: Vec<_> = (0..times).map(|_| ms(chance.random_range(0..3_000))).collect();
+    let mut running = JoinSet::new();
+    let mut longest = Duration::ZERO;
+    for (round, pause) in pauses.into_iter().enumerate() {
+        if running.len() == SIDE_BY_SIDE {
+            let left = running.join_next().await.expect("some run");
+            longest = longest.max(left.expect("no process outlives its lease"));
         }
-        println!("round {round}: gone {:?} after {signal:?}", began.elapsed());
-        let _ = kill_process(Pid::from_child(&child), Signal::KILL);
-        let _ = child.wait();
+        let (tool, observer) = (tool.clone(), observer.clone());
+        running.spawn(async move { ending(&tool, &observer, round, signal, pause).await });
     }
+    for left in running.join_all().await {
+        longest = longest.max(left);
+    }
+    println!("{times} times {signal:?}: all ended before their rows, in {longest:.1?} at most");
+}
+
+/// Kills or stops a `lockctl` after a while, and tells how long its command is left.
+async fn ending(
+    tool: &Tool,
+    observer: &LockClient,
+    round: usize,
+    signal: Signal,
+    pause: Duration,
+) -> Duration {
+    let name = format!("signal-{}-{round}", signal.as_raw());
+    let note = file(&name);
+    let script = stubborn(note.to_str().expect("the path is text"));
+    let options = ["--ttl", "6s", "--kill-after", "500ms"];
+    let mut child = run_on(tool, &name, &options, &script).spawn().expect("the tool starts");
+    let group = loop {
+        let text = fs::read_to_string(&note).unwrap_or_default();
+        match text.trim().parse() {
+            Ok(group) => break group,
+            Err(_) => sleep(ms(5)).await,
+        }
+        let ended = child.try_wait().expect("it can be waited for");
+        assert_eq!(ended, None, "{name}: the command did not start");
+    };
+    fs::remove_file(&note).expect("it was written");
+    sleep(pause).await;
+    kill_process(Pid::from_child(&child), signal).expect("it runs");
+    let began = Instant::now();
+    while is_alive(group) {
+        let holders = holders_of(observer, &name).await;
+        assert!(!holders.is_empty(), "{name}: a process outlives the lease");
+        sleep(ms(10)).await;
+    }
+    let left = began.elapsed();
+    let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+    let _ = child.wait();
+    left
 }
 
 // Goal: no process of a command outlives the lease, also if `lockctl` is killed or stopped.
@@ -300,8 +337,9 @@ async fn a_command_does_not_outlive_lockctl() {
 #[ignore = "takes long; .ci/run runs it"]
 async fn no_command_of_many_outlives_lockctl() {
     let tool = prepared("killed_often").await;
-    endings(&tool, 20, Signal::KILL).await;
-    endings(&tool, 20, Signal::STOP).await;
+    let times = number(ENDINGS).unwrap_or(ENDINGS_DEFAULT);
+    endings(&tool, times, Signal::KILL).await;
+    endings(&tool, times, Signal::STOP).await;
 }
 
 /// Counts in a file from several shells, each of which runs `lockctl` several times.
@@ -337,8 +375,10 @@ async fn a_file_is_counted_exactly() {
 // The same many times, with more shells.
 #[tokio::test]
 #[ignore = "takes long; .ci/run runs it"]
-async fn a_file_is_counted_exactly_a_thousand_times() {
+async fn a_file_is_counted_exactly_many_times() {
+    const SHELLS: usize = 8;
+    let runs = number(RUNS).unwrap_or(RUNS_DEFAULT) / SHELLS;
     let began = Instant::now();
-    count(&prepared("counter_long").await, 8, 125).await;
-    println!("1,000 runs in {:?}", began.elapsed());
+    count(&prepared("counter_long").await, SHELLS, runs).await;
+    println!("{} runs in {:.1?}", runs * SHELLS, began.elapsed());
 }
