@@ -1,6 +1,8 @@
 //! The commands of `lockctl`.
 
+mod command;
 mod contender;
+mod elect;
 mod list;
 mod revoke;
 mod run;
@@ -23,7 +25,7 @@ use crate::signals::Signals;
 
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// Only `run` takes a lock, and needs a registered host. Showing needs the right to read the
+/// Only `run` and `elect` take locks, and need a registered host. Showing needs the right to read the
 /// keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockctl", version, after_long_help = EXAMPLES)]
@@ -42,11 +44,12 @@ enum Command {
     Revoke(revoke::RevokeOptions),
     Status(status::StatusOptions),
     Run(run::RunOptions),
+    Elect(elect::ElectOptions),
     Completions(CompletionsOptions),
     #[command(hide = true)]
     Man(ManOptions),
     #[command(hide = true)]
-    Guardian(run::GuardianOptions),
+    Guardian(command::GuardianOptions),
 }
 
 const EXAMPLES: &str = "\
@@ -62,6 +65,8 @@ Examples:
     lockctl --nodes db1,db2 status
   Run a command while holding a lock:
     lockctl --nodes db1,db2 run backup -- tar czf /backup/home.tgz /home
+  Run a command on one machine of several, the leader:
+    lockctl --nodes db1,db2 elect scheduler -- ./scheduler
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
 
@@ -70,11 +75,11 @@ Exit codes:
   1  the answer is no: there is no such holder, or the database refused; NOLOCK
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
-  `lockctl run` and `lockctl status` have others, which their help lists";
+  `lockctl run`, `elect` and `status` have others, which their help lists";
 
 /// Runs a command, and returns its exit code.
 ///
-/// INT and TERM end it; `run` passes them on.
+/// INT and TERM end it; `run` and `elect` pass them on.
 ///
 /// # Errors
 ///
@@ -88,7 +93,11 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
     let Lockctl { command, connection } = arguments;
     match command {
         Command::Run(options) => Ok(ExitCode::from(run::run(&connection, &options).await?)),
-        Command::Guardian(options) => Ok(ExitCode::from(run::guard(&options).await?)),
+        Command::Elect(options) if options.observes() => {
+            observe(&connection, async |client| elect::observe(client, &options).await).await
+        }
+        Command::Elect(options) => Ok(ExitCode::from(elect::elect(&connection, &options).await?)),
+        Command::Guardian(options) => Ok(ExitCode::from(command::guard(&options).await?)),
         Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {
             print_completions::<Lockctl>(&options).map(|()| ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `lockctl`.
 
+mod elect;
 mod killed;
 mod list;
 mod revoke;

@@ -1,7 +1,7 @@
 //! `run`.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const RUNS: &str = "BAKERY_LOCK_RUNS";
 const RUNS_DEFAULT: usize = 80;
 
 /// Tables, and a registered host for `run`.
-async fn prepared(tag: &str) -> Tool {
+pub(super) async fn prepared(tag: &str) -> Tool {
     let tool = Tool::initialized(tag).await;
     tool.done(&["add"]).await;
     tool
@@ -57,12 +57,12 @@ async fn holders(observer: &LockClient) -> Vec<u32> {
     holders_of(observer, NAME).await
 }
 
-async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
+pub(super) async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
     let all = observer.contenders(name).await.expect("the cluster answers");
     all.iter().filter_map(|contender| contender.owner.pid()).collect()
 }
 
-async fn observer(tool: &Tool) -> LockClient {
+pub(super) async fn observer(tool: &Tool) -> LockClient {
     let observer = builder(tool, "observer").await.observer(true).build().await;
     observer.expect("the cluster is ready")
 }
@@ -170,7 +170,7 @@ async fn signals_are_passed_on() {
              true"
         );
         let mut child = run(&tool, &[], &script).spawn().expect("the tool starts");
-        wait_for_line(&mut child, "ready");
+        assert_eq!(line(child.stdout.as_mut()), "ready");
         kill_process(Pid::from_child(&child), signal).expect("it runs");
         let answer = finish(child).await;
         assert_eq!(answer.code, Some(5), "{name}: {answer:?}");
@@ -178,17 +178,16 @@ async fn signals_are_passed_on() {
     }
 }
 
-/// Reads the first line of a program's output.
-fn wait_for_line(child: &mut std::process::Child, expected: &str) {
-    use std::io::Read;
-    let stdout = child.stdout.as_mut().expect("it is a pipe");
+/// Reads a line of a program's output.
+pub(super) fn line(output: Option<&mut impl Read>) -> String {
+    let output = output.expect("it is a pipe");
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         let mut byte = [0];
-        stdout.read_exact(&mut byte).expect("it prints a line");
+        output.read_exact(&mut byte).expect("it prints a line");
         line.push(byte[0]);
     }
-    assert_eq!(String::from_utf8_lossy(&line).trim_end(), expected);
+    String::from_utf8_lossy(&line).trim_end().to_owned()
 }
 
 // Goal: a signal while the lock is waited for withdraws the request, and leaves no row.
@@ -252,7 +251,7 @@ fn stubborn(file: &str) -> String {
 }
 
 /// Whether a process of a group is left, other than a dead one that was not waited for.
-fn is_alive(group: u32) -> bool {
+pub(super) fn is_alive(group: u32) -> bool {
     let processes = fs::read_dir("/proc").expect("Linux has it");
     let stats =
         processes.filter_map(|process| fs::read_to_string(process.ok()?.path().join("stat")).ok());

@@ -22,6 +22,9 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["list", "extra"], "unexpected argument"),
         (&["revoke", "a"], "--why <TEXT>"),
         (&["revoke", "a", "--why", "b", "--yes"], "--force"),
+        (&["elect", "a"], "<COMMAND>..."),
+        (&["elect", "--priority", "15", "a", "true"], "15 is not in 1..=14"),
+        (&["elect", "--observe", "a", "true"], "cannot be used with"),
         (&["--consistency", "one", "list"], "two clients could hold one lock"),
         (&["--user", "ops", "list"], "a user without a password"),
         (&["--password", "secret", "list"], "unexpected argument"),
@@ -51,12 +54,19 @@ fn a_node_that_refuses_is_named() {
 fn help_has_examples_and_exit_codes() {
     let help = run(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for part in
-        ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "show", "list", "revoke", "run"]
-    {
+    for part in [
+        "Examples:",
+        "Exit codes:",
+        "BAKERY_LOCK_PASSWORD",
+        "show",
+        "list",
+        "revoke",
+        "run",
+        "elect",
+    ] {
         assert!(help.stdout.contains(part), "{part}");
     }
-    for command in ["show", "list", "revoke", "status"] {
+    for command in ["show", "list", "revoke", "status", "run", "elect"] {
         let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}");
         assert!(help.stdout.contains(&format!("lockctl {command}")), "{}", help.stdout);

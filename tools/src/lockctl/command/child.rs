@@ -1,4 +1,4 @@
-//! The command of `run`, behind its guardian.
+//! The command, behind its guardian.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The process between `lockctl run` and its command, which ends the command in time.
+//! The process between `lockctl` and a command, which ends the command in time.
 //!
 //! It leads the command's process group, and is told by a pipe until when the lock is held. If that
 //! time comes near, or the pipe ends, it ends the group: by TERM, and then by KILL. So the command

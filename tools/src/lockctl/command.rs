@@ -1,0 +1,182 @@
+//! A command that runs while a lock is held: what `run` and `elect` share.
+
+mod child;
+mod guardian;
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bakery_lock::{LockClient, LockHandle};
+use clap::{Args, ValueEnum};
+use rustix::process::Signal;
+use scylla::client::session::Session;
+use tokio::time::sleep;
+
+use self::child::Child;
+use self::guardian::code_of;
+pub(super) use self::guardian::{GuardianOptions, guard};
+use crate::connect::ConnectOptions;
+use crate::failure::Failure;
+use crate::options::duration;
+use crate::output::{self, visible};
+use crate::signals::PassedOn;
+
+/// The exit code when the lock was lost while the command ran.
+pub(super) const LOST: u8 = 76;
+
+/// How often the child's guardian is told until when the lock is held, as a share of the TTL.
+const TOLD_PER_TTL: u32 = 20;
+
+/// How a command's lock is held.
+#[derive(Clone, Debug, Args)]
+pub(super) struct HolderOptions {
+    /// How long the lock's rows live without renewal: whole seconds, 5 at least. A machine that
+    /// crashes blocks the lock for so long
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
+    ttl: Duration,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
+    on_lost: OnLost,
+
+    /// The time from TERM to KILL when the lock is lost
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    kill_after: Duration,
+
+    /// The name under which this host is registered [default: this machine]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Register the host if it is missing
+    #[arg(long)]
+    register_host: bool,
+
+    /// What others see of this holder besides host and process [default: the command's name]
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnLost {
+    /// It is ended.
+    Kill,
+    /// It goes on, and a warning is printed.
+    Warn,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// With this exit code, while the lock was held.
+    Held(u8),
+    /// The lock was lost while it ran. The signal is the last one that it was asked to end by.
+    Lost { asked: Option<Signal> },
+}
+
+impl HolderOptions {
+    /// A client that takes locks for a command.
+    pub(super) async fn client(
+        &self,
+        session: &Arc<Session>,
+        connection: &ConnectOptions,
+    ) -> Result<LockClient, Failure> {
+        let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
+        let builder = LockClient::builder(Arc::clone(session), keyspace)
+            .consistency(consistency.clone())
+            .lock_table(lock_table)
+            .register_host(self.register_host)
+            .ttl(self.ttl);
+        let builder = match &self.host {
+            Some(host) => builder.host(host),
+            None => builder,
+        };
+        Ok(builder.build().await?)
+    }
+
+    /// What others see of the holder.
+    pub(super) fn label(&self, command: &[OsString]) -> String {
+        self.label.clone().unwrap_or_else(|| command[0].to_string_lossy().into_owned())
+    }
+
+    /// Runs a command until it ends; if the lock is lost before, it is ended in time.
+    ///
+    /// Whether it has a token is up to `with_token`: holders beside each other have none.
+    pub(super) async fn run(
+        &self,
+        lock: &LockHandle,
+        with_token: bool,
+        command: &[OsString],
+        signals: &mut PassedOn,
+    ) -> Result<Ended, Failure> {
+        let environment = environment(lock, with_token).await?;
+        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after());
+        let held_for = lock.remaining();
+        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)?;
+        let mut lost = pin!(lock.lost());
+        let (mut loss, mut asked) = (None, None);
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status?,
+                signal = signals.next() => {
+                    if ![Signal::USR1, Signal::USR2].contains(&signal) {
+                        asked = Some(signal);
+                    }
+                    child.signal(signal);
+                }
+                reason = &mut lost, if loss.is_none() => {
+                    loss = reason;
+                    if !lenient {
+                        child.abandon();
+                    }
+                    if let Some(reason) = &loss {
+                        let name = visible(lock.name());
+                        output::warn(&format!("{name} is lost while the command runs: {reason}"));
+                    }
+                }
+                () = sleep(self.ttl / TOLD_PER_TTL), if loss.is_none() => {
+                    child.tell(lock.remaining());
+                }
+            }
+        };
+        // If the guardian was killed, the command may be left.
+        if status.signal().is_some() {
+            child.signal(Signal::KILL);
+        }
+        if !lock.state().is_held() || child.ran_out_of_time(kill_after) {
+            return Ok(Ended::Lost { asked });
+        }
+        Ok(Ended::Held(code_of(status)))
+    }
+
+    /// The time from TERM to KILL. A renewal is due at a third of the TTL, and has as long; a
+    /// command must not be asked to end before that.
+    fn kill_after(&self) -> Duration {
+        self.kill_after.min(self.ttl.saturating_sub(Duration::from_secs(2)) / 4)
+    }
+}
+
+/// What the command finds in its environment.
+async fn environment(
+    lock: &LockHandle,
+    with_token: bool,
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut environment = vec![("LOCK_NAME", lock.name().to_owned())];
+    if with_token {
+        let token = lock.fencing_token().await.map_err(|error| Failure::No(Box::new(error)))?;
+        environment.push(("LOCK_TOKEN", token.value().to_string()));
+    }
+    let deadline = SystemTime::now() + lock.remaining();
+    let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
+    environment.push(("LOCK_DEADLINE", deadline.as_millis().to_string()));
+    Ok(environment)
+}
+
+/// Ends the client; what is not released by then expires.
+pub(super) async fn shut_down(client: &LockClient) {
+    if let Err(error) = client.shutdown().await {
+        output::warn(&error.to_string());
+    }
+}
