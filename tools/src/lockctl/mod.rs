@@ -25,8 +25,8 @@ use crate::signals::Signals;
 
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// Only `run` and `elect` take locks, and need a registered host. Showing needs the right to read the
-/// keyspace, revoking also that to change the lock table.
+/// Only `run` and `elect` take locks, and need a registered host. Showing needs the right to read
+/// the keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockctl", version, after_long_help = EXAMPLES)]
 pub struct Lockctl {

@@ -263,8 +263,8 @@ pub(super) fn is_alive(group: u32) -> bool {
     })
 }
 
-/// Kills or stops `lockctl` at any moment of a run, so many times, a few side by side; no process of
-/// the command may be left when its rows are gone.
+/// Kills or stops `lockctl` at any moment of a run, so many times, a few side by side; no process
+/// of the command may be left when its rows are gone.
 async fn endings(tool: &Tool, times: usize, signal: Signal) {
     const SIDE_BY_SIDE: usize = 4;
     let observer = observer(tool).await;
