@@ -44,7 +44,11 @@ pub enum LockError {
     },
     /// The database refuses a statement: the table is gone, as later callers are
     /// [told](Self::TableGone), or access is denied. `lock-hosts check` shows what is wrong.
-    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
+    #[error(
+        "lock {:?}: the database refuses the request{}",
+        shown(name),
+        cause.remedy("; run `lock-hosts check`")
+    )]
     Refused {
         /// The object.
         name: String,
@@ -304,7 +308,11 @@ pub enum TableError {
     },
     /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
     /// shows what is wrong.
-    #[error("lock {:?}: the database refuses the request; run `lock-hosts check`", shown(name))]
+    #[error(
+        "lock {:?}: the database refuses the request{}",
+        shown(name),
+        cause.remedy("; run `lock-hosts check`")
+    )]
     Refused {
         /// The object.
         name: String,
@@ -350,7 +358,10 @@ pub enum LocksError {
     },
     /// The database refuses the read: the table is gone, or access is denied. `lock-hosts check`
     /// shows what is wrong.
-    #[error("all locks: the database refuses the request; run `lock-hosts check`")]
+    #[error(
+        "all locks: the database refuses the request{}",
+        cause.remedy("; run `lock-hosts check`")
+    )]
     Refused {
         /// The error of the database.
         #[source]

@@ -193,8 +193,9 @@ pub enum FencingError {
     /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
     /// shows what is wrong.
     #[error(
-        "no fencing token: the database refuses the request for lock {:?}; run `lock-hosts check`",
-        shown(name)
+        "no fencing token: the database refuses the request for lock {:?}{}",
+        shown(name),
+        cause.remedy("; run `lock-hosts check`")
     )]
     Refused {
         /// The object.

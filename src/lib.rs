@@ -213,7 +213,7 @@ pub use options::{
 };
 pub use owner::Owner;
 pub use statistics::{Losses, Statistics};
-pub use store::{DatabaseError, MemoryStore, Outcome};
+pub use store::{DatabaseError, MemoryStore, MissingGrant, Outcome};
 // What the public API has of other crates, so that users need not match their versions.
 #[doc(no_inline)]
 pub use tokio_util::sync::CancellationToken;

@@ -11,6 +11,7 @@ mod existing;
 mod nodes;
 mod options;
 mod replication;
+mod rights;
 mod settings;
 mod tables;
 
@@ -205,7 +206,8 @@ async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<
 }
 
 /// Checks all that locks rely on: tables and their options, replication, the quorum, the nodes'
-/// clocks and commit logs. Changes nothing. Each warning and error says what to do.
+/// clocks and commit logs, and the rights of the session's user to take locks. Changes nothing. Each
+/// warning and error says what to do.
 ///
 /// Locks work without the table `lock_peers`, so it is a warning if an earlier version made the
 /// keyspace without it, or if its options differ; the advice has the statement that creates it. A
@@ -248,7 +250,8 @@ pub async fn check(
     // If the driver's own connection to a node is broken, its old metadata has to do.
     let refreshed = timeout(STEP_TIMEOUT, nodes.refresh()).await;
     debug!(?refreshed, "what the driver knows of the nodes");
-    let schema = Schema::read(&Catalog::new(session), &names).await?;
+    let catalog = Catalog::new(session);
+    let schema = Schema::read(&catalog, &names).await?;
     let datacenters = datacenters(session);
     let mut findings = schema.findings(&names, consistency, &datacenters);
     findings.extend(nodes::within_reach(&nodes.all(), consistency));
@@ -257,7 +260,12 @@ pub async fn check(
         let held = schema.holds_settings(&names);
         if held { Some(recorded(session, &names, consistency).await) } else { None }
     };
-    let (recorded, reports) = tokio::join!(recorded, interrogate(&nodes, schema.dialect));
+    let rights = timeout(STEP_TIMEOUT, catalog.rights());
+    let (recorded, reports, rights) =
+        tokio::join!(recorded, interrogate(&nodes, schema.dialect), rights);
+    if let Ok(Ok(Some(rights))) = rights {
+        findings.extend(rights::findings(&names, &rights));
+    }
     let mut max_clock_skew = MAX_CLOCK_SKEW;
     if let Some(recorded) = recorded {
         if let Ok(Some(settings)) = &recorded {

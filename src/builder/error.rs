@@ -71,6 +71,6 @@ pub enum BuildError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The database did not answer.
-    #[error("the client could not be prepared")]
+    #[error("the client could not be prepared{}", .0.remedy(""))]
     Database(#[from] DatabaseError),
 }

@@ -28,7 +28,10 @@ pub enum RegistryError {
     Unanswered(#[source] DatabaseError),
     /// The database refuses a statement: a table is missing, or access is denied. Nothing was
     /// changed, but a number may have been spent.
-    #[error("the database refuses to read or write the registry of hosts; run `lock-hosts check`")]
+    #[error(
+        "the database refuses to read or write the registry of hosts{}",
+        .0.remedy("; run `lock-hosts check`")
+    )]
     Refused(#[source] DatabaseError),
     /// The timeout passed before the change was confirmed. It may have been made, or may be made
     /// later; and numbers may have been spent, which does no harm. Repeating the call is safe.

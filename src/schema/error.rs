@@ -146,7 +146,7 @@ pub enum SchemaError {
     },
     /// The database failed. What was being created may exist in part; repeating the call completes
     /// it.
-    #[error("the schema could not be read or changed")]
+    #[error("the schema could not be read or changed{}", .0.remedy(""))]
     Database(#[from] DatabaseError),
 }
 

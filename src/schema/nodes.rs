@@ -101,8 +101,8 @@ pub(super) fn commit_logs(reports: &[NodeState], rows_live: Duration) -> Vec<Fin
             Ok(Some(sync)) => format!("commitlog_sync is {sync}, not batch or group"),
             Ok(None) => "the node does not say its commitlog_sync".to_owned(),
             Err(error) => {
-                if error.is_permanent() {
-                    advice = format!("look at it as a user that may read the settings; {advice}");
+                if let Some(grant) = error.missing_grant() {
+                    advice = format!("run `{grant}`, or ask as another user; {advice}");
                 }
                 let cause = std::error::Error::source(error);
                 let cause = cause.map(ToString::to_string).unwrap_or_default();

@@ -77,10 +77,9 @@ pub(super) fn finding(
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let found = format!("they can't be read: {}", cause.unwrap_or_default());
-            let advice = if error.is_permanent() {
-                "let the user that logs in SELECT and MODIFY the tables of the keyspace"
-            } else {
-                "see what is said about the quorum"
+            let advice = match error.missing_grant() {
+                Some(grant) => format!("run `{grant}`"),
+                None => "see what is said about the quorum".to_owned(),
             };
             Finding::error(subject(names), found, advice)
         }

@@ -6,6 +6,7 @@
 mod cassandra;
 mod counted;
 mod error;
+mod grant;
 mod identifier;
 pub(crate) mod memory;
 mod node;
@@ -22,11 +23,12 @@ use uuid::Uuid;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes,
+    CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes, Rights,
     SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::{Calls, Counted};
 pub use error::{DatabaseError, Outcome};
+pub use grant::MissingGrant;
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
 pub(crate) use memory::Embedded;

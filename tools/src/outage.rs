@@ -51,7 +51,7 @@ pub(crate) async fn explained<T>(
         },
     };
     result.map_err(|failure| {
-        if let Some(denied) = Denied::cause_of(&failure, connection) {
+        if let Some(denied) = Denied::cause_of(&failure) {
             return Failure::No(Box::new(denied));
         }
         if matches!(failure, Failure::Unreachable(_)) {

@@ -36,7 +36,7 @@ pub(crate) async fn registration(
         Err(RegistryError::Schema(cause)) if !matches!(cause, SchemaError::Database(_)) => {
             error(format!("{unread}: {cause}"), "first make the tables as required".into())
         }
-        Err(cause) => match Denied::cause_of(&cause, connection) {
+        Err(cause) => match Denied::cause_of(&cause) {
             Some(denied) => error(format!("{unread}: {}", denied.found()), denied.advice()),
             None => {
                 let advice = "see the findings about nodes and quorum, and check again";

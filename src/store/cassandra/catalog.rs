@@ -11,11 +11,13 @@ use scylla::policies::speculative_execution::SimpleSpeculativeExecutionPolicy;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{self, SerialConsistency};
-use tracing::warn;
+use scylla::value::CqlValue;
+use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::classify::classify;
-use super::codec::decode;
+use super::codec::{decode, decode_columns};
+use crate::store::grant::quoted;
 use crate::store::{DatabaseError, Identifier};
 
 /// How long a read or a change of the schema may take.
@@ -68,6 +70,15 @@ pub(crate) struct Column {
     pub(crate) kind: String,
     /// Its place within the key; -1 outside of it.
     pub(crate) position: i32,
+}
+
+/// What a database user may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    /// The role that it logs in as.
+    pub(crate) role: String,
+    /// Its permissions, those of roles granted to it too: each with what it is for.
+    pub(crate) permissions: Vec<(String, String)>,
 }
 
 /// Reads and changes the schema through a session.
@@ -162,6 +173,50 @@ impl<'a> Catalog<'a> {
         }
     }
 
+    /// What the session's user may do. `None` if the database restricts no user or not this one, or
+    /// does not say.
+    pub(crate) async fn rights(&self) -> Result<Option<Rights>, DatabaseError> {
+        told(self.known_rights().await)
+    }
+
+    async fn known_rights(&self) -> Result<Option<Rights>, DatabaseError> {
+        let roles = self.listed("LIST ROLES".to_owned(), ["role", "super"]).await?;
+        let is_super = |role: &[CqlValue; 2]| role[1].as_boolean() == Some(true);
+        let Some(role) = self.login_role(&roles).await? else {
+            return Ok(None);
+        };
+        if roles.iter().any(is_super) {
+            return Ok(None);
+        }
+        let query = format!("LIST ALL PERMISSIONS OF {}", quoted(&role));
+        let permissions = self.listed(query, ["resource", "permission"]).await?.into_iter();
+        let texts = permissions.map(|[resource, permission]| {
+            Some((resource.into_string()?, permission.into_string()?))
+        });
+        Ok(Some(Rights { role, permissions: texts.flatten().collect() }))
+    }
+
+    /// The role that the session logged in as: the one that the others of its user are granted to.
+    async fn login_role(&self, roles: &[[CqlValue; 2]]) -> Result<Option<String>, DatabaseError> {
+        for role in roles.iter().filter_map(|[role, _]| role.as_text()) {
+            let query = format!("LIST ROLES OF {}", quoted(role));
+            if self.listed(query, ["role"]).await?.len() == roles.len() {
+                return Ok(Some(role.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Some columns of a list, whose others differ from version to version.
+    async fn listed<const N: usize>(
+        &self,
+        query: String,
+        columns: [&str; N],
+    ) -> Result<Vec<[CqlValue; N]>, DatabaseError> {
+        let result = self.session.query_unpaged(statement(query), ()).await;
+        decode_columns(result.map_err(|error| classify(&error))?, columns)
+    }
+
     async fn columns(
         &self,
         keyspace: &Identifier,
@@ -205,6 +260,18 @@ impl<'a> Catalog<'a> {
             SimpleSpeculativeExecutionPolicy { max_retry_count: 2, retry_interval: HEDGE_PAUSE };
         let profile = self.session.get_default_execution_profile_handle().pointee_to_builder();
         profile.speculative_execution_policy(Some(Arc::new(policy))).build().into_handle()
+    }
+}
+
+/// What is told of rights; `None` if the database refuses to tell: it has no logins, or a user may
+/// do all.
+fn told<T>(rights: Result<Option<T>, DatabaseError>) -> Result<Option<T>, DatabaseError> {
+    match rights {
+        Err(error) if error.is_permanent() => {
+            debug!(?error, "the database does not tell the rights of its user");
+            Ok(None)
+        }
+        rights => rights,
     }
 }
 

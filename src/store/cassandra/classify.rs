@@ -2,7 +2,7 @@
 
 use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
 
-use crate::store::{DatabaseError, Outcome};
+use crate::store::{DatabaseError, MissingGrant, Outcome};
 
 /// Classifies the failure of a request.
 ///
@@ -10,12 +10,12 @@ use crate::store::{DatabaseError, Outcome};
 /// error of the only attempt that was sent. The driver's enums may grow: an error unknown here
 /// counts as an unknown outcome, which is always safe.
 pub(super) fn classify(error: &ExecutionError) -> DatabaseError {
-    verdict(error).of(error.clone())
+    verdict(error).of(error.clone()).lacking(missing_grant(error))
 }
 
 /// Classifies a failure to prepare a statement. Preparing changes nothing.
 pub(super) fn classify_preparation(error: &PrepareError) -> DatabaseError {
-    preparation(error).of(error.clone())
+    preparation(error).of(error.clone()).lacking(missing_to_prepare(error))
 }
 
 /// The outcome of a request, and whether to retry it.
@@ -113,6 +113,31 @@ fn answer(error: &DbError) -> Verdict {
         | DbError::ProtocolError
         | DbError::Other(_)
         | _ => Verdict::Unknown,
+    }
+}
+
+/// The permission whose lack is the cause.
+fn missing_grant(error: &ExecutionError) -> Option<MissingGrant> {
+    match error {
+        ExecutionError::LastAttemptError(attempt) => missing_to(attempt),
+        ExecutionError::PrepareError(error) => missing_to_prepare(error),
+        _ => None,
+    }
+}
+
+fn missing_to_prepare(error: &PrepareError) -> Option<MissingGrant> {
+    if let PrepareError::AllAttemptsFailed { first_attempt } = error {
+        missing_to(first_attempt)
+    } else {
+        None
+    }
+}
+
+fn missing_to(attempt: &RequestAttemptError) -> Option<MissingGrant> {
+    if let RequestAttemptError::DbError(DbError::Unauthorized, said) = attempt {
+        MissingGrant::parse(said)
+    } else {
+        None
     }
 }
 
@@ -234,6 +259,26 @@ mod tests {
             (SchemaAgreementError::Timeout(Duration::from_secs(1)).into(), Verdict::Unknown),
         ] {
             assert_eq!(verdict(&error), expected, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_missing_grant_is_told() {
+        let denied = |said: &str| RequestAttemptError::DbError(DbError::Unauthorized, said.into());
+        let said = "User app has no MODIFY permission on <table k.t> or any of its parents";
+        let prepared = PrepareError::AllAttemptsFailed { first_attempt: denied(said) };
+        for error in [
+            classify(&denied(said).into()),
+            classify(&prepared.clone().into()),
+            classify_preparation(&prepared),
+        ] {
+            let expected = "a request failed and was not applied; user \"app\" lacks a permission: \
+                            run `GRANT MODIFY ON TABLE \"k\".\"t\" TO \"app\";`";
+            assert_eq!((error.to_string().as_str(), error.is_permanent()), (expected, true));
+        }
+        let invalid = RequestAttemptError::DbError(DbError::Invalid, said.into());
+        for error in [denied("not now"), invalid] {
+            assert_eq!(classify(&error.into()).missing_grant(), None);
         }
     }
 

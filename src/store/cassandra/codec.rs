@@ -3,7 +3,7 @@
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
-use scylla::value::{CqlTimestamp, MaybeUnset};
+use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
 use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
@@ -320,6 +320,24 @@ where
     let result = result.into_rows_result().map_err(DatabaseError::permanent)?;
     let rows = result.rows::<R>().map_err(DatabaseError::permanent)?;
     rows.collect::<Result<_, _>>().map_err(DatabaseError::permanent)
+}
+
+/// The columns of these names. A row that lacks one, or has a null there, is left out.
+pub(super) fn decode_columns<const N: usize>(
+    result: QueryResult,
+    names: [&str; N],
+) -> Result<Vec<[CqlValue; N]>, DatabaseError> {
+    let result = result.into_rows_result().map_err(DatabaseError::permanent)?;
+    let specs = result.column_specs();
+    let places = names.map(|name| specs.iter().position(|column| column.name() == name));
+    let rows = result.rows::<Row>().map_err(DatabaseError::permanent)?;
+    let rows = rows.collect::<Result<Vec<_>, _>>().map_err(DatabaseError::permanent)?;
+    let picked = |mut row: Row| {
+        let values = places.map(|place| row.columns.get_mut(place?)?.take());
+        let values: Vec<CqlValue> = values.into_iter().collect::<Option<_>>()?;
+        values.try_into().ok()
+    };
+    Ok(rows.into_iter().filter_map(picked).collect())
 }
 
 #[cfg(test)]

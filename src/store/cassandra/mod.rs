@@ -21,7 +21,7 @@ use scylla::statement::batch::Batch;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
-pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, TableFacts};
+pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, TableFacts};
 use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
