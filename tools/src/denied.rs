@@ -12,11 +12,15 @@ pub(crate) struct Denied(MissingGrant);
 impl Denied {
     /// The denied permission, if that is the cause of an error.
     pub(crate) fn cause_of(error: &(dyn Error + 'static)) -> Option<Self> {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        let mut grants = causes.filter_map(|error| {
-            error.downcast_ref::<DatabaseError>().and_then(DatabaseError::missing_grant)
-        });
-        grants.next().cloned().map(Denied)
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            let database = error.downcast_ref::<DatabaseError>();
+            if let Some(grant) = database.and_then(DatabaseError::missing_grant) {
+                return Some(Denied(grant.clone()));
+            }
+            cause = error.source();
+        }
+        None
     }
 
     pub(crate) fn found(&self) -> String {
