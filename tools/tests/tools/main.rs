@@ -6,3 +6,4 @@ mod lock_hosts;
 mod lockctl;
 mod outages;
 mod output;
+mod rights;

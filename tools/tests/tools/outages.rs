@@ -243,12 +243,12 @@ async fn commands_name_what_the_database_refuses() {
     place.login = Some(["app", "app"]);
     let told = &[
         "user \"app\" lacks a permission",
-        "GRANT SELECT, MODIFY ON KEYSPACE \"bakery_lock\" TO \"app\"",
+        "run `GRANT SELECT ON TABLE \"bakery_lock\".\"lock_hosts\" TO \"app\";`",
     ];
     table.add_all("no grants", &place, &init, &expect(1, told));
     place.login = Some(["reader", "reader"]);
     for command in [&["add", "web2"][..], &["remove", "web1"]] {
-        let told = expect(1, &["user \"reader\" lacks a permission", "has no MODIFY permission"]);
+        let told = expect(1, &["user \"reader\" lacks a permission", "run `GRANT MODIFY ON TABLE"]);
         table.add("no grant to write", &place, command, &told);
     }
     let told = expect(0, &["  web1"]);
