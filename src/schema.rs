@@ -206,8 +206,8 @@ async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<
 }
 
 /// Checks all that locks rely on: tables and their options, replication, the quorum, the nodes'
-/// clocks and commit logs, and the rights of the session's user to take locks. Changes nothing. Each
-/// warning and error says what to do.
+/// clocks and commit logs, and the rights of the session's user to take locks. Changes nothing.
+/// Each warning and error says what to do.
 ///
 /// Locks work without the table `lock_peers`, so it is a warning if an earlier version made the
 /// keyspace without it, or if its options differ; the advice has the statement that creates it. A

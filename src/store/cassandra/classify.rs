@@ -118,10 +118,12 @@ fn answer(error: &DbError) -> Verdict {
 
 /// The permission whose lack is the cause.
 fn missing_grant(error: &ExecutionError) -> Option<MissingGrant> {
-    match error {
-        ExecutionError::LastAttemptError(attempt) => missing_to(attempt),
-        ExecutionError::PrepareError(error) => missing_to_prepare(error),
-        _ => None,
+    if let ExecutionError::PrepareError(error) = error {
+        missing_to_prepare(error)
+    } else if let ExecutionError::LastAttemptError(attempt) = error {
+        missing_to(attempt)
+    } else {
+        None
     }
 }
 

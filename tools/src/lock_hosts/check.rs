@@ -16,9 +16,9 @@ use crate::registration::registration;
 /// Show whether this host can take locks, and what to do if not
 ///
 /// Looks at the tables and their options, the recorded settings, the replication, the quorum, the
-/// clocks of the nodes and of this host, the commit logs, and the host's registration. Changes
-/// nothing. The exit code is 1 if anything would prevent locks from working, or would let two
-/// clients hold one lock; with --strict, also if there is a warning.
+/// clocks of the nodes and of this host, the commit logs, the rights of the user, and the host's
+/// registration. Changes nothing. The exit code is 1 if anything would prevent locks from working,
+/// or would let two clients hold one lock; with --strict, also if there is a warning.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json\n  \
                         lock-hosts check --strict")]
