@@ -105,7 +105,7 @@ async fn checks(session: &Arc<Session>, connection: &ConnectOptions, host: &str)
     );
     let mut lines: Vec<_> = match report {
         Ok(report) => report.findings.into_iter().map(Line::from).collect(),
-        Err(cause) => vec![database(connection, &Failure::from(cause))],
+        Err(cause) => vec![database(&Failure::from(cause))],
     };
     lines.push(registration);
     lines
@@ -118,13 +118,13 @@ async fn client(session: &Arc<Session>, connection: &ConnectOptions) -> Vec<Line
             let reasons = client.health().await.reasons;
             reasons.iter().map(|reason| error("locks", output::chain(reason), None)).collect()
         }
-        Err(failure) => vec![database(connection, &failure)],
+        Err(failure) => vec![database(&failure)],
     }
 }
 
 /// An error of the database; one that it denied a permission names the grant.
-fn database(connection: &ConnectOptions, failure: &(dyn Error + 'static)) -> Line {
-    match Denied::cause_of(failure, connection) {
+fn database(failure: &(dyn Error + 'static)) -> Line {
+    match Denied::cause_of(failure) {
         Some(denied) => error("database", denied.found(), Some(denied.advice())),
         None => error("database", output::chain(failure), None),
     }
