@@ -24,8 +24,7 @@ use crate::signals::Signals;
 ///
 /// For readiness probes and people. It looks at what `lock-hosts check` looks at, and reads an
 /// object as clients do; only what prevents locks counts, or would let two clients hold one lock.
-/// It does not write, so a right to write that is missing shows at the first lock only. It takes
-/// --timeout at most to connect, and as long again to look.
+/// It writes nothing. It takes --timeout at most to connect, and as long again to look.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Examples:\n  lockctl status\n  lockctl --timeout 5s status --host web1\n  \
