@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use bakery_lock::LockClient;
 use rand::Rng;
 use serde_json::Value;
+use support::environment::{chance, number};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{client, json, s};
 use crate::command::Tool;
 
-/// The shortest usual TTL: renewals are due after 5 s.
-const TTL: Duration = s(15);
+/// The TTL of the holders that are killed, in seconds. By default renewals are due after 5 s.
+const TTL: &str = "BAKERY_LOCK_KILLED_TTL";
+const TTL_DEFAULT: u64 = 15;
 
 /// By how much a renewal may be late before it is told: how far clocks may differ, and a second.
 const DOUBT: Duration = s(2);
@@ -21,17 +23,9 @@ const DOUBT: Duration = s(2);
 const KILLED: usize = 4;
 const LIVING: usize = 4;
 
-/// How many living contenders are looked at, at least; 1,000 take some minutes.
-fn looks() -> usize {
-    let looks = std::env::var("BAKERY_LOCK_LOOKS").ok();
-    looks.map_or(20, |looks| looks.parse().expect("BAKERY_LOCK_LOOKS is a number"))
-}
-
-/// The TTL of the holders that are killed, in whole seconds.
-fn ttl() -> Duration {
-    let seconds = std::env::var("BAKERY_LOCK_KILLED_TTL").ok();
-    seconds.map_or(TTL, |text| s(text.parse().expect("BAKERY_LOCK_KILLED_TTL is a number")))
-}
+/// How often living holders are looked at, at least; a thousand times takes some minutes.
+const LOOKS: &str = "BAKERY_LOCK_LOOKS";
+const LOOKS_DEFAULT: usize = 20;
 
 // Goal: `show` tells that a killed holder has stopped renewing, within a third of its TTL and two
 // seconds of the kill; it never says so of one that lives, while others keep the cluster busy.
@@ -40,7 +34,8 @@ fn ttl() -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; .ci/run runs it"]
 async fn a_killed_holder_is_told_and_a_living_one_never() {
-    let mut chance = support::environment::chance();
+    let mut chance = chance();
+    let looks = number(LOOKS).unwrap_or(LOOKS_DEFAULT);
     let tool = Tool::initialized("killed").await;
     tool.done(&["add", "web1"]).await;
     let load = load(&tool).await;
@@ -55,7 +50,7 @@ async fn a_killed_holder_is_told_and_a_living_one_never() {
         async move { kill(&tool, holder, after).await }
     });
     let mut killing: JoinSet<_> = killing.collect();
-    let mut looks_left = looks();
+    let mut looks_left = looks;
     while looks_left > 0 || !killing.is_empty() {
         for holder in &living {
             let seen = show(&tool, &holder.name).await;
@@ -69,11 +64,15 @@ async fn a_killed_holder_is_told_and_a_living_one_never() {
             }
         }
     }
-    println!("{} looks at living holders, {} grants meanwhile", looks(), grants(&load));
+    println!("{looks} looks at living holders, {} grants meanwhile", grants(&load));
     for mut holder in living {
         holder.process.kill().expect("it runs");
         holder.process.wait().expect("it was started here");
     }
+}
+
+fn ttl() -> Duration {
+    s(number(TTL).unwrap_or(TTL_DEFAULT))
 }
 
 /// `lockctl run` with a lock.
