@@ -24,7 +24,7 @@ async fn locks_in_use_are_listed() {
     let _first = holder.lock("users::a\u{1b}[2J").await.expect("it is free");
     let second = client(&tool, "web2").await;
     let began = Instant::now();
-    let once = holder.request("reports").shared().ttl(s(45)).renew(false);
+    let once = holder.request("reports").shared().ttl(s(90)).renew(false);
     let _shared = [
         once.acquire().await.expect("it is free"),
         second.request("reports").shared().acquire().await.expect("readers share it"),
@@ -45,8 +45,9 @@ async fn locks_in_use_are_listed() {
     assert_eq!(names(&["--prefix", "users::"]).await, [users].into());
     assert_eq!(names(&["--prefix", "x"]).await, [].into());
 
-    // After a third of the TTL, and two seconds more that clocks may differ.
-    sleep_until(began + s(18)).await;
+    // After a third of the TTL, and two seconds more that clocks may differ; long before its end,
+    // because a busy machine takes seconds to list.
+    sleep_until(began + s(33)).await;
     let list = tool.lockctl(&["list"]).await;
     assert_eq!((list.code, list.stderr.as_str()), (Some(0), ""), "{list:?}");
     let lines: BTreeSet<_> = list.stdout.lines().collect();
