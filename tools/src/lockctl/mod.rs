@@ -8,6 +8,7 @@ mod revoke;
 mod run;
 mod show;
 mod status;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub struct Lockctl {
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
     Show(show::ShowOptions),
+    Watch(watch::WatchOptions),
     List(list::ListOptions),
     Revoke(revoke::RevokeOptions),
     Status(status::StatusOptions),
@@ -56,6 +58,8 @@ const EXAMPLES: &str = "\
 Examples:
   See who holds a lock and who waits for it:
     lockctl --nodes db1,db2 show users::snap
+  See it again and again, until q is pressed:
+    lockctl --nodes db1,db2 watch users::snap
   See all locks in use, or those whose holder seems to be dead:
     lockctl --nodes db1,db2 list
     lockctl --nodes db1,db2 list --overdue
@@ -105,6 +109,9 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
         Command::Man(options) => write_pages::<Lockctl>(&options).map(|()| ExitCode::SUCCESS),
         Command::Show(options) => {
             observe(&connection, async |client| show::show(client, &options).await).await
+        }
+        Command::Watch(options) => {
+            observe(&connection, async |client| watch::watch(client, &options).await).await
         }
         Command::List(options) => {
             observe(&connection, async |client| list::list(client, &options).await).await

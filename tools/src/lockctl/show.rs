@@ -42,27 +42,45 @@ pub(super) async fn show(client: &LockClient, options: &ShowOptions) -> Result<(
     let contenders = client.contenders(name).await?;
     let line = line(client, name, &contenders).await;
     if *json {
-        let contenders: Vec<_> = contenders.iter().map(contender::as_json).collect();
-        let line = line.as_ref().map(line_as_json);
-        return output::print_json(&json!({
-            "name": name,
-            "contenders": contenders,
-            "line": line,
-        }));
+        return output::print_json(&as_json(name, &contenders, line.as_ref()));
     }
-    if contenders.is_empty() {
-        return output::print(&format!("{} is free\n", visible(name)));
-    }
-    let line = line.as_ref().map(line_as_text).unwrap_or_default();
-    let table = table(&contenders, SystemTime::now()).to_string();
-    let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
-    output::print(&(lines.collect::<String>() + &line))?;
+    print(name, &contenders, line.as_ref())
+}
+
+/// Prints a lock as a table, and warnings of contenders that seem to be dead.
+pub(super) fn print(
+    name: &str,
+    contenders: &[Contender],
+    line: Option<&Line>,
+) -> Result<(), Failure> {
+    output::print(&as_text(name, contenders, line))?;
     contenders.iter().filter_map(warning).for_each(|warning| output::warn(&warning));
     Ok(())
 }
 
+/// A lock as JSON.
+pub(super) fn as_json(name: &str, contenders: &[Contender], line: Option<&Line>) -> Value {
+    let contenders: Vec<_> = contenders.iter().map(contender::as_json).collect();
+    json!({ "name": name, "contenders": contenders, "line": line.map(line_as_json) })
+}
+
+/// A lock as a table and its line.
+fn as_text(name: &str, contenders: &[Contender], line: Option<&Line>) -> String {
+    if contenders.is_empty() {
+        return format!("{} is free\n", visible(name));
+    }
+    let line = line.map(line_as_text).unwrap_or_default();
+    let table = table(contenders, SystemTime::now()).to_string();
+    let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+    lines.collect::<String>() + &line
+}
+
 /// The line at the client that holds the lock, if it lets others take turns and answers.
-async fn line(client: &LockClient, name: &str, contenders: &[Contender]) -> Option<Line> {
+pub(super) async fn line(
+    client: &LockClient,
+    name: &str,
+    contenders: &[Contender],
+) -> Option<Line> {
     let is_held =
         contenders.iter().any(|contender| contender.state == Some(ContenderState::Holding));
     if !is_held {
@@ -71,42 +89,47 @@ async fn line(client: &LockClient, name: &str, contenders: &[Contender]) -> Opti
     timeout(ANSWER_TIMEOUT, client.line(name)).await.ok()?.ok()
 }
 
+/// The columns of the table.
+pub(super) const COLUMNS: [&str; 9] =
+    ["STATE", "HOST", "PID", "LABEL", "MODE", "TICKET", "SINCE", "RENEWED", "EXPIRES"];
+
+/// Whether the cells of a column are aligned as numbers.
+pub(super) fn is_number(column: &str) -> bool {
+    ["PID", "TICKET", "SINCE", "RENEWED", "EXPIRES"].contains(&column)
+}
+
+/// The cells of a contender.
+pub(super) fn cells(contender: &Contender, now: SystemTime) -> [String; COLUMNS.len()] {
+    let owner = &contender.owner;
+    [
+        contender::state(contender).to_owned(),
+        visible(owner.host_name().unwrap_or(owner.as_str())),
+        owner.pid().map(|pid| pid.to_string()).unwrap_or_default(),
+        visible(owner.label().unwrap_or_default()),
+        contender::mode(contender),
+        contender.ticket.map(|ticket| ticket.to_string()).unwrap_or_default(),
+        ago(contender.held_since.or_else(|| contender.since()), now),
+        ago(contender.renewed_at, now),
+        contender.remaining.map(seconds).unwrap_or_default(),
+    ]
+}
+
 fn table(contenders: &[Contender], now: SystemTime) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "STATE", "HOST", "PID", "LABEL", "MODE", "TICKET", "SINCE", "RENEWED", "EXPIRES",
-    ]);
-    for column in table.column_iter_mut() {
+    table.load_preset(presets::NOTHING).set_header(COLUMNS);
+    for (column, name) in table.column_iter_mut().zip(COLUMNS) {
         column.set_padding((0, 2));
-    }
-    for number in ["PID", "TICKET", "SINCE", "RENEWED", "EXPIRES"] {
-        let index = table
-            .header()
-            .into_iter()
-            .flat_map(|row| row.cell_iter())
-            .position(|cell| cell.content() == number);
-        if let Some(column) = index.and_then(|index| table.column_mut(index)) {
+        if is_number(name) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     for contender in contenders {
-        let owner = &contender.owner;
-        table.add_row([
-            contender::state(contender).to_owned(),
-            visible(owner.host_name().unwrap_or(owner.as_str())),
-            owner.pid().map(|pid| pid.to_string()).unwrap_or_default(),
-            visible(owner.label().unwrap_or_default()),
-            contender::mode(contender),
-            contender.ticket.map(|ticket| ticket.to_string()).unwrap_or_default(),
-            ago(contender.held_since.or_else(|| contender.since()), now),
-            ago(contender.renewed_at, now),
-            contender.remaining.map(seconds).unwrap_or_default(),
-        ]);
+        table.add_row(cells(contender, now));
     }
     table
 }
 
-fn line_as_text(line: &Line) -> String {
+pub(super) fn line_as_text(line: &Line) -> String {
     let user = match &line.user {
         Some(user) if user.client == line.keeper.client => {
             format!("{} uses it now", visible(user.owner.as_str()))

@@ -8,6 +8,7 @@ mod run;
 mod show;
 mod status;
 mod usage;
+mod watch;
 
 use std::time::Duration;
 

@@ -66,7 +66,7 @@ fn help_has_examples_and_exit_codes() {
     ] {
         assert!(help.stdout.contains(part), "{part}");
     }
-    for command in ["show", "list", "revoke", "status", "run", "elect"] {
+    for command in ["show", "watch", "list", "revoke", "status", "run", "elect"] {
         let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}");
         assert!(help.stdout.contains(&format!("lockctl {command}")), "{}", help.stdout);

@@ -1,0 +1,157 @@
+//! `watch`.
+
+mod frame;
+mod screen;
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, SystemTime};
+
+use bakery_lock::{Contender, Line, LockClient};
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use self::frame::Picture;
+use self::screen::{Event, Screen};
+use super::show::{self, as_json, line};
+use crate::failure::Failure;
+use crate::options::{lock_name, timeout};
+use crate::output;
+
+/// Watch who holds a lock, and who waits for it
+///
+/// Shows what `show` shows, again and again: the holder, those that wait in the table, and those
+/// that stand in the line of the client that holds it. Ends with q, Esc or Ctrl-C. Without a
+/// terminal it prints what `show` prints, after each change.
+///
+/// Each look reads the whole object, once more while the lock is held, and then asks the client
+/// that holds it. While the database does not answer, it says so and goes on; it ends if it is
+/// refused.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:\n  lockctl watch users::snap\n  lockctl watch users::snap \
+                        --interval 5s\n  lockctl watch users::snap --json | jq -c .contenders[0]")]
+pub(super) struct WatchOptions {
+    /// What is locked
+    #[arg(value_parser = lock_name)]
+    name: String,
+
+    /// The pause between two looks: 1, 1s, 500ms
+    #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "1s")]
+    interval: Duration,
+
+    /// Print JSON after each change, an object in a line, as `show --json` has it
+    #[arg(long)]
+    json: bool,
+}
+
+/// Watches one lock until the user ends it.
+pub(super) async fn watch(client: &LockClient, options: &WatchOptions) -> Result<(), Failure> {
+    if options.json || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        return print_changes(client, options).await;
+    }
+    let mut screen = Screen::open()?;
+    loop {
+        let looking = look(client, &options.name);
+        let picture = tokio::select! {
+            seen = looking => match seen {
+                Ok(seen) => Picture::of(&options.name, &seen, SystemTime::now()),
+                Err(failure) => Picture::trouble(&options.name, &passing(failure)?),
+            },
+            () = screen.quit() => return Ok(()),
+        };
+        screen.draw(&picture)?;
+        let pause = sleep(options.interval);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                event = screen.event() => match event {
+                    Event::Quit => return Ok(()),
+                    Event::Resized => screen.draw(&picture)?,
+                },
+            }
+        }
+    }
+}
+
+/// What a look shows.
+struct Seen {
+    contenders: Vec<Contender>,
+    line: Option<Line>,
+}
+
+async fn look(client: &LockClient, name: &str) -> Result<Seen, Failure> {
+    let contenders = client.contenders(name).await?;
+    let line = line(client, name, &contenders).await;
+    Ok(Seen { contenders, line })
+}
+
+/// Prints what `show` prints, after each change.
+async fn print_changes(client: &LockClient, options: &WatchOptions) -> Result<(), Failure> {
+    let mut last = None;
+    loop {
+        match look(client, &options.name).await {
+            Ok(Seen { contenders, line }) => {
+                let whole = as_json(&options.name, &contenders, line.as_ref());
+                let now = Some(without_times(&whole));
+                if now != last {
+                    last = now;
+                    if options.json {
+                        output::print(&format!("{whole}\n"))?;
+                    } else {
+                        show::print(&options.name, &contenders, line.as_ref())?;
+                    }
+                }
+            }
+            Err(failure) => output::warn(&passing(failure)?),
+        }
+        sleep(options.interval).await;
+    }
+}
+
+/// The text of a failure that may pass; any other one ends the watch.
+fn passing(failure: Failure) -> Result<String, Failure> {
+    let may_pass = matches!(failure, Failure::Unreachable(_));
+    if may_pass { Ok(output::chain(&failure)) } else { Err(failure) }
+}
+
+/// What has to differ for a change: times go on by themselves, and renewals are none.
+fn without_times(seen: &Value) -> Value {
+    let mut seen = seen.clone();
+    for contender in seen["contenders"].as_array_mut().into_iter().flatten() {
+        let is_overdue = !contender["overdue_seconds"].is_null();
+        contender["overdue_seconds"] = json!(is_overdue);
+        contender["remaining_seconds"] = Value::Null;
+        contender["renewed_at"] = Value::Null;
+        contender["held_since"] = Value::Null;
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_outlasts_an_outage_and_nothing_else() {
+        let why = || "no quorum answers".into();
+        assert_eq!(passing(Failure::Unreachable(why())).ok().as_deref(), Some("no quorum answers"));
+        assert!(passing(Failure::No(why())).is_err());
+    }
+
+    #[test]
+    fn only_what_people_call_a_change_counts() {
+        let seen = |state: &str, renewed: &str, overdue: Option<u8>| {
+            let contender = json!({
+                "state": state, "renewed_at": renewed, "overdue_seconds": overdue,
+                "remaining_seconds": 7, "held_since": null,
+            });
+            without_times(&json!({ "name": "a", "contenders": [contender], "line": null }))
+        };
+        let before = seen("holding", "1", None);
+        assert_eq!(seen("holding", "2", None), before);
+        assert_ne!(seen("waiting", "1", None), before);
+        assert_ne!(seen("holding", "1", Some(3)), before);
+        assert_eq!(seen("holding", "1", Some(3)), seen("holding", "1", Some(4)));
+    }
+}
