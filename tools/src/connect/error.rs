@@ -143,17 +143,49 @@ impl fmt::Display for Reasons<'_> {
                 (Cause::Failed(NewSessionError::FailedToResolveAnyHostname(_)), _) => {
                     f.write_str("its address can't be found")?;
                 }
-                (Cause::Failed(_), Some(error)) => f.write_str(&lower_first(&error.to_string()))?,
-                (Cause::Failed(error), None) => f.write_str(&lower_first(&error.to_string()))?,
+                (Cause::Failed(_), Some(error)) => f.write_str(&advised(&error.to_string()))?,
+                (Cause::Failed(error), None) => f.write_str(&advised(&error.to_string()))?,
             }
         }
         Ok(())
     }
 }
 
+/// What the driver said, after what it means for certificates.
+fn advised(said: &str) -> String {
+    let meanings = [
+        ("UnknownIssuer", "its certificate is not of the authority in --tls-ca"),
+        ("certificate expired", "its certificate has expired, or this machine's clock is wrong"),
+        ("not valid for name", "its certificate does not name this address"),
+        ("CertificateRequired", "it asks for a certificate: give --tls-cert and --tls-key"),
+        ("CertificateUnknown", "it does not trust the certificate in --tls-cert"),
+        ("BadCertificate", "it does not take the certificate in --tls-cert, or asks for one"),
+        // What netty's own TLS says of a certificate that it does not trust.
+        ("alert: InternalError", "it may not trust the certificate in --tls-cert"),
+    ];
+    let said = lower_first(said);
+    match meanings.iter().find(|(part, _)| said.contains(part)) {
+        Some((_, meaning)) => format!("{meaning} ({said})"),
+        None => said,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificates_are_told_by_what_to_do() {
+        for (said, advice) in [
+            ("Invalid peer certificate: UnknownIssuer", "--tls-ca"),
+            ("invalid peer certificate: certificate expired: verification time 1", "expired"),
+            ("received fatal alert: CertificateRequired", "give --tls-cert and --tls-key"),
+        ] {
+            let advised = advised(said);
+            assert!(advised.contains(advice) && advised.contains(&lower_first(said)), "{advised}");
+        }
+        assert_eq!(advised("Connection refused"), "connection refused");
+    }
 
     #[test]
     fn a_login_that_was_not_checked_is_not_wrong() {
