@@ -88,8 +88,7 @@ async fn look(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -
     if lines.iter().any(|line| line.fails(false)) {
         // The nodes that are down may be why.
         let is_about_node = |line: &Line| line.subject.starts_with("node ");
-        lines.retain(|line| line.fails(false) || is_about_node(line));
-        lines.retain(|line| line.fails(true));
+        lines.retain(|line| line.fails(false) || (line.fails(true) && is_about_node(line)));
         return lines;
     }
     client(session, connection).await
