@@ -7,6 +7,8 @@ use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
 use bakery_lock::{BuildError, LockError, LocksError, RevokeError, TableError};
 
+use crate::output::chain;
+
 /// Why a command failed.
 ///
 /// The text has only the outermost cause; [`Error::source`] leads to the others.
@@ -68,6 +70,16 @@ impl Failure {
             | Failure::BeforeCommand { .. } => 125,
         };
         Failure::BeforeCommand { code, cause: Box::new(self) }
+    }
+
+    /// The text of a failure that may pass, for commands that go on until then.
+    ///
+    /// # Errors
+    ///
+    /// Any other failure.
+    pub(crate) fn passing(self) -> Result<String, Self> {
+        let may_pass = matches!(self, Failure::Unreachable(_));
+        if may_pass { Ok(chain(&self)) } else { Err(self) }
     }
 
     /// Whether the reader of the output has gone, as with `lock-hosts list | head -1`: not a
@@ -192,5 +204,20 @@ impl From<RevokeError> for Failure {
                 Failure::No(Box::new(error))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_may_pass_and_nothing_else() {
+        let why = || "no quorum answers".into();
+        assert_eq!(
+            Failure::Unreachable(why()).passing().ok().as_deref(),
+            Some("no quorum answers")
+        );
+        assert!(Failure::No(why()).passing().is_err());
     }
 }

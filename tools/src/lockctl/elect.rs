@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bakery_lock::{Contender, Election, LockClient, TableError};
+use bakery_lock::{Contender, Election, LockClient};
 use clap::Args;
 use serde_json::json;
 
@@ -177,8 +177,7 @@ pub(super) async fn observe(client: &LockClient, options: &ElectOptions) -> Resu
         match leaders.next().await {
             Ok(leaders) => output::print(&options.line(&leaders))?,
             // The next look may be answered.
-            Err(error @ TableError::TimedOut { .. }) => output::warn(&output::chain(&error)),
-            Err(error) => return Err(error.into()),
+            Err(error) => output::warn(&Failure::from(error).passing()?),
         }
     }
 }

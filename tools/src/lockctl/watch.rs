@@ -55,7 +55,7 @@ pub(super) async fn watch(client: &LockClient, options: &WatchOptions) -> Result
         let picture = tokio::select! {
             seen = looking => match seen {
                 Ok(seen) => Picture::of(&options.name, &seen, SystemTime::now()),
-                Err(failure) => Picture::trouble(&options.name, &passing(failure)?),
+                Err(failure) => Picture::trouble(&options.name, &failure.passing()?),
             },
             () = screen.quit() => return Ok(()),
         };
@@ -103,16 +103,10 @@ async fn print_changes(client: &LockClient, options: &WatchOptions) -> Result<()
                     }
                 }
             }
-            Err(failure) => output::warn(&passing(failure)?),
+            Err(failure) => output::warn(&failure.passing()?),
         }
         sleep(options.interval).await;
     }
-}
-
-/// The text of a failure that may pass; any other one ends the watch.
-fn passing(failure: Failure) -> Result<String, Failure> {
-    let may_pass = matches!(failure, Failure::Unreachable(_));
-    if may_pass { Ok(output::chain(&failure)) } else { Err(failure) }
 }
 
 /// What has to differ for a change: times go on by themselves, and renewals are none.
@@ -131,13 +125,6 @@ fn without_times(seen: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_watch_outlasts_an_outage_and_nothing_else() {
-        let why = || "no quorum answers".into();
-        assert_eq!(passing(Failure::Unreachable(why())).ok().as_deref(), Some("no quorum answers"));
-        assert!(passing(Failure::No(why())).is_err());
-    }
 
     #[test]
     fn only_what_people_call_a_change_counts() {
