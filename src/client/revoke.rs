@@ -194,7 +194,9 @@ impl Revoking<'_> {
         // Just above the rows of this round, and so below those of the next round: its first stamp
         // is above that of this round's release.
         let stamp = newest + 1;
-        let change = Change::Delete { contender, ticket: true, revoked: false };
+        // It says nothing of how the queue moves.
+        let last_release = None;
+        let change = Change::Delete { contender, ticket: true, revoked: false, last_release };
         self.write(Write { stamp, change }, setback).await?;
         debug!(object = self.object, %contender, "rows deleted by force");
         Ok(())

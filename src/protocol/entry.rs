@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::admission::Place;
 use super::lease::{Lease, LeaseTerms};
 use super::messages::{Acquire, Assignment, Change, Now, Write};
-use super::row::{Claim, MICROS_PER_MILLI};
+use super::row::{Claim, ContenderId, LastRelease, MICROS_PER_MILLI, Mode};
 
 /// A round whose `entering::` row is acknowledged.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     renewal: Renewal,
     announced: Duration,
+    /// What its release tells those that wait, from when it left the queue itself.
+    last_release: Option<LastRelease>,
 }
 
 impl Entry {
@@ -26,7 +28,7 @@ impl Entry {
     pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
         let announced = announcement.first_try;
         let lease = Lease::announced(acquire.terms, announced);
-        Entry { acquire, claim, lease, renewal: Renewal::resting(), announced }
+        Entry { acquire, claim, lease, renewal: Renewal::resting(), announced, last_release: None }
     }
 
     /// The place in the queue.
@@ -45,6 +47,21 @@ impl Entry {
     pub(super) fn grant(&mut self, now: Now) {
         self.claim.held_since = Some(now.stamp / MICROS_PER_MILLI);
         self.renewal.stage = Stage::Resting;
+    }
+
+    /// Notes how long a handoff took while it waited in the queue, and the last release that it saw
+    /// there: with a stamp above that one's, its own release is the last one on a slow clock too.
+    pub(super) fn note_handoff(&mut self, handoff: Duration, before: Option<LastRelease>) {
+        let Claim { contender: ContenderId { client, .. }, round, .. } = self.claim;
+        let stamp = before.map_or(i64::MIN, |before| before.stamp.saturating_add(1));
+        self.last_release = Some(LastRelease { client, round, handoff, stamp });
+    }
+
+    /// What its release at `now` tells those that wait; nothing if it did not wait itself, or if
+    /// others may hold beside it: then the queue does not move one by one.
+    pub(super) fn last_release(&self, now: Now) -> Option<LastRelease> {
+        let last = self.last_release.filter(|_| self.acquire.mode == Mode::Exclusive)?;
+        Some(LastRelease { stamp: last.stamp.max(now.stamp), ..last })
     }
 
     /// Handles the acknowledgement of a write of these rows, which begins a new lease.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::admission::Denial;
 use super::lease::{Lease, LeaseTerms};
-use super::row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
+use super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, StoredRow, row_name};
 
 /// The moment at which an input is handled.
 #[derive(Clone, Copy, Debug)]
@@ -180,6 +180,8 @@ pub(crate) enum Change {
         ticket: bool,
         /// Whether a `revoked::` row may exist.
         revoked: bool,
+        /// What the release tells those that wait, if it tells them anything.
+        last_release: Option<LastRelease>,
     },
 }
 
@@ -294,7 +296,9 @@ mod tests {
     #[test]
     fn a_delete_names_the_rows_that_there_may_be() {
         let contender = ContenderId { host: 1, client: 2, slot: 0 };
-        let rows = |ticket, revoked| Change::Delete { contender, ticket, revoked }.deleted_rows();
+        let rows = |ticket, revoked| {
+            Change::Delete { contender, ticket, revoked, last_release: None }.deleted_rows()
+        };
         assert_eq!(rows(false, false), ["entering::"]);
         assert_eq!(rows(true, false), ["entering::", "tickets::"]);
         assert_eq!(rows(false, true), ["entering::", "revoked::"]);

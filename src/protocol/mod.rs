@@ -42,7 +42,10 @@ pub(crate) use messages::{
     Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
     ReadFailure, Write, WriteOutcome,
 };
-pub(crate) use row::{Claim, ContenderId, Mode, Revocation, StoredRow, row_name};
+pub(crate) use row::{
+    Claim, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode, Revocation, StoredRow,
+    row_name,
+};
 pub(crate) use seeded_bug::SeededBug;
 pub(crate) use state_machine::StateMachine;
 

@@ -11,10 +11,12 @@
 mod backoff;
 #[cfg(model)]
 mod fingerprint;
+mod progress;
 
 use std::time::Duration;
 
 use self::backoff::Handoff;
+use self::progress::Progress;
 use super::admission::{Blockers, Place, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
@@ -58,6 +60,7 @@ pub(crate) struct Queue {
     choosing: Duration,
     choosing_until: Duration,
     handoff: Handoff,
+    progress: Progress,
 }
 
 impl Queue {
@@ -66,10 +69,12 @@ impl Queue {
     pub(crate) fn new(
         mine: Place,
         mode: Mode,
-        blockers: Blockers,
+        snapshot: &Snapshot,
         now: Duration,
         doorway: Duration,
     ) -> Self {
+        let blockers = snapshot.blockers_of(mine, mode);
+        let progress = Progress::new(&blockers, snapshot.last_release());
         let choosing = (doorway * CHOOSING_DOORWAYS).clamp(CHOOSING_MIN, CHOOSING_MAX);
         let handoff = Handoff::expected(now, blockers.iter().count(), doorway);
         Queue {
@@ -82,6 +87,7 @@ impl Queue {
             choosing,
             choosing_until: now + choosing,
             handoff,
+            progress,
         }
     }
 
@@ -134,6 +140,7 @@ impl Queue {
     ) -> bool {
         let place = self.place(contender);
         let gone = self.blockers.look(contender, snapshot, self.mine);
+        self.note_progress(snapshot);
         if gone {
             // Places say nothing about choosing contenders, so one that left says nothing about the
             // others.
@@ -155,11 +162,20 @@ impl Queue {
             self.presumed_gone = None;
         }
         self.futile = 0;
+        self.note_progress(snapshot);
         self.note_move(any_gone, now);
         let gone = asked.map_or(any_gone, |asked| self.blockers.standing(asked).is_none());
         self.note_stay(asked, gone, now);
         self.count_handoffs(any_gone, now);
         any_gone
+    }
+
+    /// Those that have left by the last release are presumed gone, like those before one that is.
+    fn note_progress(&mut self, snapshot: &Snapshot) {
+        if let Some(place) = self.progress.note(snapshot.last_release()) {
+            self.presumed_gone = self.presumed_gone.max(Some(place));
+            self.stays = None;
+        }
     }
 
     fn note_move(&mut self, gone: bool, now: Duration) {
@@ -214,7 +230,9 @@ impl Queue {
             return None;
         }
         let rest = self.rest();
-        Some(rest.get(middle(&rest))?.contender)
+        // The answer tells how many are ahead, if the one that is asked is still there.
+        let asked = if self.progress.is_told() { rest.last() } else { rest.get(middle(&rest)) };
+        Some(asked?.contender)
     }
 
     /// How many of the others may be inside when we are let in.
@@ -245,7 +263,7 @@ fn middle(rest: &[Place]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::{Claim, Mode, StoredRow};
+    use super::super::row::{Claim, LastRelease, Mode, StoredRow};
     use super::*;
 
     pub(super) const ME: Place = Place { ticket: 10_000, contender: id(99) };
@@ -280,15 +298,15 @@ mod tests {
     }
 
     pub(super) fn queue_after(doorway: Duration, claims: &[(i32, Option<i64>)]) -> Queue {
-        let blockers = Snapshot::of(&rows(claims)).blockers_of(ME, Mode::Exclusive);
-        Queue::new(ME, Mode::Exclusive, blockers, Duration::ZERO, doorway)
+        let snapshot = Snapshot::of(&rows(claims));
+        Queue::new(ME, Mode::Exclusive, &snapshot, Duration::ZERO, doorway)
     }
 
     /// The queue ahead of a contender that is limited to `most`, as the others are.
     pub(super) fn limited(most: i32, claims: &[(i32, Option<i64>)]) -> Queue {
         let mode = Mode::Limited(most);
-        let blockers = Snapshot::of(&rows_of(mode, claims)).blockers_of(ME, mode);
-        Queue::new(ME, mode, blockers, Duration::ZERO, Duration::from_millis(10))
+        let snapshot = Snapshot::of(&rows_of(mode, claims));
+        Queue::new(ME, mode, &snapshot, Duration::ZERO, Duration::from_millis(10))
     }
 
     pub(super) fn tickets(length: i32) -> Vec<(i32, Option<i64>)> {
@@ -307,6 +325,47 @@ mod tests {
         queue.confirmed(&Snapshot::of(&rows(&[(2, Some(2))])), Duration::ZERO);
         assert_eq!(queue.question(), Question::Present(id(2)));
         assert_eq!(queue.blockers().iter().count(), 1);
+    }
+
+    /// The rows of these contenders, and that one of them left last.
+    pub(super) fn told(claims: &[(i32, Option<i64>)], left: u128, handoff: Duration) -> Snapshot {
+        let last = LastRelease { client: left, round: 1, handoff, stamp: 1 };
+        let mut rows = rows(claims);
+        for row in &mut rows {
+            row.contender.client = u128::from(row.contender.host.unsigned_abs());
+            row.last_release = Some(last);
+        }
+        Snapshot::of(&rows)
+    }
+
+    #[test]
+    fn asks_the_predecessor_where_releases_tell_how_many_are_ahead() {
+        let ms = Duration::from_millis;
+        let known = |host: u8| ContenderId { client: host.into(), ..id(host.into()) };
+        let mut queue =
+            Queue::new(ME, Mode::Exclusive, &told(&tickets(8), 99, ms(2)), ms(0), ms(10));
+        for left in [99, 3, 6, 6] {
+            assert_eq!(queue.question(), Question::Present(known(8)));
+            assert!(!queue.answered(known(8), &told(&tickets(8), left, ms(2)), ms(9)));
+        }
+        assert_eq!(queue.blockers().iter().count(), 8, "those that have left are not gone");
+        assert!(queue.answered(known(8), &Snapshot::default(), ms(9)));
+        assert_eq!(queue.question(), Question::All);
+        // The predecessor gave up, and so did two more.
+        let rest = told(&tickets(8)[3..5], 3, ms(2));
+        assert!(queue.confirmed(&rest, ms(10)));
+        assert_eq!(queue.question(), Question::Present(known(5)));
+    }
+
+    #[test]
+    fn releases_tell_nothing_of_a_line_that_does_not_leave_in_order() {
+        let ms = Duration::from_millis;
+        let mut snapshot = rows_of(Mode::Shared, &tickets(8));
+        for row in &mut snapshot {
+            row.last_release = Some(LastRelease { client: 0, round: 1, handoff: ms(2), stamp: 1 });
+        }
+        let queue = Queue::new(ME, Mode::Exclusive, &Snapshot::of(&snapshot), ms(0), ms(10));
+        assert_eq!(queue.question(), Question::Present(id(5)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The rows of one object, as the protocol reads and writes them (design section 3).
 
 use std::fmt;
+use std::time::Duration;
 
 /// A client's place for one object.
 ///
@@ -132,7 +133,28 @@ pub(crate) struct StoredRow {
     pub(crate) why: Option<String>,
     /// The column `held_since`, in milliseconds since the Unix epoch.
     pub(crate) held_since: Option<i64>,
+    /// The static columns, which all rows of an object show.
+    pub(crate) last_release: Option<LastRelease>,
 }
+
+/// The last release of an object that had a queue: who left, and how fast the queue moves.
+///
+/// It tells those behind when to look again, and nothing else: it may be missing, late, or of a
+/// queue of long ago. No contender is let in because of it, and none leaves the blockers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastRelease {
+    /// The client that left. Rounds are unique within a client.
+    pub(crate) client: u128,
+    /// The round that it ended.
+    pub(crate) round: i64,
+    /// How long a handoff took while it waited.
+    pub(crate) handoff: Duration,
+    /// The write timestamp, in µs: above that of the release before, whatever the clocks say.
+    pub(crate) stamp: i64,
+}
+
+/// How long it is known, in seconds. An object that is free for so long has no queue to pace.
+pub(crate) const LAST_RELEASE_TTL_SECONDS: i32 = 60;
 
 impl StoredRow {
     /// The `entering::` row of a claim.
@@ -147,6 +169,7 @@ impl StoredRow {
             owner: Some(claim.owner.clone()),
             why: None,
             held_since: claim.held_since,
+            last_release: None,
         }
     }
 
@@ -171,6 +194,7 @@ impl StoredRow {
             owner: Some(revocation.by.clone()),
             why: Some(revocation.why.clone()),
             held_since: None,
+            last_release: None,
         }
     }
 

@@ -54,7 +54,7 @@ enum State {
     /// Reading the object to fix the blockers; carries the duration of the doorway.
     Settling(Entry, Duration),
     /// Asking the blockers until they are gone.
-    Waiting(Entry, Queue),
+    Waiting(Entry, Box<Queue>),
     /// Held.
     Held(Entry),
     /// No longer held. The rows stay until the release.
@@ -274,10 +274,12 @@ impl StateMachine {
     fn withdraw(&mut self, now: Now, again: Option<Acquire>) {
         // A client that slept past every TTL may still send a write now.
         self.gone_by = self.gone_by.max(now.elapsed + TIME_IN_FLIGHT);
+        let last_release = self.held_entry().and_then(|entry| entry.last_release(now));
         let change = Change::Delete {
             contender: self.id,
             ticket: self.ticket_sent,
             revoked: self.revoked_row_seen,
+            last_release,
         };
         self.enter(State::Releasing { delete: Write { stamp: now.stamp, change }, again });
     }

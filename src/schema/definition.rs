@@ -99,7 +99,8 @@ impl Definition {
 
     /// The statement that adds a column.
     pub(super) fn addition_cql(&self, column: &Column) -> String {
-        format!("ALTER TABLE {} ADD {} {}", self.full_name, column.name, column.cql_type)
+        let kind = if column.kind == "static" { " static" } else { "" };
+        format!("ALTER TABLE {} ADD {} {}{kind}", self.full_name, column.name, column.cql_type)
     }
 
     /// The statement that sets an option.

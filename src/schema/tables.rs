@@ -45,17 +45,25 @@ pub(super) fn max_ttl(subject: &str, facts: &TableFacts) -> Result<Duration, Fin
 pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFacts) -> Vec<Finding> {
     let finding = |difference| match difference {
         Difference::Column { wanted, found } => {
+            let is_absent = found.is_none();
             let is = found.map_or_else(
                 || "is missing".to_owned(),
                 |found| format!("is a {} {} column", found.kind, found.cql_type),
             );
-            let (kind, cql_type) = (wanted.kind, wanted.cql_type);
             let remedy = if definition.is_optional {
                 "use another keyspace; or, if no other program needs the table, drop it and run \
                  `lock-hosts init`"
+                    .to_owned()
+            } else if is_absent {
+                let addition = definition.addition_cql(&wanted);
+                format!(
+                    "use another keyspace or lock table; or, if an earlier version made this one, \
+                     stop all its clients and run {addition}"
+                )
             } else {
-                "use another keyspace or lock table"
+                "use another keyspace or lock table".to_owned()
             };
+            let (kind, cql_type) = (wanted.kind, wanted.cql_type);
             let advice = format!("it has to be a {kind} {cql_type} column: {remedy}");
             Finding::error(subject, format!("column {} {is}", wanted.name), advice)
         }

@@ -282,7 +282,8 @@ mod tests {
     async fn every_call_counts_once() {
         let memory = FaultyStore::new();
         let store = Counted::new(Arc::new(memory.clone()));
-        let delete = Change::Delete { contender: ME, ticket: true, revoked: false };
+        let delete =
+            Change::Delete { contender: ME, ticket: true, revoked: false, last_release: None };
         let delete = Write { stamp: 2, change: delete };
         let revocation =
             Revocation { contender: ME, round: 1, by: String::new(), why: String::new() };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use self::peers::Peers;
-use self::replica::{Cell, Fence, Key, Replica, cells, matches};
+use self::replica::{Cell, Fence, Key, Release, Replica, cells, matches};
 use super::{
     Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
     RowStamp, Store, Testimonies, TimedRow,
@@ -248,11 +248,19 @@ impl Tables {
                 replica.apply(object, &key, &cell);
             }
         }
+        if let Some(release) = Release::of(write, now) {
+            for replica in &mut self.replicas {
+                replica.note_release(object, release);
+            }
+        }
     }
 
     /// The rows that a quorum shows.
     pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
-        self.live_rows(object, read, now).into_iter().map(|timed| timed.row).collect()
+        let known = self.replicas.iter().filter_map(|replica| replica.last_release(object, now));
+        let last_release = known.max_by_key(|last| last.stamp);
+        let rows = self.live_rows(object, read, now).into_iter();
+        rows.map(|timed| StoredRow { last_release, ..timed.row }).collect()
     }
 
     fn read_stamps(
@@ -351,6 +359,7 @@ impl Tables {
                 !rows.is_empty()
             });
             replica.fences.retain(|_, fence| now < fence.dead_from + GRACE);
+            replica.releases.retain(|_, release| release.is_live(now));
         }
         self.peers.sweep(GRACE, now);
     }
@@ -376,7 +385,7 @@ mod tests {
     async fn dead_rows_are_forgotten_in_the_end() {
         let store = on_paused_time();
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
-        let change = Change::Delete { contender, ticket: true, revoked: false };
+        let change = Change::Delete { contender, ticket: true, revoked: false, last_release: None };
         let delete = |stamp| Write { stamp, change: change.clone() };
         store.write("a", &delete(1)).await.expect("memory does not fail");
         tokio::time::advance(GRACE).await;

@@ -18,8 +18,8 @@ use self::peers::{absent_peers_are_refused, peers_are_kept, peers_in_cql};
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, Mode, Read, Revocation, StoredRow, Write,
-    row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LastRelease, Mode, Read, Revocation, StoredRow,
+    Write, row_name,
 };
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
@@ -94,6 +94,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     objects_do_not_mix(store, tag, clock.unix_micros()).await;
     many_contenders_are_read_at_once(&object("many")).await;
     revocations_stand_beside_the_rows(&object("revoked")).await;
+    the_last_release_is_told(&object("released")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
     all_objects_are_found(store, tag, clock.unix_micros()).await;
@@ -121,7 +122,9 @@ impl Object<'_> {
     }
 
     async fn delete(&self, contender: ContenderId, stamp: i64, ticket: bool) {
-        self.write(stamp, Change::Delete { contender, ticket, revoked: false }).await;
+        let last_release = None;
+        let change = Change::Delete { contender, ticket, revoked: false, last_release };
+        self.write(stamp, change).await;
     }
 
     async fn revoke(&self, revocation: &Revocation, stamp: i64, ttl_seconds: i32) {
@@ -360,7 +363,8 @@ async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
     for ticket in [false, true] {
         object.put(&Claim { ticket: ticket.then_some(5), ..claim.clone() }, 20, LONG_TTL).await;
         object.revoke(&revocation, 20, LONG_TTL).await;
-        let change = Change::Delete { contender: id, ticket, revoked: true };
+        let last_release = None;
+        let change = Change::Delete { contender: id, ticket, revoked: true, last_release };
         object.write(21, change).await;
         object.expect(Read::Contender(id), &[]).await;
     }
@@ -369,6 +373,44 @@ async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
     object.revoke(&revocation, 31, 3).await;
     tokio::time::sleep(Duration::from_millis(4_000)).await;
     object.expect(Read::Contender(id), &rows_of(&claim)).await;
+}
+
+/// All reads by which waiters pace themselves show the release with the highest stamp, whatever the
+/// order of the releases and whoever's row is read; a release touches no other row.
+async fn the_last_release_is_told(object: &Object<'_>) {
+    let claims = [1, 2, 3].map(|number| claim(number, 7, Some(i64::from(number))));
+    let waiter = claims[2].contender;
+    for claim in &claims {
+        object.put(claim, 10, LONG_TTL).await;
+    }
+    let told = async |read| {
+        let rows = object.read(read).await;
+        rows.into_iter().map(|row| row.last_release).collect::<Vec<_>>()
+    };
+    assert_eq!(told(Read::Object).await, [None; 6]);
+    let release = async |claim: &Claim, told: i64| {
+        let ContenderId { client, .. } = claim.contender;
+        let (handoff, stamp) = (Duration::from_micros(1_234), object.stamp + told);
+        let last = LastRelease { client, round: claim.round, handoff, stamp };
+        let change = Change::Delete {
+            contender: claim.contender,
+            ticket: true,
+            revoked: false,
+            last_release: Some(last),
+        };
+        object.write(20, change).await;
+        Some(last)
+    };
+    let first = release(&claims[0], 31).await;
+    assert_eq!(told(Read::Object).await, [first; 4]);
+    assert_eq!(told(Read::Entering(waiter)).await, [first]);
+    let second = release(&claims[1], 30).await;
+    assert_ne!(first, second);
+    assert_eq!(told(Read::Object).await, [first; 2], "the later release has a lower stamp");
+    let third = release(&claims[1], 32).await;
+    assert_eq!(told(Read::Entering(waiter)).await, [third]);
+    object.delete(waiter, 20, true).await;
+    object.expect(Read::Object, &[]).await;
 }
 
 async fn stamps_are_told(object: &Object<'_>) {

@@ -2,6 +2,7 @@
 //! the registry by themselves. What clients do as a whole is in `tests/`.
 
 mod guard;
+mod pacing;
 mod peers;
 pub(crate) mod properties;
 mod registry;

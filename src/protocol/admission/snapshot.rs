@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::row::{Claim, ContenderId, Mode, Revocation, Row, StoredRow};
+use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, Row, StoredRow};
 use super::super::seeded_bug::SeededBug;
 use super::{Blockers, Place, Standing, admits, conflicts};
 
@@ -14,6 +14,7 @@ pub(crate) struct Snapshot {
     revocations: BTreeMap<ContenderId, Option<Revocation>>,
     held_since: BTreeMap<ContenderId, i64>,
     largest_ticket: i64,
+    last_release: Option<LastRelease>,
 }
 
 impl Snapshot {
@@ -23,6 +24,7 @@ impl Snapshot {
         let mut tickets = BTreeMap::new();
         let mut snapshot = Snapshot::default();
         for row in rows {
+            snapshot.last_release = snapshot.last_release.or(row.last_release);
             match row.parse() {
                 Row::Entering { round, mode, held_since } => {
                     entering.insert(row.contender, (round, mode));
@@ -162,6 +164,11 @@ impl Snapshot {
     /// The largest ticket of any row, whether its contender is present or gone; 0 if there is none.
     pub(crate) fn largest_ticket(&self) -> i64 {
         self.largest_ticket
+    }
+
+    /// The last release, if one is known.
+    pub(crate) fn last_release(&self) -> Option<LastRelease> {
+        self.last_release
     }
 
     /// To how many another contender limits the holders of the object, where that is not what

@@ -18,9 +18,21 @@ const HANDOFF_MIN: Duration = Duration::from_millis(1);
 /// be quick. Bounded, because a doorway may measure as almost nothing, or stall.
 const HANDOFF_MAX: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(100);
+/// The same for what releases tell. It takes so many doorways at most, because it has an operation
+/// more than a doorway; and others measured it, so a stalled doorway alone lengthens nothing.
+const DOORWAYS_PER_TOLD_HANDOFF: u32 = 2;
+const TOLD_HANDOFF_MAX: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_millis(500);
 /// The part to pause of the time that the contenders between will take. It must stay well below the
 /// whole: waiters that look late make handoffs slow, and others pace themselves by these.
 const PAUSE_PER_HANDOFF: f64 = 0.7;
+/// The same where releases tell how many are ahead and how long handoffs take. With more, waiters
+/// that look late would make the handoffs slow by which all others pace themselves.
+const PAUSE_PER_TOLD_HANDOFF: f64 = 0.8;
+/// So many handoffs fewer are counted on, times the root of their number: each takes its own time.
+const UNCERTAINTY: f64 = 0.5;
+/// The next in line looks so often while a handoff lasts: that makes it a sixteenth longer.
+const LOOKS_PER_HANDOFF: u32 = 8;
 /// A holder that has stayed long will probably stay longer, so look less often; that lengthens the
 /// wait by at most one part in this many.
 const PAUSE_PER_STAY: u32 = 16;
@@ -32,18 +44,43 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 impl Queue {
     /// How long to pause before the first question. All blockers were present a moment ago.
     pub(crate) fn first_pause(&self, now: Duration, jitter: f64) -> Duration {
-        if self.is_hurried(now) { Duration::ZERO } else { jittered(self.between(), jitter) }
+        if self.is_hurried(now) {
+            Duration::ZERO
+        } else if let Some(handoff) = self.told_handoff() {
+            let pause = self.until_next(handoff, Duration::ZERO);
+            slightly_jittered(pause, jitter)
+        } else {
+            jittered(self.between(), jitter)
+        }
     }
 
     /// How long to pause if the asked blocker is still there.
     pub(crate) fn pause(&self, now: Duration, round_trip: Duration, jitter: f64) -> Duration {
-        let pause = if self.is_hurried(now) {
-            round_trip
+        if self.is_hurried(now) {
+            return jittered(round_trip.max(PAUSE_MIN), jitter);
+        }
+        let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
+        let least = round_trip.max(stayed / PAUSE_PER_STAY).max(PAUSE_MIN);
+        if let Some(handoff) = self.told_handoff() {
+            slightly_jittered(self.until_next(handoff, least), jitter)
         } else {
-            let stayed = self.stays.map_or(Duration::ZERO, |(_, since)| now - since);
-            self.between().max(round_trip).max(stayed / PAUSE_PER_STAY)
-        };
-        jittered(pause.max(PAUSE_MIN), jitter)
+            jittered(self.between().max(least), jitter)
+        }
+    }
+
+    /// How long a handoff takes, if releases tell; not more than one can take.
+    fn told_handoff(&self) -> Option<Duration> {
+        let handoff = self.progress.handoff().filter(|_| self.progress.is_told())?;
+        Some(handoff.clamp(HANDOFF_MIN, self.handoff.told_at_most))
+    }
+
+    /// How long to pause where releases tell how many are ahead.
+    fn until_next(&self, handoff: Duration, least: Duration) -> Duration {
+        // The last one may leave at any moment.
+        let others = self.rest().len().saturating_sub(1);
+        let others = f64::from(count(others));
+        let surely = (others - UNCERTAINTY * others.sqrt()) * PAUSE_PER_TOLD_HANDOFF;
+        handoff.mul_f64(surely.max(0.0)).max(least).max(handoff / LOOKS_PER_HANDOFF)
     }
 
     /// The part to pause of the time that the contenders between the one to ask and us will take.
@@ -94,6 +131,11 @@ impl Queue {
         }
     }
 
+    /// How long a handoff took while this one waited.
+    pub(crate) fn handoff(&self, now: Duration) -> Duration {
+        (now - self.handoff.since) / count(self.handoff.length.max(1))
+    }
+
     /// How many have left since the beginning, at least.
     fn left(&self) -> usize {
         self.handoff.length.saturating_sub(self.may_remain())
@@ -108,6 +150,8 @@ pub(super) struct Handoff {
     length: usize,
     takes: Duration,
     takes_at_most: Duration,
+    /// The same for what releases tell.
+    told_at_most: Duration,
 }
 
 impl Handoff {
@@ -115,7 +159,9 @@ impl Handoff {
     pub(super) fn expected(now: Duration, length: usize, doorway: Duration) -> Self {
         let takes_at_most = doorway.clamp(*HANDOFF_MAX.start(), *HANDOFF_MAX.end());
         let takes = (doorway / HANDOFFS_PER_DOORWAY).clamp(HANDOFF_MIN, takes_at_most);
-        Handoff { since: now, length, takes, takes_at_most }
+        let told_at_most = doorway * DOORWAYS_PER_TOLD_HANDOFF;
+        let told_at_most = told_at_most.clamp(*TOLD_HANDOFF_MAX.start(), *TOLD_HANDOFF_MAX.end());
+        Handoff { since: now, length, takes, takes_at_most, told_at_most }
     }
 
     /// At least `left` contenders have left.
@@ -138,6 +184,11 @@ fn jittered(pause: Duration, jitter: f64) -> Duration {
     pause.min(PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
 }
 
+/// Waiters that know how many are ahead look at different times by themselves.
+fn slightly_jittered(pause: Duration, jitter: f64) -> Duration {
+    pause.min(PAUSE_MAX).mul_f64(0.9 + jitter / 5.0)
+}
+
 /// A number of contenders, to divide times by.
 fn count(contenders: usize) -> u32 {
     u32::try_from(contenders).unwrap_or(u32::MAX)
@@ -147,7 +198,7 @@ fn count(contenders: usize) -> u32 {
 mod tests {
     use super::super::super::admission::Snapshot;
     use super::super::super::row::Mode;
-    use super::super::tests::{ME, id, limited, queue, queue_after, rows, rows_of, tickets};
+    use super::super::tests::{ME, id, limited, queue, queue_after, rows, rows_of, tickets, told};
     use super::*;
 
     #[test]
@@ -191,6 +242,33 @@ mod tests {
     }
 
     #[test]
+    fn pauses_follow_what_releases_tell() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let known = |host: u8| ContenderId { client: host.into(), ..id(host.into()) };
+        let snapshot = |left, handoff| told(&tickets(10), left, handoff);
+        let first = |handoff| {
+            Queue::new(ME, Mode::Exclusive, &snapshot(99, handoff), ms(0), ms(20))
+                .first_pause(ms(0), 0.5)
+        };
+        assert_eq!(first(ms(4)), ms(24), "four fifths of 7.5 handoffs of nine");
+        assert_eq!(first(ms(400)), first(ms(40)), "no handoff takes longer than two doorways");
+        let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot(99, ms(4)), ms(0), ms(20));
+        let mut pause = |left, handoff, now| {
+            assert!(!queue.answered(known(10), &snapshot(left, handoff), now));
+            queue.pause(now, ms(2), 0.5)
+        };
+        assert_eq!(
+            pause(5, ms(4), ms(20)),
+            us(9_600),
+            "of three of the four ahead of the last one"
+        );
+        assert_eq!(pause(9, ms(4), ms(30)), ms(2), "the last one about a round trip");
+        assert_eq!(pause(9, ms(18), ms(31)), us(2_250), "or an eighth of a handoff");
+        assert_eq!(pause(9, ms(4), ms(2_030)), ms(125), "it stays");
+        assert_eq!(pause(5, ms(4), ms(2_030)), ms(125), "an older release tells nothing new");
+    }
+
+    #[test]
     fn a_limited_one_looks_when_the_first_of_several_may_have_left() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let first = |length| limited(3, &tickets(length)).first_pause(ms(0), 0.5);
@@ -210,8 +288,8 @@ mod tests {
     fn handoffs_are_timed_from_when_the_line_began() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         for began in [ms(0), ms(86_400_000)] {
-            let blockers = Snapshot::of(&rows(&tickets(8))).blockers_of(ME, Mode::Exclusive);
-            let mut queue = Queue::new(ME, Mode::Exclusive, blockers, began, ms(20));
+            let snapshot = Snapshot::of(&rows(&tickets(8)));
+            let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot, began, ms(20));
             let now = began + ms(40);
             assert!(queue.answered(id(5), &Snapshot::default(), now));
             assert_eq!(queue.pause(now, ms(1), 0.5), us(5_600), "five left within 40 ms");

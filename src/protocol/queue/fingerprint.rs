@@ -18,6 +18,7 @@ impl Fingerprint for Queue {
             choosing,
             choosing_until,
             handoff: _,
+            progress: _,
         } = self;
         (mine, presumed_gone, choosing, until(*choosing_until, now)).hash(hasher);
         for blocker in blockers.iter() {

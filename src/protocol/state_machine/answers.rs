@@ -108,8 +108,7 @@ impl StateMachine {
             return self.fail(now, denial.into());
         }
         let (place, mode) = (entry.place(), entry.acquire.mode);
-        let queue =
-            Queue::new(place, mode, snapshot.blockers_of(place, mode), now.elapsed, doorway);
+        let queue = Box::new(Queue::new(place, mode, snapshot, now.elapsed, doorway));
         self.ahead = queue.blockers().contenders();
         if queue.admits() {
             self.hold(now, entry);
@@ -122,8 +121,8 @@ impl StateMachine {
     fn asked(
         &mut self,
         now: Now,
-        entry: Entry,
-        mut queue: Queue,
+        mut entry: Entry,
+        mut queue: Box<Queue>,
         question: Question,
         snapshot: &Snapshot,
         round_trip: Duration,
@@ -144,6 +143,7 @@ impl StateMachine {
                 self.ahead = queue.blockers().contenders();
                 // Only a whole read lets a contender in: a look at one row confirms no other row.
                 if queue.admits() {
+                    entry.note_handoff(queue.handoff(now.elapsed), snapshot.last_release());
                     return self.hold(now, entry);
                 }
                 one_left
@@ -158,7 +158,7 @@ impl StateMachine {
     }
 
     /// Continues with the queue after a pause, unless a try sees that it would wait for a holder.
-    fn wait(&mut self, now: Now, entry: Entry, queue: Queue, pause: Duration) {
+    fn wait(&mut self, now: Now, entry: Entry, queue: Box<Queue>, pause: Duration) {
         if entry.acquire.patience == Patience::Try && queue.is_taken() {
             self.taken(now);
         } else {

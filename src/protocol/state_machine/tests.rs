@@ -323,7 +323,12 @@ impl Script {
         let write = self.writes_something();
         let ticket = rows == Rows::Both;
         let revoked = self.revoked_row_seen;
-        assert_eq!(write.change, Change::Delete { contender: ME, ticket, revoked });
+        let Change::Delete { contender, ticket: with_ticket, revoked: with_revoked, .. } =
+            write.change
+        else {
+            panic!("{write:?} deletes nothing");
+        };
+        assert_eq!((contender, with_ticket, with_revoked), (ME, ticket, revoked));
     }
 
     fn writes_something(&mut self) -> Write {

@@ -1,5 +1,7 @@
 //! Encoding of the values bound to statements, and decoding of their results.
 
+use std::time::Duration;
+
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
@@ -7,7 +9,10 @@ use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
 use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
-use crate::protocol::{Claim, ContenderId, FENCE_TTL_SECONDS, Revocation, StoredRow};
+use crate::protocol::{
+    Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Revocation,
+    StoredRow,
+};
 use crate::store::{DatabaseError, HostRow, RowStamp, TimedRow};
 
 /// The values to insert each row of a claim.
@@ -107,6 +112,13 @@ pub(super) fn deletions(
     row_names.iter().map(deletion).collect()
 }
 
+/// The values to write what a release tells those that wait.
+pub(super) fn last_release_values(object: &str, last: LastRelease) -> impl SerializeRow {
+    let LastRelease { client, round, handoff, stamp } = last;
+    let micros = i64::try_from(handoff.as_micros()).unwrap_or(i64::MAX);
+    (stamp, LAST_RELEASE_TTL_SECONDS, Uuid::from_u128(client), round, micros, object)
+}
+
 /// The values to write a fence.
 pub(super) fn fence_values(object: &str, value: i64) -> impl SerializeRow {
     let stamp = value;
@@ -156,12 +168,17 @@ struct LockRow {
     owner: Option<String>,
     why: Option<String>,
     held_since: Option<CqlTimestamp>,
+    released_client: Option<Uuid>,
+    released_round: Option<i64>,
+    handoff_micros: Option<i64>,
+    released_stamp: Option<i64>,
 }
 
 impl LockRow {
     /// `None` for the row without a key that a partition with only a static part shows: it is no
     /// row.
     fn stored(self) -> Option<StoredRow> {
+        let last_release = self.last_release();
         let client = self.client?.as_u128();
         Some(StoredRow {
             row_name: self.row_name?,
@@ -173,6 +190,18 @@ impl LockRow {
             owner: self.owner,
             why: self.why,
             held_since: self.held_since.map(|since| since.0),
+            last_release,
+        })
+    }
+
+    /// What the static columns say, if they say all.
+    fn last_release(&self) -> Option<LastRelease> {
+        let micros = u64::try_from(self.handoff_micros?).ok()?;
+        Some(LastRelease {
+            client: self.released_client?.as_u128(),
+            round: self.released_round?,
+            handoff: Duration::from_micros(micros),
+            stamp: self.released_stamp?,
         })
     }
 }
@@ -210,6 +239,10 @@ impl TimedLockRow {
             owner: self.owner,
             why: self.why,
             held_since: self.held_since,
+            released_client: None,
+            released_round: None,
+            handoff_micros: None,
+            released_stamp: None,
         };
         let row = row.stored()?;
         let timed = TimedRow { row, stamp: self.stamp, ttl_seconds: self.ttl_seconds };

@@ -24,8 +24,9 @@ use uuid::Uuid;
 pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, TableFacts};
 use self::classify::classify;
 use self::codec::{
-    contender_key, deletions, fence, fence_values, host_values, hosts, insertions, next,
-    revocation_values, row_stamps, sighting_values, sightings_begin, stored_rows, timed_rows,
+    contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
+    last_release_values, next, revocation_values, row_stamps, sighting_values, sightings_begin,
+    stored_rows, timed_rows,
 };
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
@@ -36,7 +37,7 @@ use super::{
     TimedRow,
 };
 use crate::options::Consistency;
-use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
+use crate::protocol::{Change, ContenderId, LastRelease, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
 /// Preparing asks every node, and the driver waits for each without a limit of its own.
@@ -145,6 +146,21 @@ impl CassandraStore {
         let result = self.session.batch(batch, rows).await;
         result.map(drop).map_err(|error| classify(&error))
     }
+
+    /// Deletes two rows and tells those that wait, as a unit.
+    async fn release(
+        &self,
+        object: &str,
+        rows: Vec<impl SerializeRow>,
+        last: LastRelease,
+    ) -> Result<(), DatabaseError> {
+        let Ok([entering, ticket]) = <[_; 2]>::try_from(rows) else {
+            unreachable!("a holder that waited has two rows");
+        };
+        let values = (entering, ticket, last_release_values(object, last));
+        let result = self.session.batch(&self.rows.release_batch, values).await;
+        result.map(drop).map_err(|error| classify(&error))
+    }
 }
 
 impl Store for CassandraStore {
@@ -161,9 +177,12 @@ impl Store for CassandraStore {
                     let row = revocation_values(object, revocation, write.stamp, *ttl_seconds);
                     self.execute(&statements.insert, row).await.map(drop)
                 }
-                Change::Delete { contender, .. } => {
+                Change::Delete { contender, last_release, .. } => {
                     let names = write.change.deleted_rows();
                     let rows = deletions(object, *contender, &names, write.stamp);
+                    if let (Some(last), [_, _]) = (last_release, &rows[..]) {
+                        return self.release(object, rows, *last).await;
+                    }
                     self.change(&statements.delete, &statements.delete_batches, rows).await
                 }
             }

@@ -23,6 +23,8 @@ pub(super) struct RowStatements {
     pub(super) delete: PreparedStatement,
     /// Deletes of two rows, and of three.
     pub(super) delete_batches: [Batch; 2],
+    /// Deletes of two rows, and a write of what the release tells those that wait.
+    pub(super) release_batch: Batch,
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
     pub(super) inspect: PreparedStatement,
@@ -50,7 +52,9 @@ impl RowStatements {
         let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, \
                        held_since";
         let of_contender = "host = ? AND client = ? AND slot = ?";
-        let read = format!("SELECT {columns} FROM {table} WHERE object_name = ?");
+        let last_release = "released_client, released_round, handoff_micros, \
+                            WRITETIME(released_round) AS released_stamp";
+        let read = format!("SELECT {columns}, {last_release} FROM {table} WHERE object_name = ?");
         // A row is written whole, so one column tells the times of all.
         let times = "WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds";
         let inspect = format!("SELECT object_name, {columns}, {times} FROM {table}");
@@ -75,6 +79,12 @@ impl RowStatements {
              WHERE object_name = ? AND row_name = ? AND {of_contender}"
         ))
         .await?;
+        let write_last_release = prepare(format!(
+            "UPDATE {table} USING TIMESTAMP ? AND TTL ? \
+             SET released_client = ?, released_round = ?, handoff_micros = ? WHERE object_name = ?"
+        ))
+        .await?;
+        let release = vec![delete.clone(), delete.clone(), write_last_release];
         let mut glance = prepare(read.clone()).await?;
         glance.set_consistency(terms.one_replica);
         let of_part = "token(object_name) > ? AND token(object_name) <= ?";
@@ -82,9 +92,10 @@ impl RowStatements {
         read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
             glance,
-            insert_batch: batch(&terms, &insert, 2),
+            insert_batch: batch(&terms, vec![insert.clone(); 2]),
             insert,
-            delete_batches: [2, 3].map(|rows| batch(&terms, &delete, rows)),
+            delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
+            release_batch: batch(&terms, release),
             delete,
             read_object: prepare(read.clone()).await?,
             inspect: prepare(format!("{inspect} WHERE object_name = ?")).await?,
@@ -200,11 +211,11 @@ pub(super) async fn prepare(
     statement.map(|statement| terms.apply(statement)).map_err(|error| classify_preparation(&error))
 }
 
-/// The same statement for several rows, as a unit. A batch inherits nothing from its statements, so
+/// Several statements as a unit. A batch inherits nothing from its statements, so
 /// the terms are applied to it as well. It stays in one partition, so it needs no batch log: a
 /// replica applies it whole.
-fn batch(terms: &Terms, statement: &PreparedStatement, rows: usize) -> Batch {
-    let statements = vec![statement.clone().into(); rows];
+fn batch(terms: &Terms, statements: Vec<PreparedStatement>) -> Batch {
+    let statements = statements.into_iter().map(Into::into).collect();
     let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
     batch.set_execution_profile_handle(Some(terms.profile.clone()));
     batch.set_consistency(terms.consistency);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::protocol::{Change, ContenderId, Read, StoredRow, Write, row_name};
+use crate::protocol::{
+    Change, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Read, StoredRow, Write, row_name,
+};
 use crate::store::TimedRow;
 
 /// The clustering key of a row.
@@ -14,6 +16,7 @@ pub(crate) type Key = (String, ContenderId);
 pub(crate) struct Replica {
     pub(crate) objects: HashMap<String, BTreeMap<Key, Cell>>,
     pub(crate) fences: HashMap<String, Fence>,
+    pub(crate) releases: HashMap<String, Release>,
 }
 
 /// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
@@ -22,6 +25,33 @@ pub(crate) struct Replica {
 pub(crate) struct Fence {
     pub(crate) value: i64,
     pub(crate) dead_from: Duration,
+}
+
+/// The last release of an object: the one with the highest stamp.
+#[derive(Clone, Copy)]
+pub(crate) struct Release {
+    last: LastRelease,
+    dead_from: Duration,
+}
+
+impl Release {
+    /// What a write tells those that wait, if it tells them anything.
+    pub(crate) fn of(write: &Write, now: Duration) -> Option<Self> {
+        let Change::Delete { last_release: Some(last), .. } = write.change else {
+            return None;
+        };
+        Some(Release { last, dead_from: dead_from(now, LAST_RELEASE_TTL_SECONDS) })
+    }
+
+    /// What reads at `now` show.
+    fn live(&self, now: Duration) -> Option<LastRelease> {
+        (now < self.dead_from).then_some(self.last)
+    }
+
+    /// Whether reads at `now` may show it.
+    pub(crate) fn is_live(&self, now: Duration) -> bool {
+        self.live(now).is_some()
+    }
 }
 
 impl Replica {
@@ -34,6 +64,19 @@ impl Replica {
         if rows.get(key).is_none_or(|newest| cell.beats(newest)) {
             rows.insert(key.clone(), cell.clone());
         }
+    }
+
+    /// Notes a release, unless a later one is there.
+    pub(crate) fn note_release(&mut self, object: &str, release: Release) {
+        let latest = self.releases.entry(object.to_owned()).or_insert(release);
+        if release.last.stamp > latest.last.stamp {
+            *latest = release;
+        }
+    }
+
+    /// The last release of an object that reads at `now` show.
+    pub(crate) fn last_release(&self, object: &str, now: Duration) -> Option<LastRelease> {
+        self.releases.get(object)?.live(now)
     }
 
     /// Writes a fence, unless a larger one is there.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FENCE_TTL_SECONDS, Read, Write};
+use crate::protocol::{FENCE_TTL_SECONDS, Read, StoredRow, Write};
 use crate::store::TimedRow;
-use crate::store::memory::replica::{Cell, Fence, Key, Replica, cells, matches};
+use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, cells, matches};
 
 /// One replica.
 pub(super) struct Node {
@@ -53,7 +53,7 @@ impl Node {
     /// Carries out an order, and answers.
     pub(super) fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
         match &order.action {
-            Action::Apply(_) | Action::RaiseFence(_) | Action::Lose(_) => {
+            Action::Apply(..) | Action::RaiseFence(_) | Action::Lose(_) => {
                 self.journal.push((now, Arc::clone(order)));
                 self.replica.carry_out(order);
                 Seen::default()
@@ -71,9 +71,13 @@ impl Node {
     pub(super) fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
         let rows = self.replica.objects.get(object).into_iter().flatten();
         let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
+        let last_release = self.replica.last_release(object, self.clock(now));
         let seen = asked.map(|(key, cell)| {
             let ttl_seconds = cell.ttl_seconds(self.clock(now));
-            SeenRow { key: key.clone(), cell: cell.clone(), ttl_seconds }
+            // The newest row comes with what its own replica knows: so a reader may learn of the
+            // last release late, as it would if the answers of replicas did not arrive.
+            let row = cell.row.clone().map(|row| StoredRow { last_release, ..row });
+            SeenRow { key: key.clone(), cell: Cell { row, ..cell.clone() }, ttl_seconds }
         });
         seen.collect()
     }
@@ -97,7 +101,7 @@ pub(super) struct Order {
 }
 
 enum Action {
-    Apply(Vec<(Key, Cell)>),
+    Apply(Vec<(Key, Cell)>, Option<Release>),
     RaiseFence(Fence),
     Lose(Lost),
     Read(Read),
@@ -123,14 +127,16 @@ impl Order {
         match &self.action {
             Action::Lose(Lost::Rows(keys)) => keys.contains(key),
             Action::Lose(Lost::Object) => true,
-            Action::Apply(_) | Action::RaiseFence(_) | Action::Read(_) | Action::ReadFence => false,
+            Action::Apply(..) | Action::RaiseFence(_) | Action::Read(_) | Action::ReadFence => {
+                false
+            }
         }
     }
 
     /// A request, as a coordinator with the time `clock` passes it on.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
         let action = match ask {
-            Ask::Write(write) => Action::Apply(cells(write, clock)),
+            Ask::Write(write) => Action::Apply(cells(write, clock), Release::of(write, clock)),
             Ask::WriteFence(value) => {
                 let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
                 Action::RaiseFence(Fence { value, dead_from: clock + ttl })
@@ -145,7 +151,7 @@ impl Order {
     /// Whether it changes anything.
     pub(super) fn writes(&self) -> bool {
         match self.action {
-            Action::Apply(_) | Action::RaiseFence(_) | Action::Lose(_) => true,
+            Action::Apply(..) | Action::RaiseFence(_) | Action::Lose(_) => true,
             Action::Read(_) | Action::ReadFence => false,
         }
     }
@@ -155,9 +161,12 @@ impl Replica {
     /// Applies writes; reads change nothing.
     fn carry_out(&mut self, order: &Order) {
         match &order.action {
-            Action::Apply(cells) => {
+            Action::Apply(cells, release) => {
                 for (key, cell) in cells {
                     self.apply(&order.object, key, cell);
+                }
+                if let Some(release) = release {
+                    self.note_release(&order.object, *release);
                 }
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),

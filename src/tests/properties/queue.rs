@@ -19,9 +19,8 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
     let cases = (table(), mode(), number(), time(), looks);
     for_all(&cases, |(rows, mode, ticket, doorway, looks)| {
         let mine = Place { ticket, contender: ME };
-        let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         let mut now = Duration::from_secs(1_000);
-        let mut queue = Queue::new(mine, mode, blockers, now, doorway);
+        let mut queue = Queue::new(mine, mode, &Snapshot::of(&rows), now, doorway);
         for (round_trip, jitter, rows) in looks {
             let snapshot = Snapshot::of(&rows);
             now += round_trip;
@@ -50,9 +49,9 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 fn a_line_that_all_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let mine = Place { ticket, contender: ME };
-        let blockers = Snapshot::of(&rows).blockers_of(mine, mode);
-        let most = blockers.iter().count() + 1;
-        let mut queue = Queue::new(mine, mode, blockers, Duration::ZERO, Duration::ZERO);
+        let snapshot = Snapshot::of(&rows);
+        let mut queue = Queue::new(mine, mode, &snapshot, Duration::ZERO, Duration::ZERO);
+        let most = queue.blockers().iter().count() + 1;
         let mut questions = 0;
         while !queue.admits() {
             match queue.question() {

@@ -88,6 +88,7 @@ pub(super) fn any_row() -> impl Strategy<Value = StoredRow> {
                 owner,
                 why,
                 held_since,
+                last_release: None,
             }
         },
     )

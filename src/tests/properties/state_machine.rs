@@ -148,7 +148,7 @@ fn own() -> impl Strategy<Value = Own> {
         1 => (-2_i64..3).prop_map(Own::OfRound),
         1 => number().prop_map(Own::WithTicket),
         1 => (-1_i64..2).prop_map(Own::Revoked),
-        1 => any_row().prop_map(|row| Own::And(StoredRow { contender: ME, ..row })),
+        1 => any_row().prop_map(|row| Own::And(Box::new(StoredRow { contender: ME, ..row }))),
     ]
 }
 

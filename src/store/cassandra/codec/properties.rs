@@ -36,6 +36,14 @@ const BOUND: [(&str, NativeType, Option<usize>); 15] = [
 /// The columns among these that are read.
 const READ: std::ops::Range<usize> = 1..12;
 
+/// The static columns that are read as well, with the stamp of one.
+const STATIC: [(&str, NativeType, Option<usize>); 4] = [
+    ("released_client", NativeType::Uuid, Some(16)),
+    ("released_round", NativeType::BigInt, Some(8)),
+    ("handoff_micros", NativeType::BigInt, Some(8)),
+    ("released_stamp", NativeType::BigInt, Some(8)),
+];
+
 // Goal: decoding never panics, whatever a result holds; if every value is null or of its type, it
 // succeeds, and the result is no row only if a part of the key is null.
 // Method: each column null, of the right length, or any bytes.
@@ -52,7 +60,7 @@ fn any_bytes_are_a_row_or_an_error() {
             1 => vec(any::<u8>(), 0..20).prop_map(|bytes| (Some(bytes), false)),
         ]
     };
-    let row: Vec<_> = BOUND[READ].iter().map(cell).collect();
+    let row: Vec<_> = BOUND[READ].iter().chain(&STATIC).map(cell).collect();
     for_all(&row, |cells| {
         let bytes: Vec<_> = cells.iter().flat_map(|(value, _)| cell_of(value.as_deref())).collect();
         let decoded = decode_row(&bytes);
@@ -116,7 +124,7 @@ fn a_host_has_a_number_or_is_refused() {
 
 /// The answer of a node that was sent this row.
 fn read_back(values: &impl SerializeRow) -> Result<StoredRow, TestCaseError> {
-    let specs = specs();
+    let specs: Vec<_> = BOUND.iter().map(spec).collect();
     let mut bound = Vec::new();
     let context = RowSerializationContext::from_specs(&specs);
     let fail = |error: &dyn std::fmt::Display| TestCaseError::fail(error.to_string());
@@ -124,14 +132,15 @@ fn read_back(values: &impl SerializeRow) -> Result<StoredRow, TestCaseError> {
     let cells = ColumnIterator::new(&specs, FrameSlice::new_borrowed(&bound));
     let cells = cells.collect::<Result<Vec<_>, _>>().map_err(|e| fail(&e))?;
     let read = cells[READ].iter().map(|cell| cell.slice.as_ref().map(FrameSlice::as_slice));
+    let read = read.chain(STATIC.iter().map(|_| None));
     let row = decode_row(&read.flat_map(cell_of).collect::<Vec<_>>()).map_err(|e| fail(&e))?;
     row.stored().ok_or_else(|| TestCaseError::fail("a row without a key"))
 }
 
 fn decode_row(bytes: &[u8]) -> Result<LockRow, scylla::deserialize::DeserializationError> {
-    let specs = specs();
-    LockRow::type_check(&specs[READ]).expect("the types are those of the table");
-    LockRow::deserialize(ColumnIterator::new(&specs[READ], FrameSlice::new_borrowed(bytes)))
+    let specs: Vec<_> = BOUND[READ].iter().chain(&STATIC).map(spec).collect();
+    LockRow::type_check(&specs).expect("the types are those of the table");
+    LockRow::deserialize(ColumnIterator::new(&specs, FrameSlice::new_borrowed(bytes)))
 }
 
 /// A value as encoded in a result: its length, negative for null, and its bytes.
@@ -140,10 +149,7 @@ fn cell_of(value: Option<&[u8]>) -> Vec<u8> {
     [&length.to_be_bytes(), value.unwrap_or_default()].concat()
 }
 
-fn specs() -> Vec<ColumnSpec<'static>> {
+fn spec((name, native, _): &(&'static str, NativeType, Option<usize>)) -> ColumnSpec<'static> {
     let table = TableSpec::borrowed("bakery_lock", "lock_table");
-    let spec = |(name, native, _): (&'static str, NativeType, _)| {
-        ColumnSpec::borrowed(name, ColumnType::Native(native), table.clone())
-    };
-    BOUND.into_iter().map(spec).collect()
+    ColumnSpec::borrowed(name, ColumnType::Native(native.clone()), table)
 }

@@ -51,7 +51,7 @@ pub(super) enum Own {
     /// As written, and it is asked to leave the round that is so many after this one.
     Revoked(i64),
     /// As written, and one that it never wrote.
-    And(StoredRow),
+    And(Box<StoredRow>),
 }
 
 /// What may happen to a contender.
@@ -227,7 +227,7 @@ impl Trial {
                 let revocation = Revocation { contender: ME, round: round + after, by, why };
                 [written, vec![StoredRow::revoked(&revocation)]].concat()
             }
-            Own::And(row) => [written, vec![row]].concat(),
+            Own::And(row) => [written, vec![*row]].concat(),
         }
     }
 

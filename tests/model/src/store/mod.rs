@@ -137,7 +137,7 @@ impl Effects {
                 }
             }
             Change::Revoke { .. } => unreachable!("a contender revokes no other contender"),
-            Change::Delete { contender, ticket, revoked } => {
+            Change::Delete { contender, ticket, revoked, last_release: _ } => {
                 let cells = [Some(deleted), ticket.then_some(deleted), revoked.then_some(deleted)];
                 Effects { contender: index_of(*contender), cells }
             }
