@@ -150,8 +150,19 @@ impl Cluster {
         self.request(&Request::Join).map(drop)
     }
 
-    /// Joins all links, resumes and starts all nodes that need it, and returns when the cluster is
-    /// whole.
+    /// Delays what one node sends to another by `delay` from now on, as a longer cable would: many
+    /// messages are on their way at once. An answer is a message of its own, so a round trip takes
+    /// the delays of both directions longer. [`Cluster::heal`] ends all delays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cluster::cut`].
+    pub fn delay(&self, from: u8, to: u8, delay: Duration) -> Result<(), ClusterError> {
+        self.request(&Request::Delay(Link { from, to }, delay)).map(drop)
+    }
+
+    /// Joins all links, ends all delays, resumes and starts all nodes that need it, and returns when
+    /// the cluster is whole.
     ///
     /// # Errors
     ///

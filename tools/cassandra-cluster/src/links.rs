@@ -1,7 +1,8 @@
-//! Which links between nodes are cut.
+//! Which links between nodes are cut, and how long messages take on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +15,13 @@ pub struct Link {
     pub to: u8,
 }
 
-/// The links of a cluster, shared by the requests that cut them and the connections that use them.
+/// The links of a cluster, shared by the requests that cut and delay them and the connections that
+/// use them.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     cut: Mutex<BTreeSet<Link>>,
     joined: Condvar,
+    delays: Mutex<BTreeMap<Link, Duration>>,
 }
 
 impl Link {
@@ -45,6 +48,20 @@ impl Links {
 
     pub(crate) fn all_cut(&self) -> Vec<Link> {
         self.lock().iter().copied().collect()
+    }
+
+    /// Delays what is sent on a link from now on.
+    pub(crate) fn set_delay(&self, link: Link, delay: Duration) {
+        self.delays.lock().expect(NO_PANIC).insert(link, delay);
+    }
+
+    /// Ends all delays.
+    pub(crate) fn end_delays(&self) {
+        self.delays.lock().expect(NO_PANIC).clear();
+    }
+
+    pub(crate) fn delay(&self, link: Link) -> Duration {
+        self.delays.lock().expect(NO_PANIC).get(&link).copied().unwrap_or_default()
     }
 
     /// Returns at once if the link works, otherwise when it works again.

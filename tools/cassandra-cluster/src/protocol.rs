@@ -38,6 +38,8 @@ pub(crate) enum Request {
     Cut(Link),
     /// Joins all links.
     Join,
+    /// Delays what is sent on a link.
+    Delay(Link, Duration),
     /// Answered when no other running node considers the node alive.
     WaitSeenDown(u8),
 }

@@ -1,4 +1,4 @@
-//! Relays bytes between nodes, and holds them back on cut links.
+//! Relays bytes between nodes, delays them, and holds them back on cut links.
 //!
 //! For the system, all nodes connect from the same address, so no packet filter could tell them
 //! apart. So each node is known to the others by an address of the relay, which learns from the
@@ -9,8 +9,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::links::{Link, Links};
 use crate::node::listen_in_time;
@@ -124,9 +125,15 @@ fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) ->
         end.set_nodelay(true)?;
     }
     (&node).write_all(&first_message)?;
+    let (sent, arriving) = mpsc::channel();
+    let (acknowledged, returning) = mpsc::channel();
+    let node = &node;
     thread::scope(|scope| {
-        scope.spawn(|| copy(&node, stream, links, link));
-        copy(stream, &node, links, link);
+        scope.spawn(move || take(stream, &sent, || links.delay(link)));
+        // Only acknowledgements go back: what they confirm was delayed on its way already.
+        scope.spawn(move || take(node, &acknowledged, || Duration::ZERO));
+        scope.spawn(move || hand_over(returning, stream, node, links, link));
+        hand_over(arriving, node, stream, links, link);
     });
     Ok(())
 }
@@ -164,15 +171,39 @@ fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Copies bytes until either side ends the connection. Nothing passes while the link is cut, not
-/// even the end: all of it arrives late, like data that TCP retransmits after a partition.
-fn copy(mut from: &TcpStream, mut to: &TcpStream, links: &Links, link: Link) {
-    let mut chunk = vec![0; CHUNK];
+/// Bytes on their way, and when they arrive; none at the end of the connection.
+struct Chunk {
+    arrives: Instant,
+    bytes: Vec<u8>,
+}
+
+/// Takes what one side sends, until it ends the connection.
+fn take(mut from: &TcpStream, on_their_way: &Sender<Chunk>, delay: impl Fn() -> Duration) {
+    let mut buffer = vec![0; CHUNK];
     loop {
         // A connection that is reset has ended too.
-        let length = from.read(&mut chunk).unwrap_or(0);
+        let length = from.read(&mut buffer).unwrap_or(0);
+        let chunk = Chunk { arrives: Instant::now() + delay(), bytes: buffer[..length].to_vec() };
+        if on_their_way.send(chunk).is_err() || length == 0 {
+            return;
+        }
+    }
+}
+
+/// Hands bytes over when they arrive, until either side ends the connection. Nothing passes while
+/// the link is cut, not even the end: all of it arrives late, like data that TCP retransmits after
+/// a partition.
+fn hand_over(
+    arriving: Receiver<Chunk>,
+    mut to: &TcpStream,
+    from: &TcpStream,
+    links: &Links,
+    link: Link,
+) {
+    for Chunk { arrives, bytes } in arriving {
+        thread::sleep(arrives.saturating_duration_since(Instant::now()));
         links.wait_while_cut(link);
-        if length == 0 || to.write_all(&chunk[..length]).is_err() {
+        if bytes.is_empty() || to.write_all(&bytes).is_err() {
             break;
         }
     }
@@ -267,6 +298,33 @@ mod tests {
         assert_eq!(receiver.read(&mut text).unwrap(), 0);
         drop(relay);
         TcpListener::bind(options.peer(1)).unwrap();
+    }
+
+    #[test]
+    fn a_delayed_link_delivers_each_message_so_much_later() {
+        const DELAY: Duration = Duration::from_secs(1);
+        let options = ClusterOptions { first_host: 28, ..options() };
+        let relay = Relay::start(&options).unwrap();
+        let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
+        let [there, back] = Link::both(1, 2);
+        let (sender, receiver) = connect(&options, there, &two);
+        let (way_back, its_end) = connect(&options, back, &one);
+        relay.links().set_delay(there, DELAY);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| arrives(&sender, &receiver));
+            thread::sleep(DELAY / 2);
+            arrives(&sender, &receiver);
+        });
+        // Both were on their way at the same time.
+        let took = begun.elapsed();
+        assert!((DELAY * 3 / 2..DELAY * 2).contains(&took), "{took:?}");
+        let begun = Instant::now();
+        arrives(&receiver, &sender);
+        arrives(&way_back, &its_end);
+        relay.links().end_delays();
+        arrives(&sender, &receiver);
+        assert!(begun.elapsed() < DELAY, "{:?}", begun.elapsed());
     }
 
     #[test]

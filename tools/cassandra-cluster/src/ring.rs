@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use crate::clock;
 use crate::config;
 use crate::cql::Answer;
-use crate::links::Link;
+use crate::links::{Link, Links};
 use crate::log;
 use crate::node::Node;
 use crate::options::Network;
@@ -133,20 +134,31 @@ impl Ring {
 
     /// Cuts a link between two nodes.
     pub(crate) fn cut(&self, link: Link) -> Result<(), ClusterError> {
+        self.relayed(link)?.cut(link);
+        Ok(())
+    }
+
+    /// Delays what is sent on a link between two nodes.
+    pub(crate) fn delay(&self, link: Link, delay: Duration) -> Result<(), ClusterError> {
+        self.relayed(link)?.set_delay(link, delay);
+        Ok(())
+    }
+
+    /// The links, if this is one of them.
+    fn relayed(&self, link: Link) -> Result<&Links, ClusterError> {
         let (from, to) = (self.find(link.from)?, self.find(link.to)?);
         if from.number() == to.number() {
             let message = format!("node {} has no link to itself", link.from);
             return Err(ClusterError::Refused(message));
         }
-        let Some(relay) = &self.relay else {
-            return Err(ClusterError::Refused(
-                "only links that are relayed can be cut: start the cluster with \
+        let relay = self.relay.as_ref().map(Relay::links);
+        relay.ok_or_else(|| {
+            ClusterError::Refused(
+                "only links that are relayed can be cut or delayed: start the cluster with \
                  Network::Relayed, or `--relay`"
                     .to_owned(),
-            ));
-        };
-        relay.links().cut(link);
-        Ok(())
+            )
+        })
     }
 
     /// Joins all links.
@@ -160,9 +172,12 @@ impl Ring {
         self.relay.as_ref().map_or_else(Vec::new, |relay| relay.links().all_cut())
     }
 
-    /// Joins all links, and resumes or starts all nodes that do not run.
+    /// Joins all links, ends all delays, and resumes or starts all nodes that do not run.
     pub(crate) fn heal(&mut self) -> Result<(), ClusterError> {
         self.join();
+        if let Some(relay) = &self.relay {
+            relay.links().end_delays();
+        }
         for number in self.options.numbers() {
             match self.find_mut(number)?.state() {
                 NodeState::Running { .. } => {}

@@ -181,6 +181,7 @@ impl Supervisor {
             }
             Request::Cut(link) => self.ring()?.cut(link)?,
             Request::Join => self.ring()?.join(),
+            Request::Delay(link, delay) => self.ring()?.delay(link, delay)?,
             Request::WaitSeenDown(number) => {
                 self.wait(id, Goal::SeenDown(number), Then::Nothing);
                 return Ok(None);

@@ -193,8 +193,27 @@ fn a_partition_is_noticed_and_healed() {
     cluster.join().unwrap();
     wait_until("the joined link works", || write(first, ALL).unwrap() == RESULT);
 
-    for error in [cluster.cut(1, 4), cluster.cut(1, 1), cluster.isolate(4)].map(Result::unwrap_err)
-    {
+    // A write at ALL waits for a round trip, which has the delay once in each direction.
+    let delay = Duration::from_millis(300);
+    for (from, to) in [(1, 3), (3, 1)] {
+        cluster.delay(from, to, delay).unwrap();
+    }
+    let begun = Instant::now();
+    assert_eq!(write(first, ALL).unwrap(), RESULT);
+    assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
+    cluster.heal().unwrap();
+    let begun = Instant::now();
+    assert_eq!(write(first, ALL).unwrap(), RESULT);
+    assert!(begun.elapsed() < delay * 2, "{:?}", begun.elapsed());
+
+    let refused = [
+        cluster.cut(1, 4),
+        cluster.cut(1, 1),
+        cluster.isolate(4),
+        cluster.delay(1, 4, delay),
+        cluster.delay(1, 1, delay),
+    ];
+    for error in refused.map(Result::unwrap_err) {
         assert!(matches!(error, ClusterError::Refused(_)), "{error}");
     }
 }
