@@ -82,6 +82,6 @@ pub use self::faulty_store::{Fault, FaultyStore};
 pub use self::seeded_bugs::{bugs, plant};
 #[doc(hidden)]
 pub use self::simulated::{
-    Conditions, Cut, LineKind, LineRecord, LossRecord, LostRows, Replicas, SimulatedClient,
-    SimulatedCluster, Weather, WriteKind, WriteRecord,
+    Conditions, Counted, Cut, Geography, LineKind, LineRecord, LossRecord, LostRows, Replicas,
+    Routing, SimulatedClient, SimulatedCluster, Spread, Weather, Work, WriteKind, WriteRecord,
 };

@@ -8,10 +8,15 @@
 //!
 //! Clients that take turns of each other also send each other messages: see [`messages`].
 //!
+//! A cluster with a [`Geography`] is as calm as can be instead: its messages take as long as between
+//! places on a map, and each request has a coordinator, as on a cluster. It is for predictions.
+//!
 //! The caller controls time and order. [`SimulatedCluster::process_next`] processes the next event,
 //! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
 //! randomness comes from one seed, so the same calls give the same run.
 
+mod coordinator;
+mod geography;
 mod harm;
 mod link;
 pub(crate) mod messages;
@@ -34,6 +39,7 @@ use super::entropy::SeededEntropy;
 use crate::store::Embedded;
 use crate::store::memory::REPLICAS;
 
+pub use self::geography::{Counted, Geography, Routing, Spread, Work};
 pub use self::link::SimulatedClient;
 pub use self::messages::Weather;
 pub use self::record::{LineKind, LineRecord, LossRecord, WriteKind, WriteRecord};
@@ -117,6 +123,23 @@ impl SimulatedCluster {
         let network = Network::new(seed, replicas, conditions, hosts);
         let messenger = Messenger::new(seed ^ 0x3E55, Weather::CALM);
         SimulatedCluster { network: Arc::new(Mutex::new(network)), messenger }
+    }
+
+    /// A cluster without faults, whose messages take as long as the geography says, with all
+    /// randomness from `seed`, and with `hosts` registered. Nothing changes that: conditions,
+    /// weather, cuts and slow replicas are those of clusters without a geography.
+    #[must_use]
+    pub fn with_geography(seed: u64, geography: Geography, hosts: &[String]) -> Self {
+        let geography = Arc::new(geography);
+        let network = Network::with_geography(seed, Arc::clone(&geography), hosts);
+        let messenger = Messenger::new(seed ^ 0x3E55, Weather::CALM);
+        messenger.set_geography(geography);
+        SimulatedCluster { network: Arc::new(Mutex::new(network)), messenger }
+    }
+
+    /// Says in which zone of the geography a client is. Without this it is in zone 0.
+    pub fn set_zone(&self, client: usize, zone: usize) {
+        self.network().clients[client].zone = zone;
     }
 
     /// Connects a client, at `now` of the simulation, with a wall clock that is off by `wall_error`

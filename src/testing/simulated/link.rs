@@ -69,7 +69,9 @@ pub(super) struct Door {
 
 impl Entrance for Door {
     fn join(&self, client: u128) -> NetworkEnd {
-        lock(&self.network).know(client, self.number);
+        let mut network = lock(&self.network);
+        network.know(client, self.number);
+        self.messenger.settle(client, network.clients[self.number].zone);
         self.messenger.join(client, self.clock.true_time(), Arc::clone(&self.called))
     }
 }

@@ -17,6 +17,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::geography::Geography;
 use super::harm::Harm;
 use super::lock;
 use super::record::LineKind;
@@ -54,6 +55,8 @@ pub(crate) struct Messenger(Arc<Mutex<Hub>>);
 struct Hub {
     rng: StdRng,
     weather: Weather,
+    /// Where clients are, if that decides how long messages take, instead of the weather.
+    journey: Option<Journey>,
     #[cfg(test)]
     mishap: Option<Mishap>,
     ends: BTreeMap<u128, Inbox>,
@@ -72,6 +75,26 @@ struct Hub {
 /// How much later than others a message arrives, each time that it does.
 #[cfg(test)]
 pub(crate) type Mishap = Box<dyn FnMut(&Received) -> Vec<Duration> + Send>;
+
+/// How messages travel between clients whose whereabouts are known: in order, as on a connection.
+struct Journey {
+    geography: Arc<Geography>,
+    /// The zone of each client.
+    zones: BTreeMap<u128, usize>,
+    /// When the last message from one client to another arrives.
+    last: BTreeMap<(u128, u128), Duration>,
+}
+
+impl Journey {
+    fn arrives(&mut self, now: Duration, from: u128, to: u128, rng: &mut StdRng) -> Duration {
+        let zone = |client| self.zones.get(&client).copied().unwrap_or_default();
+        let way = self.geography.delay(zone(from), zone(to), rng);
+        let arrives = now + way + self.geography.work.message.draw(rng);
+        let last = self.last.entry((from, to)).or_default();
+        *last = arrives.max(*last + Duration::from_nanos(1));
+        *last
+    }
+}
 
 /// A message on its way.
 #[derive(Clone)]
@@ -97,6 +120,7 @@ impl Messenger {
         Messenger(Arc::new(Mutex::new(Hub {
             rng: StdRng::seed_from_u64(seed),
             weather,
+            journey: None,
             #[cfg(test)]
             mishap: None,
             ends: BTreeMap::new(),
@@ -150,6 +174,19 @@ impl Messenger {
 
     pub(crate) fn set_weather(&self, weather: Weather) {
         self.hub().weather = weather;
+    }
+
+    /// Lets messages take as long as the geography says, instead of the weather.
+    pub(super) fn set_geography(&self, geography: Arc<Geography>) {
+        let (zones, last) = (BTreeMap::new(), BTreeMap::new());
+        self.hub().journey = Some(Journey { geography, zones, last });
+    }
+
+    /// Says in which zone a client is, if there are zones.
+    pub(super) fn settle(&self, client: u128, zone: usize) {
+        if let Some(journey) = &mut self.hub().journey {
+            journey.zones.insert(client, zone);
+        }
     }
 
     /// What happens to some messages beside the weather.
@@ -213,6 +250,11 @@ impl Hub {
             self.sent += 1;
         }
         self.note_response(now, message);
+        if let Some(journey) = &mut self.journey {
+            let arrives = journey.arrives(now, message.from, message.to, &mut self.rng);
+            self.in_flight.insert((arrives, self.rng.random()), message.clone());
+            return;
+        }
         let Weather { latency, late, late_by, lost, repeated } = self.weather;
         let times = if self.happens(repeated, "messages between clients repeated") { 2 } else { 1 };
         for later in self.arrivals(&message.content).repeat(times) {

@@ -9,6 +9,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, oneshot};
 
+use super::coordinator::Coordination;
+use super::geography::Geography;
 use super::harm::Harm;
 use super::node::{Ask, Lost, Node, Order, Seen, SeenRow, merge};
 use super::record::{LossRecord, WriteKind, WriteRecord};
@@ -19,7 +21,7 @@ use crate::store::memory::peers::Peers;
 use crate::store::{DatabaseError, HostRow, Outcome, TimedRow};
 
 /// A client gives up a request after this time, like the real one.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The probability that a message on a cut link, or to a replica that is down, is kept for later
 /// instead of lost.
@@ -30,9 +32,11 @@ pub(super) type Answers = oneshot::Receiver<Result<Vec<Seen>, DatabaseError>>;
 
 /// The replicas, and the messages in flight.
 pub(super) struct Network {
-    rng: StdRng,
+    pub(super) rng: StdRng,
     quorum: usize,
     pub(super) conditions: Conditions,
+    /// Where nodes are, if that decides how long messages take, instead of chance.
+    pub(super) geography: Option<Arc<Geography>>,
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) hosts: Vec<HostRow>,
@@ -43,8 +47,8 @@ pub(super) struct Network {
     pub(super) harm: Harm,
     /// The client number of each client id in the rows and messages.
     numbers: BTreeMap<u128, usize>,
-    requests: BTreeMap<u64, Request>,
-    last_request: u64,
+    pub(super) requests: BTreeMap<u64, Request>,
+    pub(super) last_request: u64,
     /// Events by time, in random order at the same time.
     events: BTreeMap<(Duration, u64), Event>,
 }
@@ -52,6 +56,7 @@ pub(super) struct Network {
 /// What the network knows of a client.
 pub(super) struct Client {
     cuts: [Cut; REPLICAS],
+    pub(super) zone: usize,
     pub(super) wall_error: Arc<AtomicI64>,
 }
 
@@ -64,24 +69,33 @@ pub(super) struct Ambush {
     held_up: Duration,
 }
 
+/// Who waits for the answers of a quorum.
+type Reply = oneshot::Sender<Result<Vec<Seen>, DatabaseError>>;
+
 /// A pending request.
-struct Request {
-    client: usize,
-    reply: oneshot::Sender<Result<Vec<Seen>, DatabaseError>>,
+pub(super) struct Request {
+    pub(super) client: usize,
+    reply: Reply,
     fails: Duration,
-    seen: Vec<Seen>,
+    pub(super) seen: Vec<Seen>,
+    /// Which replicas have answered, in the order of `seen`.
+    pub(super) answered: Vec<usize>,
     /// How many answers complete it.
-    needed: usize,
+    pub(super) needed: usize,
     /// When the answers arrive that may still arrive.
-    expected: Vec<Duration>,
+    pub(super) expected: Vec<Duration>,
     record: Option<usize>,
+    /// What its coordinator knows of it, if it has one.
+    pub(super) coordination: Option<Coordination>,
 }
 
-enum Event {
+pub(super) enum Event {
     /// A message reaches a replica; its answer, if not lost, arrives at `answer`.
     Arrives { request: u64, replica: usize, order: Arc<Order>, answer: Option<Duration> },
-    /// An answer reaches the client.
-    Answered { request: u64, seen: Seen },
+    /// An answer reaches the client, or the coordinator.
+    Answered { request: u64, replica: usize, seen: Seen },
+    /// The answer of the coordinator reaches the client.
+    Replied { reply: Reply, seen: Vec<Seen> },
     /// The client gives up the request, or learns that it failed.
     Fails { request: u64, outcome: Outcome },
     /// Rows of a client are lost.
@@ -99,6 +113,7 @@ impl Network {
             rng: StdRng::seed_from_u64(seed),
             quorum: replicas.quorum,
             conditions,
+            geography: None,
             nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
             hosts: registered(hosts),
@@ -114,9 +129,17 @@ impl Network {
         }
     }
 
+    /// A network without faults, on which messages take their time.
+    pub(super) fn with_geography(seed: u64, geography: Arc<Geography>, hosts: &[String]) -> Self {
+        let replicas = Replicas { quorum: geography.quorum(), ahead: [ZERO; REPLICAS] };
+        let nodes = geography.replicas.iter().map(|_| Node::new(ZERO)).collect();
+        let network = Network::new(seed, replicas, Conditions::CALM, hosts);
+        Network { nodes, geography: Some(geography), ..network }
+    }
+
     /// Connects a client. Returns its number, and the `Notify` for its requests.
     pub(super) fn connect(&mut self, wall_error: Arc<AtomicI64>) -> (usize, Arc<Notify>) {
-        self.clients.push(Client { cuts: [Cut::default(); REPLICAS], wall_error });
+        self.clients.push(Client { cuts: [Cut::default(); REPLICAS], zone: 0, wall_error });
         (self.clients.len() - 1, Arc::new(Notify::new()))
     }
 
@@ -139,11 +162,17 @@ impl Network {
             reply,
             fails: now + REQUEST_TIMEOUT,
             seen: Vec::new(),
+            answered: Vec::new(),
             needed: if matches!(ask, Ask::Glance) { 1 } else { self.quorum },
             expected: Vec::new(),
             record: self.note(client, now, object, ask),
+            coordination: None,
         };
         self.requests.insert(self.last_request, request);
+        if let Some(geography) = self.geography.clone() {
+            self.coordinate(&geography, now, object, ask);
+            return answers;
+        }
         let held_up = self.renewal_held_up(client, now, object);
         if self.happens(self.conditions.refused, "requests refused") {
             let told = now + self.latency();
@@ -167,7 +196,10 @@ impl Network {
             Event::Arrives { request, replica, order, answer } => {
                 self.arrive(now, request, replica, &order, answer);
             }
-            Event::Answered { request, seen } => self.answered(now, request, seen),
+            Event::Answered { request, replica, seen } => {
+                self.answered(now, request, replica, seen);
+            }
+            Event::Replied { reply: to, seen } => reply(to, seen),
             Event::Loses { object, client, rows } => self.lose_rows(now, &object, client, rows),
             Event::Fails { request, outcome } => {
                 if let Some(failed) = self.requests.remove(&request) {
@@ -350,11 +382,11 @@ impl Network {
         self.fail(self.last_request, fails, Outcome::Unknown);
     }
 
-    fn open_request(&mut self) -> &mut Request {
+    pub(super) fn open_request(&mut self) -> &mut Request {
         self.requests.get_mut(&self.last_request).expect("it was made a moment ago")
     }
 
-    fn fail(&mut self, request: u64, at: Duration, outcome: Outcome) {
+    pub(super) fn fail(&mut self, request: u64, at: Duration, outcome: Outcome) {
         self.open_request().fails = at;
         self.schedule(at, Event::Fails { request, outcome });
     }
@@ -406,7 +438,7 @@ impl Network {
         }
         let seen = node.carry_out(now, order);
         if let Some(at) = answer {
-            self.schedule(at, Event::Answered { request, seen });
+            self.schedule(at, Event::Answered { request, replica, seen });
         }
     }
 
@@ -417,21 +449,31 @@ impl Network {
         }
     }
 
-    fn answered(&mut self, now: Duration, request: u64, seen: Seen) {
+    fn answered(&mut self, now: Duration, request: u64, replica: usize, seen: Seen) {
         self.expect_no_more(request, Some(now));
         let Some(open) = self.requests.get_mut(&request) else {
             return;
         };
         open.seen.push(seen);
-        if open.seen.len() < open.needed {
-            return;
+        open.answered.push(replica);
+        let is_answered = open.seen.len() >= open.needed;
+        if is_answered && !self.goes_on(now, request) {
+            self.complete(now, request);
         }
-        if let Some(record) = open.record {
+    }
+
+    /// Completes a request that a quorum has answered.
+    fn complete(&mut self, now: Duration, request: u64) {
+        let done = self.requests.remove(&request).expect("it was there a moment ago");
+        if let Some(record) = done.record {
             self.records[record].acknowledged = Some(now);
         }
-        let done = self.requests.remove(&request).expect("it was there a moment ago");
-        // The client may have stopped waiting.
-        let _ = done.reply.send(Ok(done.seen));
+        match self.way_to_client(&done) {
+            Some(way) => {
+                self.schedule(now + way, Event::Replied { reply: done.reply, seen: done.seen });
+            }
+            None => reply(done.reply, done.seen),
+        }
     }
 
     // Randomness.
@@ -452,13 +494,18 @@ impl Network {
         Duration::from_millis(self.rng.random_range(1..=milliseconds))
     }
 
-    fn schedule(&mut self, at: Duration, event: Event) {
+    pub(super) fn schedule(&mut self, at: Duration, event: Event) {
         // Two events don't get the same key in any run that ends.
         self.events.insert((at, self.rng.random()), event);
     }
 }
 
 const ZERO: Duration = Duration::ZERO;
+
+fn reply(to: Reply, seen: Vec<Seen>) {
+    // The client may have stopped waiting.
+    let _ = to.send(Ok(seen));
+}
 
 impl Request {
     /// The time before which it is certainly not answered.

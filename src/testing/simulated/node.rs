@@ -122,6 +122,17 @@ impl Order {
         Order { object: object.to_owned(), action: Action::Lose(lost) }
     }
 
+    /// Writes rows as a coordinator has seen them, where they are missing.
+    pub(super) fn repair(object: &str, seen: Seen) -> Self {
+        let rows = seen.rows.into_iter().map(|row| (row.key, row.cell)).collect();
+        Order { object: object.to_owned(), action: Action::Apply(rows, None) }
+    }
+
+    /// The object that it is about.
+    pub(super) fn object(&self) -> &str {
+        &self.object
+    }
+
     /// Whether it loses a row.
     fn loses(&self, key: &Key) -> bool {
         match &self.action {
@@ -189,6 +200,18 @@ impl Replica {
 pub(super) struct Seen {
     pub(super) rows: Vec<SeenRow>,
     pub(super) fence: Option<i64>,
+}
+
+impl Seen {
+    /// Whether both replicas have the same rows, dead ones included: a coordinator compares digests.
+    /// Fences are left out.
+    pub(super) fn agrees(&self, other: &Seen) -> bool {
+        let versions = |seen: &Seen| -> Vec<_> {
+            let rows = seen.rows.iter();
+            rows.map(|row| (row.key.clone(), row.cell.stamp, row.cell.row.is_none())).collect()
+        };
+        versions(self) == versions(other)
+    }
 }
 
 /// A row of one replica.
