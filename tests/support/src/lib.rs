@@ -3,7 +3,8 @@
 //! [`cluster`] finds or starts the cluster that they run on, [`scene`] is a keyspace on it with its
 //! clients, [`proxy`] loses messages on the way to it, [`relay`] holds up the bytes between a guest
 //! and its keeper. [`program`] starts a test as a program of its own, [`worker`] a bench;
-//! [`environment`] is what a run asks of a test. [`record`] and [`history`] tell what happened to
+//! [`virtual_time`] lets clients of a simulated cluster run in its time. [`environment`] is what a
+//! run asks of a test. [`record`] and [`history`] tell what happened to
 //! locks, and what must hold of it.
 
 #![allow(
@@ -26,6 +27,7 @@ pub mod proxy;
 pub mod record;
 pub mod relay;
 pub mod scene;
+pub mod virtual_time;
 pub mod worker;
 
 pub use self::cluster::{
