@@ -12,6 +12,10 @@ pub(crate) struct Arguments {
     /// The seed of all chance. The same seed gives the same predictions.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// How many clients contend, each number by itself.
+    #[arg(long, value_delimiter = ',', default_value = "2,8,32,128",
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) clients: Vec<u32>,
     /// Compare with a real cluster that is started for it, with delays between its nodes.
     #[arg(long)]
     pub(crate) validate: bool,
@@ -34,8 +38,6 @@ pub(crate) struct Arguments {
 pub(crate) struct Plan {
     /// How often a lone client locks and unlocks, in virtual time.
     pub(crate) pairs: u32,
-    /// How many clients contend, each in a process of its own.
-    pub(crate) clients: &'static [usize],
     /// How many grants are counted, in virtual time.
     pub(crate) grants: usize,
     /// How many seconds of virtual time they may take.
@@ -57,17 +59,15 @@ impl Arguments {
 impl Plan {
     const FULL: Plan = Plan {
         pairs: 1_000,
-        clients: &[2, 8, 32, 128],
         grants: 2_000,
         limit: Duration::from_secs(600),
-        warm: Duration::from_secs(60),
-        real_pairs: 100,
-        slot: Duration::from_secs(5),
+        warm: Duration::from_secs(40),
+        real_pairs: 60,
+        slot: Duration::from_secs(4),
     };
 
     const QUICK: Plan = Plan {
         pairs: 50,
-        clients: &[2, 8],
         grants: 100,
         limit: Duration::from_secs(60),
         warm: Duration::from_secs(5),

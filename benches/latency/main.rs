@@ -21,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::arguments::Arguments;
+use crate::contended::Contest;
 use crate::scenario::Scenario;
 
 fn main() -> Result<()> {
@@ -47,14 +48,14 @@ struct Predictions {
 fn predict(arguments: &Arguments) -> Predictions {
     let (plan, seed) = (arguments.plan(), arguments.seed);
     let scenarios = Scenario::all();
-    let steps = scenarios.len() * (1 + plan.clients.len() + contended::WAYS.len());
+    let steps = scenarios.len() * (1 + arguments.clients.len() + contended::WAYS.len());
     let progress = progress_bar(steps);
     let mut predictions = Predictions { seed, alone: Vec::new(), contended: Vec::new() };
     for scenario in &scenarios {
         progress.set_message(scenario.name.clone());
         predictions.alone.extend(alone::of(scenario, plan.pairs, seed));
         progress.inc(1);
-        let clients = plan.clients.iter().map(|clients| contended::Contest::apart(*clients));
+        let clients = arguments.clients.iter().map(|clients| Contest::apart(*clients as usize));
         for contest in clients.chain(contended::WAYS) {
             predictions.contended.push(contended::of(scenario, contest, plan, seed));
             progress.inc(1);

@@ -62,11 +62,17 @@ pub(crate) fn validation(validation: &Validation) -> String {
             format!("{:.2}", line.measured / line.predicted),
         ]);
     }
-    let [write, row_read, object_read] = validation.work.map(milliseconds);
+    let mut work = table(&["before", "write", "read of a row", "read of an object"], 1);
+    for block in &validation.work {
+        let [write, row_read, object_read] = block.work.map(milliseconds);
+        work.add_row([block.delays.to_owned(), write, row_read, object_read]);
+    }
     let [least, largest] = validation.load;
     format!(
-        "Work of nodes without delays, milliseconds: write {write}, read of a row {row_read}, read \
-         of an object {object_read}\nLoad of the machine: {least} to {largest}\n\n{lines}"
+        "Load of the machine: {least} to {largest}\n\n\
+         Work of nodes without delays, milliseconds: median (99th percentile)\n\n{work}\n\n\
+         Predicted from that, and measured: median of {} rounds\n\n{lines}",
+        validation.rounds
     )
 }
 

@@ -48,10 +48,16 @@ pub(crate) struct Validation {
     pub(crate) rounds: u32,
     /// The load averages of the machine, each of one minute, least and largest.
     pub(crate) load: [f64; 2],
-    /// What nodes need without delays, in milliseconds: a write, a read of a row, a read of an
-    /// object.
-    pub(crate) work: [Quantiles; 3],
+    pub(crate) work: Vec<WorkBeside>,
     pub(crate) lines: Vec<Line>,
+}
+
+/// What nodes needed without delays, each time just before they had these.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkBeside {
+    pub(crate) delays: &'static str,
+    /// For a write, a read of a row and a read of an object, in milliseconds.
+    pub(crate) work: [Quantiles; 3],
 }
 
 /// One figure.
@@ -73,13 +79,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Validation> {
     let measured = runtime.block_on(measure(plan, arguments.rounds))?;
     // The simulation has a runtime of its own.
     drop(runtime);
-    let work = measured.work.map(|times| Quantiles::of(times));
-    let [write, row_read, object_read] = work.map(spread);
-    let message = Spread::fixed(Duration::ZERO);
-    let work_of_nodes = Work { write, row_read, object_read, message };
-    let mut lines = Vec::new();
+    let (mut blocks, mut lines) = (Vec::new(), Vec::new());
     for (number, delays) in DELAYS.iter().enumerate() {
-        let scenario = on_one_machine(delays.round_trips, work_of_nodes);
+        let work = measured.work[number].each_ref().map(|times| Quantiles::of(times.clone()));
+        blocks.push(WorkBeside { delays: delays.name, work });
+        let [write, row_read, object_read] = work.map(spread);
+        let message = Spread::fixed(Duration::ZERO);
+        let work = Work { write, row_read, object_read, message };
+        let scenario = on_one_machine(delays.name, delays.round_trips, work);
         for (figure, predicted) in predict(&scenario, plan, arguments.seed) {
             let mut seen = measured.figures[&(number, figure.clone())].clone();
             seen.sort_by(f64::total_cmp);
@@ -90,12 +97,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Validation> {
         }
     }
     let load = measured.load;
-    Ok(Validation { seed: arguments.seed, rounds: arguments.rounds, load, work, lines })
+    Ok(Validation { seed: arguments.seed, rounds: arguments.rounds, load, work: blocks, lines })
 }
 
 /// The figures of a real cluster.
 struct Measured {
-    work: [Vec<Duration>; 3],
+    /// Of writes, reads of a row and reads of an object, by the number of the delays that followed:
+    /// the machine is not equally fast all the time.
+    work: [[Vec<Duration>; 3]; DELAYS.len()],
     /// Each round's, by the number of the delays and the name of the figure.
     figures: BTreeMap<(usize, String), Vec<f64>>,
     load: [f64; 2],
@@ -163,17 +172,16 @@ impl Bench {
         delays: &Delays,
         measured: &mut Measured,
     ) -> Result<()> {
+        self.cluster.set_delays([[0.0; 3]; 3]).await?;
+        let work = self.cluster.work(self.plan.real_pairs).await?;
+        for (all, times) in measured.work[number].iter_mut().zip(work) {
+            all.extend(times);
+        }
         self.cluster.set_delays(delays.round_trips).await?;
         let mut note = |figure: &str, value| {
             measured.figures.entry((number, figure.to_owned())).or_default().push(value);
         };
         let name = self.next_name();
-        if number == 0 {
-            let work = self.cluster.work(self.plan.real_pairs).await?;
-            for (all, times) in measured.work.iter_mut().zip(work) {
-                all.extend(times);
-            }
-        }
         let alone = pairs(&self.clients[0], &name, self.plan.real_pairs).await?;
         note(LOCK, Quantiles::of(alone.lock).median);
         note(UNLOCK, Quantiles::of(alone.unlock).median);
@@ -189,7 +197,7 @@ impl Bench {
 
     async fn contest(&mut self, clients: usize) -> Result<contended::Measured> {
         let (name, limit) = (self.next_name(), self.plan.slot);
-        let ends = Ends { first: 4 * clients, grants: usize::MAX / 2, limit };
+        let ends = Ends { first: clients, grants: usize::MAX / 2, limit };
         let contest = Contest::apart(clients);
         let seen = contended::run(&self.clients[..clients], contest, &name, ends).await?;
         // Those that waited delete their rows.

@@ -87,7 +87,7 @@ impl TestCluster {
         };
         tokio::task::spawn_blocking(set).await??;
         // What was on its way has arrived, and nodes have noticed who is near.
-        sleep(Duration::from_secs(2)).await;
+        sleep(Duration::from_millis(500)).await;
         Ok(())
     }
 
