@@ -17,8 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) contending: Vec<usize>,
 }
 
-/// How long nodes work: what a write, a read and a whole read of the lock take on the three nodes of
-/// one machine in the first table of `docs/benchmark.md`, where no message takes long.
+/// How long nodes work: what a write, a read and a whole read of the lock take on the three nodes
+/// of one machine in the first table of `docs/benchmark.md`, where no message takes long.
 const WORK: Work = Work {
     write: Spread { median: Duration::from_micros(610), sigma: 0.24 },
     row_read: Spread { median: Duration::from_micros(640), sigma: 0.31 },

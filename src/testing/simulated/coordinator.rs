@@ -2,8 +2,9 @@
 //! that takes, and what it does when replicas that were read differ.
 //!
 //! A write goes to all replicas, a read to as many as have to answer, those nearest to the
-//! coordinator. If these differ, the coordinator reads them once more in full, writes what is missing
-//! to those that lack it, and answers after their acknowledgements: `read_repair = 'BLOCKING'`.
+//! coordinator. If these differ, the coordinator reads them once more in full, writes what is
+//! missing to those that lack it, and answers after their acknowledgements:
+//! `read_repair = 'BLOCKING'`.
 
 use std::sync::Arc;
 use std::time::Duration;

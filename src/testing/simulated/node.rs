@@ -203,8 +203,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether both replicas have the same rows, dead ones included: a coordinator compares digests.
-    /// Fences are left out.
+    /// Whether both replicas have the same rows, dead ones included: a coordinator compares
+    /// digests. Fences are left out.
     pub(super) fn agrees(&self, other: &Seen) -> bool {
         let versions = |seen: &Seen| -> Vec<_> {
             let rows = seen.rows.iter();

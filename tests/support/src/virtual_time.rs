@@ -2,8 +2,8 @@
 //!
 //! Tokio's timers count whole milliseconds from the start of a runtime, in virtual time too, so
 //! they can't tell when a message arrives that takes a tenth of that. Hence tokio never moves the
-//! clock here: whenever all tasks wait, it is moved to the next event of the cluster, or to the next
-//! whole millisecond, when a timer may end.
+//! clock here: whenever all tasks wait, it is moved to the next event of the cluster, or to the
+//! next whole millisecond, when a timer may end.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -161,8 +161,8 @@ impl Cluster {
         self.request(&Request::Delay(Link { from, to }, delay)).map(drop)
     }
 
-    /// Joins all links, ends all delays, resumes and starts all nodes that need it, and returns when
-    /// the cluster is whole.
+    /// Joins all links, ends all delays, resumes and starts all nodes that need it, and returns
+    /// when the cluster is whole.
     ///
     /// # Errors
     ///
