@@ -8,8 +8,8 @@
 //!
 //! Clients that take turns of each other also send each other messages: see [`messages`].
 //!
-//! A cluster with a [`Geography`] is for predictions instead: nothing fails there, its messages take
-//! as long as its zones are apart, and each request has a coordinator.
+//! A cluster with a [`Geography`] is for predictions instead: nothing fails there, its messages
+//! take as long as its zones are apart, and each request has a coordinator.
 //!
 //! The caller controls time and order. [`SimulatedCluster::process_next`] processes the next event,
 //! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
