@@ -3,6 +3,7 @@
 mod error;
 mod race;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -150,6 +151,35 @@ impl ConnectOptions {
             let error = ConnectError::of(refusals, self.user.as_deref(), self.timeout);
             Failure::Unreachable(Box::new(error))
         })
+    }
+
+    /// These options as arguments of another process of the tool, which inherits the environment.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        let consistency = match &self.consistency {
+            Consistency::LocalQuorum(datacenter) => format!("local-quorum:{datacenter}"),
+            // There is no other level.
+            Consistency::Quorum | _ => "quorum".to_owned(),
+        };
+        let mut arguments: Vec<OsString> = vec![
+            format!("--nodes={}", self.nodes.join(",")).into(),
+            format!("--keyspace={}", self.keyspace).into(),
+            format!("--lock-table={}", self.lock_table).into(),
+            format!("--consistency={consistency}").into(),
+            format!("--timeout={}ms", self.timeout.as_millis()).into(),
+        ];
+        arguments.extend(self.user.as_ref().map(|user| format!("--user={user}").into()));
+        let files = [
+            ("--password-file", &self.password_file),
+            ("--tls-ca", &self.tls_ca),
+            ("--tls-cert", &self.tls_cert),
+            ("--tls-key", &self.tls_key),
+        ];
+        for (option, file) in files {
+            if let Some(file) = file {
+                arguments.extend([OsString::from(option), file.into()]);
+            }
+        }
+        arguments
     }
 
     /// A builder of sessions, without nodes.

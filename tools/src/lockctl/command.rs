@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use self::child::Child;
 use self::guardian::code_of;
 pub(super) use self::guardian::{GuardianOptions, guard};
+use super::host::HostOptions;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::duration;
@@ -46,13 +47,8 @@ pub(super) struct HolderOptions {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     kill_after: Duration,
 
-    /// The name under which this host is registered [default: this machine]
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
-
-    /// Register the host if it is missing
-    #[arg(long)]
-    register_host: bool,
+    #[command(flatten)]
+    host: HostOptions,
 
     /// What others see of this holder besides host and process [default: the command's name]
     #[arg(long, value_name = "TEXT")]
@@ -83,16 +79,7 @@ impl HolderOptions {
         session: &Arc<Session>,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
-        let builder = LockClient::builder(Arc::clone(session), keyspace)
-            .consistency(consistency.clone())
-            .lock_table(lock_table)
-            .register_host(self.register_host)
-            .ttl(self.ttl);
-        let builder = match &self.host {
-            Some(host) => builder.host(host),
-            None => builder,
-        };
+        let builder = self.host.builder(session, connection).ttl(self.ttl);
         Ok(builder.build().await?)
     }
 
@@ -172,11 +159,4 @@ async fn environment(
     let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
     environment.push(("LOCK_DEADLINE", deadline.as_millis().to_string()));
     Ok(environment)
-}
-
-/// Ends the client; what is not released by then expires.
-pub(super) async fn shut_down(client: &LockClient) {
-    if let Err(error) = client.shutdown().await {
-        output::warn(&error.to_string());
-    }
 }

@@ -8,8 +8,9 @@ use bakery_lock::{Contender, Election, LockClient};
 use clap::Args;
 use serde_json::json;
 
-use super::command::{Ended, HolderOptions, LOST, shut_down};
+use super::command::{Ended, HolderOptions, LOST};
 use super::contender;
+use super::host::shut_down;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::{lock_name, timeout};

@@ -2,10 +2,11 @@
 
 use bakery_lock::{Contender, ContenderState, LockClient, LockInUse, Locks};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::contender::{self, warning};
+use super::progress::progress_bar;
 use crate::failure::Failure;
 use crate::output::{self, visible};
 
@@ -37,7 +38,7 @@ pub(super) struct ListOptions {
 /// Lists all locks.
 pub(super) async fn list(client: &LockClient, options: &ListOptions) -> Result<(), Failure> {
     let mut locks = client.locks();
-    let bar = progress_bar();
+    let bar = progress_bar("{bar:40} {percent}% read, {msg}");
     let mut found = 0_u64;
     while let Some(lock) = locks.next().await? {
         show_progress(&bar, &locks, found);
@@ -60,14 +61,6 @@ impl ListOptions {
         let is_overdue = || lock.contenders.iter().any(|contender| contender.overdue.is_some());
         lock.name.starts_with(&self.prefix) && (!self.overdue || is_overdue())
     }
-}
-
-/// A bar at the terminal; without one, nothing is drawn.
-fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {percent}% read, {msg}");
-    let bar = ProgressBar::new(0);
-    bar.set_style(style.expect("the template is valid"));
-    bar
 }
 
 fn show_progress(bar: &ProgressBar, locks: &Locks, found: u64) {

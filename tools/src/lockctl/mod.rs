@@ -3,11 +3,16 @@
 mod command;
 mod contender;
 mod elect;
+mod host;
 mod list;
+mod process;
+mod progress;
 mod revoke;
 mod run;
 mod show;
+mod spread;
 mod status;
+mod verify;
 mod watch;
 
 use std::process::ExitCode;
@@ -26,7 +31,7 @@ use crate::signals::Signals;
 
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// Only `run` and `elect` take locks, and need a registered host. Showing needs the right to read
+/// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs the right to read
 /// the keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockctl", version, after_long_help = EXAMPLES)]
@@ -47,11 +52,14 @@ enum Command {
     Status(status::StatusOptions),
     Run(run::RunOptions),
     Elect(elect::ElectOptions),
+    Verify(verify::VerifyOptions),
     Completions(CompletionsOptions),
     #[command(hide = true)]
     Man(ManOptions),
     #[command(hide = true)]
     Guardian(command::GuardianOptions),
+    #[command(hide = true)]
+    VerifyWorker(verify::WorkerOptions),
 }
 
 const EXAMPLES: &str = "\
@@ -71,6 +79,8 @@ Examples:
     lockctl --nodes db1,db2 run backup -- tar czf /backup/home.tgz /home
   Run a command on one machine of several, the leader:
     lockctl --nodes db1,db2 elect scheduler -- ./scheduler
+  Check on this cluster that the lock keeps its promises:
+    lockctl --nodes db1,db2 verify --for 10m
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
 
@@ -79,11 +89,11 @@ Exit codes:
   1  the answer is no: there is no such holder, or the database refused; NOLOCK
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
-  `lockctl run`, `elect` and `status` have others, which their help lists";
+  `lockctl run`, `elect`, `status` and `verify` have others, which their help lists";
 
 /// Runs a command, and returns its exit code.
 ///
-/// INT and TERM end it; `run` and `elect` pass them on.
+/// INT and TERM end it; `run` and `elect` pass them on, and `verify` and `bench` print what they have.
 ///
 /// # Errors
 ///
@@ -102,6 +112,8 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
         }
         Command::Elect(options) => Ok(ExitCode::from(elect::elect(&connection, &options).await?)),
         Command::Guardian(options) => Ok(ExitCode::from(command::guard(&options).await?)),
+        Command::Verify(options) => verify::verify(&connection, &options).await,
+        Command::VerifyWorker(options) => verify::work(&connection, &options).await,
         Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {
             print_completions::<Lockctl>(&options).map(|()| ExitCode::SUCCESS)

@@ -8,7 +8,8 @@ use bakery_lock::{LockClient, LockError, LockGuard};
 use clap::Args;
 use tokio::time::Instant;
 
-use super::command::{Ended, HolderOptions, LOST, shut_down};
+use super::command::{Ended, HolderOptions, LOST};
+use super::host::shut_down;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::{duration, lock_name, timeout};

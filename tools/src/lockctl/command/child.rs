@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use rustix::pipe::pipe;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{self, Command};
 
-use super::guardian::{MARGIN, boot_time, encoded};
+use super::guardian::{MARGIN, encoded};
+use crate::lockctl::process::{boot_time, this_program};
 
 /// The command and its guardian, in a process group of their own.
 pub(super) struct Child {
@@ -92,10 +92,4 @@ fn deadline_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     fcntl_setfd(&ours, FdFlags::CLOEXEC)?;
     fcntl_setfl(&ours, OFlags::NONBLOCK)?;
     Ok((theirs, ours))
-}
-
-/// The file of this program, also if another one was installed in its place.
-fn this_program() -> io::Result<std::path::PathBuf> {
-    let running = Path::new("/proc/self/exe");
-    if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
 }

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Signal, getpgrp, kill_process_group};
-use rustix::time::{ClockId, clock_gettime};
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
 use tokio::process::Command;
 use tokio::time::sleep;
 
 use crate::failure::Failure;
+use crate::lockctl::process::boot_time;
 use crate::options::duration;
 use crate::output;
 use crate::signals::PassedOn;
@@ -110,17 +110,6 @@ pub(super) fn code_of(status: ExitStatus) -> u8 {
     let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.or(signal.map(|signal| 128 + signal)).unwrap_or(125)
-}
-
-/// The clock of deadlines: it goes on in a suspend, and is the same for all processes.
-pub(super) fn boot_time() -> Duration {
-    #[cfg(target_os = "linux")]
-    let clock = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    let clock = ClockId::Monotonic;
-    let time = clock_gettime(clock);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The deadlines that are told, in nanoseconds of the boot time.

@@ -1,0 +1,296 @@
+//! What a run found.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use bakery_lock::TableError;
+use serde_json::{Value, json};
+
+use super::acquisition::{Acquisition, Outcome};
+use super::check::{Compared, Rule, Violation, check};
+use super::run::Run;
+use super::{VIOLATION, VerifyOptions};
+use crate::lockctl::spread::{Spread, millis, rounded};
+use crate::output::{chain, visible};
+
+/// So many of each kind are told one by one.
+const TOLD_MAX: usize = 20;
+
+/// A run, and what is left of it.
+pub(super) struct Report {
+    pub(super) options: VerifyOptions,
+    pub(super) run: Run,
+    pub(super) rows_left: Result<Vec<RowLeft>, TableError>,
+    /// The signal that ended it.
+    pub(super) interrupted: Option<u8>,
+}
+
+/// A row in the table of a process that has ended in good order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RowLeft {
+    pub(super) name: u16,
+    pub(super) owner: String,
+}
+
+/// How the tries of a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    granted: usize,
+    timed_out: usize,
+    failed: usize,
+    withdrawn: usize,
+    /// Of those that were granted, those that were lost.
+    lost: usize,
+    /// What was said, and how often.
+    errors: BTreeMap<String, usize>,
+}
+
+impl Tally {
+    fn of(history: &[Acquisition]) -> Self {
+        let mut tally = Tally::default();
+        for acquisition in history {
+            match &acquisition.outcome {
+                Outcome::Held(hold) => {
+                    tally.granted += 1;
+                    tally.lost += usize::from(!hold.released);
+                    hold.errors.iter().for_each(|error| tally.note(error));
+                }
+                Outcome::TimedOut => tally.timed_out += 1,
+                Outcome::Withdrawn => tally.withdrawn += 1,
+                Outcome::Failed(error) => {
+                    tally.failed += 1;
+                    tally.note(error);
+                }
+            }
+        }
+        tally
+    }
+
+    fn note(&mut self, error: &str) {
+        *self.errors.entry(error.to_owned()).or_default() += 1;
+    }
+}
+
+/// A promise that was broken, as it is told.
+struct Told {
+    rule: &'static str,
+    name: Option<String>,
+    found: String,
+    pair: Option<[Value; 2]>,
+}
+
+impl Report {
+    /// What was found and how much was compared.
+    fn findings(&self) -> (Vec<Told>, Compared) {
+        let (violations, compared) = check(&self.run.history, !self.options.load.peers);
+        let mut told: Vec<_> = violations.iter().map(|it| self.told(it)).collect();
+        told.extend(self.unaccounted());
+        for RowLeft { name, owner } in self.rows_left.iter().flatten() {
+            let found = format!("{} left a row", visible(owner));
+            told.push(Told { rule: "rows", name: Some(self.name(*name)), found, pair: None });
+        }
+        (told, compared)
+    }
+
+    /// Tries whose end was not told.
+    fn unaccounted(&self) -> impl Iterator<Item = Told> {
+        let mut ended = BTreeMap::<u16, u64>::new();
+        for acquisition in &self.run.history {
+            *ended.entry(acquisition.process).or_default() += 1;
+        }
+        self.run.tries.iter().filter_map(move |(process, tries)| {
+            let ended = ended.get(process).copied().unwrap_or(0);
+            let found = format!("process {process} tried {tries} times, and told {ended} ends");
+            (ended != *tries).then_some(Told { rule: "ends", name: None, found, pair: None })
+        })
+    }
+
+    fn told(&self, violation: &Violation<'_>) -> Told {
+        let [first, second] = violation.pair;
+        let (rule, what) = match violation.rule {
+            Rule::Overlap => ("overlap", "held the lock at the same time as"),
+            Rule::Tokens => ("tokens", "has a fencing token that is not below that of"),
+            Rule::Line => ("line", "asked first in their process, and was granted after"),
+            Rule::Queue => ("queue", "had its ticket first, and was granted after"),
+        };
+        let found = format!("{} {what} {}", self.who(first), self.who(second));
+        let pair = Some([self.as_json(first), self.as_json(second)]);
+        Told { rule, name: Some(self.name(first.name)), found, pair }
+    }
+
+    fn who(&self, it: &Acquisition) -> String {
+        let Acquisition { process, caller, .. } = it;
+        let mut who = format!(
+            "process {process} (pid {}) caller {caller} [asked {}",
+            self.run.pid(*process),
+            self.time(it.asked)
+        );
+        if let Some(queued) = it.queued {
+            let _ = write!(who, ", queued {}", self.time(queued));
+        }
+        if let Some(hold) = it.hold() {
+            let _ = write!(who, ", granted {}", self.time(hold.granted));
+            if let Some(until) = hold.until {
+                let _ = write!(who, ", held until {}", self.time(until));
+            }
+            if let Some(token) = hold.token {
+                let _ = write!(who, ", token {}", token.value);
+            }
+        }
+        who + "]"
+    }
+
+    fn as_json(&self, it: &Acquisition) -> Value {
+        let hold = it.hold();
+        json!({
+            "process": it.process,
+            "pid": self.run.pid(it.process),
+            "caller": it.caller,
+            "asked": self.seconds(it.asked),
+            "queued": it.queued.map(|time| self.seconds(time)),
+            "granted": hold.map(|hold| self.seconds(hold.granted)),
+            "held_until": hold.and_then(|hold| hold.until).map(|time| self.seconds(time)),
+            "token": it.token().map(|token| token.value),
+        })
+    }
+
+    fn name(&self, number: u16) -> String {
+        super::name(&self.run.id, number)
+    }
+
+    /// A time of the run in seconds, from its first try on.
+    fn seconds(&self, time: u64) -> f64 {
+        let first = self.run.history.iter().map(|it| it.asked).min().unwrap_or(time);
+        (time - first) as f64 / 1e9
+    }
+
+    fn time(&self, time: u64) -> String {
+        format!("{:.6} s", self.seconds(time))
+    }
+
+    fn waits(&self) -> Spread {
+        Spread::new(self.run.history.iter().filter_map(Acquisition::wait))
+    }
+
+    /// What kept the run from being complete.
+    fn failures(&self) -> Vec<String> {
+        let mut failures = self.run.failures.clone();
+        if let Err(error) = &self.rows_left {
+            failures.push(format!("the rows that are left can't be counted: {}", chain(error)));
+        }
+        if self.interrupted.is_none() && Tally::of(&self.run.history).granted == 0 {
+            failures.push("no lock was granted, so nothing was checked".to_owned());
+        }
+        failures
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        exit_code(self.findings().0.len(), self.failures().len(), self.interrupted)
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Report { options, run, interrupted, .. } = self;
+        let (violations, compared) = self.findings();
+        let Tally { granted, timed_out, failed, withdrawn, lost, errors } = Tally::of(&run.history);
+        let waits = self.waits();
+        let violations: Vec<_> = violations.iter().map(Told::json).collect();
+        json!({
+            "run": run.id,
+            "names": { "prefix": run.prefix(), "count": run.names },
+            "seed": run.seed,
+            "seconds": (run.time.as_secs_f64() * 1000.0).round() / 1000.0,
+            "processes": options.processes,
+            "callers": options.load.callers,
+            "tries": {
+                "granted": granted,
+                "timed_out": timed_out,
+                "failed": failed,
+                "withdrawn": withdrawn,
+                "lost": lost,
+            },
+            "waits_ms": {
+                "median": rounded(waits.median()),
+                "p99": rounded(waits.p99()),
+                "max": rounded(waits.max()),
+            },
+            "compared": {
+                "holds": compared.holds,
+                "tokens": compared.tokens,
+                "line": compared.line,
+                "queue": compared.queue,
+            },
+            "violations": violations,
+            "failures": self.failures(),
+            "errors": errors,
+            "interrupted": interrupted.is_some(),
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Report { options, run, .. } = self;
+        let (violations, compared) = self.findings();
+        let Tally { granted, timed_out, failed, withdrawn, lost, errors } = Tally::of(&run.history);
+        let waits = self.waits();
+        let mut text = format!(
+            "{} processes with {} callers each took {} locks for {:.1} s: {}, seed {}\n",
+            options.processes,
+            options.load.callers,
+            run.names,
+            run.time.as_secs_f64(),
+            run.prefix(),
+            run.seed
+        );
+        let _ = writeln!(
+            text,
+            "{granted} grants, {lost} of them lost; {timed_out} tries timed out, {failed} failed, \
+             {withdrawn} were withdrawn at the end"
+        );
+        let [median, p99, max] = [waits.median(), waits.p99(), waits.max()].map(millis);
+        let _ = writeln!(text, "wait: median {median}, p99 {p99}, max {max}");
+        let _ = writeln!(
+            text,
+            "checked: overlaps of {} holds, order of {} tokens, order of {} grants within a process \
+             and {} between processes, rows left",
+            compared.holds, compared.tokens, compared.line, compared.queue
+        );
+        for (error, count) in errors.iter().take(TOLD_MAX) {
+            let _ = writeln!(text, "error    {count} times: {error}");
+        }
+        for failure in self.failures() {
+            let _ = writeln!(text, "failure  {failure}");
+        }
+        for violation in violations.iter().take(TOLD_MAX) {
+            let _ = writeln!(text, "violation  {}", violation.text());
+        }
+        let verdict = match (violations.len(), self.interrupted) {
+            (0, None) => "no violation".to_owned(),
+            (0, Some(_)) => "interrupted; no violation until then".to_owned(),
+            (count, _) => format!("{count} violations"),
+        };
+        let _ = writeln!(text, "{verdict}");
+        text
+    }
+}
+
+/// The exit code of a run: that of what matters most.
+fn exit_code(violations: usize, failures: usize, interrupted: Option<u8>) -> u8 {
+    match (violations, failures, interrupted) {
+        (0, 0, None) => 0,
+        (0, 0, Some(signal)) => 128 + signal,
+        (0, ..) => 1,
+        _ => VIOLATION,
+    }
+}
+
+impl Told {
+    fn text(&self) -> String {
+        let Told { rule, name, found, .. } = self;
+        let name = name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+        format!("{rule}: {name}{found}")
+    }
+
+    fn json(&self) -> Value {
+        let Told { rule, name, found, pair } = self;
+        json!({ "rule": rule, "name": name, "found": found, "pair": pair })
+    }
+}
