@@ -1,5 +1,6 @@
 //! The commands of `lockctl`.
 
+mod bench;
 mod command;
 mod contender;
 mod elect;
@@ -53,6 +54,7 @@ enum Command {
     Run(run::RunOptions),
     Elect(elect::ElectOptions),
     Verify(verify::VerifyOptions),
+    Bench(bench::BenchOptions),
     Completions(CompletionsOptions),
     #[command(hide = true)]
     Man(ManOptions),
@@ -81,6 +83,8 @@ Examples:
     lockctl --nodes db1,db2 elect scheduler -- ./scheduler
   Check on this cluster that the lock keeps its promises:
     lockctl --nodes db1,db2 verify --for 10m
+  Measure what a lock costs on this cluster:
+    lockctl --nodes db1,db2 bench
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lockctl --nodes db1 --user ops --tls-ca ca.pem list
 
@@ -89,7 +93,7 @@ Exit codes:
   1  the answer is no: there is no such holder, or the database refused; NOLOCK
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
-  `lockctl run`, `elect`, `status` and `verify` have others, which their help lists";
+  `lockctl run`, `elect`, `status`, `verify` and `bench` have others, which their help lists";
 
 /// Runs a command, and returns its exit code.
 ///
@@ -113,6 +117,7 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
         Command::Elect(options) => Ok(ExitCode::from(elect::elect(&connection, &options).await?)),
         Command::Guardian(options) => Ok(ExitCode::from(command::guard(&options).await?)),
         Command::Verify(options) => verify::verify(&connection, &options).await,
+        Command::Bench(options) => bench::bench(&connection, &options).await,
         Command::VerifyWorker(options) => verify::work(&connection, &options).await,
         Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {

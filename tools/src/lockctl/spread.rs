@@ -12,6 +12,11 @@ impl Spread {
         Spread(times)
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The time that so many of a thousand don't exceed, in milliseconds; `None` of no times.
     pub(super) fn per_mille(&self, share: usize) -> Option<f64> {
         let rank = (self.0.len() * share).div_ceil(1000).max(1);

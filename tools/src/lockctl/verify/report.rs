@@ -294,3 +294,119 @@ impl Told {
         json!({ "rule": rule, "name": name, "found": found, "pair": pair })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::acquisition::Hold;
+    use super::*;
+    use crate::connect::ConnectOptions;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        connection: ConnectOptions,
+        #[command(flatten)]
+        options: VerifyOptions,
+    }
+
+    /// The report of a run that saw this.
+    fn report(history: Vec<Acquisition>) -> Report {
+        let Arguments { connection, mut options } = Arguments::parse_from(["verify", "--seed=7"]);
+        options.processes = 0;
+        let mut run = Run::start(&connection, &options).expect("there is no process to start");
+        run.set_pids(vec![4711, 812]);
+        run.tries = [(1, 1), (2, 1)].into();
+        run.id = "0123".to_owned();
+        run.history = history;
+        Report { options, run, rows_left: Ok(Vec::new()), interrupted: None }
+    }
+
+    fn held(process: u16, asked: u64, granted: u64, until: u64) -> Acquisition {
+        let hold = Hold {
+            granted: granted * 1_000_000,
+            until: Some(until * 1_000_000),
+            token: None,
+            released: true,
+            errors: Vec::new(),
+        };
+        Acquisition {
+            name: 3,
+            process,
+            caller: 1,
+            asked: asked * 1_000_000,
+            queued: None,
+            outcome: Outcome::Held(hold),
+            ended: (until + 1) * 1_000_000,
+        }
+    }
+
+    fn good() -> Vec<Acquisition> {
+        vec![held(1, 1, 2, 5), held(2, 3, 6, 9)]
+    }
+
+    // Goal: a run without violation says so, and its exit code is 0.
+    #[test]
+    fn a_good_run_is_told() {
+        let report = report(good());
+        assert_eq!(report.exit_code(), 0);
+        let text = report.text();
+        assert!(text.contains("2 grants, 0 of them lost; 0 tries timed out"), "{text}");
+        assert!(text.contains("wait: median 1.00 ms, p99 3.00 ms, max 3.00 ms"), "{text}");
+        assert!(text.ends_with("\nno violation\n"), "{text}");
+        assert_eq!(report.json()["violations"], json!([]));
+    }
+
+    // Goal: a violation is told with name, processes and times, and has an exit code of its own,
+    // also if a process died or a signal ended the run.
+    #[test]
+    fn a_violation_is_told() {
+        let mut report = report(vec![held(1, 1, 2, 5), held(2, 3, 4, 9)]);
+        report.run.failures.push("process 1 (pid 4711): it was ended by signal 9".to_owned());
+        report.interrupted = Some(2);
+        assert_eq!(report.exit_code(), 4);
+        let text = report.text();
+        let told = "violation  overlap: lockctl-verify::0123::3: process 1 (pid 4711) caller 1 \
+                    [asked 0.000000 s, granted 0.001000 s, held until 0.004000 s] held the lock at \
+                    the same time as process 2 (pid 812) caller 1 [asked 0.002000 s, granted \
+                    0.003000 s, held until 0.008000 s]\n";
+        assert!(text.contains(told), "{text}");
+        assert!(text.ends_with("\n1 violations\n"), "{text}");
+        let json = report.json();
+        let told = &json["violations"][0];
+        assert_eq!((&told["rule"], &told["pair"][1]["pid"]), (&json!("overlap"), &json!(812)));
+        assert_eq!(told["name"], "lockctl-verify::0123::3");
+    }
+
+    // Goal: a try whose end was not told is a violation, and so is a row that is left.
+    #[test]
+    fn what_is_missing_and_what_is_left_are_violations() {
+        let mut missing = report(good());
+        missing.run.tries.insert(2, 2);
+        assert_eq!(missing.exit_code(), 4);
+        let told = "violation  ends: process 2 tried 2 times, and told 1 ends\n";
+        assert!(missing.text().contains(told), "{}", missing.text());
+        let mut left = report(good());
+        left.rows_left = Ok(vec![RowLeft { name: 1, owner: "web1 pid 812".to_owned() }]);
+        assert_eq!(left.exit_code(), 4);
+        let told = "violation  rows: lockctl-verify::0123::1: web1 pid 812 left a row\n";
+        assert!(left.text().contains(told), "{}", left.text());
+    }
+
+    // Goal: a run that is not complete does not pass: one that granted nothing, one in which a
+    // process died, one that could not look at the rows, one that a signal ended.
+    #[test]
+    fn an_incomplete_run_does_not_pass() {
+        assert_eq!(report(Vec::new()).failures(), ["no lock was granted, so nothing was checked"]);
+        let mut blind = report(good());
+        blind.rows_left = Err(TableError::Closed);
+        assert_eq!(blind.exit_code(), 1);
+        assert!(blind.text().contains("failure  the rows that are left"), "{}", blind.text());
+        let mut interrupted = report(good());
+        interrupted.interrupted = Some(15);
+        assert_eq!(interrupted.exit_code(), 143);
+        assert_eq!(interrupted.json()["interrupted"], true);
+        assert_eq!([exit_code(0, 1, None), exit_code(0, 1, Some(2))], [1, 1]);
+    }
+}

@@ -76,6 +76,11 @@ impl Run {
         self.workers.pids[usize::from(process) - 1]
     }
 
+    #[cfg(test)]
+    pub(super) fn set_pids(&mut self, pids: Vec<u32>) {
+        self.workers.pids = pids;
+    }
+
     /// What all names of the run begin with.
     pub(super) fn prefix(&self) -> String {
         format!("{PREFIX}{}::", self.id)

@@ -1,5 +1,6 @@
 //! `lockctl`.
 
+mod bench;
 mod elect;
 mod killed;
 mod list;
@@ -8,6 +9,7 @@ mod run;
 mod show;
 mod status;
 mod usage;
+mod verify;
 mod watch;
 
 use std::time::Duration;

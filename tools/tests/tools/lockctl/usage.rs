@@ -25,6 +25,9 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["elect", "a"], "<COMMAND>..."),
         (&["elect", "--priority", "15", "a", "true"], "15 is not in 1..=14"),
         (&["elect", "--observe", "a", "true"], "cannot be used with"),
+        (&["verify", "--for", "61m"], "use 60m or less"),
+        (&["verify", "--processes", "0"], "0 is not in 1..=64"),
+        (&["bench", "--clients", "4,0"], "0 is not in 1..=256"),
         (&["--consistency", "one", "list"], "two clients could hold one lock"),
         (&["--user", "ops", "list"], "a user without a password"),
         (&["--password", "secret", "list"], "unexpected argument"),
@@ -63,10 +66,13 @@ fn help_has_examples_and_exit_codes() {
         "revoke",
         "run",
         "elect",
+        "verify",
+        "bench",
     ] {
         assert!(help.stdout.contains(part), "{part}");
     }
-    for command in ["show", "watch", "list", "revoke", "status", "run", "elect"] {
+    for command in ["show", "watch", "list", "revoke", "status", "run", "elect", "verify", "bench"]
+    {
         let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}");
         assert!(help.stdout.contains(&format!("lockctl {command}")), "{}", help.stdout);

@@ -1,0 +1,57 @@
+//! `bench`.
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use super::{json, s};
+use crate::command::{Tool, finish};
+
+async fn tool(tag: &str) -> Tool {
+    let tool = Tool::initialized(tag).await;
+    tool.done(&["add", "web1"]).await;
+    tool
+}
+
+// Goal: each figure is measured, and they fit together; no row is left.
+#[tokio::test]
+async fn costs_are_measured() {
+    let tool = tool("bench").await;
+    let arguments =
+        ["bench", "--host", "web1", "--clients", "1,3", "--for", "2s", "--warm-up", "500ms"];
+    let told = json(&tool.lockctl(&[&arguments[..], &["--json"]].concat()).await);
+    let alone = |what: &str| told["alone"][what]["median"].as_f64().expect("it was measured");
+    let (lock, unlock) = (alone("lock_ms"), alone("unlock_ms"));
+    assert!(alone("read_ms") > 0.0 && lock > 0.0 && unlock > 0.0, "{told}");
+    assert!(alone("lock_and_unlock_ms") > lock.max(unlock), "{told}");
+    let contended = told["contended"].as_array().expect("they are listed");
+    let clients: Vec<_> = contended.iter().map(|figures| figures["clients"].as_u64()).collect();
+    assert_eq!(clients, [Some(1), Some(3)]);
+    assert_eq!(contended[0]["handoffs_per_second"], 0.0, "{told}");
+    assert_eq!(contended[0]["worst_share"], 1.0, "{told}");
+    // An uncontended lock is two operations, its unlock one.
+    let operations = contended[0]["operations_per_grant"].as_f64().expect("there were grants");
+    assert!((3.0..4.0).contains(&operations), "{told}");
+    assert!(contended[1]["grants"].as_u64() > Some(0), "{told}");
+    assert_eq!((&told["errors"], &told["interrupted"]), (&serde_json::json!({}), &false.into()));
+    let left = tool.lockctl(&["list", "--prefix", "lockctl-bench::"]).await;
+    assert_eq!(left.stdout, "", "{left:?}");
+}
+
+// Goal: a signal ends it with the figures until then, and no row is left.
+#[tokio::test]
+async fn a_signal_ends_it_with_figures() {
+    let tool = tool("bench_signal").await;
+    let arguments = ["bench", "--host", "web1", "--for", "60s", "--warm-up", "0s"];
+    let child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
+    sleep(s(4)).await;
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let answer = finish(child).await;
+    assert_eq!((answer.code, answer.stderr.as_str()), (Some(130), ""), "{answer:?}");
+    assert!(answer.stdout.contains("ONE CLIENT ALONE"), "{answer:?}");
+    assert!(
+        answer.stdout.ends_with("interrupted: these are the figures until then\n"),
+        "{answer:?}"
+    );
+    let left = tool.lockctl(&["list", "--prefix", "lockctl-bench::"]).await;
+    assert_eq!(left.stdout, "", "{left:?}");
+}
