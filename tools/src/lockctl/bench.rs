@@ -11,6 +11,7 @@ use bakery_lock::LockClient;
 use clap::Args;
 use indicatif::ProgressBar;
 use scylla::client::session::Session;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use self::crowd::{Served, contend};
@@ -130,10 +131,13 @@ impl BenchOptions {
         connection: &ConnectOptions,
     ) -> Result<Vec<LockClient>, Failure> {
         let most = self.clients.iter().copied().max().unwrap_or(1);
-        let mut clients = Vec::new();
+        let mut building = JoinSet::new();
         for _ in 0..most {
-            let builder = self.host.builder(session, connection);
-            clients.push(Box::pin(builder.build()).await?);
+            building.spawn(self.host.builder(session, connection).build());
+        }
+        let mut clients = Vec::new();
+        while let Some(built) = building.join_next().await {
+            clients.push(built.expect("building a client does not panic")?);
         }
         Ok(clients)
     }

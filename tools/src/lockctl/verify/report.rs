@@ -232,7 +232,7 @@ impl Report {
         let Tally { granted, timed_out, failed, withdrawn, lost, errors } = Tally::of(&run.history);
         let waits = self.waits();
         let mut text = format!(
-            "{} processes with {} callers each took {} locks for {:.1} s: {}, seed {}\n",
+            "{} processes with {} callers each took locks of {} names for {:.1} s: {}, seed {}\n",
             options.processes,
             options.load.callers,
             run.names,
@@ -265,6 +265,7 @@ impl Report {
         let verdict = match (violations.len(), self.interrupted) {
             (0, None) => "no violation".to_owned(),
             (0, Some(_)) => "interrupted; no violation until then".to_owned(),
+            (1, _) => "one violation".to_owned(),
             (count, _) => format!("{count} violations"),
         };
         let _ = writeln!(text, "{verdict}");
@@ -372,7 +373,7 @@ mod tests {
                     the same time as process 2 (pid 812) caller 1 [asked 0.002000 s, granted \
                     0.003000 s, held until 0.008000 s]\n";
         assert!(text.contains(told), "{text}");
-        assert!(text.ends_with("\n1 violations\n"), "{text}");
+        assert!(text.ends_with("\none violation\n"), "{text}");
         let json = report.json();
         let told = &json["violations"][0];
         assert_eq!((&told["rule"], &told["pair"][1]["pid"]), (&json!("overlap"), &json!(812)));

@@ -1,9 +1,10 @@
 //! `bench`.
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::time::sleep;
+use std::collections::BTreeSet;
 
-use super::{json, s};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{in_use, json, until_in_use};
 use crate::command::{Tool, finish};
 
 async fn tool(tag: &str) -> Tool {
@@ -28,22 +29,21 @@ async fn costs_are_measured() {
     assert_eq!(clients, [Some(1), Some(3)]);
     assert_eq!(contended[0]["handoffs_per_second"], 0.0, "{told}");
     assert_eq!(contended[0]["worst_share"], 1.0, "{told}");
-    // An uncontended lock is two operations, its unlock one.
-    let operations = contended[0]["operations_per_grant"].as_f64().expect("there were grants");
-    assert!((3.0..4.0).contains(&operations), "{told}");
+    // An uncontended lock is two operations, its unlock one; a block may end within one.
+    assert!(contended[0]["operations_per_grant"].as_f64() >= Some(3.0), "{told}");
     assert!(contended[1]["grants"].as_u64() > Some(0), "{told}");
     assert_eq!((&told["errors"], &told["interrupted"]), (&serde_json::json!({}), &false.into()));
-    let left = tool.lockctl(&["list", "--prefix", "lockctl-bench::"]).await;
-    assert_eq!(left.stdout, "", "{left:?}");
+    assert_eq!(in_use(&tool).await, BTreeSet::new());
 }
 
 // Goal: a signal ends it with the figures until then, and no row is left.
 #[tokio::test]
 async fn a_signal_ends_it_with_figures() {
     let tool = tool("bench_signal").await;
-    let arguments = ["bench", "--host", "web1", "--for", "60s", "--warm-up", "0s"];
+    let arguments =
+        ["bench", "--host", "web1", "--for", "60s", "--warm-up", "0s", "--clients", "3"];
     let child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
-    sleep(s(4)).await;
+    until_in_use(&tool, "lockctl-bench::").await;
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let answer = finish(child).await;
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(130), ""), "{answer:?}");
@@ -52,6 +52,5 @@ async fn a_signal_ends_it_with_figures() {
         answer.stdout.ends_with("interrupted: these are the figures until then\n"),
         "{answer:?}"
     );
-    let left = tool.lockctl(&["list", "--prefix", "lockctl-bench::"]).await;
-    assert_eq!(left.stdout, "", "{left:?}");
+    assert_eq!(in_use(&tool).await, BTreeSet::new());
 }

@@ -12,10 +12,12 @@ mod usage;
 mod verify;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockClientBuilder};
 use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::command::{Answer, Tool};
 
@@ -32,6 +34,24 @@ pub(crate) async fn client(tool: &Tool, host: &str) -> LockClient {
 fn json(answer: &Answer) -> Value {
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{answer:?}");
     serde_json::from_str(&answer.stdout).expect("the tool prints JSON")
+}
+
+/// The names of all locks that have rows, of holders or waiters.
+async fn in_use(tool: &Tool) -> BTreeSet<String> {
+    let select = format!("SELECT object_name, row_name FROM \"{}\".lock_table", tool.keyspace);
+    let found = support::session().await.query_unpaged(select, ()).await;
+    let found = found.expect("the table can be read").into_rows_result().expect("there are rows");
+    let rows = found.rows::<(String, Option<String>)>().expect("they are text");
+    // What has only a fencing token has no row.
+    let rows = rows.map(|row| row.expect("it can be read"));
+    rows.filter_map(|(name, row)| row.map(|_| name)).collect()
+}
+
+/// Waits until a lock is in use whose name begins with this.
+async fn until_in_use(tool: &Tool, prefix: &str) {
+    while !in_use(tool).await.iter().any(|name| name.starts_with(prefix)) {
+        sleep(ms(50)).await;
+    }
 }
 
 /// The pid of this process, which all owners here have.

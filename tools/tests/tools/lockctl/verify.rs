@@ -1,5 +1,6 @@
 //! `verify`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Child;
 use std::time::Instant;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::time::sleep;
 
-use super::{client, json, ms, s};
+use super::{in_use, json, ms, s, until_in_use};
 use crate::command::{Tool, finish};
 
 async fn tool(tag: &str) -> Tool {
@@ -20,13 +21,7 @@ async fn tool(tag: &str) -> Tool {
 async fn start(tool: &Tool, arguments: &[&str]) -> (Child, Vec<Pid>) {
     let arguments = [&["verify", "--host", "web1"], arguments].concat();
     let child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
-    let watcher = client(tool, "watcher").await;
-    loop {
-        let found = watcher.locks().next().await.expect("the database answers");
-        if found.is_some_and(|lock| lock.name.starts_with("lockctl-verify::")) {
-            break;
-        }
-    }
+    until_in_use(tool, "lockctl-verify::").await;
     let workers = workers(child.id());
     (child, workers)
 }
@@ -65,8 +60,7 @@ async fn a_cluster_that_works_passes() {
         (&told["violations"], &told["failures"]),
         (&serde_json::json!([]), &serde_json::json!([]))
     );
-    let left = tool.lockctl(&["list", "--prefix", "lockctl-verify::"]).await;
-    assert_eq!(left.stdout, "", "{left:?}");
+    assert_eq!(in_use(&tool).await, BTreeSet::new());
 }
 
 // Goal: the same for processes that take turns of each other.
@@ -128,8 +122,7 @@ async fn a_signal_ends_it_with_a_report() {
         let verdict = "\ninterrupted; no violation until then\n";
         assert!(answer.stdout.ends_with(verdict), "{answer:?}");
         gone(&workers).await;
-        let left = tool.lockctl(&["list", "--prefix", "lockctl-verify::"]).await;
-        assert_eq!(left.stdout, "", "{left:?}");
+        assert_eq!(in_use(&tool).await, BTreeSet::new());
     }
 }
 
@@ -141,6 +134,5 @@ async fn no_process_outlives_the_tool() {
     child.kill().expect("it runs");
     child.wait().expect("it was started here");
     gone(&workers).await;
-    let left = tool.lockctl(&["list", "--prefix", "lockctl-verify::"]).await;
-    assert_eq!(left.stdout, "", "{left:?}");
+    assert_eq!(in_use(&tool).await, BTreeSet::new());
 }
