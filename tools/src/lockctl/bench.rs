@@ -60,7 +60,7 @@ pub(super) struct BenchOptions {
     clients: Vec<u16>,
 
     /// For how long each figure is measured
-    #[arg(long = "for", value_name = "TIME", value_parser = timeout, default_value = "5s")]
+    #[arg(long = "for", value_name = "TIME", value_parser = timeout, default_value = "10s")]
     length: Duration,
 
     /// For how long all of it is done before it is measured

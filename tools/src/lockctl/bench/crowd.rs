@@ -69,11 +69,12 @@ impl Served {
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
     }
 
-    /// The grants of the worst-served client, of the mean; `None` where none got any.
+    /// The grants of the worst-served client, of the mean; `None` of too few grants to tell.
     pub(super) fn worst_share(&self) -> Option<f64> {
+        const MEAN_MIN: u64 = 10;
         let worst = self.grants.iter().copied().min()?;
-        let total = self.total();
-        (total > 0).then(|| worst as f64 * self.grants.len() as f64 / total as f64)
+        let (total, clients) = (self.total(), self.grants.len() as u64);
+        (total >= MEAN_MIN * clients).then(|| (worst * clients) as f64 / total as f64)
     }
 
     pub(super) fn operations_per_grant(&self) -> Option<f64> {
@@ -189,6 +190,7 @@ mod tests {
         served.time = Duration::from_secs(4);
         assert_eq!(served.worst_share(), Some(0.5));
         assert_eq!(served.operations_per_grant(), Some(3.0));
+        assert_eq!(Served { grants: vec![5, 14], ..served.clone() }.worst_share(), None);
         assert!((served.per_second(served.total()) - 10.0).abs() < 1e-9);
     }
 }

@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
 
 use super::crowd::Served;
-use super::{Bench, PREFIX};
+use super::{BLOCKS, Bench, PREFIX};
 use crate::lockctl::spread::{Spread, millis, rounded};
 use crate::output::chain;
 
@@ -80,6 +80,15 @@ impl Report {
         text.push('\n');
         let rows = contended.iter().map(|(clients, served)| row(*clients, served));
         text += &table(&CONTENDED, rows);
+        let block = options.length / BLOCKS;
+        let waits = |served: &Served| Spread::new(served.waits.iter().copied()).p99();
+        let longest = contended.iter().filter_map(|(_, served)| waits(served)).fold(0.0, f64::max);
+        if longest > block.as_secs_f64() * 1000.0 / 2.0 {
+            let _ = writeln!(
+                text,
+                "waits are nearly as long as a block of {block:?}: measure longer with --for"
+            );
+        }
         for (error, count) in self.errors() {
             let _ = writeln!(text, "error    {count} times: {error}");
         }

@@ -232,10 +232,10 @@ impl Report {
         let Tally { granted, timed_out, failed, withdrawn, lost, errors } = Tally::of(&run.history);
         let waits = self.waits();
         let mut text = format!(
-            "{} processes with {} callers each took locks of {} names for {:.1} s: {}, seed {}\n",
-            options.processes,
-            options.load.callers,
-            run.names,
+            "{} with {} each took locks of {} for {:.1} s: {}, seed {}\n",
+            counted(options.processes, "process", "processes"),
+            counted(options.load.callers, "caller", "callers"),
+            counted(run.names, "name", "names"),
             run.time.as_secs_f64(),
             run.prefix(),
             run.seed
@@ -271,6 +271,10 @@ impl Report {
         let _ = writeln!(text, "{verdict}");
         text
     }
+}
+
+fn counted(count: u16, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// The exit code of a run: that of what matters most.

@@ -119,6 +119,7 @@ impl Run {
                 },
             }
         }
+        self.time = began.elapsed();
         Ok(())
     }
 

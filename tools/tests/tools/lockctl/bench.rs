@@ -28,7 +28,8 @@ async fn costs_are_measured() {
     let clients: Vec<_> = contended.iter().map(|figures| figures["clients"].as_u64()).collect();
     assert_eq!(clients, [Some(1), Some(3)]);
     assert_eq!(contended[0]["handoffs_per_second"], 0.0, "{told}");
-    assert_eq!(contended[0]["worst_share"], 1.0, "{told}");
+    let share = &contended[0]["worst_share"];
+    assert!(share.is_null() || *share == 1.0, "{told}");
     // An uncontended lock is two operations, its unlock one; a block may end within one.
     assert!(contended[0]["operations_per_grant"].as_f64() >= Some(3.0), "{told}");
     assert!(contended[1]["grants"].as_u64() > Some(0), "{told}");
