@@ -43,8 +43,8 @@ async fn a_signal_ends_it_with_figures() {
     let tool = tool("bench_signal").await;
     let arguments =
         ["bench", "--host", "web1", "--for", "60s", "--warm-up", "0s", "--clients", "3"];
-    let child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
-    until_in_use(&tool, "lockctl-bench::").await;
+    let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
+    until_in_use(&tool, "lockctl-bench::", &mut child).await;
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let answer = finish(child).await;
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(130), ""), "{answer:?}");

@@ -13,6 +13,7 @@ mod verify;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::process::Child;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockClientBuilder};
@@ -47,9 +48,11 @@ async fn in_use(tool: &Tool) -> BTreeSet<String> {
     rows.filter_map(|(name, row)| row.map(|_| name)).collect()
 }
 
-/// Waits until a lock is in use whose name begins with this.
-async fn until_in_use(tool: &Tool, prefix: &str) {
+/// Waits until a lock is in use whose name begins with this, which a tool takes.
+async fn until_in_use(tool: &Tool, prefix: &str, taker: &mut Child) {
     while !in_use(tool).await.iter().any(|name| name.starts_with(prefix)) {
+        let ended = taker.try_wait().expect("it was started here");
+        assert_eq!(ended, None, "it ended before it took a lock");
         sleep(ms(50)).await;
     }
 }

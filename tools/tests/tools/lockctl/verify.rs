@@ -20,8 +20,8 @@ async fn tool(tag: &str) -> Tool {
 /// Starts `verify`, and waits until its processes take locks.
 async fn start(tool: &Tool, arguments: &[&str]) -> (Child, Vec<Pid>) {
     let arguments = [&["verify", "--host", "web1"], arguments].concat();
-    let child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
-    until_in_use(tool, "lockctl-verify::").await;
+    let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
+    until_in_use(tool, "lockctl-verify::", &mut child).await;
     let workers = workers(child.id());
     (child, workers)
 }
