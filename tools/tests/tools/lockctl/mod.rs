@@ -40,8 +40,14 @@ fn json(answer: &Answer) -> Value {
 /// The names of all locks that have rows, of holders or waiters.
 async fn in_use(tool: &Tool) -> BTreeSet<String> {
     let select = format!("SELECT object_name, row_name FROM \"{}\".lock_table", tool.keyspace);
-    let found = support::session().await.query_unpaged(select, ()).await;
-    let found = found.expect("the table can be read").into_rows_result().expect("there are rows");
+    let session = support::session().await;
+    let found = loop {
+        // A whole table is read slowly while other tests keep the cluster busy.
+        match session.query_unpaged(select.as_str(), ()).await {
+            Ok(found) => break found.into_rows_result().expect("there are rows"),
+            Err(error) => println!("read again: {error}"),
+        }
+    };
     let rows = found.rows::<(String, Option<String>)>().expect("they are text");
     // What has only a fencing token has no row.
     let rows = rows.map(|row| row.expect("it can be read"));
