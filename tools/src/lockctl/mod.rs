@@ -32,8 +32,8 @@ use crate::signals::Signals;
 
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs the right to read
-/// the keyspace, revoking also that to change the lock table.
+/// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs
+/// the right to read the keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockctl", version, after_long_help = EXAMPLES)]
 pub struct Lockctl {
@@ -97,7 +97,8 @@ Exit codes:
 
 /// Runs a command, and returns its exit code.
 ///
-/// INT and TERM end it; `run` and `elect` pass them on, and `verify` and `bench` print what they have.
+/// INT and TERM end it; `run` and `elect` pass them on, and `verify` and `bench` print what they
+/// have.
 ///
 /// # Errors
 ///

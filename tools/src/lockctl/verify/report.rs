@@ -249,8 +249,8 @@ impl Report {
         let _ = writeln!(text, "wait: median {median}, p99 {p99}, max {max}");
         let _ = writeln!(
             text,
-            "checked: overlaps of {} holds, order of {} tokens, order of {} grants within a process \
-             and {} between processes, rows left",
+            "checked: overlaps of {} holds, order of {} tokens, order of {} grants within a \
+             process and {} between processes, rows left",
             compared.holds, compared.tokens, compared.line, compared.queue
         );
         for (error, count) in errors.iter().take(TOLD_MAX) {

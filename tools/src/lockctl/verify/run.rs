@@ -123,8 +123,8 @@ impl Run {
         Ok(())
     }
 
-    /// Has the processes end, and hears what they still tell. Those that take longer are killed, and
-    /// so are all at a signal.
+    /// Has the processes end, and hears what they still tell. Those that take longer are killed,
+    /// and so are all at a signal.
     pub(super) async fn end(&mut self, patience: Duration, signals: &mut Signals) {
         self.workers.end();
         let ending = async {

@@ -27,7 +27,7 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::lockctl::host::{HostOptions, shut_down};
 use crate::lockctl::process::boot_time;
-use crate::options::duration;
+use crate::options::{duration, timeout};
 use crate::output;
 
 /// How long a caller waits before it looks whether it has a ticket: longer than a ticket takes.
@@ -62,11 +62,21 @@ pub(in crate::lockctl) struct WorkerOptions {
 #[derive(Clone, Debug, Args)]
 pub(super) struct LoadOptions {
     /// How many callers each process has; they take turns of its place
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u16).range(1..=64)
+    )]
     pub(super) callers: u16,
 
     /// How many names there are; each caller takes one of them at random, again and again
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
     pub(super) names: u16,
 
     /// How long a lock is held at most; each time a random part of that
@@ -74,7 +84,7 @@ pub(super) struct LoadOptions {
     pub(super) hold: Duration,
 
     /// How long a caller waits for a lock
-    #[arg(short = 'w', long, value_name = "TIME", value_parser = crate::options::timeout, default_value = "30s")]
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = timeout, default_value = "30s")]
     pub(super) wait: Duration,
 
     /// How long the lock's rows live without renewal: whole seconds, 5 at least
