@@ -20,7 +20,7 @@ use crate::signals::Signals;
 /// publish where they listen. `init` creates them, `add` registers a host, and `check` shows
 /// whether this host can take locks.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "lock-hosts", version, after_long_help = EXAMPLES)]
+#[command(name = NAME, version, after_long_help = EXAMPLES)]
 pub struct LockHosts {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +40,8 @@ enum Command {
     #[command(hide = true)]
     Man(ManOptions),
 }
+
+const NAME: &str = "lock-hosts";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +86,7 @@ pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
         Command::Remove(options) => hosts::remove(&connection, &options, &mut signals).await,
         Command::List(options) => hosts::list(&connection, &options, &mut signals).await,
         Command::Check(options) => signals.or(check::check(&connection, &options)).await,
-        Command::Completions(options) => print_completions::<LockHosts>(&options),
+        Command::Completions(options) => print_completions::<LockHosts>(NAME, &options),
         Command::Man(options) => write_pages::<LockHosts>(&options),
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use self::crowd::{Served, contend};
 use self::report::{Alone, Report};
-use super::host::{HostOptions, shut_down};
+use super::host::{HostOptions, not_built, shut_down};
 use super::progress::progress_bar;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
@@ -137,7 +137,8 @@ impl BenchOptions {
         }
         let mut clients = Vec::new();
         while let Some(built) = building.join_next().await {
-            clients.push(built.expect("building a client does not panic")?);
+            let built = built.expect("building a client does not panic");
+            clients.push(built.map_err(not_built)?);
         }
         Ok(clients)
     }

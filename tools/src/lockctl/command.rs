@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use self::child::Child;
 use self::guardian::code_of;
 pub(super) use self::guardian::{GuardianOptions, guard};
-use super::host::HostOptions;
+use super::host::{HostOptions, not_built};
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::duration;
@@ -80,7 +80,7 @@ impl HolderOptions {
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
         let builder = self.host.builder(session, connection).ttl(self.ttl);
-        Ok(builder.build().await?)
+        builder.build().await.map_err(not_built)
     }
 
     /// What others see of the holder.

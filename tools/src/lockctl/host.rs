@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock::{BuildError, LockClient, LockClientBuilder};
 use clap::Args;
 use scylla::client::session::Session;
 
 use crate::connect::ConnectOptions;
+use crate::failure::Failure;
 use crate::output;
 
 /// As which host locks are taken.
@@ -37,6 +38,35 @@ impl HostOptions {
             Some(host) => builder.host(host),
             None => builder,
         }
+    }
+}
+
+/// The host can't take locks. The library's own errors name calls where these name options.
+#[derive(Debug, thiserror::Error)]
+enum HostError {
+    #[error(
+        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
+         give --register-host"
+    )]
+    Unknown { host: String, keyspace: String },
+    #[error(
+        "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
+         {host}` to let it take locks again, or give the name of another one with --host"
+    )]
+    Removed { host: String, keyspace: String },
+}
+
+/// What to say of a client that can't be built: of a host that is not registered, what to do about it
+/// with the tools.
+pub(super) fn not_built(error: BuildError) -> Failure {
+    match error {
+        BuildError::UnknownHost { host, keyspace } => {
+            Failure::No(Box::new(HostError::Unknown { host, keyspace }))
+        }
+        BuildError::HostRemoved { host, keyspace } => {
+            Failure::No(Box::new(HostError::Removed { host, keyspace }))
+        }
+        error => error.into(),
     }
 }
 

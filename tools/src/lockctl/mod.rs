@@ -35,7 +35,7 @@ use crate::signals::Signals;
 /// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs
 /// the right to read the keyspace, revoking also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "lockctl", version, after_long_help = EXAMPLES)]
+#[command(name = NAME, version, after_long_help = EXAMPLES)]
 pub struct Lockctl {
     #[command(subcommand)]
     command: Command,
@@ -63,6 +63,8 @@ enum Command {
     #[command(hide = true)]
     VerifyWorker(verify::WorkerOptions),
 }
+
+const NAME: &str = "lockctl";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,7 +124,7 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
         Command::VerifyWorker(options) => verify::work(&connection, &options).await,
         Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {
-            print_completions::<Lockctl>(&options).map(|()| ExitCode::SUCCESS)
+            print_completions::<Lockctl>(NAME, &options).map(|()| ExitCode::SUCCESS)
         }
         Command::Man(options) => write_pages::<Lockctl>(&options).map(|()| ExitCode::SUCCESS),
         Command::Show(options) => {

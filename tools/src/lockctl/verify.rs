@@ -20,7 +20,7 @@ use self::report::{Report, RowLeft};
 use self::run::Run;
 use self::worker::LoadOptions;
 pub(super) use self::worker::{WorkerOptions, work};
-use super::host::{HostOptions, shut_down};
+use super::host::{HostOptions, not_built, shut_down};
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::timeout;
@@ -138,7 +138,8 @@ impl VerifyOptions {
         session: &Arc<Session>,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        Ok(self.host.builder(session, connection).ttl(self.load.ttl).build().await?)
+        let builder = self.host.builder(session, connection).ttl(self.load.ttl);
+        builder.build().await.map_err(not_built)
     }
 
     async fn run(

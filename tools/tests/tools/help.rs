@@ -3,6 +3,7 @@
 //! CONTRIBUTING.md tells how to accept a change of the help.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command as Process;
 
 use bakery_lock_tools::lock_hosts::LockHosts;
@@ -47,15 +48,39 @@ fn help_is_as_accepted() {
                 )
             });
             let name = [&["help", tree.get_name()], &command[..]].concat().join("-");
-            let mut settings = insta::Settings::clone_current();
-            settings.set_prepend_module_to_snapshot(false);
-            settings.set_omit_expression(true);
-            settings.bind(|| insta::assert_snapshot!(name, text.join("\n")));
+            accepted(&name, &text.join("\n"));
         }
     }
 }
 
-// Goal: each shell gets a script with all commands, and the one for bash is valid.
+/// Compares a text with the last accepted one.
+fn accepted(name: &str, text: &str) {
+    insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::assert_snapshot!(name, text);
+    });
+}
+
+// Goal: as for the help. One shell's script names what all of them name, and one page of a tool
+// what its other pages are made of.
+#[test]
+fn scripts_and_pages_are_as_accepted() {
+    let directory = Directory::new("bakery-lock-accepted");
+    for (tool, tree) in tools() {
+        let name = tree.get_name();
+        let script = run(tool, &["completions", "fish"]);
+        accepted(&format!("completions-{name}"), &script.stdout);
+        run(tool, &["man", "--dir", directory.path()]);
+        let page = fs::read_to_string(directory.0.join(format!("{name}.1")));
+        let version = format!("{name} {}", env!("CARGO_PKG_VERSION"));
+        let page = page.expect("there is a page").replace(&version, &format!("{name} [version]"));
+        accepted(&format!("man-{name}"), &page);
+    }
+    // Hidden, so that the help of all commands does not have it.
+    accepted("help-man", &run(lock_hosts, &["man", "--help"]).stdout);
+}
+
+// Goal: each shell gets a script with all commands but the hidden ones, and the one for bash is
+// valid.
 #[test]
 fn shells_get_completions() {
     for (tool, tree) in tools() {
@@ -64,6 +89,12 @@ fn shells_get_completions() {
             assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{shell}");
             for command in commands(&tree).concat() {
                 assert!(answer.stdout.contains(command), "{shell} lacks {command}");
+            }
+            for hidden in tree.get_subcommands().filter(|command| command.is_hide_set()) {
+                let about = hidden.get_about().expect("each command tells what it does");
+                assert!(!answer.stdout.contains(&about.to_string()), "{shell} offers {hidden}");
+                let name = hidden.get_name();
+                assert!(!answer.stdout.contains(&format!(" {name} ")), "{shell} offers {name}");
             }
         }
         let script = run(tool, &["completions", "bash"]).stdout;
@@ -77,9 +108,9 @@ fn shells_get_completions() {
 // Goal: packagers get a manual page for each command, and are told where none can be written.
 #[test]
 fn manual_pages_are_written() {
-    let directory = std::env::temp_dir().join(format!("bakery-lock-man-{}", std::process::id()));
+    let directory = Directory::new("bakery-lock-man");
     for (tool, tree) in tools() {
-        let pages = directory.join(tree.get_name());
+        let pages = directory.0.join(tree.get_name());
         let dir = pages.to_str().expect("the path is text");
         let answer = run(tool, &["man", "--dir", dir]);
         assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{answer:?}");
@@ -94,5 +125,23 @@ fn manual_pages_are_written() {
         assert_eq!(answer.code, Some(1), "{answer:?}");
         assert!(answer.stderr.contains("the manual pages can't be written to"), "{answer:?}");
     }
-    fs::remove_dir_all(&directory).expect("the directory can be removed");
+}
+
+/// A directory of one test, which is removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Directory(std::env::temp_dir().join(format!("{name}-{}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("the path is text")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -1,32 +1,47 @@
 //! What the commands print, for people and as JSON.
 //!
-//! CONTRIBUTING.md tells how to accept a change.
+//! Accepted is what they print on the nodes that the tests start themselves. CONTRIBUTING.md tells
+//! how to accept a change.
 
-use bakery_lock::LockClient;
+use bakery_lock::hosts::this_host;
+use bakery_lock::{LockClient, LockGuard};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::command::Tool;
-use crate::lockctl::{client, s};
+use crate::command::{Answer, Tool, finish};
+use crate::lockctl::run::line;
+use crate::lockctl::{client, ms, s};
 
 const NAME: &str = "users::snap";
 
 /// What differs from run to run, and what is printed here instead.
-const DIFFERS: [(&str, &str); 9] = [
+type Filter = (&'static str, &'static str);
+
+const DIFFERS: [Filter; 3] = [
     (r"\d{4}-\d{2}-\d{2}T[0-9:.]+Z", "[time]"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "[client]"),
+    (r#"(pid(?:": ?| ))\d+"#, "${1}[pid]"),
+];
+
+/// The same in what is told of contenders.
+const CONTENDERS: [Filter; 6] = [
     (r#"(_seconds": ?)\d+"#, "${1}[seconds]"),
     (r#"("round": ?)\d+"#, "${1}[round]"),
     // Rows tell it from the first renewal on.
     (r#"("held_since": ?)(null|"\[time\]")"#, "${1}[time or null]"),
-    (r#"(pid(?:": ?| ))\d+"#, "${1}[pid]"),
     (r" +\d+m?\d*s\b", " [age]"),
     // Columns are as wide as what is in them.
     (r"(\S)  +", "$1  "),
     (r"(?m)^(holds|waits)  (\S+)  \d+", "$1  $2  [pid]"),
 ];
 
-/// The same of measurements.
-const FIGURES: [(&str, &str); 10] = [
+/// The same in what was measured.
+const MEASURED: [Filter; 2] =
+    [(r"\d+ ms ± \d+ ms", "[difference]"), (r"(within|after) \d[\d.]*m?s\b", "$1 [duration]")];
+
+/// The same in what verify and bench say.
+const FIGURES: [Filter; 10] = [
     // On a slow machine only.
     ("waits are nearly as long as a block of .*\n", ""),
     ("[0-9a-f]{16}::", "[run]::"),
@@ -44,75 +59,228 @@ const FIGURES: [(&str, &str); 10] = [
     (r"(?m)^  +\{", "    {"),
 ];
 
-// Goal: no output changes by accident, and each change of one is seen in review.
-// Method: compare what the commands print about one holder and one waiter with the last accepted.
-#[tokio::test]
-async fn output_is_as_accepted() {
-    let tool = Tool::initialized("output").await;
-    let mut said = Vec::new();
-    for command in
-        ["add web1 web2 web3", "remove web3", "remove web3 --json", "list", "list --json"]
-    {
-        let answer = tool.run(&words(command)).await;
-        said.push(format!("$ lock-hosts {command}\n{}{}", answer.stdout, answer.stderr));
-    }
-    accepted(&tool, "output-lock-hosts", &said, &DIFFERS);
+/// Commands, and what they printed.
+struct Session<'a> {
+    tool: &'a Tool,
+    said: Vec<String>,
+}
 
-    let [holder, waiter]: [LockClient; 2] =
-        [client(&tool, "web1").await, client(&tool, "web2").await];
-    let guard =
-        holder.request(NAME).label("nightly job").ttl(s(120)).acquire().await.expect("it is free");
-    let waiting = tokio::spawn(waiter.request(NAME).ttl(s(120)).timeout(s(60)).acquire());
-    sleep(s(1)).await;
-    said.clear();
-    for command in [
-        "show free",
-        "show free --json",
-        "show users::snap",
-        "show users::snap --json",
-        "list",
-        "list --json",
-        "revoke free --why hangs",
-        "revoke free --why hangs --json",
-        "revoke users::snap --why hangs",
-        "revoke users::snap --why hangs --json",
-    ] {
-        let answer = tool.lockctl(&words(command)).await;
-        said.push(format!("$ lockctl {command}\n{}{}", answer.stdout, answer.stderr));
+impl<'a> Session<'a> {
+    fn new(tool: &'a Tool) -> Self {
+        Session { tool, said: Vec::new() }
     }
-    accepted(&tool, "output-lockctl", &said, &DIFFERS);
+
+    async fn lock_hosts(&mut self, commands: &[&str]) {
+        for command in commands {
+            let answer = self.tool.run(&words(command)).await;
+            self.note(&format!("lock-hosts {command}"), &answer);
+        }
+    }
+
+    async fn lockctl(&mut self, commands: &[&str]) {
+        for command in commands {
+            let answer = self.tool.lockctl(&words(command)).await;
+            self.note(&format!("lockctl {command}"), &answer);
+        }
+    }
+
+    /// A command that goes on until it is interrupted, here after some lines.
+    async fn interrupted(&mut self, command: &str, lines: usize) {
+        let mut child = self.tool.lockctl_command(&words(command)).spawn().expect("it starts");
+        let first: Vec<_> = (0..lines).map(|_| line(child.stdout.as_mut()) + "\n").collect();
+        kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+        let answer = finish(child).await;
+        let stdout = first.concat() + &answer.stdout;
+        self.note(&format!("lockctl {command}"), &Answer { stdout, ..answer });
+    }
+
+    fn note(&mut self, command: &str, answer: &Answer) {
+        let code = answer.code.expect("no signal ended it");
+        let failed = if code == 0 { String::new() } else { format!("exit code {code}\n") };
+        self.said.push(format!("$ {command}\n{}{}{failed}", answer.stdout, answer.stderr));
+    }
+
+    /// Compares all that was printed with what was last accepted.
+    fn accepted(self, name: &str, differs: &[Filter]) {
+        let text = self.said.join("\n").replace(&self.tool.keyspace, "[keyspace]");
+        let text = text.replace(&format!("by {} pid", this_host()), "by [this host] pid");
+        insta::with_settings!({
+            prepend_module_to_snapshot => false,
+            omit_expression => true,
+            filters => [&DIFFERS, differs].concat()
+        }, {
+            insta::assert_snapshot!(name, text);
+        });
+    }
+}
+
+fn words(command: &str) -> Vec<&str> {
+    // The script of a shell goes on to the end.
+    match command.split_once(" -c ") {
+        Some((start, script)) => [&words(start)[..], &["-c", script]].concat(),
+        None => command.split(' ').collect(),
+    }
+}
+
+// Goal: no output changes by accident, and each change of one is seen in review.
+// Method: compare what the commands print with the last accepted.
+#[tokio::test]
+async fn of_lock_hosts() {
+    let tool = Tool::new("output_hosts").await;
+    let mut session = Session::new(&tool);
+    session
+        .lock_hosts(&[
+            "init",
+            "init --replication 3",
+            "init",
+            "init --max-ttl 60s",
+            "add web1 web2 web3",
+            "remove web3",
+            "remove web3 --json",
+            "list",
+            "list --json",
+            "check --host web1",
+            "check --host web1 --json",
+            "check --host web3",
+            "check --host web3 --json",
+        ])
+        .await;
+    session.accepted("output-lock-hosts", &MEASURED);
+}
+
+// The same for one holder and one waiter.
+#[tokio::test]
+async fn of_lockctl() {
+    let tool = Tool::initialized("output_locks").await;
+    let (guard, waiting) = holder_and_waiter(&tool).await;
+    let mut session = Session::new(&tool);
+    session
+        .lockctl(&["show free", "show free --json", "show users::snap", "show users::snap --json"])
+        .await;
+    session.interrupted("watch free", 1).await;
+    session.interrupted("watch users::snap", 3).await;
+    session.interrupted("watch users::snap --json", 1).await;
+    session
+        .lockctl(&[
+            "list",
+            "list --json",
+            "status --host web1",
+            "status --host web1 --json",
+            "status --host web9",
+            "status --host web9 --json",
+            "revoke free --why hangs",
+            "revoke free --why hangs --json",
+            "revoke users::snap --why hangs",
+            "revoke users::snap --why hangs --json",
+        ])
+        .await;
+    session.accepted("output-lockctl", &CONTENDERS);
     drop(guard);
     waiting.abort();
 }
 
-// Goal: the same for the commands that take locks themselves: words and keys stay, figures don't
-// count.
+async fn holder_and_waiter(tool: &Tool) -> (LockGuard, JoinHandle<()>) {
+    let [holder, waiter]: [LockClient; 2] =
+        [client(tool, "web1").await, client(tool, "web2").await];
+    let guard = holder.request(NAME).label("nightly job").ttl(s(120)).acquire().await;
+    let waiting = tokio::spawn(async move {
+        // It waits for as long as it is looked at.
+        let _ = waiter.request(NAME).ttl(s(120)).timeout(s(60)).acquire().await;
+    });
+    sleep(s(1)).await;
+    (guard.expect("it is free"), waiting)
+}
+
+// The same for commands under a lock.
 #[tokio::test]
-async fn output_of_measurements_is_as_accepted() {
+async fn of_lockctl_run_and_elect() {
+    let tool = Tool::initialized("output_run").await;
+    tool.done(&["add", "web3"]).await;
+    tool.done(&["remove", "web3"]).await;
+    let holder = client(&tool, "web1").await;
+    let mut session = Session::new(&tool);
+    session
+        .lockctl(&[
+            "run --host web1 backup -- sh -c echo $LOCK_NAME $LOCK_TOKEN | tr 0-9 N; exit 3",
+            "run -v --host web1 backup -- true",
+            "run --host web1 backup -- /no/such/program",
+            "run --host web9 backup -- true",
+            "run --host web3 backup -- true",
+        ])
+        .await;
+    let guard = holder.request("backup").label("nightly job").acquire().await.expect("it is free");
+    session.lockctl(&["run -n --host web1 backup -- true"]).await;
+    session.lockctl(&["run -w 300ms --host web1 backup -- true"]).await;
+    guard.unlock().await.expect("it is held");
+    let waits = "sh -c echo runs; sleep 60";
+    lost(&mut session, &format!("run --host web1 --ttl 6s backup -- {waits}"), "backup").await;
+    session
+        .lockctl(&[
+            "elect -v --host web1 scheduler -- sh -c echo $LOCK_NAME $LOCK_TOKEN | tr 0-9 N; exit 3",
+            "elect --host web1 scheduler -- /no/such/program",
+            "elect --host web9 scheduler -- true",
+        ])
+        .await;
+    lost(&mut session, &format!("elect --host web1 --ttl 6s scheduler -- {waits}"), "scheduler")
+        .await;
+    let leadership = holder.election("scheduler").label("nightly job").campaign().await;
+    let leadership = leadership.expect("it can lead");
+    while holder.contenders("scheduler").await.expect("it leads")[0].held_since.is_none() {
+        sleep(ms(20)).await;
+    }
+    session.interrupted("elect --observe scheduler", 1).await;
+    session.interrupted("elect --observe --json scheduler", 1).await;
+    leadership.resign().await.expect("it leads");
+    session.interrupted("elect --observe scheduler", 1).await;
+    session.accepted("output-lockctl-run", &[&MEASURED[..], &CONTENDERS[..3]].concat());
+}
+
+/// A command that tells that it runs, and loses its lock then.
+async fn lost(session: &mut Session<'_>, command: &str, name: &str) {
+    let mut child = session.tool.lockctl_command(&words(command)).spawn().expect("it starts");
+    let first = line(child.stdout.as_mut()) + "\n";
+    let revoked = session.tool.lockctl(&["revoke", name, "--why", "it hangs"]).await;
+    assert_eq!(revoked.code, Some(0), "{revoked:?}");
+    let answer = finish(child).await;
+    let stdout = first + &answer.stdout;
+    session.note(&format!("lockctl {command}"), &Answer { stdout, ..answer });
+}
+
+// The same where the tables are missing.
+#[tokio::test]
+async fn without_tables() {
+    let tool = Tool::new("output_missing").await;
+    let mut session = Session::new(&tool);
+    session.lock_hosts(&["add web1", "remove web1", "list", "check --host web1"]).await;
+    session
+        .lockctl(&[
+            "show users::snap",
+            "watch users::snap",
+            "list",
+            "revoke users::snap --why hangs",
+            "status --host web1",
+            "status --host web1 --json",
+            "run backup -- true",
+            "elect scheduler -- true",
+            "elect --observe scheduler",
+        ])
+        .await;
+    session.accepted("output-without-tables", &MEASURED);
+}
+
+// The same for the commands that take locks themselves: words and keys stay, figures don't count.
+#[tokio::test]
+async fn of_measurements() {
     let tool = Tool::initialized("measured").await;
     tool.done(&["add", "web1"]).await;
-    let mut said = Vec::new();
-    for command in [
-        "verify --host web1 --for 2s --processes 2",
-        "verify --host web1 --for 2s --processes 2 --json",
-        "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms",
-        "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms --json",
-    ] {
-        let answer = tool.lockctl(&words(command)).await;
-        said.push(format!("$ lockctl {command}\n{}{}", answer.stdout, answer.stderr));
-    }
-    accepted(&tool, "output-lockctl-measurements", &said, &FIGURES);
-}
-
-fn words(command: &str) -> Vec<&str> {
-    command.split(' ').collect()
-}
-
-fn accepted(tool: &Tool, name: &str, said: &[String], differs: &[(&str, &str)]) {
-    let text = said.join("\n").replace(&tool.keyspace, "[keyspace]");
-    insta::with_settings!({
-        prepend_module_to_snapshot => false, omit_expression => true, filters => differs.to_vec()
-    }, {
-        insta::assert_snapshot!(name, text);
-    });
+    let mut session = Session::new(&tool);
+    session
+        .lockctl(&[
+            "verify --host web1 --for 2s --processes 2",
+            "verify --host web1 --for 2s --processes 2 --json",
+            "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms",
+            "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms --json",
+        ])
+        .await;
+    session.accepted("output-lockctl-measurements", &FIGURES);
 }

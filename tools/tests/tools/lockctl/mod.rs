@@ -5,7 +5,7 @@ mod elect;
 mod killed;
 mod list;
 mod revoke;
-mod run;
+pub(crate) mod run;
 mod show;
 mod status;
 mod usage;
@@ -68,7 +68,7 @@ fn pid() -> u32 {
     std::process::id()
 }
 
-const fn ms(milliseconds: u64) -> Duration {
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 

@@ -179,7 +179,7 @@ async fn signals_are_passed_on() {
 }
 
 /// Reads a line of a program's output.
-pub(super) fn line(output: Option<&mut impl Read>) -> String {
+pub(crate) fn line(output: Option<&mut impl Read>) -> String {
     let output = output.expect("it is a pipe");
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
