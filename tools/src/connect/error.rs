@@ -155,7 +155,14 @@ impl fmt::Display for Reasons<'_> {
 fn advised(said: &str) -> String {
     let meanings = [
         ("UnknownIssuer", "its certificate is not of the authority in --tls-ca"),
-        ("certificate expired", "its certificate has expired, or this machine's clock is wrong"),
+        (
+            "certificate expired",
+            "its certificate has expired: give it a new one; or this machine's clock is wrong",
+        ),
+        (
+            "not valid yet",
+            "its certificate is not valid yet: set this machine's clock, or that of its authority",
+        ),
         ("not valid for name", "its certificate does not name this address"),
         ("CertificateRequired", "it asks for a certificate: give --tls-cert and --tls-key"),
         ("CertificateUnknown", "it does not trust the certificate in --tls-cert"),
@@ -178,7 +185,8 @@ mod tests {
     fn certificates_are_told_by_what_to_do() {
         for (said, advice) in [
             ("Invalid peer certificate: UnknownIssuer", "--tls-ca"),
-            ("invalid peer certificate: certificate expired: verification time 1", "expired"),
+            ("invalid peer certificate: certificate expired: verification time 1", "a new one"),
+            ("invalid peer certificate: certificate not valid yet: verification time 1", "clock"),
             ("received fatal alert: CertificateRequired", "give --tls-cert and --tls-key"),
         ] {
             let advised = advised(said);

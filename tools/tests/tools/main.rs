@@ -7,3 +7,5 @@ mod lockctl;
 mod outages;
 mod output;
 mod rights;
+mod secured;
+mod tls;
