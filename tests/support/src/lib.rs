@@ -4,7 +4,7 @@
 //! clients, [`proxy`] loses messages on the way to it, [`relay`] holds up the bytes between a guest
 //! and its keeper. [`program`] starts a test as a program of its own, [`worker`] a bench;
 //! [`virtual_time`] lets clients of a simulated cluster run in its time. [`environment`] is what a
-//! run asks of a test. [`record`] and [`history`] tell what happened to
+//! run asks of a test, [`log`] what it logs. [`record`] and [`history`] tell what happened to
 //! locks, and what must hold of it.
 
 #![allow(
@@ -20,6 +20,7 @@ mod cluster;
 mod container;
 pub mod environment;
 pub mod history;
+pub mod log;
 pub mod monotonic;
 pub mod polls;
 pub mod program;

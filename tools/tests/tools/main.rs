@@ -7,5 +7,6 @@ mod lockctl;
 mod outages;
 mod output;
 mod rights;
+mod secrets;
 mod secured;
 mod tls;
