@@ -1,13 +1,16 @@
 //! `elect`.
 
+mod seats;
+
+use std::fs;
 use std::process::Child;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::run::{holders_of, is_alive, line, observer, prepared};
-use super::{client, ms};
+use super::run::{file, holders_of, is_alive, line, observer, prepared};
+use super::{client, ms, s};
 use crate::command::{Tool, finish};
 
 const NAME: &str = "scheduler";
@@ -15,10 +18,15 @@ const NAME: &str = "scheduler";
 /// A command that tells its token and its group, and stays in spite of HUP.
 const STAY: &str = "trap '' HUP; echo $LOCK_TOKEN $PPID; while :; do sleep 0.1; done";
 
-/// A candidate that stands for election.
+/// A candidate that stays while it leads.
 fn candidate(tool: &Tool, options: &[&str]) -> Child {
+    stand(tool, options, STAY)
+}
+
+/// A candidate that stands for election, with a shell's script as its command.
+fn stand(tool: &Tool, options: &[&str], script: &str) -> Child {
     let terms = ["elect", "-v", "--ttl", "6s", "--kill-after", "500ms"];
-    let arguments = [&terms[..], options, &[NAME, "--", "sh", "-c", STAY]].concat();
+    let arguments = [&terms[..], options, &[NAME, "--", "sh", "-c", script]].concat();
     let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
     assert_eq!(line(child.stderr.as_mut()), "lockctl: this process stands for scheduler");
     child
@@ -89,6 +97,36 @@ async fn a_leader_that_is_revoked_ends_its_command() {
     assert!(next > token, "{next} after {token}");
     send(&again, Signal::TERM);
     assert_eq!(finish(again).await.code, Some(143));
+}
+
+// Goal: with `--on-lost warn` the command of a leader that is lost goes on beside that of the next
+// one; the exit code says that the leadership was lost, whatever that of the command.
+// Method: revoke a leader while another candidate waits.
+#[tokio::test]
+async fn a_command_may_outlive_its_leadership() {
+    let tool = prepared("elect_warn").await;
+    let end = file("elect-warn");
+    let path = end.to_str().expect("the path is text");
+    let work = format!(
+        "echo $LOCK_TOKEN $PPID; while [ ! -e {path} ]; do sleep 0.1; done; echo went on; exit 3"
+    );
+    let mut lenient = stand(&tool, &["--on-lost", "warn"], &work);
+    let (token, group) = leads(&mut lenient);
+    let mut waiting = candidate(&tool, &[]);
+    revoke(&tool).await;
+    let (next, _) = leads(&mut waiting);
+    assert!(next > token, "{next} after {token}");
+    // Time enough to be killed.
+    sleep(s(2)).await;
+    assert!(is_alive(group), "the command was ended");
+    fs::write(&end, "").expect("the file can be written");
+    let answer = finish(lenient).await;
+    fs::remove_file(&end).expect("it was written");
+    assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), "went on\n"), "{answer:?}");
+    assert!(answer.stderr.contains("warning: scheduler is lost while the command runs: it was"));
+    assert_eq!(holders_of(&observer(&tool).await, NAME).await, [waiting.id()]);
+    send(&waiting, Signal::TERM);
+    assert_eq!(finish(waiting).await.code, Some(143));
 }
 
 async fn revoke(tool: &Tool) {

@@ -48,7 +48,7 @@ async fn ended(mut command: Command) -> Answer {
 }
 
 /// A file of this test alone.
-fn file(tag: &str) -> PathBuf {
+pub(super) fn file(tag: &str) -> PathBuf {
     std::env::temp_dir().join(format!("lockctl-{tag}-{}", std::process::id()))
 }
 

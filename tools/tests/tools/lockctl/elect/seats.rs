@@ -1,0 +1,125 @@
+//! Several seats.
+
+use std::process::Child;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{NAME, send, stand};
+use crate::command::{Tool, finish};
+use crate::lockctl::run::{holders_of, is_alive, line, observer, prepared};
+use crate::lockctl::s;
+
+/// Several looks of a candidate.
+const LOOKS: Duration = s(3);
+
+/// A leader's command.
+struct Working {
+    group: u32,
+    began: u128,
+}
+
+/// A candidate for one of two seats, whose command tells its token, its group and when it began.
+fn candidate(tool: &Tool) -> Child {
+    const STAY: &str = "trap '' HUP; echo ${LOCK_TOKEN-none} $PPID $(date +%s%N); \
+                        while :; do sleep 0.1; done";
+    stand(tool, &["--seats", "2"], STAY)
+}
+
+/// Waits until a candidate leads.
+fn leads(child: &mut Child) -> Working {
+    let told = line(child.stdout.as_mut());
+    let words: Vec<_> = told.split(' ').collect();
+    let ["none", group, began] = words[..] else { panic!("it has a token: {told}") };
+    let group = group.parse().expect("it is a number");
+    Working { group, began: began.parse().expect("it is a number") }
+}
+
+fn now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970").as_nanos()
+}
+
+/// The pids of leaders that an observer prints in its next line.
+fn observed(observing: &mut Child) -> Vec<u32> {
+    let seen: Value =
+        serde_json::from_str(&line(observing.stdout.as_mut())).expect("each line is JSON");
+    let leaders = seen["leaders"].as_array().expect("it is a list");
+    let pids = leaders.iter().map(|leader| leader["pid"].as_u64().expect("it is a number"));
+    let mut pids: Vec<_> = pids.map(|pid| u32::try_from(pid).expect("it is a pid")).collect();
+    pids.sort_unstable();
+    pids
+}
+
+fn pids<const N: usize>(candidates: [&Child; N]) -> Vec<u32> {
+    let mut pids = candidates.map(Child::id);
+    pids.sort_unstable();
+    pids.into()
+}
+
+// Goal: as many commands run at once as there are seats, without tokens; one more candidate waits,
+// and follows a leader that ends or is killed, once nothing of that one's command is left.
+// Observers see all leaders.
+// Method: two seats. Two candidates take them, a third and a fourth come; end one leader, then kill
+// the other.
+#[tokio::test]
+async fn as_many_lead_as_there_are_seats() {
+    let tool = prepared("elect_seats").await;
+    let table = observer(&tool).await;
+    let mut first = candidate(&tool);
+    let first_works = leads(&mut first);
+    let mut second = candidate(&tool);
+    let second_works = leads(&mut second);
+    assert!(is_alive(first_works.group), "they do not lead together");
+    let mut watching = tool.lockctl_command(&["elect", "--observe", "--json", NAME]);
+    let mut watching = watching.spawn().expect("the tool starts");
+    while observed(&mut watching) != pids([&first, &second]) {}
+
+    let mut third = candidate(&tool);
+    sleep(LOOKS).await;
+    let mut seated = holders_of(&table, NAME).await;
+    seated.sort_unstable();
+    assert_eq!(seated, pids([&first, &second]), "others have the seats");
+
+    let asked = now();
+    send(&first, Signal::TERM);
+    let third_works = leads(&mut third);
+    assert!(third_works.began > asked, "three commands ran at once");
+    assert!(!is_alive(first_works.group), "three commands run at once");
+    assert!(is_alive(second_works.group), "the other leader is gone");
+    assert_eq!(finish(first).await.code, Some(143));
+    while observed(&mut watching) != pids([&second, &third]) {}
+
+    let mut fourth = candidate(&tool);
+    sleep(LOOKS).await;
+    let killed = now();
+    send(&second, Signal::KILL);
+    second.wait().expect("it was started");
+    let fourth_works = leads(&mut fourth);
+    assert!(fourth_works.began > killed, "three commands ran at once");
+    assert!(!is_alive(second_works.group), "three commands run at once");
+    assert!(is_alive(third_works.group), "the other leader is gone");
+    while observed(&mut watching) != pids([&third, &fourth]) {}
+    for (child, code) in [(third, 143), (fourth, 143), (watching, 143)] {
+        send(&child, Signal::TERM);
+        assert_eq!(finish(child).await.code, Some(code));
+    }
+}
+
+// Goal: a candidate that names another number of seats is told, and does not lead.
+// Method: one that stands for the only seat beside a leader of two.
+#[tokio::test]
+async fn candidates_agree_on_the_seats() {
+    let tool = prepared("elect_disagree").await;
+    let mut two = candidate(&tool);
+    leads(&mut two);
+    let three = finish(stand(&tool, &["--seats", "3"], "echo ran")).await;
+    assert_eq!((three.code, three.stdout.as_str()), (Some(125), ""), "{three:?}");
+    assert!(
+        three.stderr.contains("others limit it to 2 holders: use the same number"),
+        "{three:?}"
+    );
+    send(&two, Signal::TERM);
+    assert_eq!(finish(two).await.code, Some(143));
+}
