@@ -1,6 +1,8 @@
 //! Each command while nodes are frozen or dead, and while the database refuses: what it prints, and
 //! how long it takes. `docs/outages.md` holds the table that these tests print.
 
+mod watched;
+
 use std::time::{Duration, Instant};
 
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
@@ -107,6 +109,8 @@ impl Table {
             &SHOW,
             &LOCKCTL_LIST,
             &REVOKE,
+            // Where it works it does not end: see `watched`.
+            &WATCH,
         ];
         for command in commands {
             self.add(outage, place, command, expected);
@@ -125,6 +129,7 @@ const CHECK: [&str; 3] = ["check", "--host", "web1"];
 const SHOW: [&str; 3] = ["lockctl", "show", "a"];
 const LOCKCTL_LIST: [&str; 2] = ["lockctl", "list"];
 const STATUS: [&str; 4] = ["lockctl", "status", "--host", "web1"];
+const WATCH: [&str; 3] = ["lockctl", "watch", "a"];
 const REVOKE: [&str; 5] = ["lockctl", "revoke", "a", "--why", "it hangs"];
 const SECOND_DOWN: &str = "warning  node 127.0.0.82:9042: can't be reached";
 const THIRD_DOWN: &str = "warning  node 127.0.0.83:9042: can't be reached";
@@ -184,6 +189,7 @@ async fn commands_name_the_nodes_that_are_down() {
         (&SHOW, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
         (&LOCKCTL_LIST, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
         (&REVOKE, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
+        (&WATCH, expect(3, &[SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
         (&STATUS, expect(1, &["NOLOCK\n", SECOND_DOWN, THIRD_DOWN, NO_QUORUM])),
     ];
     std::thread::sleep(TABLES_SETTLE);
