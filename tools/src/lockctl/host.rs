@@ -56,17 +56,24 @@ enum HostError {
     Removed { host: String, keyspace: String },
 }
 
+impl HostError {
+    fn of(error: &BuildError) -> Option<Self> {
+        if let BuildError::UnknownHost { host, keyspace } = error {
+            return Some(HostError::Unknown { host: host.clone(), keyspace: keyspace.clone() });
+        }
+        if let BuildError::HostRemoved { host, keyspace } = error {
+            return Some(HostError::Removed { host: host.clone(), keyspace: keyspace.clone() });
+        }
+        None
+    }
+}
+
 /// What to say of a client that can't be built: of a host that is not registered, what to do about it
 /// with the tools.
 pub(super) fn not_built(error: BuildError) -> Failure {
-    match error {
-        BuildError::UnknownHost { host, keyspace } => {
-            Failure::No(Box::new(HostError::Unknown { host, keyspace }))
-        }
-        BuildError::HostRemoved { host, keyspace } => {
-            Failure::No(Box::new(HostError::Removed { host, keyspace }))
-        }
-        error => error.into(),
+    match HostError::of(&error) {
+        Some(error) => Failure::No(Box::new(error)),
+        None => error.into(),
     }
 }
 
