@@ -255,11 +255,14 @@ mod tests {
             let Column { cql_type, kind, position, .. } = found.expect("the column is there");
             (cql_type.as_str(), kind.as_str(), *position)
         };
-        assert_eq!(table.columns.len(), 14);
+        assert_eq!(table.columns.len(), 17);
         assert_eq!(column("object_name"), ("text", "partition_key", 0));
         assert_eq!(column("slot"), ("smallint", "clustering", 3));
         assert_eq!(column("ticket"), ("bigint", "regular", -1));
         assert_eq!(column("fence"), ("bigint", "static", -1));
+        let round = table.columns.iter().find(|column| column.name == "released_round");
+        let added = table.addition_cql(round.expect("the column is there"));
+        assert_eq!(added, "ALTER TABLE \"K\".\"lock_table\" ADD released_round bigint static");
         let options = table.facts().options;
         let option = |name: &str| options.get(name).map(String::as_str);
         assert_eq!(option("default_time_to_live"), Some("120"));
