@@ -10,20 +10,11 @@
 //! other for a fixed time, and can't switch the cluster between sides; hence the loop of our own.
 
 mod arguments;
-mod bakery;
-mod bare;
-mod cluster;
-mod contended;
-mod crowd;
-mod lwt;
-mod measure;
-mod processes;
+mod bench;
+mod measures;
 mod report;
-mod side;
-mod summary;
-mod tuning;
-mod uncontended;
-mod worker;
+mod servers;
+mod sides;
 
 use std::sync::Arc;
 
@@ -32,15 +23,15 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::Arguments;
-use crate::cluster::TestCluster;
-use crate::measure::{Bench, Measured};
-use crate::summary::Summary;
+use crate::bench::{Bench, Measured};
+use crate::report::summary::Summary;
+use crate::servers::cassandra::TestCluster;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if arguments.worker {
-        return worker::run(&arguments.nodes).await;
+        return measures::worker::run(&arguments.nodes).await;
     }
     let plan = arguments.plan();
     eprintln!("starting the cluster");

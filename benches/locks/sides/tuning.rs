@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lwt::{Coordinator, Look, Opening, Parameters};
+use crate::sides::lwt::{Coordinator, Look, Opening, Parameters};
 
 const fn looking(look: Look, coordinator: Coordinator, pause: u64, pause_max: u64) -> Parameters {
     Parameters {

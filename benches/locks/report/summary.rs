@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::arguments::Plan;
-use crate::cluster::Paxos;
-use crate::contended::Slot;
-use crate::crowd::{CROWDS, Crowd};
-use crate::measure::{CONTENDERS, Contest, Half, Measured, Trial};
-use crate::side::Operations;
-use crate::uncontended::{Timings, nanoseconds};
+use crate::bench::{CONTENDERS, Contest, Half, Measured, Trial};
+use crate::measures::contended::Slot;
+use crate::measures::crowd::{CROWDS, Crowd};
+use crate::measures::uncontended::{Timings, nanoseconds};
+use crate::servers::cassandra::Paxos;
+use crate::sides::Operations;
 
 /// All figures. Times are in milliseconds unless their names say otherwise.
 #[derive(Debug, Serialize)]

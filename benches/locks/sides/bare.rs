@@ -7,8 +7,8 @@ use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
-use crate::cluster::{KEYSPACE, TTL_SECONDS};
-use crate::side::{Operations, Side};
+use crate::servers::cassandra::{KEYSPACE, TTL_SECONDS};
+use crate::sides::{Operations, Side};
 
 /// "Locking" writes a row and "unlocking" reads it, so that it is timed as the locks are.
 #[derive(Debug)]

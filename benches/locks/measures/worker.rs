@@ -8,9 +8,9 @@ use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Duration, timeout};
 
-use crate::bakery::BakeryLock;
-use crate::cluster;
-use crate::side::{Operations, Side};
+use crate::servers::cassandra::connect;
+use crate::sides::bakery::BakeryLock;
+use crate::sides::{Operations, Side};
 use support::monotonic::now;
 use support::worker::{next_order, say};
 
@@ -46,7 +46,7 @@ pub(crate) struct Hold {
 
 /// Does what it is ordered, until its standard input ends.
 pub(crate) async fn run(nodes: &[String]) -> Result<()> {
-    let session = cluster::connect(nodes).await?.into();
+    let session = connect(nodes).await?.into();
     let lock = Arc::new(BakeryLock::build_peer(&session).await?);
     say(READY)?;
     while let Some(order) = next_order().await? {

@@ -23,8 +23,8 @@ use scylla::value::{CqlValue, Row};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::cluster::{KEYSPACE, TTL_SECONDS};
-use crate::side::{Operations, Side};
+use crate::servers::cassandra::{KEYSPACE, TTL_SECONDS};
+use crate::sides::{Operations, Side};
 
 /// As long as our own lock waits.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);

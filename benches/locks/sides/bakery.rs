@@ -7,8 +7,8 @@ use anyhow::Result;
 use bakery_lock::{LockClient, LockClientBuilder, LockGuard, PeerOptions};
 use scylla::client::session::Session;
 
-use crate::cluster::KEYSPACE;
-use crate::side::{Operations, Side};
+use crate::servers::cassandra::KEYSPACE;
+use crate::sides::{Operations, Side};
 
 /// One client of our lock, with its defaults.
 #[derive(Debug)]

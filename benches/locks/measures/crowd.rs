@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use crate::side::Side;
+use crate::sides::Side;
 
 /// How many callers wait at once.
 pub(crate) const CROWDS: [usize; 3] = [100, 1_000, 10_000];

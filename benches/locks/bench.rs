@@ -8,16 +8,16 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 
 use crate::arguments::Plan;
-use crate::bakery::BakeryLock;
-use crate::bare::Bare;
-use crate::cluster::{Paxos, TestCluster};
-use crate::contended::{self, Slot};
-use crate::crowd::{CROWDS, Crowd, crowd};
-use crate::lwt::{LwtLock, Parameters};
-use crate::processes::Processes;
-use crate::side::Side;
-use crate::tuning::CANDIDATES;
-use crate::uncontended::{self, Timings};
+use crate::measures::contended::{self, Slot};
+use crate::measures::crowd::{CROWDS, Crowd, crowd};
+use crate::measures::processes::Processes;
+use crate::measures::uncontended::{self, Timings};
+use crate::servers::cassandra::{Paxos, TestCluster};
+use crate::sides::Side;
+use crate::sides::bakery::BakeryLock;
+use crate::sides::bare::Bare;
+use crate::sides::lwt::{LwtLock, Parameters};
+use crate::sides::tuning::CANDIDATES;
 
 /// How many contenders want one name at once.
 pub(crate) const CONTENDERS: [usize; 3] = [1, 4, 32];

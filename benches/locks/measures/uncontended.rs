@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use crate::side::Side;
+use crate::sides::Side;
 
 /// Each side goes round so many names, over and over, as services do that lock rows of a table.
 const NAMES: u32 = 512;

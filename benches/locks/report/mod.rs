@@ -1,12 +1,14 @@
 //! Prints the tables, and keeps all figures as JSON.
 
+pub(crate) mod summary;
+
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::summary::{Quantiles, Ratio, Summary};
+use crate::report::summary::{Quantiles, Ratio, Summary};
 
 /// Prints all tables, as Markdown.
 pub(crate) fn print(summary: &Summary) {

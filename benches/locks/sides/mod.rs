@@ -1,4 +1,9 @@
-//! What all sides have in common.
+//! What is measured: one side each, and what all of them have in common.
+
+pub(crate) mod bakery;
+pub(crate) mod bare;
+pub(crate) mod lwt;
+pub(crate) mod tuning;
 
 use std::future::Future;
 use std::iter::Sum;

@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::side::{Operations, Side};
-use crate::uncontended::{nanoseconds, record};
+use crate::measures::uncontended::{nanoseconds, record};
+use crate::sides::{Operations, Side};
 use support::monotonic::now;
 
 /// After a slot the last releases and withdrawals are still on their way.

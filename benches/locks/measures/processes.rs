@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::contended::{SETTLE, Slot};
-use crate::uncontended::record;
-use crate::worker::{Hold, Order, READY, Served};
+use crate::measures::contended::{SETTLE, Slot};
+use crate::measures::uncontended::record;
+use crate::measures::worker::{Hold, Order, READY, Served};
 use support::monotonic::now;
 use support::worker::Worker;
 

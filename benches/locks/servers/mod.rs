@@ -1,0 +1,3 @@
+//! The servers that sides run on.
+
+pub(crate) mod cassandra;
