@@ -3,86 +3,168 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-/// Measures what a lock costs: ours, one on lightweight transactions, and bare reads and writes.
+use crate::measures::failures::Length;
+use crate::sides::Kind;
+
+/// Measures what a lock costs: ours, one on lightweight transactions, etcd's, ZooKeeper's, Redlock,
+/// SET NX on one Redis, and bare reads and writes.
 #[derive(Debug, Parser)]
 #[command(name = "locks")]
 pub(crate) struct Arguments {
-    /// Measure on these nodes (HOST:PORT, separated by commas), in a keyspace that is made for it
-    /// and dropped afterwards, instead of on a cluster that is started for it. Their variant of
-    /// Paxos stays as it is.
+    /// What is measured [default: all whose servers are installed]
+    #[arg(long, value_delimiter = ',')]
+    sides: Vec<Kind>,
+    /// Measure on these nodes of Cassandra (HOST:PORT, separated by commas), in a keyspace that is
+    /// made for it and dropped afterwards, instead of on a cluster that is started for it. Their
+    /// variant of Paxos stays as it is, and none of them is made to fail.
     #[arg(long, value_delimiter = ',', env = "BAKERY_LOCK_TEST_NODES")]
     pub(crate) nodes: Vec<String>,
+    /// When servers write to disk that have a choice.
+    #[arg(long, value_enum, default_value_t = Durability::Usual)]
+    pub(crate) durability: Durability,
     /// How many rounds; each measures every side once with every variant of Paxos.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Look whether it works: everything is short, and the figures are noise.
+    /// Look whether it works, and compare with the recorded figures: everything is short, and only
+    /// gross regressions are told from noise. They end the bench with an error.
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
+    /// Leave out what happens when holders and servers fail.
+    #[arg(long)]
+    pub(crate) no_failures: bool,
     /// Where the figures are kept [default: bench/locks.json in cargo's target directory]
     #[arg(long)]
     json: Option<PathBuf>,
+    /// The recorded figures with which `--quick` compares.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/locks/recorded.json"))]
+    pub(crate) recorded: PathBuf,
     /// Given by the bench to the processes that it starts.
     #[arg(long, hide = true)]
-    pub(crate) worker: bool,
+    pub(crate) worker: Option<String>,
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
+/// When servers write to disk that have a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+pub(crate) enum Durability {
+    /// As most users have it: Cassandra soon afterwards, Redis never.
+    Usual,
+    /// Before they acknowledge, as etcd and ZooKeeper do.
+    Synced,
+}
+
 /// How much is measured.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
     /// A fresh cluster is several times slower for its first minute: at least so long it is warmed,
     pub(crate) warm: Duration,
-    /// and with at least so many pairs of operations.
+    /// and with at least so many pairs of operations of each side.
     pub(crate) warm_pairs: u32,
-    /// How long each set of parameters is tried for the lock on lightweight transactions.
+    /// How long each set of parameters is tried for locks that poll.
     pub(crate) tuning_slot: Duration,
+    /// For how many contenders they are tried.
+    pub(crate) tuning_contenders: &'static [usize],
     /// How often everything is measured.
     pub(crate) rounds: u32,
     /// How many blocks of pairs of operations each uncontended side has in each half round.
     pub(crate) blocks: u32,
     /// How many pairs one side measures before it is the next one's turn.
     pub(crate) pairs_per_block: u32,
-    /// How long contenders run against each other before it is the next side's turn: longer than
-    /// they wait before they give up, or none ever would.
+    /// How many callers of one client want names of their own,
+    pub(crate) callers: &'static [usize],
+    /// and for how long.
+    pub(crate) distinct_slot: Duration,
+    /// How many contenders want one name,
+    pub(crate) contenders: &'static [usize],
+    /// and for how long: longer than they wait before they give up, or none ever would.
     pub(crate) slot: Duration,
+    /// The same for the number of contenders by which sides are judged: until lines of processes have
+    /// merged, shares differ.
+    pub(crate) long_slot: Duration,
+    /// How many callers of one client wait for one grant each.
+    pub(crate) crowds: &'static [usize],
+    /// How long a lock outlives its holder, but for failures.
+    pub(crate) ttl: Duration,
+    /// How long an acquisition waits, but for failures.
+    pub(crate) patience: Duration,
+    /// The same where holders and servers fail.
+    pub(crate) failure_ttl: Duration,
+    pub(crate) failure_patience: Duration,
+    #[serde(skip)]
+    pub(crate) failure: Length,
 }
 
 impl Arguments {
+    /// The chosen sides; `None` if all that are installed shall be measured.
+    pub(crate) fn sides(&self) -> Option<&[Kind]> {
+        (!self.sides.is_empty()).then_some(&self.sides)
+    }
+
     pub(crate) fn plan(&self) -> Plan {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
         Plan { rounds: self.rounds.unwrap_or(plan.rounds), ..plan }
     }
 
     pub(crate) fn json_file(&self) -> PathBuf {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
-        let target = target.expect("cargo puts its directory for temporary files into target");
-        self.json.clone().unwrap_or_else(|| target.join("bench/locks.json"))
+        self.json.clone().unwrap_or_else(|| directory().join("locks.json"))
     }
+}
+
+/// Where the bench keeps its files.
+pub(crate) fn directory() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    target.expect("cargo puts its directory for temporary files into target").join("bench")
 }
 
 impl Plan {
     const FULL: Plan = Plan {
         warm: Duration::from_secs(60),
-        warm_pairs: 10_000,
-        tuning_slot: Duration::from_secs(3),
-        rounds: 6,
-        blocks: 8,
+        warm_pairs: 2_500,
+        tuning_slot: Duration::from_secs(2),
+        tuning_contenders: &[8, 32],
+        rounds: 2,
+        blocks: 20,
         pairs_per_block: 50,
-        slot: Duration::from_secs(10),
+        callers: &[1, 4, 16, 32, 64, 256],
+        distinct_slot: Duration::from_millis(1_500),
+        contenders: &[2, 8, 32, 128],
+        slot: Duration::from_secs(6),
+        long_slot: Duration::from_secs(10),
+        crowds: &[100, 1_000, 10_000],
+        ttl: Duration::from_secs(60),
+        patience: Duration::from_secs(5),
+        failure_ttl: Duration::from_secs(10),
+        failure_patience: Duration::from_secs(60),
+        failure: Length {
+            before: Duration::from_secs(2),
+            failing: Duration::from_secs(10),
+            after: Duration::from_secs(3),
+        },
     };
 
     const QUICK: Plan = Plan {
         warm: Duration::from_secs(5),
-        warm_pairs: 500,
-        tuning_slot: Duration::from_secs(1),
-        rounds: 2,
+        warm_pairs: 200,
+        tuning_slot: Duration::from_millis(500),
+        tuning_contenders: &[8],
+        rounds: 1,
         blocks: 2,
-        pairs_per_block: 50,
+        callers: &[1, 32],
+        distinct_slot: Duration::from_millis(500),
+        contenders: &[8, 32],
         slot: Duration::from_secs(1),
+        long_slot: Duration::from_millis(1_500),
+        failure_ttl: Duration::from_secs(5),
+        failure: Length {
+            before: Duration::from_millis(500),
+            failing: Duration::from_secs(2),
+            after: Duration::from_millis(500),
+        },
+        ..Plan::FULL
     };
 }

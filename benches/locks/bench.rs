@@ -1,317 +1,376 @@
-//! The order of things: warm, tune, then let all sides take turns.
+//! The order of things: warm, tune, then let all sides take turns, then let things fail.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use figures::record::Record;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use crate::arguments::Plan;
-use crate::measures::contended::{self, Slot};
-use crate::measures::crowd::{CROWDS, Crowd, crowd};
-use crate::measures::processes::Processes;
-use crate::measures::uncontended::{self, Timings};
-use crate::servers::cassandra::{Paxos, TestCluster};
-use crate::sides::Side;
-use crate::sides::bakery::BakeryLock;
+use crate::measures::failures::{self, Failure};
+use crate::measures::hot_name;
+use crate::measures::pool::Pool;
+use crate::measures::{distinct, uncontended};
+use crate::servers::Servers;
+use crate::servers::cassandra::Paxos;
 use crate::sides::bare::Bare;
-use crate::sides::lwt::{LwtLock, Parameters};
-use crate::sides::tuning::CANDIDATES;
+use crate::sides::lwt::LwtLock;
+use crate::sides::{Kind, Setup, Tuning};
 
-/// How many contenders want one name at once.
-pub(crate) const CONTENDERS: [usize; 3] = [1, 4, 32];
+/// The number of contenders, and of callers, by which sides are judged.
+pub(crate) const JUDGED_BY: usize = 32;
 
 /// All sides, ready to be measured.
 pub(crate) struct Bench {
-    cluster: Arc<TestCluster>,
+    servers: Servers,
     plan: Plan,
     progress: ProgressBar,
-    bare: Bare,
-    /// As many clients as there are contenders at most.
-    bakery: Vec<Arc<BakeryLock>>,
-    /// As many in processes of their own, which take turns of each other.
-    peers: Processes,
-    lwt: LwtLock,
-    /// What is locked next.
-    names: u32,
+    kinds: Vec<Kind>,
+    pools: BTreeMap<Kind, Pool>,
+    /// The best parameters by kind, variant of Paxos and number of contenders.
+    tuned: Vec<(Kind, Option<Paxos>, usize, Tuning)>,
+    paxos: Option<Paxos>,
+    half: u32,
     /// Pairs of operations so far, the same for all sides.
     pairs: u32,
-    paxos: Option<Paxos>,
+    /// Names of slots so far: what one leaves behind must not weigh on the next.
+    names: u32,
+    measured: Measured,
 }
 
 /// What was measured.
+#[derive(Default, Serialize)]
 pub(crate) struct Measured {
-    pub(crate) plan: Plan,
-    pub(crate) replicas: u32,
-    pub(crate) variants: &'static [Paxos],
+    pub(crate) records: Vec<Record>,
     pub(crate) trials: Vec<Trial>,
-    pub(crate) halves: Vec<Half>,
 }
 
-/// A set of parameters that was tried for the lock on lightweight transactions.
+/// A set of parameters that was tried.
+#[derive(Debug, Serialize)]
 pub(crate) struct Trial {
-    pub(crate) paxos: Paxos,
-    pub(crate) contenders: usize,
-    pub(crate) parameters: Parameters,
-    pub(crate) slot: Slot,
+    pub(crate) parameters: String,
     pub(crate) chosen: bool,
+    pub(crate) record: Record,
 }
-
-/// All sides with one variant of Paxos, in one round.
-pub(crate) struct Half {
-    pub(crate) round: u32,
-    pub(crate) paxos: Paxos,
-    pub(crate) bare: Timings,
-    pub(crate) bakery: Timings,
-    pub(crate) lwt: Timings,
-    pub(crate) contests: Vec<Contest>,
-    pub(crate) crowds: Vec<Crowd>,
-}
-
-/// The same number of contenders, with one lock and with the other, and as tasks of one client of
-/// ours.
-pub(crate) struct Contest {
-    pub(crate) contenders: usize,
-    pub(crate) bakery: Slot,
-    pub(crate) lwt: Slot,
-    /// `None` for a lone contender: it gives its place back each time, like a lone client.
-    pub(crate) turns: Option<Slot>,
-    /// Processes that take turns of each other; `None` likewise.
-    pub(crate) peers: Option<Slot>,
-}
-
-/// The sides that are measured alone.
-#[derive(Clone, Copy)]
-enum Alone {
-    Bare,
-    Bakery,
-    Lwt,
-}
-
-/// The best parameters where so many contend, by variant of Paxos.
-type Tuned = HashMap<(Paxos, usize), Parameters>;
 
 impl Bench {
     pub(crate) async fn set_up(
-        cluster: Arc<TestCluster>,
+        servers: Servers,
+        kinds: &[Kind],
         plan: Plan,
         progress: ProgressBar,
     ) -> Result<Self> {
-        let session = cluster.session();
-        LwtLock::create_table(session).await?;
-        let most = CONTENDERS.into_iter().max().expect("there are numbers of contenders");
-        let mut bakery = Vec::new();
-        for _ in 0..most {
-            bakery.push(Arc::new(BakeryLock::build(session).await?));
+        if let Some(cassandra) = servers.cassandra() {
+            LwtLock::create_table(cassandra.session()).await?;
+            Bare::create_table(cassandra.session()).await?;
         }
-        Ok(Bench {
-            bare: Bare::prepare(session).await?,
-            lwt: LwtLock::prepare(session, Parameters::ALONE).await?,
-            bakery,
-            peers: Processes::start(most, cluster.nodes()).await?,
-            cluster,
+        let mut bench = Bench {
+            servers,
             plan,
             progress,
-            names: 0,
-            pairs: 0,
+            kinds: kinds.to_vec(),
+            pools: BTreeMap::new(),
+            tuned: Vec::new(),
             paxos: None,
-        })
+            half: 0,
+            pairs: 0,
+            names: 0,
+            measured: Measured::default(),
+        };
+        for &kind in kinds {
+            bench.pools.insert(kind, Pool::new(bench.setup(kind)));
+        }
+        Ok(bench)
     }
 
-    /// Measures everything, and leaves nothing on the cluster.
-    pub(crate) async fn run(mut self) -> Result<Measured> {
-        let variants = self.cluster.variants();
-        self.progress.set_length(self.steps());
-        let mut trials = Vec::new();
-        for &paxos in variants {
+    /// Measures everything, and stops the servers.
+    pub(crate) async fn run(mut self, with_failures: bool) -> Result<Measured> {
+        let variants = self.variants();
+        self.progress.set_length(self.steps(variants.len(), with_failures));
+        for &paxos in &variants {
             self.switch(paxos).await?;
-            self.warm().await?;
-            trials.extend(self.tune(paxos).await?);
+            self.warm(variants.len()).await?;
+            self.tune().await?;
         }
-        let chosen = trials.iter().filter(|trial| trial.chosen);
-        let tuned: Tuned =
-            chosen.map(|trial| ((trial.paxos, trial.contenders), trial.parameters)).collect();
-        let mut halves = Vec::new();
         for round in 0..self.plan.rounds {
             // Back and forth: the next round begins with the variant that is set.
-            let mut order = variants.to_vec();
+            let mut order = variants.clone();
             if round.is_multiple_of(2) {
                 order.reverse();
             }
             for paxos in order {
                 self.switch(paxos).await?;
-                halves.push(self.half(round, paxos, &tuned).await?);
+                self.half().await?;
+                self.half += 1;
             }
         }
-        for bakery in &self.bakery {
-            bakery.shut_down().await?;
+        for pool in std::mem::take(&mut self.pools).into_values() {
+            pool.end().await?;
         }
-        self.peers.end().await?;
-        self.cluster.drop_keyspace().await?;
-        let (plan, replicas) = (self.plan, self.cluster.replicas());
-        Ok(Measured { plan, replicas, variants, trials, halves })
+        if with_failures {
+            self.failures().await?;
+        }
+        self.servers.stop().await?;
+        Ok(self.measured)
+    }
+
+    fn setup(&self, kind: Kind) -> Setup {
+        Setup {
+            kind,
+            servers: self.servers.addresses(kind),
+            ttl: self.plan.ttl,
+            patience: self.plan.patience,
+            tuning: Tuning::alone(kind),
+        }
+    }
+
+    /// The variants of Paxos to measure; one of them if no side depends on it.
+    fn variants(&self) -> Vec<Paxos> {
+        match self.servers.cassandra() {
+            Some(cassandra) if self.kinds.contains(&Kind::Lwt) => cassandra.variants().to_vec(),
+            _ => vec![Paxos::AsGiven],
+        }
     }
 
     /// How many steps the progress bar has.
-    fn steps(&self) -> u64 {
-        let contested = CONTENDERS.iter().filter(|&&contenders| contenders > 1).count();
-        let tuning = contested * (CANDIDATES.len() + 1);
-        let half = 2 + 2 * CONTENDERS.len() + 2 * contested;
-        let variants = self.cluster.variants().len();
-        let rounds = usize::try_from(self.plan.rounds).expect("rounds are few");
-        (variants * (1 + tuning + rounds * half)) as u64
+    fn steps(&self, variants: usize, with_failures: bool) -> u64 {
+        let (kinds, plan) = (&self.kinds, &self.plan);
+        let tried = |kind: &Kind| {
+            let times = if *kind == Kind::Lwt { variants } else { 1 };
+            times * Tuning::candidates(*kind).len() * plan.tuning_contenders.len()
+        };
+        let tuning: usize = kinds.iter().map(tried).sum();
+        let locks = kinds.iter().filter(|kind| kind.is_lock()).count();
+        let half = 1 + plan.callers.len() + locks * plan.contenders.len();
+        let halves = variants * usize::try_from(plan.rounds).expect("rounds are few");
+        let failures = if with_failures { 3 * self.failing().len() } else { 0 };
+        (variants + tuning + halves * half + failures) as u64
+    }
+
+    /// How a side is called now.
+    fn label(&self, kind: Kind) -> &'static str {
+        match (kind, self.paxos) {
+            (Kind::Lwt, Some(paxos)) => paxos.label(),
+            _ => kind.label(),
+        }
+    }
+
+    fn say(&self, what: &str) {
+        self.progress.set_message(what.to_owned());
+    }
+
+    fn keep(&mut self, kind: Kind, record: Record) {
+        let record = Record { half: self.half, side: self.label(kind).to_owned(), ..record };
+        self.measured.records.push(record);
     }
 
     async fn switch(&mut self, paxos: Paxos) -> Result<()> {
         if self.paxos != Some(paxos) {
-            self.progress.set_message(format!("switching to {}", paxos.label()));
-            self.cluster.switch(paxos).await?;
+            self.say(&format!("switching to {}", paxos.label()));
+            if let Some(cassandra) = self.servers.cassandra() {
+                cassandra.switch(paxos).await?;
+            }
             self.paxos = Some(paxos);
         }
         Ok(())
     }
 
-    /// Runs all sides until the nodes have compiled what they need for them.
-    async fn warm(&mut self) -> Result<()> {
-        self.progress.set_message("warming");
-        let shares = u32::try_from(self.cluster.variants().len()).expect("variants are few");
+    /// Runs all sides until the servers have compiled what they need for them.
+    async fn warm(&mut self, shares: usize) -> Result<()> {
+        self.say("warming");
+        let shares = u32::try_from(shares).expect("variants are few");
         let (begun, first) = (Instant::now(), self.pairs);
         while begun.elapsed() < self.plan.warm / shares
-            || self.pairs - first < self.plan.warm_pairs / 3 / shares
+            || self.pairs - first < self.plan.warm_pairs / shares
         {
-            self.alone(1, 0).await?;
+            self.alone(1).await?;
         }
         self.progress.inc(1);
         Ok(())
     }
 
-    /// Finds the parameters with which the lock on lightweight transactions goes most often from
-    /// one contender to another, and warms what contention needs. By grants alone those would win
-    /// with which one contender takes the lock over and over while the others wait in vain.
-    async fn tune(&mut self, paxos: Paxos) -> Result<Vec<Trial>> {
-        let mut trials = Vec::new();
-        for contenders in CONTENDERS {
-            // A lone contender has nothing to choose: see `Parameters::ALONE`.
-            if contenders == 1 {
+    /// Finds the parameters with which a lock that polls goes most often from one contender to
+    /// another, and warms what contention needs. By grants alone those would win with which one
+    /// contender takes the lock over and over while the others wait in vain.
+    async fn tune(&mut self) -> Result<()> {
+        for kind in self.kinds.clone() {
+            let paxos = self.paxos.filter(|_| kind == Kind::Lwt);
+            let done = self.tuned.iter().any(|(tuned, with, ..)| (*tuned, *with) == (kind, paxos));
+            if done || Tuning::candidates(kind).is_empty() {
                 continue;
             }
-            let mut tried = self.candidates(paxos, contenders).await?;
-            let best = tried.iter_mut().max_by_key(|trial| trial.slot.handoffs);
-            best.expect("there are candidates").chosen = true;
-            trials.extend(tried);
+            for &contenders in self.plan.tuning_contenders {
+                let best = self.best(kind, contenders).await?;
+                self.tuned.push((kind, paxos, contenders, best));
+            }
         }
-        Ok(trials)
+        Ok(())
     }
 
-    async fn candidates(&mut self, paxos: Paxos, contenders: usize) -> Result<Vec<Trial>> {
-        let length = self.plan.tuning_slot;
-        self.progress.set_message(format!("warming, {contenders} contenders"));
-        let name = self.next_name();
-        contended::slot(&self.bakery[..contenders], &name, length).await?;
-        self.progress.inc(1);
-        let mut tried = Vec::new();
-        for &parameters in CANDIDATES {
-            self.progress.set_message(format!("tuning {} for {contenders}", paxos.label()));
-            let lwt = self.lwt_contenders(parameters, contenders).await?;
-            let slot = contended::slot(&lwt, &self.next_name(), length).await?;
-            tried.push(Trial { paxos, contenders, parameters, slot, chosen: false });
+    async fn best(&mut self, kind: Kind, contenders: usize) -> Result<Tuning> {
+        let (label, length) = (self.label(kind), self.plan.tuning_slot);
+        let mut best = (Tuning::alone(kind), -1.0, 0);
+        for tuning in Tuning::candidates(kind) {
+            self.say(&format!("tuning {label} for {contenders}"));
+            let name = self.next_name();
+            let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+            pool.ready(contenders, tuning).await?;
+            let record =
+                hot_name::measure(pool, &self.servers, kind, contenders, &name, length).await?;
+            let record = Record { side: label.to_owned(), ..record };
+            let handoffs = record.figure("handoffs_per_second").unwrap_or(0.0);
+            if handoffs > best.1 {
+                best = (tuning, handoffs, self.measured.trials.len());
+            }
+            let parameters = tuning.to_string();
+            self.measured.trials.push(Trial { parameters, chosen: false, record });
             self.progress.inc(1);
         }
-        Ok(tried)
+        self.measured.trials[best.2].chosen = true;
+        Ok(best.0)
     }
 
-    async fn half(&mut self, round: u32, paxos: Paxos, tuned: &Tuned) -> Result<Half> {
-        let label = paxos.label();
-        self.progress.set_message(format!("round {}, {label}, uncontended", round + 1));
-        let [bare, bakery, lwt] = self.alone(self.plan.blocks, round).await?;
-        self.progress.inc(1);
-        let mut contests = Vec::new();
-        for contenders in CONTENDERS {
-            self.progress.set_message(format!("round {}, {label}, {contenders}", round + 1));
-            let parameters = tuned.get(&(paxos, contenders)).copied().unwrap_or(Parameters::ALONE);
-            contests.push(self.contest(contenders, parameters, round).await?);
+    /// The best parameters that were found, for the next number of contenders that was tried.
+    fn tuning(&self, kind: Kind, contenders: usize) -> Tuning {
+        let paxos = self.paxos.filter(|_| kind == Kind::Lwt);
+        let found = self.tuned.iter().filter(|(tuned, with, ..)| (*tuned, *with) == (kind, paxos));
+        let nearest = found.min_by_key(|(_, _, tried, _)| tried.abs_diff(contenders));
+        nearest.map_or(Tuning::alone(kind), |(.., tuning)| *tuning)
+    }
+
+    /// All sides in the order of this half round: the one that begins changes.
+    fn order(&self) -> Vec<Kind> {
+        let mut kinds = self.kinds.clone();
+        let first = self.half as usize * 3 % kinds.len();
+        kinds.rotate_left(first);
+        kinds
+    }
+
+    async fn half(&mut self) -> Result<()> {
+        let half = format!("half round {}", self.half + 1);
+        self.say(&format!("{half}: uncontended"));
+        for (kind, pairs) in self.alone(self.plan.blocks).await? {
+            let record = uncontended::record(self.half, self.label(kind), &pairs);
+            self.measured.records.push(record);
         }
-        let crowds = self.crowds().await?;
         self.progress.inc(1);
-        Ok(Half { round, paxos, bare, bakery, lwt, contests, crowds })
+        for &callers in self.plan.callers {
+            self.say(&format!("{half}: {callers} distinct names"));
+            for kind in self.order() {
+                // The turns of our lock make no difference here.
+                if !matches!(kind, Kind::Bakery | Kind::Subleases) {
+                    self.distinct(kind, callers).await?;
+                }
+            }
+            self.progress.inc(1);
+        }
+        for &contenders in self.plan.contenders {
+            for kind in self.order() {
+                if kind.is_lock() {
+                    self.say(&format!("{half}: {contenders} contenders, {}", self.label(kind)));
+                    self.hot_name(kind, contenders).await?;
+                    self.progress.inc(1);
+                }
+            }
+        }
+        self.crowds().await
     }
 
     /// Lets the uncontended sides take turns, a block each; the side that begins changes with each
     /// turn.
-    async fn alone(&mut self, blocks: u32, round: u32) -> Result<[Timings; 3]> {
-        let pairs = self.plan.pairs_per_block;
-        let (mut bare, mut bakery, mut lwt) = (Timings::new(), Timings::new(), Timings::new());
-        for turn in round..round + blocks {
-            let first = self.pairs;
-            let mut order = [Alone::Bare, Alone::Bakery, Alone::Lwt];
-            order.rotate_left(turn as usize % 3);
-            for side in order {
-                match side {
-                    Alone::Bare => uncontended::block(&self.bare, first, pairs, &mut bare).await,
-                    Alone::Bakery => {
-                        uncontended::block(&*self.bakery[0], first, pairs, &mut bakery).await
-                    }
-                    Alone::Lwt => uncontended::block(&self.lwt, first, pairs, &mut lwt).await,
-                }
-                .context("an uncontended lock failed")?;
+    async fn alone(&mut self, blocks: u32) -> Result<Vec<(Kind, Vec<[u64; 2]>)>> {
+        let mut times: BTreeMap<Kind, Vec<_>> = BTreeMap::new();
+        let mut order = self.order();
+        for kind in &order {
+            let tuning = Tuning::alone(*kind);
+            self.pools.get_mut(kind).context("each side has a pool")?.ready(1, tuning).await?;
+        }
+        for _ in 0..blocks {
+            for &kind in &order {
+                let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+                let block = uncontended::block(pool, self.pairs, self.plan.pairs_per_block);
+                times.entry(kind).or_default().extend(block.await?);
             }
-            self.pairs += pairs;
+            self.pairs += self.plan.pairs_per_block;
+            order.rotate_left(1);
         }
-        Ok([bare, bakery, lwt])
+        Ok(times.into_iter().collect())
     }
 
-    async fn contest(
-        &mut self,
-        contenders: usize,
-        parameters: Parameters,
-        round: u32,
-    ) -> Result<Contest> {
-        let lwt = self.lwt_contenders(parameters, contenders).await?;
-        let bakery = self.bakery[..contenders].to_vec();
-        let tasks = vec![Arc::clone(&self.bakery[0]); contenders];
-        let (bakery, lwt) = if round.is_multiple_of(2) {
-            let bakery = self.slot(&bakery).await?;
-            (bakery, self.slot(&lwt).await?)
-        } else {
-            let lwt = self.slot(&lwt).await?;
-            (self.slot(&bakery).await?, lwt)
+    async fn distinct(&mut self, kind: Kind, callers: usize) -> Result<()> {
+        let (name, length) = (self.next_name(), self.plan.distinct_slot);
+        let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+        pool.ready(1, Tuning::alone(kind)).await?;
+        let record = distinct::measure(pool, &self.servers, kind, callers, &name, length).await?;
+        self.keep(kind, record);
+        Ok(())
+    }
+
+    async fn hot_name(&mut self, kind: Kind, contenders: usize) -> Result<()> {
+        let (name, tuning) = (self.next_name(), self.tuning(kind, contenders));
+        let length = match contenders {
+            JUDGED_BY => self.plan.long_slot,
+            _ => self.plan.slot,
         };
-        let mut contest = Contest { contenders, bakery, lwt, turns: None, peers: None };
-        if contenders > 1 {
-            contest.turns = Some(self.slot(&tasks).await?);
-            let (name, length) = (self.next_name(), self.plan.slot);
-            contest.peers = Some(self.peers.slot(contenders, &name, length).await?);
-            self.progress.inc(1);
-        }
-        Ok(contest)
+        let workers = if kind == Kind::LocalTurns { 1 } else { contenders };
+        let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+        pool.ready(workers, tuning).await?;
+        let record =
+            hot_name::measure(pool, &self.servers, kind, contenders, &name, length).await?;
+        pool.shrink().await?;
+        self.keep(kind, record);
+        Ok(())
     }
 
-    async fn crowds(&mut self) -> Result<Vec<Crowd>> {
-        let mut crowds = Vec::new();
-        for callers in CROWDS {
+    async fn crowds(&mut self) -> Result<()> {
+        for &callers in self.plan.crowds {
             let name = self.next_name();
-            crowds.push(crowd(&self.bakery[0], &name, callers).await?);
+            if let Some(pool) = self.pools.get_mut(&Kind::LocalTurns) {
+                let record = hot_name::crowd(pool, callers, &name).await?;
+                self.keep(Kind::LocalTurns, record);
+            }
         }
-        Ok(crowds)
+        Ok(())
     }
 
-    async fn slot<S: Side>(&mut self, contenders: &[Arc<S>]) -> Result<Slot> {
-        let slot = contended::slot(contenders, &self.next_name(), self.plan.slot).await?;
-        self.progress.inc(1);
-        Ok(slot)
+    /// Each side once, with clients of its own: what a failure leaves behind must not weigh on
+    /// others.
+    async fn failures(&mut self) -> Result<()> {
+        for kind in self.failing() {
+            let setup = Setup {
+                ttl: self.plan.failure_ttl,
+                patience: self.plan.failure_patience,
+                tuning: self.tuning(kind, failures::CONTENDERS),
+                ..self.setup(kind)
+            };
+            let label = self.label(kind);
+            self.say(&format!("a holder of {label} is killed"));
+            let name = self.next_name();
+            let record = failures::holder(&setup, &name).await;
+            self.keep(kind, record.with_context(|| format!("{label}, holder killed"))?);
+            self.progress.inc(1);
+            for failure in [Failure::Frozen, Failure::Killed] {
+                self.say(&format!("a server of {label}: {failure:?}"));
+                let (name, length) = (self.next_name(), self.plan.failure);
+                let record =
+                    failures::server(&setup, &mut self.servers, failure, &name, length).await;
+                self.keep(kind, record.with_context(|| format!("{label}, server {failure:?}"))?);
+                self.progress.inc(1);
+            }
+        }
+        Ok(())
     }
 
-    async fn lwt_contenders(
-        &self,
-        parameters: Parameters,
-        contenders: usize,
-    ) -> Result<Vec<Arc<LwtLock>>> {
-        let lwt = LwtLock::prepare(self.cluster.session(), parameters).await?;
-        Ok((0..contenders).map(|_| Arc::new(lwt.another())).collect())
+    /// Tasks of one client die together.
+    fn failing(&self) -> Vec<Kind> {
+        let fails = |kind: &Kind| {
+            kind.is_lock() && *kind != Kind::LocalTurns && self.servers.can_fail(kind.system())
+        };
+        self.kinds.iter().copied().filter(fails).collect()
     }
 
-    /// A name that was never locked: what one slot leaves behind must not weigh on the next.
     fn next_name(&mut self) -> String {
         self.names += 1;
         format!("contended-{}", self.names)

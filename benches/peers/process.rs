@@ -1,11 +1,11 @@
 //! Clients in processes of their own.
 
-use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use bakery_lock::LockClient;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::processor;
 use support::scene::Scene;
 use support::worker::{Worker, next_order, say};
 use tokio::task::JoinHandle;
@@ -80,7 +80,7 @@ impl Process {
     /// The processor time that it has used, in seconds.
     pub(crate) fn processor_time(&self) -> Result<f64> {
         let id = self.0.id().context("it runs")?;
-        processor_time(&format!("/proc/{id}/stat"))
+        Ok(processor::time_of(id)?.as_secs_f64())
     }
 
     pub(crate) async fn end(self) -> Result<()> {
@@ -90,17 +90,7 @@ impl Process {
 
 /// The processor time that this process has used, in seconds.
 pub(crate) fn own_processor_time() -> Result<f64> {
-    processor_time("/proc/self/stat")
-}
-
-/// User and system time, see `proc_pid_stat(5)`: fields 14 and 15, in hundredths of a second.
-fn processor_time(file: &str) -> Result<f64> {
-    const AFTER_NAME: usize = 11;
-    let stat = fs::read_to_string(file)?;
-    let (_, fields) = stat.rsplit_once(')').context("the name of the program is in brackets")?;
-    let times = fields.split_whitespace().skip(AFTER_NAME).take(2);
-    let hundredths: u32 = times.map(str::parse::<u32>).sum::<Result<_, _>>()?;
-    Ok(f64::from(hundredths) / 100.0)
+    Ok(processor::time_of(std::process::id())?.as_secs_f64())
 }
 
 /// A connection is an open file, and there are thousands.

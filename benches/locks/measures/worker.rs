@@ -1,86 +1,198 @@
-//! A contender in a process of its own, which takes turns of others.
-//!
-//! It reads orders from its standard input and answers on its standard output, a line of JSON each.
+//! A process with one client of one kind of lock, which does what the bench orders.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-use tokio::time::{Duration, timeout};
-
-use crate::servers::cassandra::connect;
-use crate::sides::bakery::BakeryLock;
-use crate::sides::{Operations, Side};
+use figures::contest::Served;
+use rustix::time::{ClockId, clock_gettime};
 use support::monotonic::now;
 use support::worker::{next_order, say};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-/// Lock and unlock a name until a moment.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct Order {
-    pub(crate) name: String,
-    /// By the clock that all processes share, in nanoseconds.
-    pub(crate) ends: u64,
-}
+use crate::measures::orders::{Answer, Contend, Names, Order, READY};
+use crate::servers::cassandra::connect;
+use crate::sides::bakery::BakeryLock;
+use crate::sides::bare::Bare;
+use crate::sides::etcd::EtcdLock;
+use crate::sides::lwt::LwtLock;
+use crate::sides::redlock::Redlock;
+use crate::sides::set_nx::SetNx;
+use crate::sides::zookeeper::ZookeeperLock;
+use crate::sides::{Kind, Setup, Side, Tuning};
 
-/// What a worker says when it can begin.
-pub(crate) const READY: &str = "ready";
+/// Uncontended pairs go round so many names, over and over, as services do that lock rows of a
+/// table.
+const NAMES: u32 = 512;
 
-/// What a worker got.
-#[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Served {
-    pub(crate) holds: Vec<Hold>,
-    /// How long it had waited in vain when the time was over, in nanoseconds.
-    pub(crate) waited: u64,
-    pub(crate) errors: Vec<String>,
-    pub(crate) operations: Operations,
-}
-
-/// When a lock was asked for, granted and about to be released, by the clock that all processes
-/// share, in nanoseconds.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct Hold {
-    pub(crate) asked: u64,
-    pub(crate) granted: u64,
-    pub(crate) released: u64,
-}
+/// A client that failed does not ask again at once.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(10);
 
 /// Does what it is ordered, until its standard input ends.
-pub(crate) async fn run(nodes: &[String]) -> Result<()> {
-    let session = connect(nodes).await?.into();
-    let lock = Arc::new(BakeryLock::build_peer(&session).await?);
-    say(READY)?;
-    while let Some(order) = next_order().await? {
-        let order = serde_json::from_str(&order)?;
-        // In a task, as services do: each grant would have to wake up the main thread.
-        let served = tokio::spawn(contend(Arc::clone(&lock), order)).await??;
-        say(&serde_json::to_string(&served)?)?;
+pub(crate) async fn run(setup: Setup) -> Result<()> {
+    match setup.kind {
+        Kind::Bare => {
+            let session = connect(&setup.servers).await?.into();
+            serve(setup, async |setup| Bare::prepare(&session, setup).await).await
+        }
+        Kind::Bakery | Kind::LocalTurns | Kind::Subleases => {
+            let session = connect(&setup.servers).await?.into();
+            serve(setup, async |setup| BakeryLock::build(&session, setup).await).await
+        }
+        Kind::Lwt => {
+            let session = connect(&setup.servers).await?.into();
+            serve(setup, async |setup| LwtLock::prepare(&session, setup).await).await
+        }
+        Kind::Etcd => serve(setup, EtcdLock::connect).await,
+        Kind::Zookeeper => serve(setup, ZookeeperLock::connect).await,
+        Kind::Redlock => serve(setup, async |setup| Ok(Redlock::connect(setup))).await,
+        Kind::SetNx => serve(setup, SetNx::connect).await,
     }
-    lock.shut_down().await
 }
 
-async fn contend(lock: Arc<BakeryLock>, order: Order) -> Result<Served> {
-    let before = lock.operations();
-    let mut served = Served::default();
+async fn serve<S: Side>(mut setup: Setup, build: impl AsyncFn(&Setup) -> Result<S>) -> Result<()> {
     loop {
+        let side = Arc::new(build(&setup).await?);
+        say(READY)?;
+        match obey(&side).await? {
+            Some(tuning) => setup.tuning = tuning,
+            None => return side.shut_down().await,
+        }
+    }
+}
+
+/// Obeys until it gets other parameters, or there are no more orders.
+async fn obey<S: Side>(side: &Arc<S>) -> Result<Option<Tuning>> {
+    let mut kept = Vec::new();
+    while let Some(order) = next_order().await? {
+        let (before, processor, began) = (side.operations(), processor_time(), Instant::now());
+        let mut answer = Answer::default();
+        match serde_json::from_str(&order)? {
+            Order::Contend(order) => answer.callers = contend(side, order).await?,
+            Order::Pairs { first, pairs } => {
+                let side = Arc::clone(side);
+                // In a task, as services do: each answer would have to wake up the main thread.
+                answer.pairs = tokio::spawn(time_pairs(side, first, pairs)).await??;
+            }
+            Order::Crowd { name, callers } => {
+                answer.time = tokio::spawn(crowd(Arc::clone(side), name, callers)).await??;
+            }
+            Order::Keep { name } => kept.push(side.lock(&name).await?),
+            Order::Once { name } => {
+                let ends = now() + nanoseconds(Duration::from_secs(600));
+                let (hold, once) = (Duration::ZERO, true);
+                let served = contender(Arc::clone(side), name, hold, ends, once);
+                answer.callers.push(tokio::spawn(served).await??);
+            }
+            Order::Tune(tuning) => return Ok(Some(tuning)),
+        }
+        if answer.time.is_zero() {
+            answer.time = began.elapsed();
+        }
+        answer.processor = processor_time() - processor;
+        answer.operations = side.operations() - before;
+        say(&serde_json::to_string(&answer)?)?;
+    }
+    Ok(None)
+}
+
+async fn contend<S: Side>(side: &Arc<S>, order: Contend) -> Result<Vec<Served>> {
+    let mut tasks = Vec::new();
+    for caller in 0..order.callers {
+        let name = match &order.names {
+            Names::Same(name) => name.clone(),
+            Names::Each(prefix) => format!("{prefix}-{caller}"),
+        };
+        let side = Arc::clone(side);
+        tasks.push(tokio::spawn(contender(side, name, order.hold, order.ends, false)));
+    }
+    let mut served = Vec::new();
+    for task in tasks {
+        served.push(task.await??);
+    }
+    Ok(served)
+}
+
+/// Locks and unlocks, once or until a moment.
+async fn contender<S: Side>(
+    side: Arc<S>,
+    name: String,
+    hold: Duration,
+    ends: u64,
+    once: bool,
+) -> Result<Served> {
+    let mut served = Served::default();
+    while !(once && served.holds.len() == 1) {
         let asked = now();
-        let left = Duration::from_nanos(order.ends.saturating_sub(asked));
+        let left = Duration::from_nanos(ends.saturating_sub(asked));
         if left.is_zero() {
             break;
         }
-        match timeout(left, lock.lock(&order.name)).await {
+        match timeout(left, side.lock(&name)).await {
             Ok(Ok(held)) => {
                 let granted = now();
+                if !hold.is_zero() {
+                    sleep(hold).await;
+                }
                 let released = now();
-                served.holds.push(Hold { asked, granted, released });
-                if let Err(error) = lock.unlock(held).await {
+                served.holds.push([asked, granted, released]);
+                if let Err(error) = side.unlock(held).await {
                     served.errors.push(format!("{error:#}"));
                 }
             }
-            Ok(Err(error)) => served.errors.push(format!("{error:#}")),
+            Ok(Err(error)) => {
+                served.errors.push(format!("{error:#}"));
+                sleep(PAUSE_AFTER_ERROR).await;
+            }
             Err(_time_is_over) => served.waited = now() - asked,
         }
     }
-    served.operations = lock.operations() - before;
-    ensure!(served.errors.len() < 1_000, "nothing but errors: {:?}", served.errors.last());
+    ensure!(served.errors.len() < 10_000, "nothing but errors: {:?}", served.errors.last());
     Ok(served)
+}
+
+/// Times pairs of operations. `first` counts the pairs before, so that the next block goes on with
+/// the next name.
+async fn time_pairs<S: Side>(side: Arc<S>, first: u32, pairs: u32) -> Result<Vec<[u64; 2]>> {
+    let mut times = Vec::new();
+    for pair in first..first + pairs {
+        let name = format!("uncontended-{}", pair % NAMES);
+        let began = Instant::now();
+        let held = side.lock(&name).await?;
+        let locked = began.elapsed();
+        side.unlock(held).await?;
+        times.push([nanoseconds(locked), nanoseconds(began.elapsed() - locked)]);
+    }
+    Ok(times)
+}
+
+/// Lets so many tasks wait for one lock, each for one grant, and serves them all: the time from the
+/// first release to the last one.
+async fn crowd<S: Side>(side: Arc<S>, name: String, callers: usize) -> Result<Duration> {
+    let held = side.lock(&name).await?;
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        let (side, name) = (Arc::clone(&side), name.clone());
+        tasks.spawn(async move { side.unlock(side.lock(&name).await?).await });
+    }
+    // Until all wait: spawned tasks run in the order in which they were spawned.
+    tokio::spawn(async {}).await?;
+    let began = Instant::now();
+    side.unlock(held).await?;
+    while let Some(served) = tasks.join_next().await {
+        served??;
+    }
+    Ok(began.elapsed())
+}
+
+/// The processor time that this process has used, to the nanosecond.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

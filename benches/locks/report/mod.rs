@@ -1,136 +1,142 @@
-//! Prints the tables, and keeps all figures as JSON.
+//! What a run says: tables for people, and all figures as JSON.
 
-pub(crate) mod summary;
+mod machine;
+mod tables;
+mod targets;
 
 use std::fs;
-use std::io;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use comfy_table::{CellAlignment, Table, presets};
+use anyhow::{Context, Result};
+use figures::outcome::Outcome;
+use figures::record::Record;
+use serde::{Deserialize, Serialize};
 
-use crate::report::summary::{Quantiles, Ratio, Summary};
+use crate::arguments::{Durability, Plan};
+use crate::bench::{Measured, Trial};
+use crate::report::machine::{Commit, Machine};
+use crate::servers::Facts;
 
-/// Prints all tables, as Markdown.
-pub(crate) fn print(summary: &Summary) {
-    println!("\nChoice of parameters for LWT: the most handoffs per second\n\n{}", tuning(summary));
-    println!("\nUncontended, milliseconds: median (99th percentile)\n\n{}", uncontended(summary));
-    println!(
-        "\nContended, waits in milliseconds: median (99th percentile)\n\n{}",
-        contended(summary)
-    );
-    println!("\nVery many callers of one client: microseconds per grant\n\n{}", crowds(summary));
-    println!("\nRatios, each between figures of the same half round\n\n{}", ratios(summary));
+/// All of a run.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    /// Raised when a reader of older files would misread this one.
+    format: u32,
+    finished_unix_seconds: u64,
+    commit: Option<Commit>,
+    machine: Machine,
+    durability: Durability,
+    servers: Vec<Facts>,
+    plan: Plan,
+    targets: Vec<Outcome>,
+    tuning: Vec<Trial>,
+    records: Vec<Record>,
 }
 
-/// Keeps all figures.
-pub(crate) fn write_json(summary: &Summary, file: &Path) -> io::Result<()> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
+/// What is compared of a recorded run.
+#[derive(Deserialize)]
+struct Recorded {
+    targets: Vec<Outcome>,
+}
+
+impl Report {
+    pub(crate) fn of(
+        plan: Plan,
+        durability: Durability,
+        servers: Vec<Facts>,
+        measured: Measured,
+    ) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let Measured { records, trials: tuning } = measured;
+        Report {
+            format: 1,
+            finished_unix_seconds: now.map_or(0, |now| now.as_secs()),
+            commit: machine::commit(),
+            machine: machine::machine(),
+            durability,
+            servers,
+            plan,
+            targets: targets::judge(&records),
+            tuning,
+            records,
+        }
     }
-    let json = serde_json::to_string_pretty(summary)?;
-    fs::write(file, json + "\n")
-}
 
-fn tuning(summary: &Summary) -> Table {
-    let header =
-        ["side", "contenders", "parameters", "grants/s", "handoffs/s", "errors", "worst share", ""];
-    let mut table = table(&header, 3);
-    for line in &summary.tuning {
-        table.add_row([
-            line.side.clone(),
-            line.contenders.to_string(),
-            line.parameters.clone(),
-            format!("{:.1}", line.grants_per_second),
-            format!("{:.1}", line.handoffs_per_second),
-            line.errors.to_string(),
-            format!("{:.2}", line.worst_share),
-            if line.chosen { "chosen".to_owned() } else { String::new() },
-        ]);
+    /// Prints all tables, as Markdown.
+    pub(crate) fn print(&self) {
+        let Machine { processor, processors, memory_mib, kernel } = &self.machine;
+        println!("\n{processors} x {processor}, {memory_mib} MiB of memory, Linux {kernel}");
+        if let Some(Commit { id, date, changed }) = &self.commit {
+            let changed = if *changed { ", changed since" } else { "" };
+            println!("Commit {id} of {date}{changed}");
+        }
+        let ttl = |ttl: std::time::Duration| ttl.as_secs();
+        let (usual, failing) = (ttl(self.plan.ttl), ttl(self.plan.failure_ttl));
+        println!("TTL of all locks: {usual} s; where holders and servers fail {failing} s");
+        for (title, table) in [
+            ("Servers", tables::servers(&self.servers)),
+            (
+                "Parameters of locks that poll: the most handoffs per second",
+                tables::tuning(&self.tuning),
+            ),
+            (
+                "Uncontended, milliseconds: median (99th, 99.9th percentile)",
+                tables::uncontended(&self.records),
+            ),
+            (
+                "Distinct names: grants per second by the number of callers",
+                tables::distinct(&self.records, self.plan.callers),
+            ),
+            (
+                "One hot name; waits and handoffs in milliseconds: median (99th percentile)",
+                tables::hot_name(&self.records, self.plan.contenders),
+            ),
+            (
+                "What a grant costs on one hot name; processor time in microseconds",
+                tables::costs(&self.records, self.plan.contenders),
+            ),
+            (
+                "Very many callers of one client: microseconds per grant",
+                tables::crowds(&self.records, self.plan.crowds),
+            ),
+            (
+                "Failures, 8 contenders: seconds until the next grant, and the longest without any",
+                tables::failures(&self.records),
+            ),
+            ("Targets", tables::targets(&self.targets)),
+        ] {
+            println!("\n### {title}\n\n{table}");
+        }
+        for error in self.records.iter().filter(|record| !record.errors.is_empty()) {
+            let Record { side, measure, parameters, errors, .. } = error;
+            println!("\nFirst error of {side}, {measure} {parameters:?}: {}", errors[0]);
+        }
     }
-    table
-}
 
-fn uncontended(summary: &Summary) -> Table {
-    let mut table = table(&["side", "pairs", "lock or write", "unlock or read", "both"], 1);
-    for line in &summary.uncontended {
-        table.add_row([
-            line.side.clone(),
-            line.pairs.to_string(),
-            milliseconds(line.lock),
-            milliseconds(line.unlock),
-            milliseconds(line.both),
-        ]);
+    /// Keeps all figures.
+    pub(crate) fn write(&self, file: &Path) -> Result<()> {
+        if let Some(directory) = file.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        fs::write(file, serde_json::to_string_pretty(self)? + "\n")?;
+        Ok(())
     }
-    table
-}
 
-fn contended(summary: &Summary) -> Table {
-    let header = [
-        "side",
-        "contenders",
-        "grants/s",
-        "handoffs/s",
-        "errors",
-        "worst share (worst slot)",
-        "wait",
-        "handoff",
-        "operations per grant",
-        "whole reads",
-        "failed statements/s",
-    ];
-    let mut table = table(&header, 1);
-    for line in &summary.contended {
-        table.add_row([
-            line.side.clone(),
-            line.contenders.to_string(),
-            format!("{:.1}", line.grants_per_second),
-            format!("{:.1}", line.handoffs_per_second),
-            line.errors.to_string(),
-            format!("{:.2} ({:.2})", line.worst_share, line.worst_share_min),
-            milliseconds(line.wait),
-            milliseconds(line.handoff),
-            per_grant(line.operations_per_grant),
-            per_grant(line.whole_reads_per_grant),
-            format!("{:.1}", line.failed_statements_per_second),
-        ]);
+    /// What is far worse than in a recorded run.
+    pub(crate) fn regressions(&self, recorded: &Path) -> Result<Vec<String>> {
+        let read = || format!("could not read {}", recorded.display());
+        let text = fs::read_to_string(recorded).with_context(read)?;
+        let then: Recorded = serde_json::from_str(&text).with_context(read)?;
+        let mut regressions = Vec::new();
+        for now in &self.targets {
+            let then = then.targets.iter().find(|then| then.what == now.what);
+            if let Some(then) = then.filter(|then| now.is_gross_regression_of(then)) {
+                let median = |outcome: &Outcome| outcome.measured.map_or(0.0, |[_, it, _]| it);
+                let (was, is) = (median(then), median(now));
+                regressions.push(format!("{}: {is:.2}, recorded {was:.2}", now.what));
+            }
+        }
+        Ok(regressions)
     }
-    table
-}
-
-fn crowds(summary: &Summary) -> Table {
-    let mut table = table(&["callers", "median", "least", "most"], 1);
-    for line in &summary.crowds {
-        let Ratio { median, min, max, .. } = line.micros_per_grant;
-        let figures = [median, min, max].map(|figure| format!("{figure:.1}"));
-        table.add_row([vec![line.callers.to_string()], figures.to_vec()].concat());
-    }
-    table
-}
-
-fn ratios(summary: &Summary) -> Table {
-    let mut table = table(&["ratio", "median", "least", "most"], 1);
-    for ratio in &summary.ratios {
-        let figures = [ratio.median, ratio.min, ratio.max].map(|figure| format!("{figure:.2}"));
-        table.add_row([vec![ratio.what.clone()], figures.to_vec()].concat());
-    }
-    table
-}
-
-/// An empty table; its columns from `numbers_from` on are aligned to the right.
-fn table(header: &[&str], numbers_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
-    for column in table.column_iter_mut().skip(numbers_from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// Turns within one client cost so few operations that one digit would say none.
-fn per_grant(operations: f64) -> String {
-    if operations < 0.1 { format!("{operations:.5}") } else { format!("{operations:.1}") }
-}
-
-fn milliseconds(quantiles: Quantiles) -> String {
-    format!("{:.2} ({:.2})", quantiles.median, quantiles.p99)
 }

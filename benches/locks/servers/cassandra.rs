@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bakery_lock::schema::{self, CreateOptions, Replication};
-use cassandra_cluster::{Cluster, ClusterOptions};
+use cassandra_cluster::{Cluster, ClusterError, ClusterOptions, CommitLog};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -16,15 +16,16 @@ use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::statement::unprepared::Statement;
 use scylla::statement::{Consistency, SerialConsistency};
 use serde::Serialize;
+use support::processor;
+use tokio::task::JoinHandle;
+
+use crate::arguments::Durability;
 
 /// The keyspace of all sides.
 pub(crate) const KEYSPACE: &str = "bakery_lock_bench";
 
-/// The TTL of all sides' rows: our lock's default.
-pub(crate) const TTL_SECONDS: u32 = 60;
-
 /// How lightweight transactions are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Paxos {
     /// Cassandra's `paxos_variant: v1`, its default.
     V1,
@@ -52,13 +53,15 @@ pub(crate) struct TestCluster {
     replicas: u32,
     /// What was started for the bench; none where nodes were given.
     own: Option<Arc<Cluster>>,
+    /// A killed node that is about to be up again.
+    starting: Option<JoinHandle<Result<(), ClusterError>>>,
 }
 
 impl TestCluster {
     /// Connects to the given nodes, or starts three.
-    pub(crate) async fn open(nodes: &[String]) -> Result<Self> {
+    pub(crate) async fn open(nodes: &[String], durability: Durability) -> Result<Self> {
         let own = match nodes {
-            [] => Some(Arc::new(tokio::task::spawn_blocking(start).await??)),
+            [] => Some(Arc::new(tokio::task::spawn_blocking(move || start(durability)).await??)),
             [_, ..] => None,
         };
         let nodes = match &own {
@@ -68,7 +71,8 @@ impl TestCluster {
         let session = connect(&nodes).await.context("could not connect to the cluster")?;
         let known = session.get_cluster_state().get_nodes_info().len();
         let replicas = u32::try_from(known.min(3)).expect("three is not many");
-        let cluster = TestCluster { session: Arc::new(session), nodes, replicas, own };
+        let cluster =
+            TestCluster { session: Arc::new(session), nodes, replicas, own, starting: None };
         cluster.make_keyspace().await?;
         Ok(cluster)
     }
@@ -82,9 +86,58 @@ impl TestCluster {
         &self.nodes
     }
 
-    /// How many replicas each row has.
-    pub(crate) fn replicas(&self) -> u32 {
-        self.replicas
+    /// Whether it was started for the bench.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    pub(crate) async fn version(&self) -> Result<String> {
+        let select = "SELECT release_version FROM system.local";
+        let rows = self.session.query_unpaged(select, ()).await?.into_rows_result()?;
+        Ok(rows.single_row::<(String,)>()?.0)
+    }
+
+    /// The processor time that its nodes have used; `None` if they are not the bench's own.
+    pub(crate) fn processor_time(&self) -> Result<Option<Duration>> {
+        let Some(cluster) = &self.own else { return Ok(None) };
+        let mut used = Duration::ZERO;
+        for node in 1..=cluster.options().nodes {
+            used += processor::time_of(cluster.pid(node)?)?;
+        }
+        Ok(Some(used))
+    }
+
+    pub(crate) fn kill(&self, server: usize) -> Result<()> {
+        Ok(self.cluster()?.kill(number(server))?)
+    }
+
+    pub(crate) fn pause(&self, server: usize) -> Result<()> {
+        Ok(self.cluster()?.pause(number(server))?)
+    }
+
+    pub(crate) fn resume(&self, server: usize) -> Result<()> {
+        Ok(self.cluster()?.resume(number(server))?)
+    }
+
+    /// Starts a killed node, and does not wait until it is up.
+    pub(crate) fn start_again(&mut self, server: usize) -> Result<()> {
+        let cluster = Arc::clone(self.cluster()?);
+        let start = move || cluster.start(number(server));
+        self.starting = Some(tokio::task::spawn_blocking(start));
+        Ok(())
+    }
+
+    /// Waits until all nodes are up and see each other.
+    pub(crate) async fn heal(&mut self) -> Result<()> {
+        if let Some(starting) = self.starting.take() {
+            starting.await??;
+        }
+        let cluster = Arc::clone(self.cluster()?);
+        Ok(tokio::task::spawn_blocking(move || cluster.heal()).await??)
+    }
+
+    fn cluster(&self) -> Result<&Arc<Cluster>> {
+        self.own.as_ref().context("the nodes are not the bench's own")
     }
 
     /// The variants of Paxos to measure.
@@ -146,15 +199,24 @@ impl TestCluster {
     }
 }
 
+/// Nodes are numbered from 1.
+fn number(server: usize) -> u8 {
+    u8::try_from(server + 1).expect("there are three nodes")
+}
+
 /// Starts a cluster with a name and addresses of its own, so that tests may run meanwhile; not that
 /// figures would be worth much then.
-fn start() -> Result<Cluster> {
+fn start(durability: Durability) -> Result<Cluster> {
     let options = ClusterOptions {
         name: "bench".to_owned(),
         nodes: 3,
         first_host: 41,
         // Enough that no memtable gets full while the bench runs.
         heap_mib: 1024,
+        commit_log: match durability {
+            Durability::Usual => CommitLog::Periodic,
+            Durability::Synced => CommitLog::Batch,
+        },
         ..ClusterOptions::default()
     };
     Ok(Cluster::lease(options)?)

@@ -1,3 +1,290 @@
-//! The servers that sides run on.
+//! The servers that sides run on: started, warmed by use, made to fail, and stopped by the bench.
 
 pub(crate) mod cassandra;
+pub(crate) mod etcd;
+pub(crate) mod process;
+pub(crate) mod redis;
+pub(crate) mod zookeeper;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
+
+use crate::arguments::Durability;
+use crate::servers::cassandra::TestCluster;
+use crate::servers::process::ServerProcess;
+use crate::sides::{Kind, System};
+
+/// How many of each kind.
+const SERVERS: usize = 3;
+
+/// All servers of a run.
+pub(crate) struct Servers {
+    cassandra: Option<TestCluster>,
+    etcd: Vec<ServerProcess>,
+    zookeeper: Vec<ServerProcess>,
+    redis: Vec<ServerProcess>,
+    facts: Vec<Facts>,
+}
+
+/// What readers must know of servers to judge the figures.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) system: System,
+    pub(crate) version: String,
+    pub(crate) servers: usize,
+    pub(crate) durability: &'static str,
+    pub(crate) settings: &'static str,
+}
+
+/// Fails if the servers of a kind are not installed.
+pub(crate) fn check_installed(kind: Kind) -> Result<()> {
+    let file = match kind.system() {
+        // Its tools fetch it.
+        System::Cassandra => return Ok(()),
+        System::Etcd => etcd::PROGRAM,
+        System::Zookeeper => zookeeper::JAR,
+        System::Redis => redis::PROGRAM,
+    };
+    let label = kind.label();
+    ensure!(Path::new(file).exists(), "{label}: no {file}; install it: scripts/benchmark-servers");
+    Ok(())
+}
+
+impl Servers {
+    /// Starts what these kinds need, with their data below a directory.
+    pub(crate) async fn start(
+        kinds: &[Kind],
+        nodes: &[String],
+        durability: Durability,
+        directory: &Path,
+    ) -> Result<Self> {
+        let needs = |system| kinds.iter().any(|kind| kind.system() == system);
+        let mut servers = Servers {
+            cassandra: None,
+            etcd: Vec::new(),
+            zookeeper: Vec::new(),
+            redis: Vec::new(),
+            facts: Vec::new(),
+        };
+        if needs(System::Cassandra) {
+            let cassandra = TestCluster::open(nodes, durability).await?;
+            servers.facts.push(Facts {
+                system: System::Cassandra,
+                version: cassandra.version().await?,
+                servers: cassandra.nodes().len(),
+                durability: match durability {
+                    Durability::Usual => {
+                        "commitlog_sync: periodic (default): two of three servers have a write in \
+                         memory before it is acknowledged, on disk within 10 s"
+                    }
+                    Durability::Synced => {
+                        "commitlog_sync: batch: on the disks of two of three servers before it is \
+                         acknowledged"
+                    }
+                },
+                settings: "heaps of 1024 MiB; QUORUM, SERIAL, replication factor 3",
+            });
+            servers.cassandra = Some(cassandra);
+        }
+        if needs(System::Etcd) {
+            servers.etcd = etcd::start(directory, SERVERS).await?;
+            servers.facts.push(Facts {
+                system: System::Etcd,
+                version: etcd::installed_version()?,
+                servers: SERVERS,
+                durability: "fsync of each entry on two of three servers before it is acknowledged \
+                             (default; its log has no other mode)",
+                settings: "defaults; clients use all three servers",
+            });
+        }
+        if needs(System::Zookeeper) {
+            servers.zookeeper = zookeeper::start(directory, SERVERS).await?;
+            servers.facts.push(Facts {
+                system: System::Zookeeper,
+                version: zookeeper::version(&servers.zookeeper[0]).await?,
+                servers: SERVERS,
+                durability: "forceSync: yes (default): fsync on two of three servers before it is \
+                             acknowledged",
+                settings: "defaults, tickTime 2 s; heaps of 512 MiB",
+            });
+        }
+        if needs(System::Redis) {
+            servers.redis = redis::start(directory, SERVERS, durability).await?;
+            servers.facts.push(Facts {
+                system: System::Redis,
+                version: redis::installed_version()?,
+                servers: SERVERS,
+                durability: match durability {
+                    Durability::Usual => {
+                        "memory only, the fastest; safe for Redlock only if a server that died \
+                         stays away for a TTL"
+                    }
+                    Durability::Synced => {
+                        "appendonly yes, appendfsync always: on disk before it is acknowledged"
+                    }
+                },
+                settings: "defaults; SET NX uses the first of them",
+            });
+        }
+        Ok(servers)
+    }
+
+    pub(crate) fn facts(&self) -> &[Facts] {
+        &self.facts
+    }
+
+    pub(crate) fn cassandra(&self) -> Option<&TestCluster> {
+        self.cassandra.as_ref()
+    }
+
+    /// Where the servers of a kind of lock are.
+    pub(crate) fn addresses(&self, kind: Kind) -> Vec<String> {
+        let of = |servers: &[ServerProcess]| {
+            servers.iter().map(|server| server.listens().to_string()).collect()
+        };
+        match kind.system() {
+            System::Cassandra => {
+                self.cassandra.as_ref().map(|it| it.nodes().to_vec()).unwrap_or_default()
+            }
+            System::Etcd => of(&self.etcd),
+            System::Zookeeper => of(&self.zookeeper),
+            System::Redis => of(&self.redis),
+        }
+    }
+
+    /// The processor time that the servers have used; `None` if they are not the bench's own.
+    pub(crate) fn processor_time(&self, system: System) -> Result<Option<Duration>> {
+        match (system, &self.cassandra) {
+            (System::Cassandra, Some(cassandra)) => cassandra.processor_time(),
+            (System::Cassandra, None) => Ok(None),
+            (System::Etcd | System::Zookeeper | System::Redis, _) => self
+                .processes(system)
+                .iter()
+                .map(ServerProcess::processor_time)
+                .sum::<Result<_>>()
+                .map(Some),
+        }
+    }
+
+    /// The processor time that the servers have used, and how many requests they have had, where
+    /// only they can tell.
+    pub(crate) async fn load(&self, system: System) -> Result<(Option<Duration>, Option<u64>)> {
+        let mut requests = None;
+        for server in self.processes(system) {
+            let asked = match system {
+                System::Zookeeper => zookeeper::requests(server).await?,
+                System::Redis => redis::requests(server).await?,
+                System::Cassandra | System::Etcd => break,
+            };
+            requests = Some(requests.unwrap_or(0) + asked);
+        }
+        Ok((self.processor_time(system)?, requests))
+    }
+
+    /// The server whose failure weighs most: the leader where there is one.
+    pub(crate) async fn victim(&self, system: System) -> Result<usize> {
+        let leader = match system {
+            System::Cassandra | System::Redis => Some(0),
+            System::Etcd => etcd::leader(&self.etcd).await?,
+            System::Zookeeper => zookeeper::leader(&self.zookeeper).await?,
+        };
+        leader.with_context(|| format!("{system:?} has no leader"))
+    }
+
+    /// Whether servers can be made to fail: only the bench's own ones.
+    pub(crate) fn can_fail(&self, system: System) -> bool {
+        system != System::Cassandra || self.cassandra.as_ref().is_some_and(TestCluster::is_own)
+    }
+
+    pub(crate) fn kill(&mut self, system: System, server: usize) -> Result<()> {
+        match system {
+            System::Cassandra => self.own()?.kill(server),
+            _ => self.process(system, server)?.kill(),
+        }
+    }
+
+    pub(crate) fn pause(&mut self, system: System, server: usize) -> Result<()> {
+        match system {
+            System::Cassandra => self.own()?.pause(server),
+            _ => self.process(system, server)?.pause(),
+        }
+    }
+
+    pub(crate) fn resume(&mut self, system: System, server: usize) -> Result<()> {
+        match system {
+            System::Cassandra => self.own()?.resume(server),
+            _ => self.process(system, server)?.resume(),
+        }
+    }
+
+    /// Starts a killed server again, and does not wait until it answers.
+    pub(crate) fn start_again(&mut self, system: System, server: usize) -> Result<()> {
+        match system {
+            // It is started when the cluster is healed, which waits.
+            System::Cassandra => self.own()?.start_again(server),
+            _ => self.process(system, server)?.start_again(),
+        }
+    }
+
+    /// Waits until all servers answer and have a leader.
+    pub(crate) async fn heal(&mut self, system: System) -> Result<()> {
+        match system {
+            System::Cassandra => self.own()?.heal().await,
+            System::Etcd => {
+                process::until("etcd has a leader", async || {
+                    Ok(etcd::leader(&self.etcd).await?.is_some())
+                })
+                .await
+            }
+            System::Zookeeper => {
+                process::until("ZooKeeper has a leader", async || {
+                    Ok(zookeeper::leader(&self.zookeeper).await?.is_some())
+                })
+                .await
+            }
+            System::Redis => {
+                process::until("Redis answers", async || {
+                    for server in &self.redis {
+                        redis::requests(server).await?;
+                    }
+                    Ok(true)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Stops all servers, and leaves nothing on those that are not the bench's own.
+    pub(crate) async fn stop(self) -> Result<()> {
+        if let Some(cassandra) = &self.cassandra {
+            cassandra.drop_keyspace().await?;
+        }
+        Ok(())
+    }
+
+    fn processes(&self, system: System) -> &[ServerProcess] {
+        match system {
+            System::Cassandra => &[],
+            System::Etcd => &self.etcd,
+            System::Zookeeper => &self.zookeeper,
+            System::Redis => &self.redis,
+        }
+    }
+
+    fn process(&mut self, system: System, server: usize) -> Result<&mut ServerProcess> {
+        let servers = match system {
+            System::Cassandra => bail!("its nodes are no processes of the bench"),
+            System::Etcd => &mut self.etcd,
+            System::Zookeeper => &mut self.zookeeper,
+            System::Redis => &mut self.redis,
+        };
+        servers.get_mut(server).context("there are three servers")
+    }
+
+    fn own(&mut self) -> Result<&mut TestCluster> {
+        self.cassandra.as_mut().context("Cassandra was started")
+    }
+}

@@ -4,38 +4,34 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Result;
-use bakery_lock::{LockClient, LockClientBuilder, LockGuard, PeerOptions};
+use bakery_lock::{LockClient, LockGuard, PeerOptions};
 use scylla::client::session::Session;
 
 use crate::servers::cassandra::KEYSPACE;
-use crate::sides::{Operations, Side};
+use crate::sides::{Kind, Operations, Setup, Side};
 
-/// One client of our lock, with its defaults.
+/// One client of our lock. It has the defaults, except for turns where each acquisition shall go
+/// through the table.
 #[derive(Debug)]
 pub(crate) struct BakeryLock {
     client: LockClient,
 }
 
 impl BakeryLock {
-    pub(crate) async fn build(session: &Arc<Session>) -> Result<Self> {
-        let client = Self::builder(session).build().await?;
-        Ok(BakeryLock { client })
-    }
-
-    /// A client that takes turns of others, over TCP on this machine.
-    pub(crate) async fn build_peer(session: &Arc<Session>) -> Result<Self> {
-        let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let client = Self::builder(session).peers(peers).build().await?;
-        Ok(BakeryLock { client })
-    }
-
-    fn builder(session: &Arc<Session>) -> LockClientBuilder {
-        let builder = LockClient::builder(Arc::clone(session), KEYSPACE);
-        builder.host("bench").register_host(true)
-    }
-
-    pub(crate) async fn shut_down(&self) -> Result<()> {
-        Ok(self.client.shutdown().await?)
+    pub(crate) async fn build(session: &Arc<Session>, setup: &Setup) -> Result<Self> {
+        let builder = LockClient::builder(Arc::clone(session), KEYSPACE)
+            .host("bench")
+            .register_host(true)
+            .ttl(setup.ttl)
+            .acquire_timeout(setup.patience)
+            .turns(setup.kind != Kind::Bakery);
+        let builder = match setup.kind {
+            Kind::Subleases => {
+                builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+            }
+            _ => builder,
+        };
+        Ok(BakeryLock { client: builder.build().await? })
     }
 }
 
@@ -61,5 +57,9 @@ impl Side for BakeryLock {
             whole_reads: statistics.object_reads + statistics.glances,
             failed: statistics.unknown_outcomes + statistics.failures,
         }
+    }
+
+    async fn shut_down(&self) -> Result<()> {
+        Ok(self.client.shutdown().await?)
     }
 }

@@ -7,8 +7,8 @@ use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
-use crate::servers::cassandra::{KEYSPACE, TTL_SECONDS};
-use crate::sides::{Operations, Side};
+use crate::servers::cassandra::KEYSPACE;
+use crate::sides::{Setup, Side};
 
 /// "Locking" writes a row and "unlocking" reads it, so that it is timed as the locks are.
 #[derive(Debug)]
@@ -20,15 +20,21 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    pub(crate) async fn prepare(session: &Arc<Session>) -> Result<Self> {
+    /// Creates the table.
+    pub(crate) async fn create_table(session: &Session) -> Result<()> {
         let table = format!(
             "CREATE TABLE {KEYSPACE}.bare (name text, item text, value uuid, \
              PRIMARY KEY ((name), item))"
         );
         session.query_unpaged(table, ()).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn prepare(session: &Arc<Session>, setup: &Setup) -> Result<Self> {
         let write = format!(
             "INSERT INTO {KEYSPACE}.bare (name, item, value) VALUES (?, 'item', ?) \
-             USING TTL {TTL_SECONDS}"
+             USING TTL {}",
+            setup.ttl.as_secs()
         );
         let read = format!("SELECT item, value FROM {KEYSPACE}.bare WHERE name = ?");
         Ok(Bare {
@@ -52,9 +58,5 @@ impl Side for Bare {
         let rows = self.session.execute_unpaged(&self.read, (name,)).await?;
         rows.into_rows_result()?.single_row::<(String, Uuid)>()?;
         Ok(())
-    }
-
-    fn operations(&self) -> Operations {
-        Operations::default()
     }
 }

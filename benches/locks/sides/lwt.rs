@@ -20,17 +20,15 @@ use scylla::serialize::row::SerializeRow;
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::servers::cassandra::{KEYSPACE, TTL_SECONDS};
-use crate::sides::{Operations, Side};
-
-/// As long as our own lock waits.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+use crate::servers::cassandra::KEYSPACE;
+use crate::sides::backoff::Backoff;
+use crate::sides::{Operations, Setup, Side, Tuning};
 
 /// How a contender behaves; the best set of these is looked for before measuring.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Parameters {
     /// What it does before the first transaction.
     pub(crate) opening: Opening,
@@ -38,14 +36,11 @@ pub(crate) struct Parameters {
     pub(crate) look: Look,
     /// Which node coordinates.
     pub(crate) coordinator: Coordinator,
-    /// The first pause; each one is twice the one before,
-    pub(crate) pause: Duration,
-    /// up to this one.
-    pub(crate) pause_max: Duration,
+    pub(crate) backoff: Backoff,
 }
 
 /// What a contender does before its first transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Opening {
     /// Nothing: best where no other contender is expected.
     Try,
@@ -55,7 +50,7 @@ pub(crate) enum Opening {
 
 /// How a contender looks whether the lock is free. Only the transaction decides which contender
 /// gets it, so even a read of one replica is safe.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Look {
     One,
     Quorum,
@@ -63,7 +58,7 @@ pub(crate) enum Look {
 }
 
 /// Which node coordinates the transactions on one name.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Coordinator {
     /// Any replica, as the driver does by itself.
     Any,
@@ -77,22 +72,35 @@ impl Parameters {
         opening: Opening::Try,
         look: Look::Quorum,
         coordinator: Coordinator::Any,
-        pause: Duration::from_millis(5),
-        pause_max: Duration::from_millis(100),
+        backoff: Backoff::of(5, 100),
     };
 }
 
+const fn looking(look: Look, coordinator: Coordinator, first: u64, longest: u64) -> Parameters {
+    let backoff = Backoff::of(first, longest);
+    Parameters { opening: Opening::Look, look, coordinator, backoff }
+}
+
+/// What is tried where several want one name.
+pub(crate) const CANDIDATES: &[Parameters] = &[
+    looking(Look::Quorum, Coordinator::Any, 5, 100),
+    looking(Look::Serial, Coordinator::Fixed, 5, 100),
+    looking(Look::Quorum, Coordinator::Fixed, 5, 100),
+    looking(Look::Quorum, Coordinator::Fixed, 20, 500),
+    looking(Look::One, Coordinator::Any, 5, 100),
+    looking(Look::One, Coordinator::Fixed, 5, 100),
+    looking(Look::One, Coordinator::Fixed, 20, 500),
+    looking(Look::One, Coordinator::Fixed, 100, 1000),
+];
+
 impl fmt::Display for Parameters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parameters { opening, look, coordinator, pause, pause_max } = self;
+        let Parameters { opening, look, coordinator, backoff } = self;
         let opening = match opening {
             Opening::Try => "try first",
             Opening::Look => "look first",
         };
-        write!(
-            f,
-            "{opening}, look at {look:?}, {coordinator:?} coordinator, {pause:?} to {pause_max:?}"
-        )
+        write!(f, "{opening}, look at {look:?}, {coordinator:?} coordinator, {backoff}")
     }
 }
 
@@ -102,11 +110,12 @@ pub(crate) struct LwtLock {
     session: Arc<Session>,
     statements: Statements,
     parameters: Parameters,
+    patience: Duration,
     sent: AtomicU64,
     failed: AtomicU64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Statements {
     take: PreparedStatement,
     give: PreparedStatement,
@@ -130,10 +139,14 @@ impl LwtLock {
     }
 
     /// Prepares a client.
-    pub(crate) async fn prepare(session: &Arc<Session>, parameters: Parameters) -> Result<Self> {
+    pub(crate) async fn prepare(session: &Arc<Session>, setup: &Setup) -> Result<Self> {
+        let parameters = match setup.tuning {
+            Tuning::Lwt(parameters) => parameters,
+            Tuning::None | Tuning::Polling(_) => Parameters::ALONE,
+        };
+        let ttl = setup.ttl.as_secs();
         let take = format!(
-            "INSERT INTO {KEYSPACE}.lwt (name, owner) VALUES (?, ?) IF NOT EXISTS \
-             USING TTL {TTL_SECONDS}"
+            "INSERT INTO {KEYSPACE}.lwt (name, owner) VALUES (?, ?) IF NOT EXISTS USING TTL {ttl}"
         );
         let give = format!("DELETE FROM {KEYSPACE}.lwt WHERE name = ? IF owner = ?");
         let look = format!("SELECT owner FROM {KEYSPACE}.lwt WHERE name = ?");
@@ -148,20 +161,10 @@ impl LwtLock {
             session: Arc::clone(session),
             statements,
             parameters,
+            patience: setup.patience,
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
-    }
-
-    /// Another client with the same statements and parameters.
-    pub(crate) fn another(&self) -> Self {
-        LwtLock {
-            session: Arc::clone(&self.session),
-            statements: self.statements.clone(),
-            parameters: self.parameters,
-            sent: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }
     }
 
     /// One try: `INSERT IF NOT EXISTS`, settled if its outcome is unknown.
@@ -199,13 +202,13 @@ impl Side for LwtLock {
     type Held = LwtHeld;
 
     async fn lock(&self, name: &str) -> Result<LwtHeld> {
-        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+        let deadline = Instant::now() + self.patience;
         let owner = Uuid::new_v4();
         let looks_free = async || match self.owner(&self.statements.look, name).await {
             Ok(holder) => holder.is_none_or(|holder| holder == owner),
             Err(_) => false,
         };
-        let mut pause = self.parameters.pause;
+        let mut pauses = self.parameters.backoff.pauses();
         let mut free = match self.parameters.opening {
             Opening::Try => true,
             Opening::Look => looks_free().await,
@@ -217,20 +220,19 @@ impl Side for LwtLock {
                 return Ok(LwtHeld { name: name.to_owned(), owner });
             }
             if Instant::now() >= deadline {
-                bail!("not obtained within {ACQUIRE_TIMEOUT:?}");
+                bail!("not obtained within {:?}", self.patience);
             }
-            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.5))).await;
-            pause = (pause * 2).min(self.parameters.pause_max);
+            pauses.pause().await;
             free = looks_free().await;
         }
     }
 
     async fn unlock(&self, LwtHeld { name, owner }: LwtHeld) -> Result<()> {
-        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+        let deadline = Instant::now() + self.patience;
         let mut settled = None;
         while settled != Some(true) {
             if Instant::now() >= deadline {
-                bail!("not released within {ACQUIRE_TIMEOUT:?}");
+                bail!("not released within {:?}", self.patience);
             }
             settled = match self.execute(&self.statements.give, (&name, owner)).await {
                 Ok(_) => Some(true),

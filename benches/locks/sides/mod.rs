@@ -1,16 +1,165 @@
-//! What is measured: one side each, and what all of them have in common.
+//! What is compared: one file for each kind of lock, and what all of them have in common.
 
+pub(crate) mod backoff;
 pub(crate) mod bakery;
 pub(crate) mod bare;
+pub(crate) mod etcd;
 pub(crate) mod lwt;
-pub(crate) mod tuning;
+pub(crate) mod redlock;
+pub(crate) mod set_nx;
+pub(crate) mod zookeeper;
 
 use std::future::Future;
-use std::iter::Sum;
 use std::ops::{Add, Sub};
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::sides::backoff::Backoff;
+use crate::sides::lwt::Parameters;
+
+/// A kind of lock.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum, Serialize, Deserialize,
+)]
+pub(crate) enum Kind {
+    /// No lock: a bare QUORUM write and a bare QUORUM read.
+    Bare,
+    /// Our lock; each acquisition goes through the table.
+    Bakery,
+    /// Our lock; callers of one client take turns.
+    LocalTurns,
+    /// Our lock; processes take turns of each other.
+    Subleases,
+    /// A lock on lightweight transactions.
+    Lwt,
+    /// etcd's lock.
+    Etcd,
+    /// Curator's recipe on ZooKeeper.
+    Zookeeper,
+    /// Redlock on three Redis servers.
+    Redlock,
+    /// `SET NX` on one Redis server.
+    SetNx,
+}
+
+/// The servers of a kind of lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub(crate) enum System {
+    Cassandra,
+    Etcd,
+    Zookeeper,
+    Redis,
+}
+
+impl Kind {
+    /// What its servers are.
+    pub(crate) fn system(self) -> System {
+        match self {
+            Kind::Bare | Kind::Bakery | Kind::LocalTurns | Kind::Subleases | Kind::Lwt => {
+                System::Cassandra
+            }
+            Kind::Etcd => System::Etcd,
+            Kind::Zookeeper => System::Zookeeper,
+            Kind::Redlock | Kind::SetNx => System::Redis,
+        }
+    }
+
+    /// How it is called in tables.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Kind::Bare => "bare write, read",
+            Kind::Bakery => "bakery, table only",
+            Kind::LocalTurns => "bakery, local turns",
+            Kind::Subleases => "bakery, subleases",
+            Kind::Lwt => "LWT",
+            Kind::Etcd => "etcd",
+            Kind::Zookeeper => "ZooKeeper",
+            Kind::Redlock => "Redlock",
+            Kind::SetNx => "SET NX",
+        }
+    }
+
+    /// Where a side stands among others in tables, by its name.
+    pub(crate) fn rank_of(side: &str) -> usize {
+        let kinds = Kind::value_variants().iter();
+        let named = kinds.enumerate().filter(|(_, kind)| side.starts_with(kind.label()));
+        named.map(|(rank, _)| rank).next().unwrap_or(usize::MAX)
+    }
+
+    /// Whether it is this project's lock: then two holders at once are a bug, and end the bench.
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Kind::Bakery | Kind::LocalTurns | Kind::Subleases)
+    }
+
+    /// Whether it excludes anything at all.
+    pub(crate) fn is_lock(self) -> bool {
+        self != Kind::Bare
+    }
+}
+
+/// What a client of a lock is made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) kind: Kind,
+    /// Where its servers are: HOST:PORT.
+    pub(crate) servers: Vec<String>,
+    /// How long a lock outlives a holder that died.
+    pub(crate) ttl: Duration,
+    /// How long an acquisition waits before it fails.
+    pub(crate) patience: Duration,
+    pub(crate) tuning: Tuning,
+}
+
+/// How a contender behaves where several want one name.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Tuning {
+    /// It waits in a queue of the servers, or alone.
+    None,
+    Lwt(Parameters),
+    Polling(Backoff),
+}
+
+impl Tuning {
+    /// What is best for a kind where no other contender is expected.
+    pub(crate) fn alone(kind: Kind) -> Self {
+        match kind {
+            Kind::Lwt => Tuning::Lwt(Parameters::ALONE),
+            Kind::Redlock | Kind::SetNx => Tuning::Polling(backoff::CANDIDATES[0]),
+            _ => Tuning::None,
+        }
+    }
+
+    /// What is tried for a kind where several want one name.
+    pub(crate) fn candidates(kind: Kind) -> Vec<Self> {
+        match kind {
+            Kind::Lwt => lwt::CANDIDATES.iter().copied().map(Tuning::Lwt).collect(),
+            Kind::Redlock | Kind::SetNx => {
+                backoff::CANDIDATES.iter().copied().map(Tuning::Polling).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn polling(self) -> Backoff {
+        match self {
+            Tuning::Polling(backoff) => backoff,
+            Tuning::None | Tuning::Lwt(_) => backoff::CANDIDATES[0],
+        }
+    }
+}
+
+impl std::fmt::Display for Tuning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Tuning::None => write!(f, "none"),
+            Tuning::Lwt(parameters) => parameters.fmt(f),
+            Tuning::Polling(backoff) => backoff.fmt(f),
+        }
+    }
+}
 
 /// Something that is locked and unlocked.
 pub(crate) trait Side: Send + Sync + 'static {
@@ -23,14 +172,21 @@ pub(crate) trait Side: Send + Sync + 'static {
     /// Unlocks it again, and waits until that is acknowledged.
     fn unlock(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 
-    /// What it has asked of the database so far.
-    fn operations(&self) -> Operations;
+    /// What it has asked of its servers so far; nothing where only they can tell.
+    fn operations(&self) -> Operations {
+        Operations::default()
+    }
+
+    /// Leaves nothing behind on the servers.
+    fn shut_down(&self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
 }
 
-/// Operations on the database.
+/// Requests to servers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Operations {
-    /// Statements sent, reads and writes.
+    /// Requests sent, reads and writes.
     pub(crate) sent: u64,
     /// Those among them that read all rows of all contenders: the costly ones. Only our lock has
     /// them.
@@ -60,11 +216,5 @@ impl Add for Operations {
             whole_reads: self.whole_reads + other.whole_reads,
             failed: self.failed + other.failed,
         }
-    }
-}
-
-impl Sum for Operations {
-    fn sum<I: Iterator<Item = Operations>>(all: I) -> Operations {
-        all.fold(Operations::default(), Add::add)
     }
 }

@@ -10,10 +10,11 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use crate::launch::{self, Program, SUPERVISE};
 use crate::links::Link;
-use crate::node::{self, EXECUTE};
+use crate::node::EXECUTE;
 use crate::options::validate_name;
 use crate::place::Place;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
+use crate::tied::execute_tied;
 use crate::{
     Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Network, cluster, supervisor,
 };
@@ -251,7 +252,7 @@ fn nodetool(name: &str, number: u8, arguments: &[String]) -> Result<ExitCode, Cl
 
 fn execute_node(arguments: &[String]) -> ClusterError {
     match arguments {
-        [parent, program, arguments @ ..] => node::execute(parent, program, arguments),
+        [parent, program, arguments @ ..] => execute_tied(parent, program, arguments),
         _ => ClusterError::InvalidOptions(format!("{EXECUTE} is for the supervisor only")),
     }
 }

@@ -69,9 +69,11 @@ mod protocol;
 mod relay;
 mod ring;
 mod supervisor;
+mod tied;
 
 pub use cluster::Cluster;
 pub use error::ClusterError;
 pub use links::Link;
 pub use options::{Authentication, ClusterOptions, CommitLog, Compiler, Network};
 pub use protocol::{NodeState, NodeStatus, Status};
+pub use tied::execute_tied;

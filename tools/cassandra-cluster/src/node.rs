@@ -96,7 +96,7 @@ impl Node {
     /// Writes the configuration and starts the process.
     ///
     /// Must be called on the supervisor's main thread: the node dies with the thread that started
-    /// it, see [`execute`].
+    /// it, see [`execute_tied`].
     pub(crate) fn spawn(
         &mut self,
         place: &Place,
@@ -205,26 +205,6 @@ impl Node {
         }
         self.answer
     }
-}
-
-/// Replaces this process with `program`, which is killed when the supervisor with the process id
-/// `parent` ends for any reason. Returns only on failure.
-///
-/// The kernel ties this to the thread that started the process, which therefore must live as long
-/// as the supervisor. The setting survives the change of program.
-pub(crate) fn execute(parent: &str, program: &str, arguments: &[String]) -> ClusterError {
-    use std::os::unix::process::CommandExt;
-
-    let failed = ClusterError::io(format!("execute {program}"));
-    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        return failed(error.into());
-    }
-    // If the supervisor ended before the line above, no signal would come.
-    let current = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
-    if current.as_deref() != Some(parent) {
-        return failed(io::Error::other("the supervisor is gone"));
-    }
-    failed(Command::new(program).args(arguments).exec())
 }
 
 /// Listens on an address, to show before a start whether another process uses it: the node itself

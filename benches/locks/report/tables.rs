@@ -1,0 +1,262 @@
+//! The tables of a run. Figures are medians over the half rounds.
+
+use comfy_table::{CellAlignment, Table, presets};
+use figures::outcome::Outcome;
+use figures::record::{Record, Which};
+
+use crate::bench::Trial;
+use crate::measures::{
+    distinct as names, failures as faults, hot_name as hot, uncontended as alone,
+};
+use crate::servers::Facts;
+use crate::sides::Kind;
+
+pub(crate) fn servers(servers: &[Facts]) -> Table {
+    let mut table = table(&["servers", "version", "number", "durability", "settings"], 5);
+    for facts in servers {
+        let Facts { system, version, servers, durability, settings } = facts;
+        table.add_row([
+            &format!("{system:?}"),
+            version,
+            &servers.to_string(),
+            *durability,
+            settings,
+        ]);
+    }
+    table
+}
+
+pub(crate) fn tuning(trials: &[Trial]) -> Table {
+    let header =
+        ["side", "contenders", "parameters", "grants/s", "handoffs/s", "errors", "worst share", ""];
+    let mut table = table(&header, 3);
+    for Trial { parameters, chosen, record } in trials {
+        let figure = |path, digits| number(record.figure(path), digits);
+        table.add_row([
+            record.side.clone(),
+            record.parameters.get(hot::CONTENDERS).copied().unwrap_or(0).to_string(),
+            parameters.clone(),
+            figure("grants_per_second", 1),
+            figure("handoffs_per_second", 1),
+            figure("errors", 0),
+            figure("worst_share", 2),
+            if *chosen { "chosen".to_owned() } else { String::new() },
+        ]);
+    }
+    table
+}
+
+pub(crate) fn uncontended(records: &[Record]) -> Table {
+    let mut table = table(&["side", "pairs", "lock or write", "unlock or read", "both"], 1);
+    for side in sides(records, alone::MEASURE) {
+        let which = Which { side: &side, measure: alone::MEASURE, parameter: None };
+        let pairs: f64 = which.figures(records, "both_ms.count").iter().map(|(_, it)| it).sum();
+        let times = ["lock_ms", "unlock_ms", "both_ms"].map(|name| {
+            let at = |quantile| number(which.median(records, &format!("{name}.{quantile}")), 2);
+            format!("{} ({}, {})", at("p50"), at("p99"), at("p999"))
+        });
+        table.add_row([vec![side.clone(), format!("{pairs}")], times.to_vec()].concat());
+    }
+    table
+}
+
+pub(crate) fn distinct(records: &[Record], callers: &[usize]) -> Table {
+    let most = callers.last().copied().unwrap_or(0);
+    let mut header = vec!["side".to_owned()];
+    header.extend(callers.iter().map(ToString::to_string));
+    header.extend(["errors".to_owned(), format!("cost in us with {most}: client, servers")]);
+    let header: Vec<_> = header.iter().map(String::as_str).collect();
+    let mut table = table(&header, 1);
+    for side in sides(records, names::MEASURE) {
+        let of = |callers: usize| Which {
+            side: &side,
+            measure: names::MEASURE,
+            parameter: Some((names::CALLERS, callers as u64)),
+        };
+        let mut row = vec![side.clone()];
+        for &callers in callers {
+            row.push(number(of(callers).median(records, "grants_per_second"), 0));
+        }
+        let all = Which { side: &side, measure: names::MEASURE, parameter: None };
+        let errors: f64 = all.figures(records, "errors").iter().map(|(_, it)| it).sum();
+        let cost = |path| number(of(most).median(records, path), 0);
+        row.push(format!("{errors}"));
+        row.push(format!(
+            "{}, {}",
+            cost("client_cpu_us_per_grant"),
+            cost("server_cpu_us_per_grant")
+        ));
+        table.add_row(row);
+    }
+    table
+}
+
+pub(crate) fn hot_name(records: &[Record], contenders: &[usize]) -> Table {
+    let header = [
+        "contenders",
+        "side",
+        "grants/s",
+        "handoffs/s",
+        "errors",
+        "overlaps",
+        "worst share (worst slot)",
+        "Jain",
+        "wait",
+        "handoff",
+    ];
+    let mut table = table(&header, 2);
+    for (contenders, side, which) in hot_ones(records, contenders) {
+        let which = which.of(&side);
+        let median = |path: &str, digits| number(which.median(records, path), digits);
+        let sum = |path| which.figures(records, path).iter().map(|(_, it)| it).sum::<f64>();
+        let shares = which.figures(records, "worst_share");
+        let worst = shares.iter().map(|(_, it)| *it).min_by(f64::total_cmp);
+        let times = |name| {
+            format!("{} ({})", median(&format!("{name}.p50"), 2), median(&format!("{name}.p99"), 2))
+        };
+        table.add_row([
+            contenders.to_string(),
+            side.clone(),
+            median("grants_per_second", 1),
+            median("handoffs_per_second", 1),
+            sum("errors").to_string(),
+            sum("overlaps").to_string(),
+            format!("{} ({})", median("worst_share", 2), number(worst, 2)),
+            median("jain", 2),
+            times("wait_ms"),
+            times("handoff_ms"),
+        ]);
+    }
+    table
+}
+
+pub(crate) fn costs(records: &[Record], contenders: &[usize]) -> Table {
+    let header = ["contenders", "side", "operations", "whole reads", "clients", "servers"];
+    let mut table = table(&header, 2);
+    for (contenders, side, which) in hot_ones(records, contenders) {
+        let which = which.of(&side);
+        let median = |path: &str| which.median(records, path);
+        table.add_row([
+            contenders.to_string(),
+            side.clone(),
+            small(median("operations_per_grant")),
+            small(median("whole_reads_per_grant")),
+            number(median("client_cpu_us_per_grant"), 0),
+            number(median("server_cpu_us_per_grant"), 0),
+        ]);
+    }
+    table
+}
+
+pub(crate) fn crowds(records: &[Record], crowds: &[usize]) -> Table {
+    let mut table = table(&["callers", "microseconds"], 1);
+    for &callers in crowds {
+        let parameter = Some(("callers", callers as u64));
+        let which = Which { side: Kind::LocalTurns.label(), measure: hot::CROWD, parameter };
+        table.add_row([callers.to_string(), number(which.median(records, "us_per_grant"), 1)]);
+    }
+    table
+}
+
+pub(crate) fn failures(records: &[Record]) -> Table {
+    let header = [
+        "side",
+        "what happens",
+        "next grant",
+        "longest without",
+        "grants/s before",
+        "grants/s meanwhile",
+        "errors",
+        "overlaps",
+    ];
+    let mut table = table(&header, 2);
+    for measure in [faults::HOLDER_KILLED, faults::SERVER_KILLED, faults::SERVER_FROZEN] {
+        for side in sides(records, measure) {
+            let which = Which { side: &side, measure, parameter: None };
+            let median = |path: &str, digits| number(which.median(records, path), digits);
+            table.add_row([
+                side.clone(),
+                measure.to_owned(),
+                median("next_grant_s", 2),
+                median("longest_without_grant_s", 2),
+                median("grants_per_second_before", 0),
+                median("grants_per_second_meanwhile", 0),
+                median("errors", 0),
+                median("overlaps", 0),
+            ]);
+        }
+    }
+    table
+}
+
+pub(crate) fn targets(targets: &[Outcome]) -> Table {
+    let mut table = table(&["figure", "target", "measured (least to most)", ""], 2);
+    for target in targets {
+        let judged = match target.is_met() {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "not measured",
+        };
+        let measured = target.measured.map_or_else(String::new, |[least, median, most]| {
+            let [least, median, most] = [least, median, most].map(|it| number(Some(it), 2));
+            format!("{median} ({least} to {most})")
+        });
+        let bound = target.bound.to_string();
+        table.add_row([target.what.as_str(), &bound, &measured, judged]);
+    }
+    table
+}
+
+/// The records of one number of contenders.
+struct Hot(usize);
+
+impl Hot {
+    fn of<'a>(&self, side: &'a str) -> Which<'a> {
+        let parameter = Some((hot::CONTENDERS, self.0 as u64));
+        Which { side, measure: hot::MEASURE, parameter }
+    }
+}
+
+fn hot_ones(records: &[Record], contenders: &[usize]) -> Vec<(usize, String, Hot)> {
+    let sides = sides(records, hot::MEASURE);
+    let each = contenders.iter().flat_map(|contenders| {
+        sides.iter().map(|side| (*contenders, side.clone(), Hot(*contenders)))
+    });
+    each.collect()
+}
+
+/// The sides that have such records, in the order of the kinds.
+fn sides(records: &[Record], measure: &str) -> Vec<String> {
+    let rank = |side: &str| Kind::rank_of(side);
+    let mut sides: Vec<_> = records
+        .iter()
+        .filter(|record| record.measure == measure)
+        .map(|record| record.side.clone())
+        .collect();
+    sides.sort_by_key(|side| (rank(side), side.clone()));
+    sides.dedup();
+    sides
+}
+
+/// An empty table; its columns from `numbers_from` on are aligned to the right.
+fn table(header: &[&str], numbers_from: usize) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    for column in table.column_iter_mut().skip(numbers_from) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Turns within one client cost so few operations that one digit would say none.
+fn small(figure: Option<f64>) -> String {
+    number(figure, if figure.is_some_and(|it| it < 0.1) { 5 } else { 1 })
+}
+
+fn number(figure: Option<f64>, digits: usize) -> String {
+    match figure {
+        None => String::new(),
+        Some(figure) if figure > 1e9 => "without bound".to_owned(),
+        Some(figure) => format!("{figure:.digits$}"),
+    }
+}
