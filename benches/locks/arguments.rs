@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::measures::failures::Length;
+use crate::measures::failures::{Failure, Length};
 use crate::sides::Kind;
 
 /// Measures what a lock costs: ours, one on lightweight transactions, etcd's, ZooKeeper's, Redlock,
@@ -95,7 +95,9 @@ pub(crate) struct Plan {
     /// The same where holders and servers fail.
     pub(crate) failure_ttl: Duration,
     pub(crate) failure_patience: Duration,
-    #[serde(skip)]
+    /// What happens to servers,
+    pub(crate) failures: &'static [Failure],
+    /// and for how long.
     pub(crate) failure: Length,
 }
 
@@ -140,6 +142,7 @@ impl Plan {
         patience: Duration::from_secs(5),
         failure_ttl: Duration::from_secs(10),
         failure_patience: Duration::from_secs(60),
+        failures: &[Failure::Frozen, Failure::Killed],
         failure: Length {
             before: Duration::from_secs(2),
             failing: Duration::from_secs(10),
@@ -160,6 +163,8 @@ impl Plan {
         slot: Duration::from_secs(1),
         long_slot: Duration::from_millis(1_500),
         failure_ttl: Duration::from_secs(5),
+        // A node of Cassandra takes long to start again.
+        failures: &[Failure::Frozen],
         failure: Length {
             before: Duration::from_millis(500),
             failing: Duration::from_secs(2),

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::arguments::Plan;
-use crate::measures::failures::{self, Failure};
+use crate::measures::failures;
 use crate::measures::hot_name;
 use crate::measures::pool::Pool;
 use crate::measures::{distinct, uncontended};
@@ -145,7 +145,8 @@ impl Bench {
         let locks = kinds.iter().filter(|kind| kind.is_lock()).count();
         let half = 1 + plan.callers.len() + locks * plan.contenders.len();
         let halves = variants * usize::try_from(plan.rounds).expect("rounds are few");
-        let failures = if with_failures { 3 * self.failing().len() } else { 0 };
+        let failures =
+            if with_failures { (1 + plan.failures.len()) * self.failing().len() } else { 0 };
         (variants + tuning + halves * half + failures) as u64
     }
 
@@ -159,6 +160,10 @@ impl Bench {
 
     fn say(&self, what: &str) {
         self.progress.set_message(what.to_owned());
+        // Logs have no bar.
+        if self.progress.is_hidden() {
+            eprintln!("{:4} s: {what}", self.progress.elapsed().as_secs());
+        }
     }
 
     fn keep(&mut self, kind: Kind, record: Record) {
@@ -351,7 +356,7 @@ impl Bench {
             let record = failures::holder(&setup, &name).await;
             self.keep(kind, record.with_context(|| format!("{label}, holder killed"))?);
             self.progress.inc(1);
-            for failure in [Failure::Frozen, Failure::Killed] {
+            for &failure in self.plan.failures {
                 self.say(&format!("a server of {label}: {failure:?}"));
                 let (name, length) = (self.next_name(), self.plan.failure);
                 let record =

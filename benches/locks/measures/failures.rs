@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use figures::contest::{Served, gaps_after};
 use figures::record::Record;
+use serde::Serialize;
 use support::monotonic::now;
 use tokio::time::sleep;
 
@@ -26,7 +27,7 @@ pub(crate) const CONTENDERS: usize = 8;
 const HOLD: Duration = Duration::from_millis(5);
 
 /// How long servers fail, and how long contenders are watched before and afterwards.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Length {
     pub(crate) before: Duration,
     pub(crate) failing: Duration,
@@ -34,7 +35,7 @@ pub(crate) struct Length {
 }
 
 /// What happens to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Failure {
     Killed,
     Frozen,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use figures::contest::Served;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 use support::monotonic::now;
 use support::worker::{next_order, say};
@@ -31,6 +32,8 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(10);
 
 /// Does what it is ordered, until its standard input ends.
 pub(crate) async fn run(setup: Setup) -> Result<()> {
+    // Should the bench be killed, orders would not end while one is carried out.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     match setup.kind {
         Kind::Bare => {
             let session = connect(&setup.servers).await?.into();

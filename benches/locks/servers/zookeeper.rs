@@ -3,15 +3,23 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::servers::process::{ServerProcess, address, empty_directory, until};
 
 /// Debian's file; what else it needs is beside it, and named in it.
 pub(crate) const JAR: &str = "/usr/share/java/zookeeper.jar";
+
+/// What writes its log, beside it.
+const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
+
+/// A server that is about to start or was frozen answers later, or to the next request.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 const CLIENT_PORT: u16 = 2181;
 const PEER_PORT: u16 = 2888;
@@ -29,8 +37,9 @@ pub(crate) async fn start(root: &Path, servers: usize) -> Result<Vec<ServerProce
             "-Xms256m",
             "-Xmx512m",
             "-Dzookeeper.admin.enableServer=false",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-cp",
-            JAR,
+            &format!("{JAR}:{LOGGER}"),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             &configuration,
         ];
@@ -99,11 +108,14 @@ pub(crate) async fn version(server: &ServerProcess) -> Result<String> {
 }
 
 async fn status(server: &ServerProcess) -> Result<String> {
-    let mut stream = TcpStream::connect(server.listens()).await?;
-    stream.write_all(b"srvr").await?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).await?;
-    Ok(said)
+    let asked = async {
+        let mut stream = TcpStream::connect(server.listens()).await?;
+        stream.write_all(b"srvr").await?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await?;
+        Ok(said)
+    };
+    timeout(ANSWER_MAX, asked).await?
 }
 
 fn value<'a>(status: &'a str, key: &str) -> Result<&'a str> {

@@ -26,6 +26,9 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// How long an answer to a ping may take.
 const PONG_MAX: Duration = Duration::from_secs(2);
 
+/// A server that is gone is asked again a moment later, which may be another one.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+
 /// One client, with a session of its own.
 #[derive(Debug)]
 pub(crate) struct EtcdLock {
@@ -91,7 +94,18 @@ impl Side for EtcdLock {
     type Held = EtcdHeld;
 
     async fn lock(&self, name: &str) -> Result<EtcdHeld> {
-        let locked = timeout(self.patience, self.try_lock(name)).await;
+        let tries = async {
+            loop {
+                match self.try_lock(name).await {
+                    // Another server may answer. A try may be repeated: its key is of the lease.
+                    Err(status) if status.code() == Code::Unavailable => {
+                        tokio::time::sleep(RETRY_AFTER).await;
+                    }
+                    tried => return tried,
+                }
+            }
+        };
+        let locked = timeout(self.patience, tries).await;
         let locked = locked.with_context(|| format!("not obtained within {:?}", self.patience))?;
         if let Err(status) = &locked
             && status.code() == Code::NotFound
@@ -109,7 +123,7 @@ impl Side for EtcdLock {
                 match self.count(call(&self.channel, "/v3lockpb.Lock/Unlock", request)).await {
                     Ok(UnlockResponse {}) => return,
                     // A delete may be repeated: the key is of this acquisition alone.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                    Err(_) => tokio::time::sleep(RETRY_AFTER).await,
                 }
             }
         };
@@ -128,8 +142,9 @@ impl Side for EtcdLock {
     async fn shut_down(&self) -> Result<()> {
         self.keeps_alive.abort();
         let request = LeaseRevokeRequest { id: self.lease.load(Ordering::Relaxed) };
-        let LeaseRevokeResponse {} =
-            call(&self.channel, "/etcdserverpb.Lease/LeaseRevoke", request).await?;
+        // A lease that is not revoked runs out.
+        let revoked = call(&self.channel, "/etcdserverpb.Lease/LeaseRevoke", request);
+        let _ = timeout(PONG_MAX, revoked).await;
         Ok(())
     }
 }
