@@ -38,7 +38,7 @@ impl Outcome {
         path: &str,
     ) -> Self {
         let figures = which.figures(records, path).into_iter().map(|(_, figure)| figure);
-        Outcome { what: what.into(), bound, measured: spread(figures.collect()) }
+        Outcome { what: what.into(), bound, measured: spread(&figures.collect::<Vec<_>>()) }
     }
 
     /// The ratio of two sides' figures, each within its half round.
@@ -55,8 +55,8 @@ impl Outcome {
             // A side that gets nothing done is outdone by any factor.
             Some(if *other == 0.0 && figure > 0.0 { f64::MAX } else { figure / other })
         });
-        let ratios = ratios.filter(|ratio| !ratio.is_nan()).collect();
-        Outcome { what: what.into(), bound, measured: spread(ratios) }
+        let ratios: Vec<_> = ratios.filter(|ratio| !ratio.is_nan()).collect();
+        Outcome { what: what.into(), bound, measured: spread(&ratios) }
     }
 
     /// Whether the median is what it shall be; `None` where nothing was measured.
@@ -81,10 +81,10 @@ impl Outcome {
     }
 }
 
-fn spread(figures: Vec<f64>) -> Option<[f64; 3]> {
+fn spread(figures: &[f64]) -> Option<[f64; 3]> {
     let least = figures.iter().copied().min_by(f64::total_cmp)?;
     let greatest = figures.iter().copied().max_by(f64::total_cmp)?;
-    Some([least, median(&figures), greatest])
+    Some([least, median(figures), greatest])
 }
 
 impl fmt::Display for Bound {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::arguments::{Durability, Plan};
 use crate::bench::{Measured, Trial};
 use crate::report::machine::{Commit, Machine};
-use crate::servers::Facts;
+use crate::servers::facts::Facts;
 
 /// All of a run.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use crate::bench::Trial;
 use crate::measures::{
     distinct as names, failures as faults, hot_name as hot, uncontended as alone,
 };
-use crate::servers::Facts;
+use crate::servers::facts::Facts;
 use crate::sides::Kind;
 
 pub(crate) fn servers(servers: &[Facts]) -> Table {

@@ -2,6 +2,7 @@
 
 pub(crate) mod cassandra;
 pub(crate) mod etcd;
+pub(crate) mod facts;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod zookeeper;
@@ -10,10 +11,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Serialize;
 
 use crate::arguments::Durability;
 use crate::servers::cassandra::TestCluster;
+use crate::servers::facts::Facts;
 use crate::servers::process::ServerProcess;
 use crate::sides::{Kind, System};
 
@@ -27,16 +28,6 @@ pub(crate) struct Servers {
     zookeeper: Vec<ServerProcess>,
     redis: Vec<ServerProcess>,
     facts: Vec<Facts>,
-}
-
-/// What readers must know of servers to judge the figures.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Facts {
-    pub(crate) system: System,
-    pub(crate) version: String,
-    pub(crate) servers: usize,
-    pub(crate) durability: &'static str,
-    pub(crate) settings: &'static str,
 }
 
 /// Fails if the servers of a kind are not installed.
@@ -71,63 +62,28 @@ impl Servers {
         };
         if needs(System::Cassandra) {
             let cassandra = TestCluster::open(nodes, durability).await?;
-            servers.facts.push(Facts {
-                system: System::Cassandra,
-                version: cassandra.version().await?,
-                servers: cassandra.nodes().len(),
-                durability: match durability {
-                    Durability::Usual => {
-                        "commitlog_sync: periodic (default): two of three servers have a write in \
-                         memory before it is acknowledged, on disk within 10 s"
-                    }
-                    Durability::Synced => {
-                        "commitlog_sync: batch: on the disks of two of three servers before it is \
-                         acknowledged"
-                    }
-                },
-                settings: "heaps of 1024 MiB; QUORUM, SERIAL, replication factor 3",
+            let (version, number) = (cassandra.version().await?, cassandra.nodes().len());
+            servers.facts.push(if cassandra.is_own() {
+                Facts::of(System::Cassandra, version, number, durability)
+            } else {
+                Facts::of_given(version, number)
             });
             servers.cassandra = Some(cassandra);
         }
         if needs(System::Etcd) {
             servers.etcd = etcd::start(directory, SERVERS).await?;
-            servers.facts.push(Facts {
-                system: System::Etcd,
-                version: etcd::installed_version()?,
-                servers: SERVERS,
-                durability: "fsync of each entry on two of three servers before it is acknowledged \
-                             (default; its log has no other mode)",
-                settings: "defaults; clients use all three servers",
-            });
+            let version = etcd::installed_version()?;
+            servers.facts.push(Facts::of(System::Etcd, version, SERVERS, durability));
         }
         if needs(System::Zookeeper) {
             servers.zookeeper = zookeeper::start(directory, SERVERS).await?;
-            servers.facts.push(Facts {
-                system: System::Zookeeper,
-                version: zookeeper::version(&servers.zookeeper[0]).await?,
-                servers: SERVERS,
-                durability: "forceSync: yes (default): fsync on two of three servers before it is \
-                             acknowledged",
-                settings: "defaults, tickTime 2 s; heaps of 512 MiB",
-            });
+            let version = zookeeper::version(&servers.zookeeper[0]).await?;
+            servers.facts.push(Facts::of(System::Zookeeper, version, SERVERS, durability));
         }
         if needs(System::Redis) {
             servers.redis = redis::start(directory, SERVERS, durability).await?;
-            servers.facts.push(Facts {
-                system: System::Redis,
-                version: redis::installed_version()?,
-                servers: SERVERS,
-                durability: match durability {
-                    Durability::Usual => {
-                        "memory only, the fastest; safe for Redlock only if a server that died \
-                         stays away for a TTL"
-                    }
-                    Durability::Synced => {
-                        "appendonly yes, appendfsync always: on disk before it is acknowledged"
-                    }
-                },
-                settings: "defaults; SET NX uses the first of them",
-            });
+            let version = redis::installed_version()?;
+            servers.facts.push(Facts::of(System::Redis, version, SERVERS, durability));
         }
         Ok(servers)
     }
@@ -202,21 +158,27 @@ impl Servers {
     pub(crate) fn kill(&mut self, system: System, server: usize) -> Result<()> {
         match system {
             System::Cassandra => self.own()?.kill(server),
-            _ => self.process(system, server)?.kill(),
+            System::Etcd | System::Zookeeper | System::Redis => {
+                self.process(system, server)?.kill()
+            }
         }
     }
 
     pub(crate) fn pause(&mut self, system: System, server: usize) -> Result<()> {
         match system {
             System::Cassandra => self.own()?.pause(server),
-            _ => self.process(system, server)?.pause(),
+            System::Etcd | System::Zookeeper | System::Redis => {
+                self.process(system, server)?.pause()
+            }
         }
     }
 
     pub(crate) fn resume(&mut self, system: System, server: usize) -> Result<()> {
         match system {
             System::Cassandra => self.own()?.resume(server),
-            _ => self.process(system, server)?.resume(),
+            System::Etcd | System::Zookeeper | System::Redis => {
+                self.process(system, server)?.resume()
+            }
         }
     }
 
@@ -225,7 +187,9 @@ impl Servers {
         match system {
             // It is started when the cluster is healed, which waits.
             System::Cassandra => self.own()?.start_again(server),
-            _ => self.process(system, server)?.start_again(),
+            System::Etcd | System::Zookeeper | System::Redis => {
+                self.process(system, server)?.start_again()
+            }
         }
     }
 

@@ -25,11 +25,10 @@ impl BakeryLock {
             .ttl(setup.ttl)
             .acquire_timeout(setup.patience)
             .turns(setup.kind != Kind::Bakery);
-        let builder = match setup.kind {
-            Kind::Subleases => {
-                builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
-            }
-            _ => builder,
+        let builder = if setup.kind == Kind::Subleases {
+            builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
+        } else {
+            builder
         };
         Ok(BakeryLock { client: builder.build().await? })
     }

@@ -128,7 +128,12 @@ impl Tuning {
         match kind {
             Kind::Lwt => Tuning::Lwt(Parameters::ALONE),
             Kind::Redlock | Kind::SetNx => Tuning::Polling(backoff::CANDIDATES[0]),
-            _ => Tuning::None,
+            Kind::Bare
+            | Kind::Bakery
+            | Kind::LocalTurns
+            | Kind::Subleases
+            | Kind::Etcd
+            | Kind::Zookeeper => Tuning::None,
         }
     }
 
@@ -139,7 +144,12 @@ impl Tuning {
             Kind::Redlock | Kind::SetNx => {
                 backoff::CANDIDATES.iter().copied().map(Tuning::Polling).collect()
             }
-            _ => Vec::new(),
+            Kind::Bare
+            | Kind::Bakery
+            | Kind::LocalTurns
+            | Kind::Subleases
+            | Kind::Etcd
+            | Kind::Zookeeper => Vec::new(),
         }
     }
 
