@@ -83,8 +83,8 @@ pub(crate) struct Plan {
     pub(crate) contenders: &'static [usize],
     /// and for how long: longer than they wait before they give up, or none ever would.
     pub(crate) slot: Duration,
-    /// The same for the number of contenders by which sides are judged: until lines of processes have
-    /// merged, shares differ.
+    /// The same for the number of contenders by which sides are judged: until lines of processes
+    /// have merged, shares differ.
     pub(crate) long_slot: Duration,
     /// How many callers of one client wait for one grant each.
     pub(crate) crowds: &'static [usize],
