@@ -81,8 +81,10 @@ pub(crate) fn fill(
     record.number("client_cpu_us_per_grant", micros_per(processor, total));
     if operations.sent > 0 {
         record.number("operations_per_grant", operations.sent as f64 / total as f64);
-        record.number("whole_reads_per_grant", operations.whole_reads as f64 / total as f64);
         record.number("failed_operations_per_second", operations.failed as f64 / seconds);
+    }
+    if kind.is_ours() {
+        record.number("whole_reads_per_grant", operations.whole_reads as f64 / total as f64);
     }
     record.quantiles("wait_ms", Quantiles::milliseconds(contest.waits));
     record.quantiles("handoff_ms", Quantiles::milliseconds(contest.gaps));

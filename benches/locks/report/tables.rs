@@ -15,13 +15,7 @@ pub(crate) fn servers(servers: &[Facts]) -> Table {
     let mut table = table(&["servers", "version", "number", "durability", "settings"], 5);
     for facts in servers {
         let Facts { system, version, servers, durability, settings } = facts;
-        table.add_row([
-            &format!("{system:?}"),
-            version,
-            &servers.to_string(),
-            *durability,
-            settings,
-        ]);
+        table.add_row([system.label(), version, &servers.to_string(), *durability, settings]);
     }
     table
 }

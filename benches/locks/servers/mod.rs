@@ -147,7 +147,7 @@ impl Servers {
             System::Etcd => etcd::leader(&self.etcd).await?,
             System::Zookeeper => zookeeper::leader(&self.zookeeper).await?,
         };
-        leader.with_context(|| format!("{system:?} has no leader"))
+        leader.with_context(|| format!("{} has no leader", system.label()))
     }
 
     /// Whether servers can be made to fail: only the bench's own ones.

@@ -54,6 +54,18 @@ pub(crate) enum System {
     Redis,
 }
 
+impl System {
+    /// How it is called in tables.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            System::Cassandra => "Cassandra",
+            System::Etcd => "etcd",
+            System::Zookeeper => "ZooKeeper",
+            System::Redis => "Redis",
+        }
+    }
+}
+
 impl Kind {
     /// What its servers are.
     pub(crate) fn system(self) -> System {
