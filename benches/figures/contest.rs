@@ -78,9 +78,9 @@ impl Contest {
     }
 }
 
-/// The longest time without any holder after a moment, until the next grant, and the time until the
-/// first grant after it; `None` where there was none.
-pub fn gaps_after(served: &[Served], moment: u64) -> Option<(u64, u64)> {
+/// The time from a moment to the first grant after it, and the longest time without any holder
+/// between it and the end; `None` where there was no grant.
+pub fn gaps_after(served: &[Served], moment: u64, ends: u64) -> Option<(u64, u64)> {
     let mut holds: Vec<_> = served
         .iter()
         .flat_map(|served| &served.holds)
@@ -95,7 +95,7 @@ pub fn gaps_after(served: &[Served], moment: u64) -> Option<(u64, u64)> {
         }
         free = free.max(released);
     }
-    Some((first, longest))
+    Some((first, longest.max(ends.saturating_sub(free))))
 }
 
 #[cfg(test)]
@@ -157,9 +157,10 @@ mod tests {
     #[test]
     fn gaps_after_a_moment_are_found() {
         let all = [served(&[[0, 1, 10], [0, 25, 26]]), served(&[[0, 12, 13]])];
-        assert_eq!(gaps_after(&all, 5), Some((7, 12)));
-        assert_eq!(gaps_after(&all, 11), Some((1, 12)));
-        assert_eq!(gaps_after(&all, 20), Some((5, 5)));
-        assert_eq!(gaps_after(&all, 26), None);
+        assert_eq!(gaps_after(&all, 5, 30), Some((7, 12)));
+        assert_eq!(gaps_after(&all, 11, 30), Some((1, 12)));
+        assert_eq!(gaps_after(&all, 20, 30), Some((5, 5)));
+        assert_eq!(gaps_after(&all, 20, 40), Some((5, 14)));
+        assert_eq!(gaps_after(&all, 26, 30), None);
     }
 }

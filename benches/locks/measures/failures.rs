@@ -50,7 +50,7 @@ pub(crate) async fn holder(setup: &Setup, name: &str) -> Result<Record> {
     let killed = now();
     let answers = pool.order(CONTENDERS, &Order::Once { name: name.to_owned() }).await?;
     let mut record = Record::new(0, "", HOLDER_KILLED, None);
-    fill_after(&mut record, setup.kind, name, &answers, killed)?;
+    fill_after(&mut record, setup.kind, name, &answers, killed, killed)?;
     pool.end().await?;
     Ok(record)
 }
@@ -68,12 +68,9 @@ pub(crate) async fn server(
     let system = setup.kind.system();
     let victim = servers.victim(system).await?;
     let whole = length.before + length.failing + length.after;
-    let order = Contend {
-        names: Names::Same(name.to_owned()),
-        callers: 1,
-        hold: HOLD,
-        ends: now() + u64::try_from(whole.as_nanos())?,
-    };
+    let ends = now() + u64::try_from(whole.as_nanos())?;
+    let names = Names::Same(name.to_owned());
+    let order = Contend { names, callers: 1, hold: HOLD, ends };
     pool.tell(0..CONTENDERS, &Order::Contend(order)).await?;
     sleep(length.before).await;
     let failed = now();
@@ -94,7 +91,7 @@ pub(crate) async fn server(
         Failure::Frozen => SERVER_FROZEN,
     };
     let mut record = Record::new(0, "", measure, None);
-    fill_after(&mut record, setup.kind, name, &answers, failed)?;
+    fill_after(&mut record, setup.kind, name, &answers, failed, ends)?;
     let within = |from: u64, until: u64| {
         let all = answers.iter().flat_map(|answer| &answer.callers).flat_map(|it| &it.holds);
         let grants = all.filter(|[_, granted, _]| (from..until).contains(granted)).count();
@@ -113,11 +110,12 @@ fn fill_after(
     name: &str,
     answers: &[Answer],
     moment: u64,
+    ends: u64,
 ) -> Result<()> {
     let last = answers.iter().map(|answer| answer.time).max().unwrap_or_default();
     fill(record, kind, name, answers, last)?;
     let served: Vec<Served> = answers.iter().flat_map(|answer| answer.callers.clone()).collect();
-    if let Some((first, longest)) = gaps_after(&served, moment) {
+    if let Some((first, longest)) = gaps_after(&served, moment, ends) {
         record.number("next_grant_s", Duration::from_nanos(first).as_secs_f64());
         record.number("longest_without_grant_s", Duration::from_nanos(longest).as_secs_f64());
     }
