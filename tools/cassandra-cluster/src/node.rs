@@ -96,7 +96,7 @@ impl Node {
     /// Writes the configuration and starts the process.
     ///
     /// Must be called on the supervisor's main thread: the node dies with the thread that started
-    /// it, see [`execute_tied`].
+    /// it, see [`execute_tied`](crate::execute_tied).
     pub(crate) fn spawn(
         &mut self,
         place: &Place,
