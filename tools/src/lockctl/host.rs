@@ -68,8 +68,8 @@ impl HostError {
     }
 }
 
-/// What to say of a client that can't be built: of a host that is not registered, what to do about it
-/// with the tools.
+/// What to say of a client that can't be built: of a host that is not registered, what to do about
+/// it with the tools.
 pub(super) fn not_built(error: BuildError) -> Failure {
     match HostError::of(&error) {
         Some(error) => Failure::No(Box::new(error)),

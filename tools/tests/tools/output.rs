@@ -198,10 +198,11 @@ async fn of_lockctl_run_and_elect() {
     tool.done(&["add", "web3"]).await;
     tool.done(&["remove", "web3"]).await;
     let holder = client(&tool, "web1").await;
+    let tells = "sh -c echo $LOCK_NAME $LOCK_TOKEN | tr 0-9 N; exit 3";
     let mut session = Session::new(&tool);
     session
         .lockctl(&[
-            "run --host web1 backup -- sh -c echo $LOCK_NAME $LOCK_TOKEN | tr 0-9 N; exit 3",
+            &format!("run --host web1 backup -- {tells}"),
             "run -v --host web1 backup -- true",
             "run --host web1 backup -- /no/such/program",
             "run --host web9 backup -- true",
@@ -216,7 +217,7 @@ async fn of_lockctl_run_and_elect() {
     lost(&mut session, &format!("run --host web1 --ttl 6s backup -- {waits}"), "backup").await;
     session
         .lockctl(&[
-            "elect -v --host web1 scheduler -- sh -c echo $LOCK_NAME $LOCK_TOKEN | tr 0-9 N; exit 3",
+            &format!("elect -v --host web1 scheduler -- {tells}"),
             "elect --host web1 scheduler -- /no/such/program",
             "elect --host web9 scheduler -- true",
         ])
