@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bakery_lock::{LockClient, LockHandle};
+use bakery_lock::{LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use scylla::client::session::Session;
@@ -118,10 +118,7 @@ impl HolderOptions {
                     if !lenient {
                         child.abandon();
                     }
-                    if let Some(reason) = &loss {
-                        let name = visible(lock.name());
-                        output::warn(&format!("{name} is lost while the command runs: {reason}"));
-                    }
+                    warn_of_loss(lock, loss.as_ref());
                 }
                 () = sleep(self.ttl / TOLD_PER_TTL), if loss.is_none() => {
                     child.tell(lock.remaining());
@@ -132,10 +129,15 @@ impl HolderOptions {
         if status.signal().is_some() {
             child.signal(Signal::KILL);
         }
-        if !lock.state().is_held() || child.ran_out_of_time(kill_after) {
-            return Ok(Ended::Lost { asked });
+        if lock.state().is_held() && !child.ran_out_of_time(kill_after) {
+            return Ok(Ended::Held(code_of(status)));
         }
-        Ok(Ended::Held(code_of(status)))
+        // The guardian may end the command a moment before the loss is known here, or without one.
+        if loss.is_none() {
+            let reason = if lock.state().is_held() { None } else { lost.await };
+            warn_of_loss(lock, reason.as_ref());
+        }
+        Ok(Ended::Lost { asked })
     }
 
     /// The time from TERM to KILL. A renewal is due at a third of the TTL, and has as long; a
@@ -143,6 +145,17 @@ impl HolderOptions {
     fn kill_after(&self) -> Duration {
         self.kill_after.min(self.ttl.saturating_sub(Duration::from_secs(2)) / 4)
     }
+}
+
+/// Says why the command ends, or goes on without the lock.
+fn warn_of_loss(lock: &LockHandle, reason: Option<&LostReason>) {
+    let name = visible(lock.name());
+    output::warn(&match reason {
+        Some(reason) => format!("{name} is lost while the command runs: {reason}"),
+        None => {
+            format!("{name} was not renewed in time, so the command was ended before its lease")
+        }
+    });
 }
 
 /// What the command finds in its environment.

@@ -214,7 +214,7 @@ async fn of_lockctl_run_and_elect() {
     session.lockctl(&["run -w 300ms --host web1 backup -- true"]).await;
     guard.unlock().await.expect("it is held");
     let waits = "sh -c echo runs; sleep 60";
-    lost(&mut session, &format!("run --host web1 --ttl 6s backup -- {waits}"), "backup").await;
+    lost(&mut session, &format!("run --host web1 --ttl 12s backup -- {waits}"), "backup").await;
     session
         .lockctl(&[
             &format!("elect -v --host web1 scheduler -- {tells}"),
@@ -222,7 +222,7 @@ async fn of_lockctl_run_and_elect() {
             "elect --host web9 scheduler -- true",
         ])
         .await;
-    lost(&mut session, &format!("elect --host web1 --ttl 6s scheduler -- {waits}"), "scheduler")
+    lost(&mut session, &format!("elect --host web1 --ttl 12s scheduler -- {waits}"), "scheduler")
         .await;
     let leadership = holder.election("scheduler").label("nightly job").campaign().await;
     let leadership = leadership.expect("it can lead");
@@ -236,7 +236,8 @@ async fn of_lockctl_run_and_elect() {
     session.accepted("output-lockctl-run", &[&MEASURED[..], &CONTENDERS[..3]].concat());
 }
 
-/// A command that tells that it runs, and loses its lock then.
+/// A command that tells that it runs, and loses its lock then. Its TTL leaves time to learn of that
+/// on a busy machine, before the command has to end in any case.
 async fn lost(session: &mut Session<'_>, command: &str, name: &str) {
     let mut child = session.tool.lockctl_command(&words(command)).spawn().expect("it starts");
     let first = line(child.stdout.as_mut()) + "\n";
