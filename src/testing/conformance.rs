@@ -375,8 +375,8 @@ async fn revocations_stand_beside_the_rows(object: &Object<'_>) {
     object.expect(Read::Contender(id), &rows_of(&claim)).await;
 }
 
-/// All reads by which waiters pace themselves show the release with the highest stamp, whatever the
-/// order of the releases and whoever's row is read; a release touches no other row.
+/// All reads by which waiters pace themselves show the release with the highest stamp, in whatever
+/// order the releases came, and whichever contender's row is read. A release touches no other row.
 async fn the_last_release_is_told(object: &Object<'_>) {
     let claims = [1, 2, 3].map(|number| claim(number, 7, Some(i64::from(number))));
     let waiter = claims[2].contender;
