@@ -7,12 +7,15 @@
 extern crate bakery_lock_seeded_bugs as bakery_lock;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bakery_lock::testing::{bugs, plant};
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
 use self::simulation::batch::{Batch, Invariant, run_seeds};
-use self::simulation::plan::{Disks, Mix, Plan};
+use self::simulation::plan::{Deed, Disks, MAX_CLOCK_SKEW, Mix, Plan};
 
 // Its tests are not compiled, so some of it is unused.
 #[allow(dead_code, unused_imports)]
@@ -33,6 +36,9 @@ const FATAL: [Invariant; 3] =
 /// The bug that needs callers that share or limit. All others show sooner where each caller wants
 /// a lock alone: only such take turns of other clients.
 const OF_MODES: &str = "LimitedCountsExclusive";
+
+/// The bug that needs a keeper whose wall clock jumps ahead while it can't reach its guest.
+const OF_JUMPS: &str = "SubleaseOnJumpingClock";
 
 /// So many smaller plans are tried for a shorter history.
 const TRIES: usize = 150;
@@ -101,9 +107,28 @@ fn find(way: &str) -> Option<(u64, Batch)> {
             if way != OF_MODES {
                 plan.mixes.fill(Mix::default());
             }
+            if way == OF_JUMPS {
+                add_jumps(&mut plan);
+            }
             plan
         });
         (seeds.end, batch)
     });
     batches.into_iter().find(|(_, batch)| FATAL.iter().any(|it| batch.violations(*it) > 0))
+}
+
+/// Cuts all clients off each other now and then, and sets each wall clock ahead meanwhile, once: a
+/// later jump has to go farther to count.
+fn add_jumps(plan: &mut Plan) {
+    let mut rng = StdRng::seed_from_u64(plan.seed ^ 0x1EA9);
+    let ahead = i64::try_from(MAX_CLOCK_SKEW.as_micros()).expect("it is a second");
+    for (machine, one) in plan.machines.iter_mut().enumerate() {
+        (one.peers, one.wall_error) = (true, 0);
+        let begins = Duration::from_millis(rng.random_range(500..9_000));
+        let jumps = begins + Duration::from_millis(rng.random_range(0..4_000));
+        let cut = |cut_off| Deed::CutOff { machine, other: None, cut_off };
+        plan.deeds.push((begins, cut(true)));
+        plan.deeds.push((jumps, Deed::Step { machine, wall_error: ahead }));
+        plan.deeds.push((jumps + Duration::from_secs(2), cut(false)));
+    }
 }
