@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use figures::record::Record;
+use common::record::Record;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::arguments::Plan;
+use crate::measures::distinct;
 use crate::measures::failures;
 use crate::measures::hot_name;
 use crate::measures::pool::Pool;
-use crate::measures::{distinct, uncontended};
+use crate::measures::uncontended::Pairs;
 use crate::servers::Servers;
-use crate::servers::cassandra::Paxos;
+use crate::servers::cassandra::{self, Paxos};
 use crate::sides::bare::Bare;
 use crate::sides::lwt::LwtLock;
 use crate::sides::{Kind, Setup, Tuning};
@@ -62,9 +63,9 @@ impl Bench {
         plan: Plan,
         progress: ProgressBar,
     ) -> Result<Self> {
-        if let Some(cassandra) = servers.cassandra() {
-            LwtLock::create_table(cassandra.session()).await?;
-            Bare::create_table(cassandra.session()).await?;
+        if let Some(cluster) = servers.cassandra() {
+            LwtLock::create_table(cluster.session()).await?;
+            Bare::create_table(cluster.session()).await?;
         }
         let mut bench = Bench {
             servers,
@@ -129,7 +130,9 @@ impl Bench {
     /// The variants of Paxos to measure; one of them if no side depends on it.
     fn variants(&self) -> Vec<Paxos> {
         match self.servers.cassandra() {
-            Some(cassandra) if self.kinds.contains(&Kind::Lwt) => cassandra.variants().to_vec(),
+            Some(cluster) if self.kinds.contains(&Kind::Lwt) => {
+                cassandra::variants(cluster).to_vec()
+            }
             _ => vec![Paxos::AsGiven],
         }
     }
@@ -174,8 +177,8 @@ impl Bench {
     async fn switch(&mut self, paxos: Paxos) -> Result<()> {
         if self.paxos != Some(paxos) {
             self.say(&format!("switching to {}", paxos.label()));
-            if let Some(cassandra) = self.servers.cassandra() {
-                cassandra.switch(paxos).await?;
+            if let Some(cluster) = self.servers.cassandra() {
+                cassandra::switch(cluster, paxos).await?;
             }
             self.paxos = Some(paxos);
         }
@@ -257,7 +260,7 @@ impl Bench {
         let half = format!("half round {}", self.half + 1);
         self.say(&format!("{half}: uncontended"));
         for (kind, pairs) in self.alone(self.plan.blocks).await? {
-            let record = uncontended::record(self.half, self.label(kind), &pairs);
+            let record = pairs.record(self.half, self.label(kind));
             self.measured.records.push(record);
         }
         self.progress.inc(1);
@@ -285,8 +288,8 @@ impl Bench {
 
     /// Lets the uncontended sides take turns, a block each; the side that begins changes with each
     /// turn.
-    async fn alone(&mut self, blocks: u32) -> Result<Vec<(Kind, Vec<[u64; 2]>)>> {
-        let mut times: BTreeMap<Kind, Vec<_>> = BTreeMap::new();
+    async fn alone(&mut self, blocks: u32) -> Result<BTreeMap<Kind, Pairs>> {
+        let mut all: BTreeMap<Kind, Pairs> = BTreeMap::new();
         let mut order = self.order();
         for kind in &order {
             let tuning = Tuning::alone(*kind);
@@ -295,13 +298,13 @@ impl Bench {
         for _ in 0..blocks {
             for &kind in &order {
                 let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
-                let block = uncontended::block(pool, self.pairs, self.plan.pairs_per_block);
-                times.entry(kind).or_default().extend(block.await?);
+                let pairs = all.entry(kind).or_default();
+                pairs.add_block(pool, self.pairs, self.plan.pairs_per_block).await?;
             }
             self.pairs += self.plan.pairs_per_block;
             order.rotate_left(1);
         }
-        Ok(times.into_iter().collect())
+        Ok(all)
     }
 
     async fn distinct(&mut self, kind: Kind, callers: usize) -> Result<()> {

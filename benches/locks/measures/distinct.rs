@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use figures::contest::Served;
-use figures::quantiles::Quantiles;
-use figures::record::Record;
+use common::contest::Served;
+use common::quantiles::Quantiles;
+use common::record::Record;
 use support::monotonic::now;
 
 use crate::measures::orders::{Contend, Names, Order};

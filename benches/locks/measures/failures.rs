@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use figures::contest::{Served, gaps_after};
-use figures::record::Record;
+use common::contest::{Served, gaps_after};
+use common::record::Record;
 use serde::Serialize;
 use support::monotonic::now;
 use tokio::time::sleep;

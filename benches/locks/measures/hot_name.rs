@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use figures::contest::{Contest, Served};
-use figures::quantiles::Quantiles;
-use figures::record::Record;
+use common::contest::{Contest, Served};
+use common::quantiles::Quantiles;
+use common::record::Record;
 use support::monotonic::now;
 
 use crate::measures::distinct::micros_per;

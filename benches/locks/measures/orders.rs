@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use figures::contest::Served;
+use common::contest::Served;
 use serde::{Deserialize, Serialize};
 
 use crate::sides::{Operations, Tuning};
@@ -55,6 +55,8 @@ pub(crate) struct Answer {
     pub(crate) callers: Vec<Served>,
     /// How long each lock and each unlock took, in nanoseconds.
     pub(crate) pairs: Vec<[u64; 2]>,
+    /// What pairs said that failed; another one took the place of each.
+    pub(crate) errors: Vec<String>,
     /// How long all of it took.
     pub(crate) time: Duration,
     /// The processor time that the worker used for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use figures::contest::Served;
+use common::contest::Served;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 use support::monotonic::now;
@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::measures::orders::{Answer, Contend, Names, Order, READY};
-use crate::servers::cassandra::connect;
 use crate::sides::bakery::BakeryLock;
 use crate::sides::bare::Bare;
 use crate::sides::etcd::EtcdLock;
@@ -22,6 +21,7 @@ use crate::sides::redlock::Redlock;
 use crate::sides::set_nx::SetNx;
 use crate::sides::zookeeper::ZookeeperLock;
 use crate::sides::{Kind, Setup, Side, Tuning};
+use common::cluster::connect;
 
 /// Uncontended pairs go round so many names, over and over, as services do that lock rows of a
 /// table.
@@ -76,7 +76,8 @@ async fn obey<S: Side>(side: &Arc<S>) -> Result<Option<Tuning>> {
             Order::Pairs { first, pairs } => {
                 let side = Arc::clone(side);
                 // In a task, as services do: each answer would have to wake up the main thread.
-                answer.pairs = tokio::spawn(time_pairs(side, first, pairs)).await??;
+                (answer.pairs, answer.errors) =
+                    tokio::spawn(time_pairs(side, first, pairs)).await??;
             }
             Order::Crowd { name, callers } => {
                 answer.time = tokio::spawn(crowd(Arc::clone(side), name, callers)).await??;
@@ -156,18 +157,33 @@ async fn contender<S: Side>(
 }
 
 /// Times pairs of operations. `first` counts the pairs before, so that the next block goes on with
-/// the next name.
-async fn time_pairs<S: Side>(side: Arc<S>, first: u32, pairs: u32) -> Result<Vec<[u64; 2]>> {
-    let mut times = Vec::new();
+/// the next name. A pair that fails is told, and made again.
+async fn time_pairs<S: Side>(
+    side: Arc<S>,
+    first: u32,
+    pairs: u32,
+) -> Result<(Vec<[u64; 2]>, Vec<String>)> {
+    let (mut times, mut errors) = (Vec::new(), Vec::new());
     for pair in first..first + pairs {
         let name = format!("uncontended-{}", pair % NAMES);
-        let began = Instant::now();
-        let held = side.lock(&name).await?;
-        let locked = began.elapsed();
-        side.unlock(held).await?;
-        times.push([nanoseconds(locked), nanoseconds(began.elapsed() - locked)]);
+        loop {
+            match time_pair(&*side, &name).await {
+                Ok(time) => break times.push(time),
+                Err(error) => errors.push(format!("{error:#}")),
+            }
+            ensure!(errors.len() < 10, "nothing but errors: {:?}", errors.last());
+            sleep(PAUSE_AFTER_ERROR).await;
+        }
     }
-    Ok(times)
+    Ok((times, errors))
+}
+
+async fn time_pair<S: Side>(side: &S, name: &str) -> Result<[u64; 2]> {
+    let began = Instant::now();
+    let held = side.lock(name).await?;
+    let locked = began.elapsed();
+    side.unlock(held).await?;
+    Ok([nanoseconds(locked), nanoseconds(began.elapsed() - locked)])
 }
 
 /// Lets so many tasks wait for one lock, each for one grant, and serves them all: the time from the

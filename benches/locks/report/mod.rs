@@ -1,21 +1,19 @@
 //! What a run says: tables for people, and all figures as JSON.
 
-mod machine;
 mod tables;
 mod targets;
 
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use figures::outcome::Outcome;
-use figures::record::Record;
+use common::origin::Origin;
+use common::outcome::Outcome;
+use common::record::Record;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::{Durability, Plan};
 use crate::bench::{Measured, Trial};
-use crate::report::machine::{Commit, Machine};
 use crate::servers::facts::Facts;
 
 /// All of a run.
@@ -23,9 +21,8 @@ use crate::servers::facts::Facts;
 pub(crate) struct Report {
     /// Raised when a reader of older files would misread this one.
     format: u32,
-    finished_unix_seconds: u64,
-    commit: Option<Commit>,
-    machine: Machine,
+    #[serde(flatten)]
+    origin: Origin,
     durability: Durability,
     servers: Vec<Facts>,
     plan: Plan,
@@ -47,13 +44,10 @@ impl Report {
         servers: Vec<Facts>,
         measured: Measured,
     ) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let Measured { records, trials: tuning } = measured;
         Report {
             format: 1,
-            finished_unix_seconds: now.map_or(0, |now| now.as_secs()),
-            commit: machine::commit(),
-            machine: machine::machine(),
+            origin: Origin::now(),
             durability,
             servers,
             plan,
@@ -65,12 +59,7 @@ impl Report {
 
     /// Prints all tables, as Markdown.
     pub(crate) fn print(&self) {
-        let Machine { processor, processors, memory_mib, kernel } = &self.machine;
-        println!("\n{processors} x {processor}, {memory_mib} MiB of memory, Linux {kernel}");
-        if let Some(Commit { id, date, changed }) = &self.commit {
-            let changed = if *changed { ", changed since" } else { "" };
-            println!("Commit {id} of {date}{changed}");
-        }
+        println!("\n{}", self.origin);
         let ttl = |ttl: std::time::Duration| ttl.as_secs();
         let (usual, failing) = (ttl(self.plan.ttl), ttl(self.plan.failure_ttl));
         println!("TTL of all locks: {usual} s; where holders and servers fail {failing} s");

@@ -1,8 +1,9 @@
 //! The tables of a run. Figures are medians over the half rounds.
 
-use comfy_table::{CellAlignment, Table, presets};
-use figures::outcome::Outcome;
-use figures::record::{Record, Which};
+use comfy_table::Table;
+use common::outcome::Outcome;
+use common::record::{Record, Which};
+use common::table::{number, small, table};
 
 use crate::bench::Trial;
 use crate::measures::{
@@ -41,15 +42,17 @@ pub(crate) fn tuning(trials: &[Trial]) -> Table {
 }
 
 pub(crate) fn uncontended(records: &[Record]) -> Table {
-    let mut table = table(&["side", "pairs", "lock or write", "unlock or read", "both"], 1);
+    let header = ["side", "pairs", "errors", "lock or write", "unlock or read", "both"];
+    let mut table = table(&header, 1);
     for side in sides(records, alone::MEASURE) {
         let which = Which { side: &side, measure: alone::MEASURE, parameter: None };
-        let pairs: f64 = which.figures(records, "both_ms.count").iter().map(|(_, it)| it).sum();
+        let sum = |path| which.figures(records, path).iter().map(|(_, it)| it).sum::<f64>();
+        let numbers = [side.clone(), sum("both_ms.count").to_string(), sum("errors").to_string()];
         let times = ["lock_ms", "unlock_ms", "both_ms"].map(|name| {
             let at = |quantile| number(which.median(records, &format!("{name}.{quantile}")), 2);
             format!("{} ({}, {})", at("p50"), at("p99"), at("p999"))
         });
-        table.add_row([vec![side.clone(), format!("{pairs}")], times.to_vec()].concat());
+        table.add_row(numbers.into_iter().chain(times));
     }
     table
 }
@@ -230,27 +233,4 @@ fn sides(records: &[Record], measure: &str) -> Vec<String> {
     sides.sort_by_key(|side| (rank(side), side.clone()));
     sides.dedup();
     sides
-}
-
-/// An empty table; its columns from `numbers_from` on are aligned to the right.
-fn table(header: &[&str], numbers_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
-    for column in table.column_iter_mut().skip(numbers_from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// Turns within one client cost so few operations that one digit would say none.
-fn small(figure: Option<f64>) -> String {
-    number(figure, if figure.is_some_and(|it| it < 0.1) { 5 } else { 1 })
-}
-
-fn number(figure: Option<f64>, digits: usize) -> String {
-    match figure {
-        None => String::new(),
-        Some(figure) if figure > 1e9 => "without bound".to_owned(),
-        Some(figure) => format!("{figure:.digits$}"),
-    }
 }

@@ -1,7 +1,7 @@
 //! What the figures shall be.
 
-use figures::outcome::{Bound, Outcome};
-use figures::record::{Record, Which};
+use common::outcome::{Bound, Outcome};
+use common::record::{Record, Which};
 
 use crate::bench::JUDGED_BY;
 use crate::measures::{distinct, hot_name, uncontended};
@@ -29,6 +29,7 @@ pub(crate) fn judge(records: &[Record]) -> Vec<Outcome> {
             (ours, "lock_ms.p50"),
             (alone(Kind::Bare.label()), both),
         ),
+        Outcome::figure("uncontended: errors", Bound::AtMost(0.0), records, ours, "errors"),
         ratio("lock + unlock / LWT v1", Bound::AtMost(0.55), (ours, both), (alone(v1), both)),
         ratio("lock + unlock / LWT v2", Bound::AtMost(0.65), (ours, both), (alone(v2), both)),
         ratio(

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use common::cluster::TestCluster;
 
 use crate::arguments::Durability;
-use crate::servers::cassandra::TestCluster;
 use crate::servers::facts::Facts;
 use crate::servers::process::ServerProcess;
 use crate::sides::{Kind, System};
@@ -61,7 +61,7 @@ impl Servers {
             facts: Vec::new(),
         };
         if needs(System::Cassandra) {
-            let cassandra = TestCluster::open(nodes, durability).await?;
+            let cassandra = cassandra::open(nodes, durability).await?;
             let (version, number) = (cassandra.version().await?, cassandra.nodes().len());
             servers.facts.push(if cassandra.is_own() {
                 Facts::of(System::Cassandra, version, number, durability)

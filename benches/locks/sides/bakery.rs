@@ -7,8 +7,8 @@ use anyhow::Result;
 use bakery_lock::{LockClient, LockGuard, PeerOptions};
 use scylla::client::session::Session;
 
-use crate::servers::cassandra::KEYSPACE;
 use crate::sides::{Kind, Operations, Setup, Side};
+use common::cluster::KEYSPACE;
 
 /// One client of our lock. It has the defaults, except for turns where each acquisition shall go
 /// through the table.

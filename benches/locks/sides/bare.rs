@@ -7,8 +7,8 @@ use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
-use crate::servers::cassandra::KEYSPACE;
 use crate::sides::{Setup, Side};
+use common::cluster::KEYSPACE;
 
 /// "Locking" writes a row and "unlocking" reads it, so that it is timed as the locks are.
 #[derive(Debug)]

@@ -23,9 +23,9 @@ use scylla::value::{CqlValue, Row};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::servers::cassandra::KEYSPACE;
 use crate::sides::backoff::Backoff;
 use crate::sides::{Operations, Setup, Side, Tuning};
+use common::cluster::KEYSPACE;
 
 /// How a contender behaves; the best set of these is looked for before measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

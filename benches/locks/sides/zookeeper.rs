@@ -61,7 +61,9 @@ impl Side for ZookeeperLock {
         let prefix = LockPrefix::new_curator(&directory, "lock-")?;
         let client = self.client();
         let locked = timeout(self.patience, client.lock(prefix, b"", options)).await;
-        let locked = locked.with_context(|| format!("not obtained within {:?}", self.patience))?;
+        let locked = locked.with_context(|| {
+            format!("not obtained within {:?}, session {:?}", self.patience, client.state())
+        })?;
         if let Err(Error::SessionExpired) = &locked {
             self.renew().await?;
         }
