@@ -93,6 +93,13 @@ impl Losses {
 }
 
 impl Statistics {
+    /// All calls to the lock table: reads and writes of rows and fences, failed ones included.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        let reads = self.object_reads + self.glances + self.page_reads + self.contender_reads;
+        self.writes + self.deletes + reads + self.fence_reads + self.fence_writes
+    }
+
     /// The same with the calls to the database.
     pub(crate) fn with_calls(self, calls: Calls) -> Self {
         let Calls {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::alone::{HOST, cluster};
 use crate::arguments::Plan;
-use crate::measured::{Quantiles, operations};
+use crate::measured::Quantiles;
 use crate::scenario::Scenario;
 
 /// Who contends, and how.
@@ -160,7 +160,7 @@ pub(crate) async fn run(
         let client = clients[caller % clients.len()].clone();
         callers.spawn(call(client, name.to_owned(), caller, contest.hold_ms, Arc::clone(&log)));
     }
-    let sent = || clients.iter().map(operations).sum::<u64>();
+    let sent = || clients.iter().map(|it| it.statistics().operations()).sum::<u64>();
     tokio::select! {
         reached = timeout(ends.limit, log.reaches(ends.first)) => drop(reached),
         failed = callers.join_next() => return Err(failure(failed)),

@@ -52,13 +52,3 @@ pub(crate) struct Pairs {
     pub(crate) unlock: Vec<Duration>,
     pub(crate) both: Vec<Duration>,
 }
-
-/// The calls of a client to the lock table so far, failed ones included.
-pub(crate) fn operations(client: &LockClient) -> u64 {
-    let statistics = client.statistics();
-    statistics.writes
-        + statistics.deletes
-        + statistics.object_reads
-        + statistics.glances
-        + statistics.contender_reads
-}

@@ -24,9 +24,8 @@ async fn guard(caller: JoinHandle<LockGuard>) -> LockGuard {
 
 /// Operations since `before`, but for glances.
 fn operations(client: &LockClient, before: Statistics) -> u64 {
-    let now = client.statistics();
-    let of = |s: Statistics| s.writes + s.deletes + s.object_reads + s.contender_reads;
-    of(now) - of(before)
+    let of = |statistics: Statistics| statistics.operations() - statistics.glances;
+    of(client.statistics()) - of(before)
 }
 
 async fn client_without_turns(store: &FaultyStore, host: &str) -> LockClient {

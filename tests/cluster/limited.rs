@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::{LockClient, Statistics};
+use bakery_lock::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -84,9 +84,8 @@ async fn limited_program() {
     program::wait_for_word();
     let told = take(&client, object, LOCKS).await;
     client.shutdown().await.expect("the cluster answers");
-    let Statistics { writes, deletes, object_reads, contender_reads, .. } = client.statistics();
     program::say("done");
-    program::say(&format!("operations {}", writes + deletes + object_reads + contender_reads));
+    program::say(&format!("operations {}", client.statistics().operations()));
     for caller in told {
         let last = caller.last().expect("each caller was inside").last();
         program::say(&format!("last {last}"));

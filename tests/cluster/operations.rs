@@ -30,7 +30,7 @@ async fn an_uncontended_lock_is_two_operations_and_an_unlock_one() {
         guard.unlock().await.expect("the lock was held");
         let unlocked = client.statistics();
         assert_eq!(unlocked.deletes, round);
-        assert_eq!(operations(&unlocked), 3 * round);
+        assert_eq!(unlocked.operations(), 3 * round);
         assert_eq!((unlocked.unknown_outcomes, unlocked.failures), (0, 0));
     }
 }
@@ -80,7 +80,7 @@ async fn operations_of_a_lock(clients: &[LockClient], name: &str) -> (f64, f64) 
         let parts = pairs.map(|(client, before)| part(&client.statistics()) - part(before));
         parts.sum::<u64>() as f64 / (CLIENTS as f64 * f64::from(LOCKS_EACH))
     };
-    let (all, whole_reads) = (average(operations), average(|all| all.object_reads));
+    let (all, whole_reads) = (average(Statistics::operations), average(|all| all.object_reads));
     println!(
         "a lock among {CLIENTS} contenders, {rate:.0} a second: {all:.1} operations on average, \
          {whole_reads:.2} of them whole reads, {:.1} reads of one contender, {:.2} writes, \
@@ -107,9 +107,4 @@ async fn lock_in_turn(clients: &[LockClient], name: &str, times: u32) {
         });
     }
     tasks.join_all().await;
-}
-
-fn operations(all: &Statistics) -> u64 {
-    let rows = all.writes + all.deletes + all.object_reads + all.contender_reads;
-    rows + all.fence_reads + all.fence_writes
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bakery_lock::{LockClient, LockGuard, Statistics};
+use bakery_lock::{LockClient, LockGuard};
 use tokio::task::JoinSet;
 
 use support::scene::Scene;
@@ -64,18 +64,13 @@ async fn expect_taken(how: &str, client: &LockClient, name: &str) {
     }
     times.sort_unstable();
     let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
-    let operations = operations(client.statistics()) - operations(before);
+    let operations = client.statistics().operations() - before.operations();
     println!(
         "a try of a lock {how}: median {median:?}, longest {longest:?}; {operations} operations in \
          {TRIES} tries"
     );
     assert!(median < AT_ONCE, "a try took {median:?}");
     assert!(operations <= OPERATIONS_MAX * TRIES as u64, "{operations} operations");
-}
-
-fn operations(statistics: Statistics) -> u64 {
-    let Statistics { writes, deletes, object_reads, contender_reads, .. } = statistics;
-    writes + deletes + object_reads + contender_reads
 }
 
 // Goal: of 16 tries of a free lock at the same moment never two win, and in at least 95 of 100

@@ -72,11 +72,7 @@ async fn clients_pass_a_lock_on_over_tcp() {
     tasks.join_all().await;
     let grants = stage.grants.load(Ordering::SeqCst);
     assert_eq!(grants, 8 * 500);
-    let operations: u64 = clients
-        .iter()
-        .map(LockClient::statistics)
-        .map(|s| s.writes + s.deletes + s.object_reads + s.contender_reads + s.glances)
-        .sum();
+    let operations: u64 = clients.iter().map(|client| client.statistics().operations()).sum();
     println!("{grants} grants in {:?}, {operations} operations", began.elapsed());
     // Through the table each of them costs ten and more.
     assert!(operations < grants * 2, "{operations} operations for {grants} grants");

@@ -75,14 +75,14 @@ pub(crate) async fn server(
     sleep(length.before).await;
     let failed = now();
     match failure {
-        Failure::Killed => servers.kill(system, victim)?,
-        Failure::Frozen => servers.pause(system, victim)?,
+        Failure::Killed => servers.member(system, victim)?.kill()?,
+        Failure::Frozen => servers.member(system, victim)?.pause()?,
     }
     sleep(length.failing).await;
     let ended = now();
     match failure {
-        Failure::Killed => servers.start_again(system, victim)?,
-        Failure::Frozen => servers.resume(system, victim)?,
+        Failure::Killed => servers.member(system, victim)?.start_again()?,
+        Failure::Frozen => servers.member(system, victim)?.resume()?,
     }
     let answers = pool.answers(0..CONTENDERS).await?;
     servers.heal(system).await?;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use common::origin::Origin;
 use common::outcome::Outcome;
 use common::record::Record;
+use common::table::outcomes;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::{Durability, Plan};
@@ -93,7 +94,7 @@ impl Report {
                 "Failures, 8 contenders: seconds until the next grant, and the longest without any",
                 tables::failures(&self.records),
             ),
-            ("Targets", tables::targets(&self.targets)),
+            ("Targets", outcomes(&self.targets)),
         ] {
             println!("\n### {title}\n\n{table}");
         }

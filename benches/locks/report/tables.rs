@@ -1,7 +1,6 @@
 //! The tables of a run. Figures are medians over the half rounds.
 
 use comfy_table::Table;
-use common::outcome::Outcome;
 use common::record::{Record, Which};
 use common::table::{number, small, table};
 
@@ -182,24 +181,6 @@ pub(crate) fn failures(records: &[Record]) -> Table {
                 median("overlaps", 0),
             ]);
         }
-    }
-    table
-}
-
-pub(crate) fn targets(targets: &[Outcome]) -> Table {
-    let mut table = table(&["figure", "target", "measured (least to most)", ""], 2);
-    for target in targets {
-        let judged = match target.is_met() {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "not measured",
-        };
-        let measured = target.measured.map_or_else(String::new, |[least, median, most]| {
-            let [least, median, most] = [least, median, most].map(|it| number(Some(it), 2));
-            format!("{median} ({least} to {most})")
-        });
-        let bound = target.bound.to_string();
-        table.add_row([target.what.as_str(), &bound, &measured, judged]);
     }
     table
 }

@@ -10,7 +10,7 @@ pub(crate) mod zookeeper;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use common::cluster::TestCluster;
 
 use crate::arguments::Durability;
@@ -28,6 +28,47 @@ pub(crate) struct Servers {
     zookeeper: Vec<ServerProcess>,
     redis: Vec<ServerProcess>,
     facts: Vec<Facts>,
+}
+
+/// A server that can be made to fail.
+pub(crate) enum Member<'a> {
+    /// A node of the cluster, by its place from 0.
+    Node(&'a mut TestCluster, usize),
+    Process(&'a mut ServerProcess),
+}
+
+impl Member<'_> {
+    /// Kills it with `SIGKILL`.
+    pub(crate) fn kill(self) -> Result<()> {
+        match self {
+            Member::Node(cluster, node) => cluster.kill(node),
+            Member::Process(process) => process.kill(),
+        }
+    }
+
+    /// Starts it again once it is killed, and does not wait until it answers.
+    pub(crate) fn start_again(self) -> Result<()> {
+        match self {
+            Member::Node(cluster, node) => cluster.start_again(node),
+            Member::Process(process) => process.start_again(),
+        }
+    }
+
+    /// Freezes it: its connections stay open, and nothing answers.
+    pub(crate) fn pause(self) -> Result<()> {
+        match self {
+            Member::Node(cluster, node) => cluster.pause(node),
+            Member::Process(process) => process.pause(),
+        }
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(self) -> Result<()> {
+        match self {
+            Member::Node(cluster, node) => cluster.resume(node),
+            Member::Process(process) => process.resume(),
+        }
+    }
 }
 
 /// Fails if the servers of a kind are not installed.
@@ -155,42 +196,15 @@ impl Servers {
         system != System::Cassandra || self.cassandra.as_ref().is_some_and(TestCluster::is_own)
     }
 
-    pub(crate) fn kill(&mut self, system: System, server: usize) -> Result<()> {
-        match system {
-            System::Cassandra => self.own()?.kill(server),
-            System::Etcd | System::Zookeeper | System::Redis => {
-                self.process(system, server)?.kill()
-            }
-        }
-    }
-
-    pub(crate) fn pause(&mut self, system: System, server: usize) -> Result<()> {
-        match system {
-            System::Cassandra => self.own()?.pause(server),
-            System::Etcd | System::Zookeeper | System::Redis => {
-                self.process(system, server)?.pause()
-            }
-        }
-    }
-
-    pub(crate) fn resume(&mut self, system: System, server: usize) -> Result<()> {
-        match system {
-            System::Cassandra => self.own()?.resume(server),
-            System::Etcd | System::Zookeeper | System::Redis => {
-                self.process(system, server)?.resume()
-            }
-        }
-    }
-
-    /// Starts a killed server again, and does not wait until it answers.
-    pub(crate) fn start_again(&mut self, system: System, server: usize) -> Result<()> {
-        match system {
-            // It is started when the cluster is healed, which waits.
-            System::Cassandra => self.own()?.start_again(server),
-            System::Etcd | System::Zookeeper | System::Redis => {
-                self.process(system, server)?.start_again()
-            }
-        }
+    /// One of the servers, to make it fail.
+    pub(crate) fn member(&mut self, system: System, server: usize) -> Result<Member<'_>> {
+        let servers = match system {
+            System::Cassandra => return Ok(Member::Node(self.own()?, server)),
+            System::Etcd => &mut self.etcd,
+            System::Zookeeper => &mut self.zookeeper,
+            System::Redis => &mut self.redis,
+        };
+        Ok(Member::Process(servers.get_mut(server).context("there are three servers")?))
     }
 
     /// Waits until all servers answer and have a leader.
@@ -236,16 +250,6 @@ impl Servers {
             System::Zookeeper => &self.zookeeper,
             System::Redis => &self.redis,
         }
-    }
-
-    fn process(&mut self, system: System, server: usize) -> Result<&mut ServerProcess> {
-        let servers = match system {
-            System::Cassandra => bail!("its nodes are no processes of the bench"),
-            System::Etcd => &mut self.etcd,
-            System::Zookeeper => &mut self.zookeeper,
-            System::Redis => &mut self.redis,
-        };
-        servers.get_mut(server).context("there are three servers")
     }
 
     fn own(&mut self) -> Result<&mut TestCluster> {

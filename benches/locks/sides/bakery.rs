@@ -48,11 +48,7 @@ impl Side for BakeryLock {
     fn operations(&self) -> Operations {
         let statistics = self.client.statistics();
         Operations {
-            sent: statistics.writes
-                + statistics.deletes
-                + statistics.object_reads
-                + statistics.glances
-                + statistics.contender_reads,
+            sent: statistics.operations(),
             whole_reads: statistics.object_reads + statistics.glances,
             failed: statistics.unknown_outcomes + statistics.failures,
         }

@@ -22,7 +22,7 @@ use super::super::messages::{
     Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
     ReadFailure, Write, WriteOutcome,
 };
-use super::super::row::{Claim, ContenderId, Mode, Revocation, StoredRow};
+use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, StoredRow};
 use super::{State, StateMachine};
 
 /// The contender of every script. Hosts below it win ties, hosts above it lose them.
@@ -319,16 +319,15 @@ impl Script {
         assert_eq!(write, self.writes[self.writes.len() - 2]);
     }
 
-    fn deletes(&mut self, rows: Rows) {
+    /// Deletes our rows; returns what that tells waiters.
+    fn deletes(&mut self, rows: Rows) -> Option<LastRelease> {
         let write = self.writes_something();
-        let ticket = rows == Rows::Both;
-        let revoked = self.revoked_row_seen;
-        let Change::Delete { contender, ticket: with_ticket, revoked: with_revoked, .. } =
-            write.change
-        else {
+        let Change::Delete { contender, ticket, revoked, last_release } = write.change else {
             panic!("{write:?} deletes nothing");
         };
-        assert_eq!((contender, with_ticket, with_revoked), (ME, ticket, revoked));
+        assert_eq!(contender, ME);
+        assert_eq!((ticket, revoked), (rows == Rows::Both, self.revoked_row_seen));
+        last_release
     }
 
     fn writes_something(&mut self) -> Write {

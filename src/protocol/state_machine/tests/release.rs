@@ -53,6 +53,40 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
 }
 
 #[test]
+fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
+    let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+    // By a clock that is ahead.
+    let stamp = script.stamp + 1_000_000;
+    let before = LastRelease { client: 9, round: 3, handoff: ms(4), stamp };
+    let mine = rows_of(&script.claim).into_iter();
+    let mine = mine.map(|row| StoredRow { last_release: Some(before), ..row });
+    script.sees_only(&[mine.collect()]);
+    script.is_let_in();
+    script.release();
+    let told = script.deletes(Rows::Both).expect("it waited");
+    assert_eq!((told.client, told.round), (ME.client, script.claim.round));
+    assert_eq!(told.stamp, before.stamp + 1);
+
+    let mut first = Script::held_with_ticket(exclusive());
+    first.release();
+    let told = first.deletes(Rows::Both).expect("it waited");
+    assert_eq!(told.stamp, first.writes.last().expect("it was deleted").stamp);
+}
+
+#[test]
+fn others_tell_nothing_of_their_release() {
+    let shared = Acquire { mode: Mode::Shared, ..exclusive() };
+    for (mut script, rows) in [
+        (Script::held(exclusive()), Rows::Entering),
+        (Script::waiting(exclusive()), Rows::Both),
+        (Script::held_with_ticket(shared), Rows::Both),
+    ] {
+        script.release();
+        assert_eq!(script.deletes(rows), None);
+    }
+}
+
+#[test]
 fn a_state_that_waits_to_try_again_can_be_left() {
     let mut announcing = Script::announcing(exclusive());
     announcing.written(WriteOutcome::Unknown);

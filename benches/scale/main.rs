@@ -1,0 +1,68 @@
+//! What a lock costs at scale and with age: after many locks of one name, before and after flushes,
+//! with very many waiters, names, clients that left or died, and held locks.
+//!
+//! `cargo bench --bench scale` starts a three-node Cassandra, measures one after the other, prints
+//! tables and keeps the figures; `docs/benchmark.md` says how to read them. What is compared is
+//! measured in turn, a few pairs each, because a machine drifts.
+
+mod age;
+mod arguments;
+mod flushes;
+mod ground;
+mod held;
+mod leavers;
+mod names;
+mod report;
+mod state;
+mod waiters;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use common::cluster::{TestCluster, options};
+use common::record::Record;
+use peak_alloc::PeakAlloc;
+
+use crate::arguments::{Arguments, Part, Sizes};
+use crate::ground::Ground;
+use crate::report::Report;
+
+/// Counts the bytes in use.
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(doomed) = &arguments.doomed {
+        return leavers::wait_for_death(serde_json::from_str(doomed)?).await;
+    }
+    let sizes = arguments.sizes();
+    eprintln!("starting the cluster");
+    let cluster = TestCluster::open(&arguments.nodes, options()).await?;
+    let version = cluster.version().await?;
+    let ground = Ground::new(&cluster).await?;
+    ground.warm(sizes.warm).await.context("warming")?;
+    let mut records = Vec::new();
+    for part in arguments.parts() {
+        records.extend(measure(&ground, part, &sizes).await.with_context(|| format!("{part:?}"))?);
+    }
+    cluster.drop_keyspace().await?;
+    let report = Report::of(version, sizes, records);
+    report.print();
+    let file = arguments.json_file();
+    report.write(&file).with_context(|| format!("could not write {}", file.display()))?;
+    println!("\nAll figures: {}", file.display());
+    Ok(())
+}
+
+async fn measure(ground: &Ground<'_>, part: Part, sizes: &Sizes) -> Result<Vec<Record>> {
+    match part {
+        Part::Flushes => flushes::measure(ground, sizes).await,
+        Part::Waiters => waiters::measure(ground, sizes).await,
+        Part::Held => held::measure(ground, sizes).await,
+        Part::Left => leavers::left(ground, sizes).await,
+        Part::Died => leavers::died(ground, sizes).await,
+        Part::Names => names::measure(ground, sizes).await,
+        Part::Age => age::measure(ground, sizes).await,
+    }
+}

@@ -1,0 +1,86 @@
+//! One name that many clients wait for, each with a place of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use bakery_lock::{LockClient, Statistics};
+use common::quantiles::Quantiles;
+use common::record::Record;
+use tokio::task::JoinSet;
+
+use crate::arguments::Sizes;
+use crate::ground::{Ground, bar, builder};
+
+pub(crate) const MEASURE: &str = "waiters";
+pub(crate) const CLIENTS: &str = "clients";
+
+pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    let progress = bar(sizes.waiters.len() as u64, "numbers of waiters");
+    for &number in sizes.waiters {
+        let clients = build(ground, number).await?;
+        records.push(contend(ground, &clients, sizes).await?);
+        for client in clients {
+            client.shutdown().await?;
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    Ok(records)
+}
+
+/// Clients whose callers do not take turns: each acquisition goes through the table.
+async fn build(ground: &Ground<'_>, number: u32) -> Result<Vec<LockClient>> {
+    let mut clients = Vec::new();
+    for _ in 0..number {
+        clients.push(builder(ground.cluster).turns(false).build().await?);
+    }
+    Ok(clients)
+}
+
+/// Lets all of them lock and unlock one name, until there were enough grants. The last locks of
+/// each, when the queue gets shorter, count too, so there are several for each.
+async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> Result<Record> {
+    let number = u32::try_from(clients.len())?;
+    let grants = sizes.grants.max(number * 4);
+    let (name, left) = (ground.new_name("waited-for"), Arc::new(AtomicU32::new(grants)));
+    let before: Vec<_> = clients.iter().map(LockClient::statistics).collect();
+    let (began, mut tasks) = (Instant::now(), JoinSet::new());
+    for client in clients {
+        let (client, name, left) = (client.clone(), name.clone(), Arc::clone(&left));
+        tasks.spawn(async move {
+            let mut waits = Vec::new();
+            let take = |left: u32| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                let asked = Instant::now();
+                let guard = client.lock(&name).await?;
+                waits.push(u64::try_from(asked.elapsed().as_nanos())?);
+                guard.unlock().await?;
+            }
+            anyhow::Ok(waits)
+        });
+    }
+    let mut waits = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        waits.extend(done??);
+    }
+    let time = began.elapsed();
+    let sum = |part: fn(&Statistics) -> u64| -> f64 {
+        let pairs = clients.iter().zip(&before);
+        let parts = pairs.map(|(client, before)| part(&client.statistics()) - part(before));
+        parts.sum::<u64>() as f64
+    };
+    let all = f64::from(grants);
+    let mut record = Record::new(0, "table only", MEASURE, Some((CLIENTS, u64::from(number))));
+    record.number("grants_per_second", all / time.as_secs_f64());
+    record.number("handoff_ms", time.as_secs_f64() * 1e3 / all);
+    record.number("operations_per_grant", sum(Statistics::operations) / all);
+    record.number("bound", 7.0 + 2.0 * f64::from(number).log2());
+    record.number("whole_reads_per_grant", sum(|all| all.object_reads) / all);
+    record.number("contender_reads_per_grant", sum(|all| all.contender_reads) / all);
+    record.number("failed", sum(|all| all.unknown_outcomes + all.failures));
+    record.quantiles("wait_ms", Quantiles::milliseconds(waits));
+    Ok(record)
+}
