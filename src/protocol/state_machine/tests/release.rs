@@ -52,9 +52,17 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
     }
 }
 
+/// In the queue behind host 1, which has left; the read that lets us in is in progress.
+fn next_in_line(acquire: Acquire) -> Script {
+    let mut script = Script::waiting(acquire);
+    script.sees_only(&[]);
+    script.reads(Read::Object);
+    script
+}
+
 #[test]
 fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
-    let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+    let mut script = next_in_line(exclusive());
     // By a clock that is ahead.
     let stamp = script.stamp + 1_000_000;
     let before = LastRelease { client: 9, round: 3, handoff: ms(4), stamp };
@@ -67,7 +75,9 @@ fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
     assert_eq!((told.client, told.round), (ME.client, script.claim.round));
     assert_eq!(told.stamp, before.stamp + 1);
 
-    let mut first = Script::held_with_ticket(exclusive());
+    let mut first = next_in_line(exclusive());
+    first.sees(&[]);
+    first.is_let_in();
     first.release();
     let told = first.deletes(Rows::Both).expect("it waited");
     assert_eq!(told.stamp, first.writes.last().expect("it was deleted").stamp);
@@ -75,11 +85,14 @@ fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
 
 #[test]
 fn others_tell_nothing_of_their_release() {
-    let shared = Acquire { mode: Mode::Shared, ..exclusive() };
+    let mut shared = next_in_line(Acquire { mode: Mode::Shared, ..exclusive() });
+    shared.sees(&[]);
+    shared.is_let_in();
     for (mut script, rows) in [
         (Script::held(exclusive()), Rows::Entering),
+        (Script::held_with_ticket(exclusive()), Rows::Both),
         (Script::waiting(exclusive()), Rows::Both),
-        (Script::held_with_ticket(shared), Rows::Both),
+        (shared, Rows::Both),
     ] {
         script.release();
         assert_eq!(script.deletes(rows), None);
