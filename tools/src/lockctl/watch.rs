@@ -4,6 +4,7 @@ mod frame;
 mod screen;
 
 use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use bakery_lock::{Contender, Line, LockClient};
@@ -17,6 +18,9 @@ use super::show::{self, as_json, line};
 use crate::failure::Failure;
 use crate::options::{lock_name, timeout};
 use crate::output;
+
+/// After so long without an answer a picture is said to be old.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Watch who holds a lock, and who waits for it
 ///
@@ -49,17 +53,13 @@ pub(super) async fn watch(client: &LockClient, options: &WatchOptions) -> Result
     if options.json || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return print_changes(client, options).await;
     }
-    let mut screen = Screen::open()?;
+    let (mut screen, mut last) = (Screen::open()?, None);
     loop {
-        let looking = look(client, &options.name);
-        let picture = tokio::select! {
-            seen = looking => match seen {
-                Ok(seen) => Picture::of(&options.name, &seen, SystemTime::now()),
-                Err(failure) => Picture::trouble(&options.name, &failure.passing()?),
-            },
-            () = screen.quit() => return Ok(()),
+        let Some(picture) = next(client, &options.name, &mut screen, last.as_mut()).await? else {
+            return Ok(());
         };
         screen.draw(&picture)?;
+        let picture = last.insert(picture);
         let pause = sleep(options.interval);
         tokio::pin!(pause);
         loop {
@@ -67,9 +67,36 @@ pub(super) async fn watch(client: &LockClient, options: &WatchOptions) -> Result
                 () = &mut pause => break,
                 event = screen.event() => match event {
                     Event::Quit => return Ok(()),
-                    Event::Resized => screen.draw(&picture)?,
+                    Event::Resized => screen.draw(picture)?,
                 },
             }
+        }
+    }
+}
+
+/// The next picture; `None` if the user has enough. Meanwhile the last one is said to be old once
+/// the look takes long.
+async fn next(
+    client: &LockClient,
+    name: &str,
+    screen: &mut Screen,
+    mut last: Option<&mut Picture>,
+) -> Result<Option<Picture>, Failure> {
+    let mut looking = pin!(look(client, name));
+    let mut silence = pin!(sleep(SILENCE));
+    loop {
+        tokio::select! {
+            seen = &mut looking => return Ok(Some(match seen {
+                Ok(seen) => Picture::of(name, &seen, SystemTime::now()),
+                Err(failure) => Picture::trouble(name, &failure.passing()?),
+            })),
+            () = &mut silence, if last.is_some() => {
+                if let Some(picture) = last.take() {
+                    picture.note_silence(SILENCE);
+                    screen.draw(picture)?;
+                }
+            }
+            () = screen.quit() => return Ok(None),
         }
     }
 }

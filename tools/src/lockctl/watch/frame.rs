@@ -1,6 +1,6 @@
 //! One picture of a lock: what is seen, drawn on any terminal.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bakery_lock::ContenderState;
 use ratatui::Frame;
@@ -64,6 +64,12 @@ impl Picture {
     pub(super) fn trouble(name: &str, text: &str) -> Self {
         let note = Note { text: visible(text), is_warning: true };
         Picture { title: visible(name), rows: Vec::new(), below: vec![note] }
+    }
+
+    /// Warns that it is old: the next look has not been answered yet.
+    pub(super) fn note_silence(&mut self, since: Duration) {
+        let text = format!("no answer from the database for {} s", since.as_secs());
+        self.below.push(Note { text, is_warning: true });
     }
 
     pub(super) fn draw(&self, frame: &mut Frame<'_>, colours: bool) {
@@ -172,6 +178,16 @@ mod tests {
         assert_eq!(lines[..5], expected, "{lines:#?}");
         assert_eq!(lines[7], "web1 should have renewed", "{lines:#?}");
         assert!(lines[9].ends_with("q: quit"), "{lines:#?}");
+    }
+
+    #[test]
+    fn a_picture_says_that_it_is_old() {
+        let mut picture = queue(1);
+        picture.note_silence(Duration::from_secs(3));
+        let lines = lines(&drawn(&picture, 12, true));
+        assert!(lines[3].starts_with("holds"), "{lines:#?}");
+        let note = "no answer from the database for 3 s";
+        assert!(lines.iter().any(|line| line == note), "{lines:#?}");
     }
 
     #[test]
