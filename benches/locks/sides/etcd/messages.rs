@@ -228,12 +228,12 @@ pub(crate) struct WatchRequest {
 pub(crate) struct WatchCreateRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    pub(crate) start_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
     /// Not 0 if the watch began before what the server still has.

@@ -7,6 +7,7 @@ mod calls;
 mod messages;
 mod recipe;
 mod session;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -55,7 +55,7 @@ impl Place {
         }
         while let (revision, Some(before)) = self.key_before(created).await? {
             // Whatever ended a watch early, such as a server that died: the queue is looked at again.
-            if self.session.watch_until_deleted(before.key, revision + 1).await.is_err() {
+            if self.session.count(self.outlast(before, revision)).await.is_err() {
                 sleep(RETRY_AFTER).await;
             }
         }
@@ -91,6 +91,21 @@ impl Place {
         let answer = self.session.ask(&request).await?;
         let header = answer.header.ok_or_else(|| Status::internal("an answer lacks its header"))?;
         Ok((header.revision, answer.kvs.into_iter().next()))
+    }
+
+    /// Waits until a key before is deleted, which was there at this revision. Fails if the watch
+    /// ends before.
+    async fn outlast(&self, before: KeyValue, revision: i64) -> Result<(), Status> {
+        let KeyValue { key, create_revision } = before;
+        let watch = self.session.watch(key.clone()).await?;
+        if watch.after > revision {
+            // What changed before the watch began may have been this key.
+            let answer = self.session.ask(&RangeRequest::of_key(&key)).await?;
+            if answer.kvs.first().map(|it| it.create_revision) != Some(create_revision) {
+                return Ok(());
+            }
+        }
+        watch.deletion().await
     }
 
     /// The lease may have run out meanwhile.

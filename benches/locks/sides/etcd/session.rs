@@ -12,9 +12,8 @@ use tonic::{Code, Status};
 
 use crate::sides::Operations;
 use crate::sides::etcd::calls::{Asked, PONG_MAX, RETRY_AFTER, call, endpoint, stream};
-use crate::sides::etcd::messages::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, WatchCreateRequest, WatchRequest,
-};
+use crate::sides::etcd::messages::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest};
+use crate::sides::etcd::watch::Watch;
 
 /// All places of a client have the same lease.
 #[derive(Debug)]
@@ -70,30 +69,16 @@ impl Session {
         }
     }
 
-    /// Waits until a key is deleted, from a revision on. Fails if the watch ends before.
-    pub(crate) async fn watch_until_deleted(
-        &self,
-        key: Vec<u8>,
-        start_revision: i64,
-    ) -> Result<(), Status> {
-        let create = WatchCreateRequest { key, start_revision };
-        self.count(async {
-            let request = WatchRequest { create: Some(create) };
-            let mut watch = stream(&self.channel, request).await?;
-            while let Some(seen) = watch.next().await? {
-                if seen.canceled || seen.compact_revision > 0 {
-                    return Err(Status::aborted("the server cancelled a watch"));
-                }
-                if seen.events.iter().any(|event| event.is_delete()) {
-                    return Ok(());
-                }
-            }
-            Err(Status::aborted("the server ended a watch"))
-        })
-        .await
+    /// Watches a key from now on. Uncounted: a watch takes as long as it is needed.
+    pub(crate) async fn watch(&self, key: Vec<u8>) -> Result<Watch, Status> {
+        Watch::begin(&self.channel, key).await
     }
 
-    async fn count<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    /// Counts a call as one request, whatever it counts itself.
+    pub(crate) async fn count<T>(
+        &self,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let answer = call.await;
         if answer.is_err() {
