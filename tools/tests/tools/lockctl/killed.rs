@@ -50,13 +50,16 @@ async fn a_killed_holder_is_told_and_a_living_one_never() {
         async move { kill(&tool, holder, after).await }
     });
     let mut killing: JoinSet<_> = killing.collect();
-    let mut looks_left = looks;
+    let (mut looks_left, began) = (looks, Instant::now());
     while looks_left > 0 || !killing.is_empty() {
         for holder in &living {
             let seen = show(&tool, &holder.name).await;
             assert_eq!(seen["state"], "holding", "{seen}");
             assert!(seen["overdue_seconds"].is_null(), "it lives: {seen}");
             looks_left = looks_left.saturating_sub(1);
+            if looks_left.is_multiple_of(100) {
+                println!("{} of {looks} looks after {:.0?}", looks - looks_left, began.elapsed());
+            }
         }
         if looks_left == 0 {
             while let Some(told) = killing.join_next().await {
