@@ -54,7 +54,7 @@ impl Place {
             return Ok(());
         }
         while let (revision, Some(before)) = self.key_before(created).await? {
-            // Whatever ended a watch early, such as a server that died: the queue is looked at again.
+            // If the watch ended early, as when a server died, the next look at the queue tells it.
             if self.session.count(self.outlast(before, revision)).await.is_err() {
                 sleep(RETRY_AFTER).await;
             }
