@@ -176,6 +176,9 @@ pub async fn connect(nodes: &[String]) -> Result<Session> {
         .build();
     let builder = SessionBuilder::new()
         .known_nodes(nodes)
+        // As the guide advises: otherwise a frozen node is noticed after up to a minute.
+        .keepalive_interval(Duration::from_secs(2))
+        .keepalive_timeout(Duration::from_secs(3))
         .default_execution_profile_handle(profile.into_handle());
     Ok(builder.build().await?)
 }

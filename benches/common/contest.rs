@@ -79,15 +79,16 @@ impl Contest {
 }
 
 /// The time from a moment to the first grant after it, and the longest time without any holder
-/// between it and the end; `None` where there was no grant.
-pub fn gaps_after(served: &[Served], moment: u64, ends: u64) -> Option<(u64, u64)> {
+/// between it and the end.
+pub fn gaps_after(served: &[Served], moment: u64, ends: u64) -> (Option<u64>, u64) {
     let mut holds: Vec<_> = served
         .iter()
         .flat_map(|served| &served.holds)
         .map(|[_, from, until]| (*from, *until))
         .collect();
     holds.sort_unstable();
-    let first = holds.iter().find(|(granted, _)| *granted >= moment)?.0 - moment;
+    let first = holds.iter().find(|(granted, _)| *granted >= moment);
+    let first = first.map(|(granted, _)| granted - moment);
     let (mut free, mut longest) = (moment, 0);
     for (granted, released) in holds {
         if granted >= moment {
@@ -95,7 +96,7 @@ pub fn gaps_after(served: &[Served], moment: u64, ends: u64) -> Option<(u64, u64
         }
         free = free.max(released);
     }
-    Some((first, longest.max(ends.saturating_sub(free))))
+    (first, longest.max(ends.saturating_sub(free)))
 }
 
 #[cfg(test)]
@@ -157,10 +158,10 @@ mod tests {
     #[test]
     fn gaps_after_a_moment_are_found() {
         let all = [served(&[[0, 1, 10], [0, 25, 26]]), served(&[[0, 12, 13]])];
-        assert_eq!(gaps_after(&all, 5, 30), Some((7, 12)));
-        assert_eq!(gaps_after(&all, 11, 30), Some((1, 12)));
-        assert_eq!(gaps_after(&all, 20, 30), Some((5, 5)));
-        assert_eq!(gaps_after(&all, 20, 40), Some((5, 14)));
-        assert_eq!(gaps_after(&all, 26, 30), None);
+        assert_eq!(gaps_after(&all, 5, 30), (Some(7), 12));
+        assert_eq!(gaps_after(&all, 11, 30), (Some(1), 12));
+        assert_eq!(gaps_after(&all, 20, 30), (Some(5), 5));
+        assert_eq!(gaps_after(&all, 20, 40), (Some(5), 14));
+        assert_eq!(gaps_after(&all, 26, 30), (None, 4));
     }
 }

@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// How many names are locked.
     #[arg(long)]
     names: Option<u32>,
+    /// How many clients wait for one name, at most.
+    #[arg(long)]
+    waiters: Option<u32>,
     /// Where the figures are kept [default: bench/scale.json in cargo's target directory]
     #[arg(long)]
     json: Option<PathBuf>,
@@ -103,7 +106,9 @@ impl Arguments {
     pub(crate) fn sizes(&self) -> Sizes {
         let sizes = if self.quick { Sizes::QUICK } else { Sizes::FULL };
         let (locks, names) = (self.locks.unwrap_or(sizes.locks), self.names.unwrap_or(sizes.names));
-        Sizes { locks, names, ..sizes }
+        let most = self.waiters.unwrap_or(u32::MAX);
+        let waiters = &sizes.waiters[..sizes.waiters.partition_point(|number| *number <= most)];
+        Sizes { locks, names, waiters, ..sizes }
     }
 
     pub(crate) fn json_file(&self) -> PathBuf {

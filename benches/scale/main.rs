@@ -42,15 +42,16 @@ async fn main() -> Result<()> {
     let version = cluster.version().await?;
     let ground = Ground::new(&cluster).await?;
     ground.warm(sizes.warm).await.context("warming")?;
-    let mut records = Vec::new();
+    let mut report = Report::new(version, sizes);
+    let file = arguments.json_file();
     for part in arguments.parts() {
-        records.extend(measure(&ground, part, &sizes).await.with_context(|| format!("{part:?}"))?);
+        let measured = measure(&ground, part, &report.sizes).await;
+        report.add(measured.with_context(|| format!("{part:?}"))?);
+        // A part takes long: what was measured outlasts a later failure.
+        report.write(&file).with_context(|| format!("could not write {}", file.display()))?;
     }
     cluster.drop_keyspace().await?;
-    let report = Report::of(version, sizes, records);
     report.print();
-    let file = arguments.json_file();
-    report.write(&file).with_context(|| format!("could not write {}", file.display()))?;
     println!("\nAll figures: {}", file.display());
     Ok(())
 }

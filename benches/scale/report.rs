@@ -24,15 +24,22 @@ pub(crate) struct Report {
     #[serde(flatten)]
     origin: Origin,
     cassandra: String,
-    sizes: Sizes,
+    pub(crate) sizes: Sizes,
     targets: Vec<Outcome>,
     records: Vec<Record>,
 }
 
 impl Report {
-    pub(crate) fn of(cassandra: String, sizes: Sizes, records: Vec<Record>) -> Self {
-        let targets = judge(&records, &sizes);
+    /// A report without any figures yet.
+    pub(crate) fn new(cassandra: String, sizes: Sizes) -> Self {
+        let (targets, records) = (Vec::new(), Vec::new());
         Report { format: 1, origin: Origin::now(), cassandra, sizes, targets, records }
+    }
+
+    /// Adds what was measured.
+    pub(crate) fn add(&mut self, records: Vec<Record>) {
+        self.records.extend(records);
+        self.targets = judge(&self.records, &self.sizes);
     }
 
     /// Prints all tables, as Markdown.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bakery_lock::{LockClient, Statistics};
+use bakery_lock::{LockClient, LockError, Statistics};
 use common::quantiles::Quantiles;
 use common::record::Record;
 use tokio::task::JoinSet;
@@ -15,6 +15,9 @@ use crate::ground::{Ground, bar, builder};
 
 pub(crate) const MEASURE: &str = "waiters";
 pub(crate) const CLIENTS: &str = "clients";
+
+/// So long a client waits.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {
     let mut records = Vec::new();
@@ -35,7 +38,8 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
 async fn build(ground: &Ground<'_>, number: u32) -> Result<Vec<LockClient>> {
     let mut clients = Vec::new();
     for _ in 0..number {
-        clients.push(builder(ground.cluster).turns(false).build().await?);
+        let builder = builder(ground.cluster).turns(false).acquire_timeout(PATIENCE);
+        clients.push(builder.build().await?);
     }
     Ok(clients)
 }
@@ -51,20 +55,27 @@ async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> 
     for client in clients {
         let (client, name, left) = (client.clone(), name.clone(), Arc::clone(&left));
         tasks.spawn(async move {
-            let mut waits = Vec::new();
+            let (mut waits, mut gave_up) = (Vec::new(), 0_u32);
             let take = |left: u32| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
                 let asked = Instant::now();
-                let guard = client.lock(&name).await?;
-                waits.push(u64::try_from(asked.elapsed().as_nanos())?);
-                guard.unlock().await?;
+                match client.lock(&name).await {
+                    Ok(guard) => {
+                        waits.push(u64::try_from(asked.elapsed().as_nanos())?);
+                        guard.unlock().await?;
+                    }
+                    Err(LockError::TimedOut { .. }) => gave_up += 1,
+                    Err(error) => return Err(error.into()),
+                }
             }
-            anyhow::Ok(waits)
+            anyhow::Ok((waits, gave_up))
         });
     }
-    let mut waits = Vec::new();
+    let (mut waits, mut gave_up) = (Vec::new(), 0);
     while let Some(done) = tasks.join_next().await {
-        waits.extend(done??);
+        let (its_waits, its_gave_up) = done??;
+        waits.extend(its_waits);
+        gave_up += its_gave_up;
     }
     let time = began.elapsed();
     let sum = |part: fn(&Statistics) -> u64| -> f64 {
@@ -72,7 +83,7 @@ async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> 
         let parts = pairs.map(|(client, before)| part(&client.statistics()) - part(before));
         parts.sum::<u64>() as f64
     };
-    let all = f64::from(grants);
+    let all = waits.len() as f64;
     let mut record = Record::new(0, "table only", MEASURE, Some((CLIENTS, u64::from(number))));
     record.number("grants_per_second", all / time.as_secs_f64());
     record.number("handoff_ms", time.as_secs_f64() * 1e3 / all);
@@ -81,6 +92,7 @@ async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> 
     record.number("whole_reads_per_grant", sum(|all| all.object_reads) / all);
     record.number("contender_reads_per_grant", sum(|all| all.contender_reads) / all);
     record.number("failed", sum(|all| all.unknown_outcomes + all.failures));
+    record.number("gave_up", f64::from(gave_up));
     record.quantiles("wait_ms", Quantiles::milliseconds(waits));
     Ok(record)
 }

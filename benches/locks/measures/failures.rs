@@ -115,9 +115,10 @@ fn fill_after(
     let last = answers.iter().map(|answer| answer.time).max().unwrap_or_default();
     fill(record, kind, name, answers, last)?;
     let served: Vec<Served> = answers.iter().flat_map(|answer| answer.callers.clone()).collect();
-    if let Some((first, longest)) = gaps_after(&served, moment, ends) {
+    let (first, longest) = gaps_after(&served, moment, ends);
+    if let Some(first) = first {
         record.number("next_grant_s", Duration::from_nanos(first).as_secs_f64());
-        record.number("longest_without_grant_s", Duration::from_nanos(longest).as_secs_f64());
     }
+    record.number("longest_without_grant_s", Duration::from_nanos(longest).as_secs_f64());
     Ok(())
 }

@@ -39,7 +39,8 @@ impl ZookeeperLock {
         self.client.read().expect("no thread panics meanwhile").clone()
     }
 
-    /// A session that ran out is replaced, as Curator does.
+    /// Replaces a session that ran out, as Curator does, and one with an unknown outcome: with it
+    /// ends what it may have left in the queue.
     async fn renew(&self) -> Result<()> {
         let client = session(&self.servers, self.ttl).await?;
         *self.client.write().expect("no thread panics meanwhile") = client;
@@ -64,7 +65,7 @@ impl Side for ZookeeperLock {
         let locked = locked.with_context(|| {
             format!("not obtained within {:?}, session {:?}", self.patience, client.state())
         })?;
-        if let Err(Error::SessionExpired) = &locked {
+        if locked.is_err() {
             self.renew().await?;
         }
         let locked = locked?;
@@ -78,7 +79,8 @@ impl Side for ZookeeperLock {
         let deadline = Instant::now() + self.patience;
         loop {
             match self.client().delete(&node, None).await {
-                Err(Error::ConnectionLoss) if Instant::now() < deadline => {
+                // The crate tells of a lost connection in either way.
+                Err(Error::ConnectionLoss | Error::Custom(_)) if Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 // An earlier try whose outcome was unknown deleted it, or the session ran out.
