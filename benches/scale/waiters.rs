@@ -9,6 +9,7 @@ use bakery_lock::{LockClient, LockError, Statistics};
 use common::quantiles::Quantiles;
 use common::record::Record;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::arguments::Sizes;
 use crate::ground::{Ground, bar, builder};
@@ -17,17 +18,27 @@ pub(crate) const MEASURE: &str = "waiters";
 pub(crate) const CLIENTS: &str = "clients";
 
 /// So long a client waits.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// So many clients may come at once. When a thousand do, each reading the rows of all, reads take
+/// longer than the time limit of a request, on the two cores for which this is made.
+const AT_ONCE: u32 = 256;
+
+/// What passes between more than that.
+const APART: Duration = Duration::from_millis(150);
+
+/// How many clients warm what contention needs.
+const WARMING: u32 = 32;
 
 pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {
+    let began = Instant::now();
+    while began.elapsed() < sizes.warm {
+        contend(ground, WARMING, sizes).await?;
+    }
     let mut records = Vec::new();
     let progress = bar(sizes.waiters.len() as u64, "numbers of waiters");
     for &number in sizes.waiters {
-        let clients = build(ground, number).await?;
-        records.push(contend(ground, &clients, sizes).await?);
-        for client in clients {
-            client.shutdown().await?;
-        }
+        records.push(contend(ground, number, sizes).await?);
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -46,15 +57,17 @@ async fn build(ground: &Ground<'_>, number: u32) -> Result<Vec<LockClient>> {
 
 /// Lets all of them lock and unlock one name, until there were enough grants. The last locks of
 /// each, when the queue gets shorter, count too, so there are several for each.
-async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> Result<Record> {
-    let number = u32::try_from(clients.len())?;
-    let grants = sizes.grants.max(number * 4);
+async fn contend(ground: &Ground<'_>, number: u32, sizes: &Sizes) -> Result<Record> {
+    let clients = build(ground, number).await?;
+    let apart = if number > AT_ONCE { APART } else { Duration::ZERO };
+    let grants = sizes.grants.max(number * 2);
     let (name, left) = (ground.new_name("waited-for"), Arc::new(AtomicU32::new(grants)));
     let before: Vec<_> = clients.iter().map(LockClient::statistics).collect();
     let (began, mut tasks) = (Instant::now(), JoinSet::new());
-    for client in clients {
+    for (client, before) in clients.iter().zip(0..) {
         let (client, name, left) = (client.clone(), name.clone(), Arc::clone(&left));
         tasks.spawn(async move {
+            sleep(apart * before).await;
             let (mut waits, mut gave_up) = (Vec::new(), 0_u32);
             let take = |left: u32| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
@@ -94,5 +107,8 @@ async fn contend(ground: &Ground<'_>, clients: &[LockClient], sizes: &Sizes) -> 
     record.number("failed", sum(|all| all.unknown_outcomes + all.failures));
     record.number("gave_up", f64::from(gave_up));
     record.quantiles("wait_ms", Quantiles::milliseconds(waits));
+    for client in clients {
+        client.shutdown().await?;
+    }
     Ok(record)
 }

@@ -38,6 +38,11 @@ const LOOKS_PER_HANDOFF: u32 = 8;
 const PAUSE_PER_STAY: u32 = 16;
 /// A waiter looks at least this often, however many are ahead and however long they stay.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Where releases tell how far the queue has come, a waiter far back may pause for longer: for one
+/// part in this many of what it still has to wait. If all ahead of it leave at once, as when a
+/// process with many clients dies, it notices late, but still far earlier than it could expect its
+/// turn.
+const PAUSES_PER_WAIT: u32 = 4;
 /// A round trip may measure as almost nothing; never spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
@@ -47,8 +52,7 @@ impl Queue {
         if self.is_hurried(now) {
             Duration::ZERO
         } else if let Some(handoff) = self.told_handoff() {
-            let pause = self.until_next(handoff, Duration::ZERO);
-            slightly_jittered(pause, jitter)
+            slightly_jittered(self.until_next(handoff, Duration::ZERO), jitter)
         } else {
             jittered(self.between(), jitter)
         }
@@ -77,10 +81,12 @@ impl Queue {
     /// How long to pause where releases tell how many are ahead.
     fn until_next(&self, handoff: Duration, least: Duration) -> Duration {
         // The last one may leave at any moment.
-        let others = self.rest().len().saturating_sub(1);
-        let others = f64::from(count(others));
+        let others = count(self.rest().len().saturating_sub(1));
+        let most = PAUSE_MAX.max(handoff * others / PAUSES_PER_WAIT);
+        let others = f64::from(others);
         let surely = (others - UNCERTAINTY * others.sqrt()) * PAUSE_PER_TOLD_HANDOFF;
-        handoff.mul_f64(surely.max(0.0)).max(least).max(handoff / LOOKS_PER_HANDOFF)
+        let pause = handoff.mul_f64(surely.max(0.0));
+        pause.max(least).max(handoff / LOOKS_PER_HANDOFF).min(most)
     }
 
     /// The part to pause of the time that the contenders between the one to ask and us will take.
@@ -186,7 +192,7 @@ fn jittered(pause: Duration, jitter: f64) -> Duration {
 
 /// Waiters that know how many are ahead look at different times by themselves.
 fn slightly_jittered(pause: Duration, jitter: f64) -> Duration {
-    pause.min(PAUSE_MAX).mul_f64(0.9 + jitter / 5.0)
+    pause.mul_f64(0.9 + jitter / 5.0)
 }
 
 /// A number of contenders, to divide times by.
@@ -252,6 +258,12 @@ mod tests {
         };
         assert_eq!(first(ms(4)), ms(24), "four fifths of 7.5 handoffs of nine");
         assert_eq!(first(ms(400)), first(ms(40)), "no handoff takes longer than two doorways");
+        let far_back = |waiters| {
+            let snapshot = told(&tickets(waiters), 99, ms(30));
+            Queue::new(ME, Mode::Exclusive, &snapshot, ms(0), ms(20)).first_pause(ms(0), 0.5)
+        };
+        assert_eq!(far_back(101), ms(1000), "a second, or a quarter of the wait");
+        assert_eq!(far_back(1001), ms(7500), "a quarter of a thousand handoffs");
         let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot(99, ms(4)), ms(0), ms(20));
         let mut pause = |left, handoff, now| {
             assert!(!queue.answered(known(10), &snapshot(left, handoff), now));
