@@ -10,6 +10,8 @@ use crate::theme::Theme;
 
 const SIZE: (u32, u32) = (760, 400);
 const FONT: &str = "sans-serif";
+/// How wide the names of lines are, at the right.
+const NAMES: u32 = 150;
 
 /// Bars, the first one at the top.
 pub(crate) struct Bars {
@@ -76,8 +78,8 @@ fn bars(chart: &Bars, area: &Area<'_>, theme: &Theme) -> Drawn {
         .build_cartesian_2d(0.0..longest * 1.5, rows..0.0)?;
     let text = (FONT, 14).into_font().color(&theme.text);
     for (number, (label, value)) in bars.iter().enumerate() {
-        let (top, color) = (number as f64, theme.series[usize::from(number > 0)]);
-        let color = if label.starts_with("bakery") { theme.series[0] } else { color };
+        let (top, is_ours) = (number as f64, label.starts_with("bakery"));
+        let color = theme.series[usize::from(!is_ours)];
         let bar = [(0.0, top + 0.2), (*value, top + 0.8)];
         plot.draw_series([Rectangle::new(bar, color.filled())])?;
         let words = format!("{label}: {value:.2} {unit}");
@@ -98,7 +100,8 @@ fn lines(chart: &Lines, area: &Area<'_>, theme: &Theme) -> Drawn {
         Scale::Powers => (least(&up).floor(), most(&up).ceil()),
         Scale::Doubling | Scale::Linear => (0.0, most(&up) * 1.1),
     };
-    let mut plot = ChartBuilder::on(area)
+    let (plot, names) = area.split_horizontally(SIZE.0 - NAMES);
+    let mut plot = ChartBuilder::on(&plot)
         .caption(chart.title, (FONT, 18).into_font().color(&theme.text))
         .margin(14)
         .x_label_area_size(44)
@@ -113,6 +116,7 @@ fn lines(chart: &Lines, area: &Area<'_>, theme: &Theme) -> Drawn {
         .axis_desc_style(text.clone())
         .x_desc(chart.across)
         .y_desc(chart.up)
+        .y_labels(if chart.scale == Scale::Powers { (high - low) as usize + 1 } else { 8 })
         .x_label_formatter(&|value| match chart.scale {
             Scale::Powers | Scale::Doubling => format!("{:.0}", value.exp2()),
             Scale::Linear => thousands(*value),
@@ -122,20 +126,21 @@ fn lines(chart: &Lines, area: &Area<'_>, theme: &Theme) -> Drawn {
             Scale::Doubling | Scale::Linear => thousands(*value),
         })
         .draw()?;
-    for (number, (label, points)) in chart.lines.iter().enumerate() {
-        let color = theme.series[number % theme.series.len()];
+    let color = |number: usize| theme.series[number % theme.series.len()];
+    for (number, (_, points)) in chart.lines.iter().enumerate() {
         let points = points.iter().map(|(x, y)| (chart.across(*x), chart.up(*y)));
-        let line = LineSeries::new(points, color.stroke_width(2)).point_size(3);
-        plot.draw_series(line)?.label(label).legend(move |(x, y)| {
-            PathElement::new(vec![(x, y), (x + 18, y)], color.stroke_width(3))
-        });
+        let line = LineSeries::new(points, color(number).stroke_width(2)).point_size(3);
+        plot.draw_series(line)?;
     }
-    plot.configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(theme.background.mix(0.85))
-        .border_style(theme.grid)
-        .label_font(text)
-        .draw()?;
+    // In the order in which the lines end, from the top.
+    let mut order: Vec<usize> = (0..chart.lines.len()).collect();
+    let end = |line: usize| chart.lines[line].1.last().map_or(0.0, |(_, value)| *value);
+    order.sort_by(|one, other| end(*other).total_cmp(&end(*one)));
+    for (line, y) in order.into_iter().zip((60..).step_by(20)) {
+        let key = PathElement::new(vec![(0, y + 6), (18, y + 6)], color(line).stroke_width(3));
+        names.draw(&key)?;
+        names.draw(&Text::new(chart.lines[line].0.clone(), (26, y), text.clone()))?;
+    }
     Ok(area.present()?)
 }
 

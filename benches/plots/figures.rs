@@ -34,7 +34,7 @@ pub(crate) fn distinct(records: &[Record]) -> Lines {
         title: "A name for each caller: locks per second",
         across: "callers of one client",
         up: "locks per second",
-        scale: Scale::Doubling,
+        scale: Scale::Powers,
         lines: lines(records, "distinct names", "callers", "grants_per_second"),
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct Theme {
     pub(crate) grid: RGBColor,
     /// In the order of the series: as many as can be told apart, by colour-blind readers too
     /// (Okabe and Ito 2008).
-    pub(crate) series: [RGBColor; 8],
+    pub(crate) series: [RGBColor; 9],
 }
 
 impl Theme {
@@ -29,6 +29,7 @@ impl Theme {
             RGBColor(86, 180, 233),
             RGBColor(110, 110, 110),
             RGBColor(120, 94, 240),
+            RGBColor(0, 0, 0),
         ],
     };
 
@@ -46,6 +47,7 @@ impl Theme {
             RGBColor(80, 140, 220),
             RGBColor(160, 160, 160),
             RGBColor(160, 140, 255),
+            RGBColor(255, 255, 255),
         ],
     };
 }
