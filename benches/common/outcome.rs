@@ -21,12 +21,14 @@ pub enum Bound {
 pub struct Outcome {
     pub what: String,
     pub bound: Bound,
+    /// Whether it compares two sides: then it says something about a short run, too.
+    pub is_ratio: bool,
     /// The least, the median and the greatest; `None` where a side was left out.
     pub measured: Option<[f64; 3]>,
 }
 
 /// How far a ratio of a short run may be from the recorded one before that is no chance any more.
-const GROSS: f64 = 2.0;
+const GROSS: f64 = 3.0;
 
 impl Outcome {
     /// A figure of one side.
@@ -38,7 +40,8 @@ impl Outcome {
         path: &str,
     ) -> Self {
         let figures = which.figures(records, path).into_iter().map(|(_, figure)| figure);
-        Outcome { what: what.into(), bound, measured: spread(&figures.collect::<Vec<_>>()) }
+        let measured = spread(&figures.collect::<Vec<_>>());
+        Outcome { what: what.into(), bound, is_ratio: false, measured }
     }
 
     /// The ratio of two sides' figures, each within its half round.
@@ -56,7 +59,7 @@ impl Outcome {
             Some(if *other == 0.0 && figure > 0.0 { f64::MAX } else { figure / other })
         });
         let ratios: Vec<_> = ratios.filter(|ratio| !ratio.is_nan()).collect();
-        Outcome { what: what.into(), bound, measured: spread(&ratios) }
+        Outcome { what: what.into(), bound, is_ratio: true, measured: spread(&ratios) }
     }
 
     /// Whether the median is what it shall be; `None` where nothing was measured.
@@ -69,13 +72,16 @@ impl Outcome {
         })
     }
 
-    /// Whether it is worse than a recorded one by more than chance explains.
+    /// Whether it is a ratio that is worse than a recorded one by more than chance explains.
     pub fn is_gross_regression_of(&self, recorded: &Outcome) -> bool {
+        if !self.is_ratio {
+            return false;
+        }
         let (Some([_, now, _]), Some([_, then, _])) = (self.measured, recorded.measured) else {
             return false;
         };
         match self.bound {
-            Bound::AtMost(_) => now > then * GROSS && now > 0.0,
+            Bound::AtMost(_) => now > then * GROSS,
             Bound::AtLeast(_) | Bound::Above(_) => now * GROSS < then && then < f64::MAX,
         }
     }
@@ -137,20 +143,26 @@ mod tests {
         assert_eq!((figure.measured, figure.is_met()), (Some([10.0, 25.0, 40.0]), Some(true)));
     }
 
-    // Goal: only what is worse by more than the factor is a gross regression, in the direction of
-    // the bound.
+    // Goal: only a ratio that is worse by more than the factor is a gross regression, in the
+    // direction of the bound.
     // Method: made-up outcomes.
     #[test]
     fn gross_regressions_are_found() {
-        let outcome =
-            |bound, it| Outcome { what: "it".to_owned(), bound, measured: Some([it, it, it]) };
+        let outcome = |bound, it| Outcome {
+            what: "it".to_owned(),
+            bound,
+            is_ratio: true,
+            measured: Some([it, it, it]),
+        };
         let (least, most) = (Bound::AtLeast(1.0), Bound::AtMost(1.0));
         let regressed =
             |bound, now, then| outcome(bound, now).is_gross_regression_of(&outcome(bound, then));
-        assert!(regressed(least, 4.9, 10.0) && !regressed(least, 5.1, 10.0));
+        assert!(regressed(least, 3.2, 10.0) && !regressed(least, 3.4, 10.0));
         assert!(!regressed(least, 100.0, 10.0));
-        assert!(regressed(most, 2.1, 1.0) && !regressed(most, 1.9, 1.0));
-        assert!(!regressed(most, 0.1, 1.0) && !regressed(most, 0.0, 0.0));
+        assert!(regressed(most, 3.1, 1.0) && !regressed(most, 2.9, 1.0));
+        assert!(!regressed(most, 0.1, 1.0));
+        let figure = Outcome { is_ratio: false, ..outcome(most, 9.0) };
+        assert!(!figure.is_gross_regression_of(&outcome(most, 1.0)));
         let unmeasured = Outcome { measured: None, ..outcome(least, 0.0) };
         assert!(!unmeasured.is_gross_regression_of(&outcome(least, 1.0)));
     }

@@ -64,7 +64,7 @@ pub(crate) enum Part {
 /// How much is measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sizes {
-    /// A fresh cluster is several times slower for its first minute.
+    /// A fresh cluster is several times slower for its first minute, and goes on to compile.
     pub(crate) warm: Duration,
     /// How many blocks each side of a comparison has,
     pub(crate) blocks: u32,
@@ -120,7 +120,7 @@ impl Arguments {
 
 impl Sizes {
     const FULL: Sizes = Sizes {
-        warm: Duration::from_secs(60),
+        warm: Duration::from_secs(120),
         blocks: 20,
         pairs_per_block: 25,
         flush_rounds: 4,

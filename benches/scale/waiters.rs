@@ -22,10 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// So many clients may come at once. When a thousand do, each reading the rows of all, reads take
 /// longer than the time limit of a request, on the two cores for which this is made.
-const AT_ONCE: u32 = 256;
+const AT_ONCE: u32 = 512;
 
-/// What passes between more than that.
-const APART: Duration = Duration::from_millis(150);
+/// What passes between the arrivals of more than that: less than between two grants, so that the
+/// queue grows.
+const APART: Duration = Duration::from_millis(40);
 
 /// How many clients warm what contention needs.
 const WARMING: u32 = 32;
