@@ -116,7 +116,8 @@ fn lines(chart: &Lines, area: &Area<'_>, theme: &Theme) -> Drawn {
         .axis_desc_style(text.clone())
         .x_desc(chart.across)
         .y_desc(chart.up)
-        .y_labels(if chart.scale == Scale::Powers { (high - low) as usize + 1 } else { 8 })
+        // Few enough for whole powers of ten.
+        .y_labels(6)
         .x_label_formatter(&|value| match chart.scale {
             Scale::Powers | Scale::Doubling => format!("{:.0}", value.exp2()),
             Scale::Linear => thousands(*value),
