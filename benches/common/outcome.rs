@@ -28,7 +28,7 @@ pub struct Outcome {
 }
 
 /// How far a ratio of a short run may be from the recorded one before that is no chance any more.
-const GROSS: f64 = 3.0;
+const GROSS: f64 = 2.0;
 
 impl Outcome {
     /// A figure of one side.
@@ -157,10 +157,10 @@ mod tests {
         let (least, most) = (Bound::AtLeast(1.0), Bound::AtMost(1.0));
         let regressed =
             |bound, now, then| outcome(bound, now).is_gross_regression_of(&outcome(bound, then));
-        assert!(regressed(least, 3.2, 10.0) && !regressed(least, 3.4, 10.0));
+        assert!(regressed(least, 4.9, 10.0) && !regressed(least, 5.1, 10.0));
         assert!(!regressed(least, 100.0, 10.0));
-        assert!(regressed(most, 3.1, 1.0) && !regressed(most, 2.9, 1.0));
-        assert!(!regressed(most, 0.1, 1.0));
+        assert!(regressed(most, 2.1, 1.0) && !regressed(most, 1.9, 1.0));
+        assert!(!regressed(most, 0.1, 1.0) && !regressed(most, 0.0, 0.0));
         let figure = Outcome { is_ratio: false, ..outcome(most, 9.0) };
         assert!(!figure.is_gross_regression_of(&outcome(most, 1.0)));
         let unmeasured = Outcome { measured: None, ..outcome(least, 0.0) };
