@@ -38,6 +38,7 @@ impl Report {
 
     /// Adds what was measured.
     pub(crate) fn add(&mut self, records: Vec<Record>) {
+        self.origin = Origin::now();
         self.records.extend(records);
         self.targets = judge(&self.records, &self.sizes);
     }

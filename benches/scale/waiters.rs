@@ -65,10 +65,10 @@ async fn contend(ground: &Ground<'_>, number: u32, sizes: &Sizes) -> Result<Reco
     let (name, left) = (ground.new_name("waited-for"), Arc::new(AtomicU32::new(grants)));
     let before: Vec<_> = clients.iter().map(LockClient::statistics).collect();
     let (began, mut tasks) = (Instant::now(), JoinSet::new());
-    for (client, before) in clients.iter().zip(0..) {
+    for (client, earlier) in clients.iter().zip(0..) {
         let (client, name, left) = (client.clone(), name.clone(), Arc::clone(&left));
         tasks.spawn(async move {
-            sleep(apart * before).await;
+            sleep(apart * earlier).await;
             let (mut waits, mut gave_up) = (Vec::new(), 0_u32);
             let take = |left: u32| left.checked_sub(1);
             while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
