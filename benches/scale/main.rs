@@ -36,6 +36,11 @@ async fn main() -> Result<()> {
     if let Some(doomed) = &arguments.doomed {
         return leavers::wait_for_death(serde_json::from_str(doomed)?).await;
     }
+    // In a task, as services do: each answer would have to wake up the main thread.
+    tokio::spawn(measure_all(arguments)).await?
+}
+
+async fn measure_all(arguments: Arguments) -> Result<()> {
     let sizes = arguments.sizes();
     eprintln!("starting the cluster");
     let cluster = TestCluster::open(&arguments.nodes, options()).await?;
