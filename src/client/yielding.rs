@@ -52,8 +52,8 @@ impl LockRequest {
         let began = shared.clock.elapsed();
         loop {
             let read = || shared.store.read(self.name(), Read::Object);
-            let rows = until_answered(read, setback).await?;
-            let contenders = Snapshot::of(&rows).contenders().into_iter();
+            let seen = until_answered(read, setback).await?;
+            let contenders = Snapshot::of(&seen.rows).contenders().into_iter();
             let shares = contenders.filter(|seen| seen.mode == Some(Mode::Shared));
             *sharers = shares.map(Contender::from).collect();
             if sharers.is_empty() || patience == Patience::Try {

@@ -182,8 +182,8 @@ impl FenceOfClaim {
     ) -> Result<Result<(), Loss>, FencingError> {
         let store = &self.shared.store;
         let own_rows = || store.read(&self.name, Read::Contender(self.claim.contender));
-        let rows = self.ask(own_rows, setback).await?;
-        Ok(Snapshot::of(&rows).shows(&self.claim).map_err(Loss::from))
+        let seen = self.ask(own_rows, setback).await?;
+        Ok(Snapshot::of(&seen.rows).shows(&self.claim).map_err(Loss::from))
     }
 
     /// Asks the database until it answers.

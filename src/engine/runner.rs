@@ -8,8 +8,8 @@
 //! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
 //! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] has the
 //! holders of the object, [`releases`] the callers that wait until it is released, [`resting`] a
-//! place that stays taken for a while after that, [`told`] what
-//! others learn of the line.
+//! place that stays taken for a while after that, [`sweeping`] hides the rows of clients that left
+//! or died, [`told`] is what others learn of the line.
 
 mod borrowing;
 mod commands;
@@ -20,6 +20,7 @@ mod operations;
 mod releases;
 mod resting;
 mod rivals;
+mod sweeping;
 mod told;
 mod turns;
 
@@ -84,6 +85,8 @@ pub(crate) struct Runner {
     is_closing: bool,
     /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// The sweep under way.
+    sweep: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The outstanding glance of the keeper.
     glance: Option<Pin<Box<dyn Future<Output = Vec<ContenderId>> + Send>>>,
     borrowing: Borrowing,
@@ -132,7 +135,9 @@ enum Wake {
     /// parent.
     Forked,
     /// The outstanding operation was answered, or failed.
-    Answer(Input, Option<DatabaseError>),
+    Answer(Answer),
+    /// The sweep came to an end.
+    Swept,
     /// The outstanding glance was answered, or failed.
     Glanced(Vec<ContenderId>),
     /// A keeper can be asked, or can't.
@@ -177,6 +182,7 @@ impl Runner {
             resting: None,
             is_closing: false,
             operation: None,
+            sweep: None,
             glance: None,
             borrowing: Borrowing::default(),
             lent: None,
@@ -193,7 +199,8 @@ impl Runner {
     pub(crate) async fn run(mut self) -> Ended {
         loop {
             match self.wake().await {
-                Wake::Answer(input, error) => self.answered(input, error),
+                Wake::Answer(answer) => self.answered(answer),
+                Wake::Swept => self.sweep = None,
                 Wake::Glanced(seen) => self.glanced(&seen),
                 Wake::Connected(keeper) => self.connected(keeper),
                 Wake::Drawn(drawn) => self.block_drawn(drawn),
@@ -215,7 +222,7 @@ impl Runner {
             if self.outlives_client() {
                 return self.ended(Vec::new());
             }
-            if self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done() {
+            if self.is_idle() {
                 let unserved = self.close_commands().await;
                 return self.ended(unserved);
             }
@@ -261,6 +268,13 @@ impl Runner {
         callers
     }
 
+    /// Whether there is nothing left to do.
+    fn is_idle(&self) -> bool {
+        let is_sweeping = self.sweep.is_some();
+        let are_idle = self.contender.is_idle() && self.keeper.is_idle();
+        are_idle && self.borrowing.is_done() && !is_sweeping
+    }
+
     fn ended(&self, unserved: Vec<Caller>) -> Ended {
         Ended { seat: Seat { object: Arc::clone(&self.object), slot: self.slot }, unserved }
     }
@@ -276,7 +290,8 @@ impl Runner {
         tokio::select! {
             biased;
             () = forked => Wake::Forked,
-            (input, error) = when_some(self.operation.as_mut()) => Wake::Answer(input, error),
+            answer = when_some(self.operation.as_mut()) => Wake::Answer(answer),
+            () = when_some(self.sweep.as_mut()) => Wake::Swept,
             seen = when_some(self.glance.as_mut()) => Wake::Glanced(seen),
             keeper = self.borrowing.connected() => Wake::Connected(keeper),
             drawn = self.draws.block() => Wake::Drawn(drawn),
@@ -305,8 +320,11 @@ impl Runner {
     }
 
     /// Passes on the answer of the outstanding operation.
-    fn answered(&mut self, input: Input, error: Option<DatabaseError>) {
+    fn answered(&mut self, Answer { input, error, many_dead }: Answer) {
         self.operation = None;
+        if let (true, Input::Read { rows: Ok(rows), .. }) = (many_dead, &input) {
+            self.consider_sweep(rows);
+        }
         if error.as_ref().is_some_and(DatabaseError::is_permanent) {
             self.check_health(CheckReason::Refusal);
         }

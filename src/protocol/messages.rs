@@ -145,7 +145,7 @@ pub(crate) enum Output {
     Event(Event),
 }
 
-/// A write of one contender's rows. Repeating it changes nothing but the time of expiry.
+/// A write of the rows of one object. Repeating it changes nothing but the time of expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
     /// The write timestamp, in µs, kept by retries.
@@ -183,6 +183,11 @@ pub(crate) enum Change {
         /// What the release tells those that wait, if it tells them anything.
         last_release: Option<LastRelease>,
     },
+    /// Raises the object's mark to the stamp.
+    Mark,
+    /// Deletes the `entering::` and `tickets::` rows of all contenders, as far as they were written
+    /// up to the stamp.
+    Sweep,
 }
 
 impl Change {

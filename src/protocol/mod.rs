@@ -14,8 +14,9 @@
 //! [`messages`] defines inputs and outputs. [`state_machine`] drives one contender, [`entry`] is
 //! its own rows of one round, [`lease`] how long those count. [`row`] says how rows are written and
 //! read, [`admission`] what follows from them, and [`mod@queue`] which blocker a waiter asks next.
-//! [`fence`] is the arithmetic of fencing tokens, which are kept beside the rows. [`seeded_bug`]
-//! and `fingerprint` are for the model in `tests/model`, which checks all of it.
+//! [`fence`] is the arithmetic of fencing tokens, which are kept beside the rows. [`mod@sweep`]
+//! says which dead rows may be hidden. [`seeded_bug`] and `fingerprint` are for the model in
+//! `tests/model`, which checks all of it.
 //!
 //! # What is absent
 //!
@@ -32,6 +33,7 @@ mod queue;
 mod row;
 mod seeded_bug;
 mod state_machine;
+pub(crate) mod sweep;
 
 pub(crate) use admission::{SeenContender, Snapshot};
 pub(crate) use fence::{FENCE_TTL_SECONDS, Poisoned, Right, SPACING};

@@ -133,8 +133,10 @@ pub(crate) struct StoredRow {
     pub(crate) why: Option<String>,
     /// The column `held_since`, in milliseconds since the Unix epoch.
     pub(crate) held_since: Option<i64>,
-    /// The static columns, which all rows of an object show.
+    /// Of the static columns, which all rows of an object show: the last release.
     pub(crate) last_release: Option<LastRelease>,
+    /// The static column `mark`: up to which round no contender may enter.
+    pub(crate) mark: Option<i64>,
 }
 
 /// The last release of an object that had a queue: who left, and how fast the queue moves.
@@ -170,6 +172,7 @@ impl StoredRow {
             why: None,
             held_since: claim.held_since,
             last_release: None,
+            mark: None,
         }
     }
 
@@ -195,6 +198,7 @@ impl StoredRow {
             why: Some(revocation.why.clone()),
             held_since: None,
             last_release: None,
+            mark: None,
         }
     }
 

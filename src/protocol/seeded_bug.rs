@@ -34,6 +34,10 @@ pub(crate) enum SeededBug {
     HoldersDoNotCompare,
     /// Of two holders that were let in at the same moment neither gives way to the other.
     NoTieBreakOfHolders,
+    /// A contender enters whatever the mark of the object.
+    MarkIgnored,
+    /// A sweep hides rows whatever the read before it shows.
+    SweepUnchecked,
     /// A sublease may end after the lease of its place.
     SubleaseBeyondPlace,
     /// A keeper counts a sublease as if both clocks ran alike.
@@ -73,7 +77,7 @@ impl SeededBug {
 
     /// The bugs of contenders and their rows.
     #[cfg(model)]
-    pub(crate) const OF_CONTENDERS: [SeededBug; 12] = [
+    pub(crate) const OF_CONTENDERS: [SeededBug; 14] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
         SeededBug::NoTieBreak,
@@ -86,6 +90,8 @@ impl SeededBug {
         SeededBug::RenewalUnread,
         SeededBug::HoldersDoNotCompare,
         SeededBug::NoTieBreakOfHolders,
+        SeededBug::MarkIgnored,
+        SeededBug::SweepUnchecked,
     ];
 
     /// The bugs of keepers and guests.

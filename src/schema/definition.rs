@@ -255,7 +255,7 @@ mod tests {
             let Column { cql_type, kind, position, .. } = found.expect("the column is there");
             (cql_type.as_str(), kind.as_str(), *position)
         };
-        assert_eq!(table.columns.len(), 17);
+        assert_eq!(table.columns.len(), 18);
         assert_eq!(column("object_name"), ("text", "partition_key", 0));
         assert_eq!(column("slot"), ("smallint", "clustering", 3));
         assert_eq!(column("ticket"), ("bigint", "regular", -1));

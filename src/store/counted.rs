@@ -14,7 +14,9 @@ use uuid::Uuid;
 use self::metrics::{Begun, CallMetrics};
 #[cfg(not(feature = "metrics"))]
 use self::no_metrics::{Begun, CallMetrics};
-use super::{Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, Testimonies, TimedRow};
+use super::{
+    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store, Testimonies, TimedRow,
+};
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
@@ -53,8 +55,8 @@ impl Kind {
 
     fn of_write(write: &Write) -> Self {
         match write.change {
-            Change::Put { .. } | Change::Revoke { .. } => Kind::Write,
-            Change::Delete { .. } => Kind::Delete,
+            Change::Put { .. } | Change::Revoke { .. } | Change::Mark => Kind::Write,
+            Change::Delete { .. } | Change::Sweep => Kind::Delete,
         }
     }
 
@@ -103,7 +105,7 @@ impl Store for Counted {
         self.counters.write(Kind::of_write(write), self.store.write(object, write))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         self.counters.read(Kind::of_read(read), self.store.read(object, read))
     }
 

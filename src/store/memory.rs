@@ -9,14 +9,14 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use self::peers::Peers;
-use self::replica::{Cell, Fence, Key, Release, Replica, cells, matches};
+use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
     Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
-    RowStamp, Store, Testimonies, TimedRow,
+    RowStamp, Seen, Store, Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::protocol::{ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
 
 pub(crate) mod peers;
 pub(crate) mod replica;
@@ -29,6 +29,9 @@ const QUORUM: usize = REPLICAS / 2 + 1;
 
 /// The number of objects on a page of the whole table.
 const OBJECTS_PER_PAGE: usize = 1_000;
+
+/// With more dead rows than this a read warns of them, as one of Cassandra does by default.
+pub(crate) const MANY_DEAD: usize = 1_000;
 
 /// How long a dead row is remembered, so that an older write does not bring it back.
 const GRACE: Duration = Duration::from_secs(2 * Embedded::MAX_TTL.as_secs());
@@ -122,7 +125,7 @@ impl Store for MemoryStore {
         self.answer(move |tables, now| tables.write(object, write, now))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         self.answer(move |tables, now| tables.read(object, read, now))
     }
 
@@ -139,7 +142,7 @@ impl Store for MemoryStore {
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        self.read(object, Read::Object)
+        self.answer(move |tables, now| tables.read(object, Read::Object, now).rows)
     }
 
     fn read_stamps<'a>(
@@ -253,14 +256,28 @@ impl Tables {
                 replica.note_release(object, release);
             }
         }
+        for replica in &mut self.replicas {
+            match write.change {
+                Change::Mark => replica.raise_mark(object, write.stamp),
+                Change::Sweep => {
+                    replica.sweep(object, Sweep { horizon: write.stamp, dead_from: now });
+                }
+                Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {}
+            }
+        }
     }
 
     /// The rows that a quorum shows.
-    pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Vec<StoredRow> {
+    pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Seen {
         let known = self.replicas.iter().filter_map(|replica| replica.last_release(object, now));
         let last_release = known.max_by_key(|last| last.stamp);
+        let mark = self.replicas.iter().filter_map(|replica| replica.marks.get(object)).max();
+        let mark = mark.copied();
         let rows = self.live_rows(object, read, now).into_iter();
-        rows.map(|timed| StoredRow { last_release, ..timed.row }).collect()
+        let rows: Vec<_> =
+            rows.map(|timed| StoredRow { last_release, mark, ..timed.row }).collect();
+        let kept = self.replicas[0].objects.get(object).map_or(0, BTreeMap::len);
+        Seen { many_dead: kept > rows.len() + MANY_DEAD, rows }
     }
 
     fn read_stamps(
@@ -360,6 +377,7 @@ impl Tables {
             });
             replica.fences.retain(|_, fence| now < fence.dead_from + GRACE);
             replica.releases.retain(|_, release| release.is_live(now));
+            replica.sweeps.retain(|_, sweep| now < sweep.dead_from + GRACE);
         }
         self.peers.sweep(GRACE, now);
     }

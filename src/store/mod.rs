@@ -78,11 +78,11 @@ pub(crate) type Testimonies<'a> =
 /// same stamp; rows of one [`Write`] are applied as a unit. Each call is one try, bounded in time,
 /// never repeated by the store or its driver. A dropped future may still be applied.
 pub(crate) trait Store: Debug + Send + Sync {
-    /// Applies a write to the rows of a contender.
+    /// Applies a write to the rows of an object.
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()>;
 
     /// Reads the requested rows of an object, all with one read.
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>>;
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen>;
 
     /// Reads all rows of an object, each with its times.
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>>;
@@ -169,6 +169,15 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
     /// second at most.
     fn observe(&self) -> Testimonies<'_>;
+}
+
+/// What a read shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The rows.
+    pub(crate) rows: Vec<StoredRow>,
+    /// Whether the database warns that the read met very many dead rows, or cells of them.
+    pub(crate) many_dead: bool,
 }
 
 /// A row, when it was written and how long it lives.

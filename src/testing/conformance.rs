@@ -95,6 +95,8 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     many_contenders_are_read_at_once(&object("many")).await;
     revocations_stand_beside_the_rows(&object("revoked")).await;
     the_last_release_is_told(&object("released")).await;
+    the_mark_only_grows(&object("marked")).await;
+    a_sweep_hides_what_was_written_up_to_it(&object("swept")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
     all_objects_are_found(store, tag, clock.unix_micros()).await;
@@ -148,7 +150,7 @@ impl Object<'_> {
 
     async fn read(&self, read: Read) -> Vec<StoredRow> {
         let rows = self.store.read(&self.name, read).await;
-        let mut rows = rows.expect("a read is answered");
+        let mut rows = rows.expect("a read is answered").rows;
         rows.sort_by(|a, b| (a.contender, &a.row_name).cmp(&(b.contender, &b.row_name)));
         rows
     }
@@ -411,6 +413,48 @@ async fn the_last_release_is_told(object: &Object<'_>) {
     assert_eq!(told(Read::Entering(waiter)).await, [third]);
     object.delete(waiter, 20, true).await;
     object.expect(Read::Object, &[]).await;
+}
+
+/// Reads of the object show the highest mark, and it touches no row.
+async fn the_mark_only_grows(object: &Object<'_>) {
+    let claim = claim(1, 7, Some(5));
+    object.put(&claim, 10, LONG_TTL).await;
+    let expect = async |mark: Option<i64>| {
+        let mark = mark.map(|mark| object.stamp + mark);
+        let rows = rows_of(&claim).into_iter().map(|row| StoredRow { mark, ..row });
+        object.expect(Read::Object, &rows.collect::<Vec<_>>()).await;
+    };
+    expect(None).await;
+    for (mark, highest) in [(20, 20), (20, 20), (5, 20), (21, 21)] {
+        object.write(mark, Change::Mark).await;
+        expect(Some(highest)).await;
+    }
+    object.delete(claim.contender, 15, true).await;
+    object.expect(Read::Object, &[]).await;
+    object.put(&claim, 30, LONG_TTL).await;
+    expect(Some(21)).await;
+}
+
+/// A sweep hides the rows of all contenders as far as they were written up to it, also those that
+/// arrive later, and nothing else.
+async fn a_sweep_hides_what_was_written_up_to_it(object: &Object<'_>) {
+    let [early, late] = [(1, 10), (2, 21)].map(|(number, round)| claim(number, round, Some(5)));
+    object.raise_fence(10).await;
+    object.put(&early, 20, LONG_TTL).await;
+    object.put(&late, 21, LONG_TTL).await;
+    object.revoke(&revocation(&early), 15, LONG_TTL).await;
+    object.write(20, Change::Sweep).await;
+    let revoked = StoredRow::revoked(&revocation(&early));
+    let left = [std::slice::from_ref(&revoked), &rows_of(&late)].concat();
+    object.expect(Read::Object, &left).await;
+    object.expect(Read::Entering(early.contender), &[]).await;
+    assert_eq!(object.fence().await, Some(10));
+    object.put(&early, 19, LONG_TTL).await;
+    object.put(&claim(3, 18, None), 18, LONG_TTL).await;
+    object.write(17, Change::Sweep).await;
+    object.expect(Read::Object, &left).await;
+    object.put(&claim(1, 22, Some(6)), 22, LONG_TTL).await;
+    object.expect(Read::Entering(early.contender), &rows_of(&claim(1, 22, None))).await;
 }
 
 async fn stamps_are_told(object: &Object<'_>) {

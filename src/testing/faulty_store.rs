@@ -15,7 +15,7 @@ use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, Cursor, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, Page, Part, PeerRow,
-    RowStamp, Store, Testimonies, TimedRow,
+    RowStamp, Seen, Store, Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -154,7 +154,7 @@ impl FaultyStore {
     /// How many rows of an object a read would show now.
     #[must_use]
     pub fn live_rows(&self, object: &str) -> usize {
-        self.memory.tables().read(object, Read::Object, self.clock.elapsed()).len()
+        self.memory.tables().read(object, Read::Object, self.clock.elapsed()).rows.len()
     }
 
     /// Forgets the rows of an object, like replicas that lose acknowledged writes. The fence stays,
@@ -283,7 +283,7 @@ impl Store for FaultyStore {
         self.call(self.memory.write(object, write))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         self.call(self.memory.read(object, read))
     }
 

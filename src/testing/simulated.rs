@@ -204,6 +204,11 @@ impl SimulatedCluster {
         self.network().conditions = conditions;
     }
 
+    /// Makes reads that meet more than this many dead rows warn of them from now on.
+    pub fn warn_of_dead_rows(&self, many: usize) {
+        self.network().many_dead = many;
+    }
+
     /// Changes how messages between clients fare from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.messenger.set_weather(weather);

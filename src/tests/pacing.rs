@@ -162,7 +162,9 @@ impl Race {
                     self.rows.remove(&(name.to_owned(), *contender));
                 }
             }
-            Change::Revoke { .. } => unreachable!("none is revoked"),
+            Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+                unreachable!("none is revoked, and nothing swept")
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::error::LockError;
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
     Store, Testimonies, TimedRow,
 };
 use crate::testing::FaultyStore;
@@ -92,7 +92,7 @@ impl Store for Planned {
         self.memory.write(object, write)
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         self.memory.read(object, read)
     }
 

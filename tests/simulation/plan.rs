@@ -20,6 +20,9 @@ pub(crate) const MORE_TTL: Duration = Duration::from_secs(2);
 /// comes so much later.
 pub(crate) const LATE_TO_RUN: Duration = Duration::from_millis(5);
 
+/// More dead rows than a run has.
+pub(crate) const NO_SWEEPS: usize = 1_000;
+
 /// When the faults end, unless a plan is cut short.
 const HEALED: Duration = Duration::from_secs(16);
 
@@ -37,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) conditions: Conditions,
     /// How messages between clients fare.
     pub(crate) weather: Weather,
+    /// With more dead rows than this a read warns of them, and clients sweep.
+    pub(crate) many_dead: usize,
     /// What is locked.
     pub(crate) objects: Vec<String>,
     /// How tasks want to hold, for each of these.
@@ -158,6 +163,7 @@ impl Plan {
             replicas,
             conditions,
             weather,
+            many_dead: NO_SWEEPS,
             objects,
             mixes,
             machines,
@@ -165,6 +171,10 @@ impl Plan {
         };
         Draw(StdRng::seed_from_u64(seed ^ 0x9EE5)).peers(&mut plan);
         Draw(StdRng::seed_from_u64(seed ^ 0x30DE)).modes(&mut plan);
+        let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x54EE9));
+        if draw.0.random_bool(0.7) {
+            plan.many_dead = draw.0.random_range(0..4);
+        }
         plan
     }
 
@@ -240,7 +250,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { seed, breach, chance, healed, replicas, conditions, .. } = self;
-        let Plan { weather, objects, mixes, machines, deeds, .. } = self;
+        let Plan { weather, many_dead, objects, mixes, machines, deeds, .. } = self;
         writeln!(f, "seed {seed}, breach {breach:?}, chance {chance}, healed at {healed:?}")?;
         for (object, mix) in objects.iter().zip(mixes) {
             writeln!(f, "{object:?}: {mix:?}")?;
@@ -248,6 +258,7 @@ impl fmt::Display for Plan {
         writeln!(f, "{replicas:?}")?;
         writeln!(f, "{conditions:?}")?;
         writeln!(f, "{weather:?}")?;
+        writeln!(f, "reads warn of more than {many_dead} dead rows")?;
         for (number, machine) in machines.iter().enumerate() {
             writeln!(f, "machine {number}: {machine:?}")?;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::batch::{Invariant, run_seeds};
 use super::failure::Failure;
-use super::plan::{Deed, Disks, MachinePlan, Mix, Plan};
+use super::plan::{Deed, Disks, MachinePlan, Mix, NO_SWEEPS, Plan};
 use super::world::run;
 
 /// Plans with something less than this one, those that leave out most first. Of each there is one
@@ -91,7 +91,7 @@ fn with_less_work(plan: &Plan) -> Vec<Plan> {
 
 /// Each kind of trouble with messages, and wrong clocks.
 fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
-    let mut plans: Vec<_> = (0..10).map(|_| plan.clone()).collect();
+    let mut plans: Vec<_> = (0..11).map(|_| plan.clone()).collect();
     plans[0].conditions.late = 0.0;
     plans[1].conditions.lost = 0.0;
     plans[2].conditions.queued = 0.0;
@@ -104,6 +104,7 @@ fn with_less_trouble(plan: &Plan) -> Vec<Plan> {
     plans[7].weather.late = 0.0;
     plans[8].weather.lost = 0.0;
     plans[9].weather.repeated = 0.0;
+    plans[10].many_dead = NO_SWEEPS;
     for machine in 0..plan.machines.len() {
         let mut less = plan.clone();
         less.machines[machine].lingers = false;

@@ -111,7 +111,7 @@ impl fmt::Display for Tally {
 }
 
 /// What goes wrong on purpose.
-const HARM: [&str; 22] = [
+const HARM: [&str; 23] = [
     "clients asked to leave",
     "clients cut off from each other",
     "clients killed",
@@ -126,6 +126,7 @@ const HARM: [&str; 22] = [
     "messages cut off",
     "messages lost",
     "messages to a dead replica",
+    "objects swept",
     "outcomes unknown",
     "replicas crashed",
     "replicas slow",

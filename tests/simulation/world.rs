@@ -71,6 +71,7 @@ impl<'a> World<'a> {
         let hosts: Vec<_> = (0..plan.machines.len()).map(host).collect();
         let cluster = SimulatedCluster::new(rng.random(), plan.replicas, plan.conditions, &hosts);
         cluster.set_weather(plan.weather);
+        cluster.warn_of_dead_rows(plan.many_dead);
         let mut deeds = plan.deeds.clone();
         deeds.sort_by_key(|(at, _)| *at);
         let mut world = World {

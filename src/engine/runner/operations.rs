@@ -8,10 +8,17 @@ use crate::engine::shared::Shared;
 use crate::protocol::{
     ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome,
 };
-use crate::store::{DatabaseError, Outcome};
+use crate::store::{DatabaseError, Outcome, Seen};
 
-/// The input that answers an operation, and why the operation failed if it did.
-pub(super) type Answer = (Input, Option<DatabaseError>);
+/// The answer of an operation.
+pub(super) struct Answer {
+    /// What it tells the contender.
+    pub(super) input: Input,
+    /// Why it failed, if it did.
+    pub(super) error: Option<DatabaseError>,
+    /// Whether it met very many dead rows.
+    pub(super) many_dead: bool,
+}
 
 /// One try of a write.
 pub(super) async fn write(shared: Arc<Shared>, object: Arc<str>, op: OpId, write: Write) -> Answer {
@@ -20,16 +27,18 @@ pub(super) async fn write(shared: Arc<Shared>, object: Arc<str>, op: OpId, write
     if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
         debug!(?error, "whether a write is applied is unknown; it is made again");
     }
-    (Input::Written { op, outcome }, result.err())
+    Answer { input: Input::Written { op, outcome }, error: result.err(), many_dead: false }
 }
 
 /// One try of a read.
 pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: Read) -> Answer {
     match shared.store.read(&object, read).await {
-        Ok(rows) => (Input::Read { op, rows: Ok(rows) }, None),
+        Ok(Seen { rows, many_dead }) => {
+            Answer { input: Input::Read { op, rows: Ok(rows) }, error: None, many_dead }
+        }
         Err(error) => {
-            let rows = Err(read_failure(&error));
-            (Input::Read { op, rows }, Some(error))
+            let input = Input::Read { op, rows: Err(read_failure(&error)) };
+            Answer { input, error: Some(error), many_dead: false }
         }
     }
 }

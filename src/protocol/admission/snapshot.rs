@@ -15,6 +15,7 @@ pub(crate) struct Snapshot {
     held_since: BTreeMap<ContenderId, i64>,
     largest_ticket: i64,
     last_release: Option<LastRelease>,
+    mark: Option<i64>,
 }
 
 impl Snapshot {
@@ -25,6 +26,7 @@ impl Snapshot {
         let mut snapshot = Snapshot::default();
         for row in rows {
             snapshot.last_release = snapshot.last_release.or(row.last_release);
+            snapshot.mark = snapshot.mark.max(row.mark);
             match row.parse() {
                 Row::Entering { round, mode, held_since } => {
                     entering.insert(row.contender, (round, mode));
@@ -169,6 +171,12 @@ impl Snapshot {
     /// The last release, if one is known.
     pub(crate) fn last_release(&self) -> Option<LastRelease> {
         self.last_release
+    }
+
+    /// Whether no contender may enter with this round: a client has begun to sweep what was written
+    /// up to it.
+    pub(crate) fn has_mark_from(&self, round: i64) -> bool {
+        self.mark >= Some(round) && !SeededBug::MarkIgnored.is_planted()
     }
 
     /// To how many another contender limits the holders of the object, where that is not what

@@ -77,6 +77,9 @@ impl StateMachine {
         if let Err(denial) = snapshot.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
+        if snapshot.has_mark_from(entry.claim.round) {
+            return self.withdraw(now, Some(entry.acquire));
+        }
         let mode = entry.acquire.mode;
         if let Some(max_holders) = snapshot.other_limit(self.id, mode) {
             return self.fail(now, Failure::OtherLimit { max_holders });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
+use scylla::serialize::batch::BatchValues;
 use scylla::serialize::row::SerializeRow;
 use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
 use scylla::{DeserializeRow, SerializeRow};
@@ -119,6 +120,16 @@ pub(super) fn last_release_values(object: &str, last: LastRelease) -> impl Seria
     (stamp, LAST_RELEASE_TTL_SECONDS, Uuid::from_u128(client), round, micros, object)
 }
 
+/// The values to raise the mark of an object to the stamp.
+pub(super) fn mark_values(object: &str, stamp: i64) -> impl SerializeRow {
+    (stamp, stamp, object)
+}
+
+/// The values to sweep an object: for the `entering::` rows, and for the `tickets::` rows.
+pub(super) fn sweep_values(object: &str, stamp: i64) -> impl BatchValues {
+    ((stamp, object), (stamp, object))
+}
+
 /// The values to write a fence.
 pub(super) fn fence_values(object: &str, value: i64) -> impl SerializeRow {
     let stamp = value;
@@ -131,6 +142,14 @@ pub(super) fn host_values(registry: &str, host: &HostRow) -> impl SerializeRow {
     // A null on purpose if there is no time: a host that is added again is no longer removed.
     let removed_at = host.removed_at_millis.map(CqlTimestamp);
     (registry, host.name.as_str(), host.number, added_at, removed_at, host.stamp)
+}
+
+/// Whether the coordinator warns that a read met more dead rows and cells than its
+/// `tombstone_warn_threshold`, 1,000 by default. It says so in words only: in one way of what it
+/// has read itself (`ReadCommand.java`), in another of what other nodes have
+/// (`CoordinatorWarnings.java`).
+pub(super) fn warns_of_dead_rows(result: &QueryResult) -> bool {
+    result.warnings().any(|warning| warning.contains("tombstone"))
 }
 
 /// The rows of an object.
@@ -172,6 +191,7 @@ struct LockRow {
     released_round: Option<i64>,
     handoff_micros: Option<i64>,
     released_stamp: Option<i64>,
+    mark: Option<i64>,
 }
 
 impl LockRow {
@@ -191,6 +211,7 @@ impl LockRow {
             why: self.why,
             held_since: self.held_since.map(|since| since.0),
             last_release,
+            mark: self.mark,
         })
     }
 
@@ -243,6 +264,7 @@ impl TimedLockRow {
             released_round: None,
             handoff_micros: None,
             released_stamp: None,
+            mark: None,
         };
         let row = row.stored()?;
         let timed = TimedRow { row, stamp: self.stamp, ttl_seconds: self.ttl_seconds };

@@ -25,15 +25,15 @@ pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, 
 use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
-    last_release_values, next, revocation_values, row_stamps, sighting_values, sightings_begin,
-    stored_rows, timed_rows,
+    last_release_values, mark_values, next, revocation_values, row_stamps, sighting_values,
+    sightings_begin, stored_rows, sweep_values, timed_rows, warns_of_dead_rows,
 };
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements};
 use super::{
-    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Store, Testimonies,
+    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Seen, Store, Testimonies,
     TimedRow,
 };
 use crate::options::Consistency;
@@ -185,11 +185,20 @@ impl Store for CassandraStore {
                     }
                     self.change(&statements.delete, &statements.delete_batches, rows).await
                 }
+                Change::Mark => {
+                    let values = mark_values(object, write.stamp);
+                    self.execute(&statements.sweep.mark, values).await.map(drop)
+                }
+                Change::Sweep => {
+                    let values = sweep_values(object, write.stamp);
+                    let result = self.session.batch(&statements.sweep.deletes, values).await;
+                    result.map(drop).map_err(|error| classify(&error))
+                }
             }
         })
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         let statements = &self.rows;
         Box::pin(async move {
             let result = match read {
@@ -201,7 +210,8 @@ impl Store for CassandraStore {
                     self.execute(&statements.read_entering, contender_key(object, id)).await
                 }
             }?;
-            stored_rows(result)
+            let many_dead = warns_of_dead_rows(&result);
+            Ok(Seen { rows: stored_rows(result)?, many_dead })
         })
     }
 

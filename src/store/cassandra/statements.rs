@@ -25,6 +25,7 @@ pub(super) struct RowStatements {
     pub(super) delete_batches: [Batch; 2],
     /// Deletes of two rows, and a write of what the release tells those that wait.
     pub(super) release_batch: Batch,
+    pub(super) sweep: SweepStatements,
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
     pub(super) inspect: PreparedStatement,
@@ -54,17 +55,14 @@ impl RowStatements {
         let of_contender = "host = ? AND client = ? AND slot = ?";
         let last_release = "released_client, released_round, handoff_micros, \
                             WRITETIME(released_round) AS released_stamp";
-        let read = format!("SELECT {columns}, {last_release} FROM {table} WHERE object_name = ?");
+        let read =
+            format!("SELECT {columns}, {last_release}, mark FROM {table} WHERE object_name = ?");
         // A row is written whole, so one column tells the times of all.
         let times = "WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds";
         let inspect = format!("SELECT object_name, {columns}, {times} FROM {table}");
 
-        let all_rows = format!(
-            "row_name IN ('{}', '{}', '{}')",
-            row_name::ENTERING,
-            row_name::TICKETS,
-            row_name::REVOKED,
-        );
+        let [entering, tickets] = [row_name::ENTERING, row_name::TICKETS];
+        let all_rows = format!("row_name IN ('{entering}', '{tickets}', '{}')", row_name::REVOKED);
 
         // Rows are written whole, and a write never names `fence`: a null would be a tombstone on
         // it.
@@ -73,7 +71,7 @@ impl RowStatements {
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
         ))
         .await?;
-        // By the full primary key only: nothing else of the object may be deleted.
+        // By the full primary key: nothing else of the object may be deleted, but by a sweep.
         let delete = prepare(format!(
             "DELETE FROM {table} USING TIMESTAMP ? \
              WHERE object_name = ? AND row_name = ? AND {of_contender}"
@@ -96,14 +94,14 @@ impl RowStatements {
             insert,
             delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
             release_batch: batch(&terms, release),
+            sweep: SweepStatements::prepare(session, &terms, &table).await?,
             delete,
             read_object: prepare(read.clone()).await?,
             inspect: prepare(format!("{inspect} WHERE object_name = ?")).await?,
             read_part,
             read_contender: prepare(format!("{read} AND {all_rows} AND {of_contender}")).await?,
             read_entering: prepare(format!(
-                "{read} AND row_name = '{}' AND {of_contender}",
-                row_name::ENTERING,
+                "{read} AND row_name = '{entering}' AND {of_contender}"
             ))
             .await?,
             read_stamps: prepare(format!(
@@ -122,6 +120,31 @@ impl RowStatements {
             ))
             .await?,
         })
+    }
+}
+
+/// The statements of a sweep.
+pub(super) struct SweepStatements {
+    pub(super) mark: PreparedStatement,
+    /// Range deletes: of the `entering::` rows, and of the `tickets::` rows.
+    pub(super) deletes: Batch,
+}
+
+impl SweepStatements {
+    async fn prepare(session: &Session, terms: &Terms, table: &str) -> Result<Self, DatabaseError> {
+        let prepare = async |text: String| prepare(session, terms, text).await;
+        // By the table's default it would expire with the rows. A TTL of 0 is none: a client may
+        // stop for any time between the mark and the deletes.
+        let mark = prepare(format!(
+            "UPDATE {table} USING TIMESTAMP ? AND TTL 0 SET mark = ? WHERE object_name = ?"
+        ));
+        let mark = mark.await?;
+        let delete = async |row_name: &str| {
+            let delete = format!("DELETE FROM {table} USING TIMESTAMP ? WHERE object_name = ?");
+            prepare(format!("{delete} AND row_name = '{row_name}'")).await
+        };
+        let deletes = vec![delete(row_name::ENTERING).await?, delete(row_name::TICKETS).await?];
+        Ok(SweepStatements { mark, deletes: batch(terms, deletes) })
     }
 }
 

@@ -17,6 +17,22 @@ pub(crate) struct Replica {
     pub(crate) objects: HashMap<String, BTreeMap<Key, Cell>>,
     pub(crate) fences: HashMap<String, Fence>,
     pub(crate) releases: HashMap<String, Release>,
+    pub(crate) marks: HashMap<String, i64>,
+    pub(crate) sweeps: HashMap<String, Sweep>,
+}
+
+/// The last sweep of an object: the one with the highest horizon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sweep {
+    pub(crate) horizon: i64,
+    pub(crate) dead_from: Duration,
+}
+
+impl Sweep {
+    /// Whether it hides a row with this key and stamp.
+    pub(crate) fn hides(self, (name, _): &Key, stamp: i64) -> bool {
+        stamp <= self.horizon && [row_name::ENTERING, row_name::TICKETS].contains(&name.as_str())
+    }
 }
 
 /// The fence of an object. The order is that of a cluster: the value is the stamp, so the larger
@@ -55,8 +71,11 @@ impl Release {
 }
 
 impl Replica {
-    /// Writes a row, unless a newer write of it is there.
+    /// Writes a row, unless a newer write of it is there, or a sweep that hides it.
     pub(crate) fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
+        if self.sweeps.get(object).is_some_and(|sweep| sweep.hides(key, cell.stamp)) {
+            return;
+        }
         let rows = match self.objects.get_mut(object) {
             Some(rows) => rows,
             None => self.objects.entry(object.to_owned()).or_default(),
@@ -77,6 +96,21 @@ impl Replica {
     /// The last release of an object that reads at `now` show.
     pub(crate) fn last_release(&self, object: &str, now: Duration) -> Option<LastRelease> {
         self.releases.get(object)?.live(now)
+    }
+
+    /// Raises a mark, unless it is higher.
+    pub(crate) fn raise_mark(&mut self, object: &str, mark: i64) {
+        let highest = self.marks.entry(object.to_owned()).or_insert(mark);
+        *highest = mark.max(*highest);
+    }
+
+    /// Sweeps an object: rows that it hides are forgotten.
+    pub(crate) fn sweep(&mut self, object: &str, sweep: Sweep) {
+        let last = self.sweeps.entry(object.to_owned()).or_insert(sweep);
+        *last = sweep.max(*last);
+        if let Some(rows) = self.objects.get_mut(object) {
+            rows.retain(|key, cell| !sweep.hides(key, cell.stamp));
+        }
     }
 
     /// Writes a fence, unless a larger one is there.
@@ -144,6 +178,7 @@ pub(crate) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
             };
             write.change.deleted_rows().iter().map(cell).collect()
         }
+        Change::Mark | Change::Sweep => Vec::new(),
     }
 }
 

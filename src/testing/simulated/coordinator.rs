@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::geography::Geography;
 use super::network::{Event, Network, REQUEST_TIMEOUT, Request};
-use super::node::{Ask, Order, Seen, merge};
+use super::node::{Ask, Order, Seen};
 use crate::store::Outcome;
 
 /// What the coordinator of a request knows of it.
@@ -146,12 +146,11 @@ impl Coordination {
     /// Asks those replicas to write that lack something.
     fn repair(&mut self, open: &mut Request) {
         self.read = std::mem::take(&mut open.seen);
-        let merged = merge(self.read.iter().flat_map(|seen| seen.rows.iter().cloned()));
-        let whole = Seen { rows: merged.into_values().collect(), fence: None };
+        let whole = Seen::merge(self.read.iter().cloned());
         let replicas = open.answered.iter().zip(&self.read);
         let stale = replicas.filter(|(_, seen)| !seen.agrees(&whole));
         self.asked = stale.map(|(replica, _)| *replica).collect();
-        self.order = Arc::new(Order::repair(self.order.object(), whole));
+        self.order = Arc::new(Order::repair(self.order.object(), whole.rows));
         open.needed = self.asked.len();
     }
 }
@@ -277,7 +276,7 @@ mod tests {
         let store = client_in(&cluster, 0, Duration::ZERO).embedded.store;
         let (written, far) = (put(), 3);
         answer(&cluster, store.write("a", &written));
-        let rows = |now| cluster.network().nodes[far].rows("a", Read::Object, now).len();
+        let rows = |now| cluster.network().nodes[far].seen("a", Read::Object, now).rows.len();
         assert_eq!(rows(ms(5)), 0);
         while cluster.next_event().is_some_and(|at| at < ms(200)) {
             cluster.process_next();
@@ -293,15 +292,15 @@ mod tests {
         let writer = client_in(&cluster, 0, Duration::ZERO).embedded.store;
         let (_, written) = answer(&cluster, writer.write("a", &put()));
         let reader = client_in(&cluster, 2, written).embedded.store;
-        let (rows, read) = answer(&cluster, reader.read("a", Read::Object));
-        assert_eq!(rows.len(), 1);
+        let (seen, read) = answer(&cluster, reader.read("a", Read::Object));
+        assert_eq!(seen.rows.len(), 1);
         // Digests, all of it, and the write of what is missing, which needs no message here.
         let expected = ms(2 + 2 * 100) + WORK * 2;
         assert_eq!(read - written, expected);
-        assert_eq!(cluster.network().nodes[2].rows("a", Read::Object, read).len(), 1);
+        assert_eq!(cluster.network().nodes[2].seen("a", Read::Object, read).rows.len(), 1);
         let again = client_in(&cluster, 2, read).embedded.store;
-        let (rows, at) = answer(&cluster, again.read("a", Read::Object));
-        assert_eq!((rows.len(), at - read), (1, ms(2 + 100) + WORK));
+        let (seen, at) = answer(&cluster, again.read("a", Read::Object));
+        assert_eq!((seen.rows.len(), at - read), (1, ms(2 + 100) + WORK));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,13 +12,14 @@ use uuid::Uuid;
 use super::lock;
 use super::messages::Messenger;
 use super::network::Network;
-use super::node::{Ask, Seen, SeenRow, merge};
+use super::node;
+use super::node::Ask;
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, Lead};
 use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Page, Part, PeerRow, RowStamp, Store,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store,
     Testimonies, TimedRow,
 };
 
@@ -100,7 +101,7 @@ impl Link {
         Link { network, client, clock, called }
     }
 
-    async fn ask(&self, object: &str, ask: Ask<'_>) -> Result<Vec<Seen>, DatabaseError> {
+    async fn ask(&self, object: &str, ask: Ask<'_>) -> Result<Vec<node::Seen>, DatabaseError> {
         let answer = lock(&self.network).send(self.client, self.clock.true_time(), object, ask);
         self.called.notify_one();
         answer.await.expect("every request is answered in the end, as long as the network is there")
@@ -108,9 +109,7 @@ impl Link {
 
     /// Rows, as those replicas show them that answer.
     async fn rows(&self, object: &str, read: Ask<'_>) -> Result<Vec<TimedRow>, DatabaseError> {
-        let seen = self.ask(object, read).await?;
-        let rows = merge(seen.into_iter().flat_map(|seen| seen.rows));
-        Ok(rows.into_values().filter_map(SeenRow::live).collect())
+        Ok(node::Seen::merge(self.ask(object, read).await?).live())
     }
 }
 
@@ -125,10 +124,13 @@ impl Store for Link {
         Box::pin(async move { self.ask(object, Ask::Write(write)).await.map(|_| ()) })
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Vec<StoredRow>> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
         Box::pin(async move {
-            let rows = self.rows(object, Ask::Read(read)).await?;
-            Ok(rows.into_iter().map(|timed| timed.row).collect())
+            let seen = node::Seen::merge(self.ask(object, Ask::Read(read)).await?);
+            let met = seen.rows.len();
+            let rows: Vec<_> = seen.live().into_iter().map(|timed| timed.row).collect();
+            let many_dead = met - rows.len() > lock(&self.network).many_dead;
+            Ok(Seen { rows, many_dead })
         })
     }
 

@@ -12,12 +12,12 @@ use tokio::sync::{Notify, oneshot};
 use super::coordinator::Coordination;
 use super::geography::Geography;
 use super::harm::Harm;
-use super::node::{Ask, Lost, Node, Order, Seen, SeenRow, merge};
+use super::node::{Ask, Lost, Node, Order, Seen};
 use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
 use crate::protocol::{Change, Read, row_name};
-use crate::store::memory::REPLICAS;
 use crate::store::memory::peers::Peers;
+use crate::store::memory::{MANY_DEAD, REPLICAS};
 use crate::store::{DatabaseError, HostRow, Outcome, TimedRow};
 
 /// A client gives up a request after this time, like the real one.
@@ -35,6 +35,8 @@ pub(super) struct Network {
     pub(super) rng: StdRng,
     quorum: usize,
     pub(super) conditions: Conditions,
+    /// With more dead rows than this a read warns of them.
+    pub(super) many_dead: usize,
     /// Where nodes are, if that decides how long messages take, instead of chance.
     pub(super) geography: Option<Arc<Geography>>,
     pub(super) nodes: Vec<Node>,
@@ -113,6 +115,7 @@ impl Network {
             rng: StdRng::seed_from_u64(seed),
             quorum: replicas.quorum,
             conditions,
+            many_dead: MANY_DEAD,
             geography: None,
             nodes: replicas.ahead.into_iter().map(Node::new).collect(),
             clients: Vec::new(),
@@ -244,10 +247,10 @@ impl Network {
 
     /// The rows that some quorum shows: the client and the name of each.
     pub(super) fn rows(&self, object: &str, now: Duration) -> BTreeSet<(usize, String)> {
-        let shown: Vec<_> = self.nodes.iter().map(|n| n.rows(object, Read::Object, now)).collect();
+        let shown: Vec<_> = self.nodes.iter().map(|n| n.seen(object, Read::Object, now)).collect();
         let pairs = (0..REPLICAS).flat_map(|first| (0..first).map(move |other| (first, other)));
-        let merged = pairs.map(|(a, b)| merge(shown[a].iter().chain(&shown[b]).cloned()));
-        let rows = merged.flat_map(BTreeMap::into_values).filter_map(SeenRow::live);
+        let rows =
+            pairs.flat_map(|(a, b)| Seen::merge([&shown[a], &shown[b]].map(Clone::clone)).live());
         let name = |TimedRow { row, .. }| (self.numbers[&row.contender.client], row.row_name);
         rows.map(name).collect()
     }
@@ -260,7 +263,7 @@ impl Network {
             LostRows::Ticket => &[row_name::TICKETS],
             LostRows::Both => &[row_name::ENTERING, row_name::TICKETS],
         };
-        let shown = self.nodes.iter().flat_map(|node| node.rows(object, Read::Object, now));
+        let shown = self.nodes.iter().flat_map(|node| node.seen(object, Read::Object, now).rows);
         let keys = shown.map(|seen| seen.key).filter(|(name, contender)| {
             names.contains(&name.as_str()) && self.number_of(contender.client) == Some(client)
         });
@@ -337,6 +340,12 @@ impl Network {
             return None;
         };
         match &write.change {
+            // They are writes of no contender.
+            Change::Mark => return None,
+            Change::Sweep => {
+                self.harm.count("objects swept", 1);
+                return None;
+            }
             Change::Put { claim, .. } => self.know(claim.contender.client, client),
             // Rows of its own that it was about to write: the caller left just then.
             Change::Delete { contender, .. } if !self.numbers.contains_key(&contender.client) => {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, StoredRow, Write};
 use crate::store::TimedRow;
-use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, cells, matches};
+use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 
 /// One replica.
 pub(super) struct Node {
@@ -42,7 +42,7 @@ impl Node {
 
     /// Loses rows, and returns the live ones among them. A crash does not bring them back.
     pub(super) fn lose(&mut self, now: Duration, order: &Arc<Order>) -> Vec<Key> {
-        let live = self.rows(&order.object, Read::Object, now).into_iter();
+        let live = self.seen(&order.object, Read::Object, now).rows.into_iter();
         let live = live.filter(|seen| seen.is_live() && order.loses(&seen.key));
         let lost = live.map(|seen| seen.key).collect();
         self.journal.push((now, Arc::clone(order)));
@@ -53,22 +53,26 @@ impl Node {
     /// Carries out an order, and answers.
     pub(super) fn carry_out(&mut self, now: Duration, order: &Arc<Order>) -> Seen {
         match &order.action {
-            Action::Apply(..) | Action::RaiseFence(_) | Action::Lose(_) => {
+            Action::Apply(..)
+            | Action::RaiseFence(_)
+            | Action::RaiseMark(_)
+            | Action::Sweep(_)
+            | Action::Lose(_) => {
                 self.journal.push((now, Arc::clone(order)));
                 self.replica.carry_out(order);
                 Seen::default()
             }
-            Action::Read(read) => Seen { rows: self.rows(&order.object, *read, now), fence: None },
+            Action::Read(read) => self.seen(&order.object, *read, now),
             Action::ReadFence => {
                 let fence = self.replica.fences.get(&order.object);
                 let fence = fence.filter(|fence| self.clock(now) < fence.dead_from);
-                Seen { rows: Vec::new(), fence: fence.map(|fence| fence.value) }
+                Seen { fence: fence.map(|fence| fence.value), ..Seen::default() }
             }
         }
     }
 
-    /// The rows of an object that a read requests.
-    pub(super) fn rows(&self, object: &str, read: Read, now: Duration) -> Vec<SeenRow> {
+    /// What a read of an object shows.
+    pub(super) fn seen(&self, object: &str, read: Read, now: Duration) -> Seen {
         let rows = self.replica.objects.get(object).into_iter().flatten();
         let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
         let last_release = self.replica.last_release(object, self.clock(now));
@@ -79,7 +83,9 @@ impl Node {
             let row = cell.row.clone().map(|row| StoredRow { last_release, ..row });
             SeenRow { key: key.clone(), cell: Cell { row, ..cell.clone() }, ttl_seconds }
         });
-        seen.collect()
+        let sweep = self.replica.sweeps.get(object).copied();
+        let mark = self.replica.marks.get(object).copied();
+        Seen { rows: seen.collect(), fence: None, sweep, mark }
     }
 }
 
@@ -103,6 +109,8 @@ pub(super) struct Order {
 enum Action {
     Apply(Vec<(Key, Cell)>, Option<Release>),
     RaiseFence(Fence),
+    RaiseMark(i64),
+    Sweep(Sweep),
     Lose(Lost),
     Read(Read),
     ReadFence,
@@ -112,7 +120,7 @@ enum Action {
 pub(super) enum Lost {
     /// These rows, as if they had expired.
     Rows(Vec<Key>),
-    /// All rows and tombstones. The fence stays.
+    /// All rows and tombstones. What is static stays: the fence, and the mark.
     Object,
 }
 
@@ -123,8 +131,8 @@ impl Order {
     }
 
     /// Writes rows as a coordinator has seen them, where they are missing.
-    pub(super) fn repair(object: &str, seen: Seen) -> Self {
-        let rows = seen.rows.into_iter().map(|row| (row.key, row.cell)).collect();
+    pub(super) fn repair(object: &str, rows: Vec<SeenRow>) -> Self {
+        let rows = rows.into_iter().map(|row| (row.key, row.cell)).collect();
         Order { object: object.to_owned(), action: Action::Apply(rows, None) }
     }
 
@@ -138,16 +146,25 @@ impl Order {
         match &self.action {
             Action::Lose(Lost::Rows(keys)) => keys.contains(key),
             Action::Lose(Lost::Object) => true,
-            Action::Apply(..) | Action::RaiseFence(_) | Action::Read(_) | Action::ReadFence => {
-                false
-            }
+            Action::Apply(..)
+            | Action::RaiseFence(_)
+            | Action::RaiseMark(_)
+            | Action::Sweep(_)
+            | Action::Read(_)
+            | Action::ReadFence => false,
         }
     }
 
     /// A request, as a coordinator with the time `clock` passes it on.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
         let action = match ask {
-            Ask::Write(write) => Action::Apply(cells(write, clock), Release::of(write, clock)),
+            Ask::Write(write) => match write.change {
+                Change::Mark => Action::RaiseMark(write.stamp),
+                Change::Sweep => Action::Sweep(Sweep { horizon: write.stamp, dead_from: clock }),
+                Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {
+                    Action::Apply(cells(write, clock), Release::of(write, clock))
+                }
+            },
             Ask::WriteFence(value) => {
                 let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
                 Action::RaiseFence(Fence { value, dead_from: clock + ttl })
@@ -162,7 +179,11 @@ impl Order {
     /// Whether it changes anything.
     pub(super) fn writes(&self) -> bool {
         match self.action {
-            Action::Apply(..) | Action::RaiseFence(_) | Action::Lose(_) => true,
+            Action::Apply(..)
+            | Action::RaiseFence(_)
+            | Action::RaiseMark(_)
+            | Action::Sweep(_)
+            | Action::Lose(_) => true,
             Action::Read(_) | Action::ReadFence => false,
         }
     }
@@ -181,6 +202,8 @@ impl Replica {
                 }
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
+            Action::RaiseMark(mark) => self.raise_mark(&order.object, *mark),
+            Action::Sweep(sweep) => self.sweep(&order.object, *sweep),
             Action::Lose(Lost::Rows(keys)) => {
                 let rows = self.objects.get_mut(&order.object).into_iter().flatten();
                 for (_, cell) in rows.filter(|(key, _)| keys.contains(key)) {
@@ -189,6 +212,7 @@ impl Replica {
             }
             Action::Lose(Lost::Object) => {
                 self.objects.remove(&order.object);
+                self.sweeps.remove(&order.object);
             }
             Action::Read(_) | Action::ReadFence => {}
         }
@@ -200,6 +224,8 @@ impl Replica {
 pub(super) struct Seen {
     pub(super) rows: Vec<SeenRow>,
     pub(super) fence: Option<i64>,
+    sweep: Option<Sweep>,
+    mark: Option<i64>,
 }
 
 impl Seen {
@@ -211,6 +237,33 @@ impl Seen {
             rows.map(|row| (row.key.clone(), row.cell.stamp, row.cell.row.is_none())).collect()
         };
         versions(self) == versions(other)
+    }
+
+    /// What replicas show together: the newest write of each row that no sweep hides, dead or
+    /// alive, and the highest mark.
+    pub(super) fn merge(answers: impl IntoIterator<Item = Seen>) -> Seen {
+        let mut newest = BTreeMap::<Key, SeenRow>::new();
+        let mut merged = Seen::default();
+        for seen in answers {
+            merged.sweep = merged.sweep.max(seen.sweep);
+            merged.mark = merged.mark.max(seen.mark);
+            for row in seen.rows {
+                if newest.get(&row.key).is_none_or(|newest| row.cell.beats(&newest.cell)) {
+                    newest.insert(row.key.clone(), row);
+                }
+            }
+        }
+        let is_hidden =
+            |row: &SeenRow| merged.sweep.is_some_and(|it| it.hides(&row.key, row.cell.stamp));
+        merged.rows = newest.into_values().filter(|row| !is_hidden(row)).collect();
+        merged
+    }
+
+    /// The visible rows.
+    pub(super) fn live(self) -> Vec<TimedRow> {
+        let mark = self.mark;
+        let live = self.rows.into_iter().filter_map(SeenRow::live);
+        live.map(|timed| TimedRow { row: StoredRow { mark, ..timed.row }, ..timed }).collect()
     }
 }
 
@@ -230,23 +283,9 @@ impl SeenRow {
     }
 
     /// The row, if it is visible.
-    pub(super) fn live(self) -> Option<TimedRow> {
+    fn live(self) -> Option<TimedRow> {
         let SeenRow { cell: Cell { row, stamp, .. }, ttl_seconds, .. } = self;
         let row = row.filter(|_| ttl_seconds.is_some())?;
         Some(TimedRow { row, stamp: Some(stamp), ttl_seconds })
     }
-}
-
-/// What replicas show together: the newest write of each row, dead or alive.
-pub(super) fn merge(rows: impl Iterator<Item = SeenRow>) -> BTreeMap<Key, SeenRow> {
-    let mut merged = BTreeMap::<Key, SeenRow>::new();
-    for row in rows {
-        match merged.get(&row.key) {
-            Some(newest) if !row.cell.beats(&newest.cell) => {}
-            Some(_) | None => {
-                merged.insert(row.key.clone(), row);
-            }
-        }
-    }
-    merged
 }

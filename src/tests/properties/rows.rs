@@ -89,6 +89,7 @@ pub(super) fn any_row() -> impl Strategy<Value = StoredRow> {
                 why,
                 held_since,
                 last_release: None,
+                mark: None,
             }
         },
     )

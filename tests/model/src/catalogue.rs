@@ -68,7 +68,7 @@ pub enum Expected {
 /// Every search.
 pub(crate) fn entries() -> Vec<Entry> {
     let holds =
-        sound().into_iter().chain(of_tokens()).chain(of_turns::sound()).map(
+        sound().into_iter().chain(of_sweeps()).chain(of_tokens()).chain(of_turns::sound()).map(
             |(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject },
         );
     let caught = flawed().into_iter().chain(of_turns::flawed()).map(|(name, subject)| Entry {
@@ -96,6 +96,8 @@ const GIVING_UP: Troubles = Troubles { giving_up: true, ..CALM };
 const HASTE: Troubles = Troubles { haste: true, ..CALM };
 const ASKING: Troubles = Troubles { revocation: Revoking::Asking, giving_up: true, ..CALM };
 const FORCE: Troubles = Troubles { revocation: Revoking::Force, giving_up: true, ..CALM };
+const SWEPT: Troubles = Troubles { sweep: true, ..CALM };
+const SWEPT_AND_ALL: Troubles = Troubles { sweep: true, ..ALL };
 const ALL: Troubles = Troubles { failures: true, giving_up: true, deaths: 1, ..CALM };
 
 const ORDINARY: &[Sight] = &[Sight::FastPath, Sight::ThroughTheQueue, Sight::Tie];
@@ -191,6 +193,22 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
     ]
 }
 
+fn of_sweeps() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    use Subject::{Registers, Replicas};
+    let with = |requests, troubles| {
+        let swept = &[Sight::SentBack, Sight::Swept, Sight::NotSwept];
+        Scenario::of(requests).troubles(troubles).must_see(swept)
+    };
+    vec![
+        ("two, swept", Short, Replicas(with(&TWO, SWEPT))),
+        ("two, swept, given up", Long, Replicas(with(&TWO, Troubles { giving_up: true, ..SWEPT }))),
+        ("two, swept, all troubles, on registers", Short, Registers(with(&TWO, SWEPT_AND_ALL))),
+        ("two, swept, twice", Long, Replicas(with(&TWO, SWEPT).rounds(2))),
+        ("three, swept, on registers", Long, Registers(with(&THREE, SWEPT))),
+    ]
+}
+
 fn of_tokens() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
     use Subject::Tokens;
@@ -262,6 +280,12 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: renewal unread", losing(SeededBug::RenewalUnread)),
         ("flaw: holders do not compare", losing(SeededBug::HoldersDoNotCompare)),
         ("flaw: no tie-break of holders", losing(SeededBug::NoTieBreakOfHolders)),
+        ("flaw: mark ignored", Replicas(planted(&TWO, SeededBug::MarkIgnored).troubles(SWEPT))),
+        (
+            "flaw: sweep unchecked",
+            Replicas(planted(&TWO, SeededBug::SweepUnchecked).troubles(SWEPT)),
+        ),
+        ("flaw: sweep reads too early", Replicas(two(Flaw::SweepReadsEarly).troubles(SWEPT))),
         (
             "flaw: no confirming read",
             Replicas(planted(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),

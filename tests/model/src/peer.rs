@@ -16,6 +16,9 @@ use crate::store::{Effects, id_of};
 
 /// Of the stamps of a round: so many are kept free for it.
 const STAMPS_OF_A_ROUND: i64 = 100;
+/// Above the first stamps of a first round, and below those of a contender that began it anew when
+/// it looked.
+pub(crate) const HORIZON: i64 = STAMPS_OF_A_ROUND + 5;
 /// A contender leaves between two of its stamps room for another client's.
 const BETWEEN_STAMPS: i64 = 2;
 /// Above every other stamp of the round, so that rounds look alike however they went.
@@ -132,6 +135,19 @@ impl Peer {
     /// Whether it wants nothing any more, or never will.
     pub(crate) fn is_done(&self) -> bool {
         self.is_dead() || (self.is_idle() && self.rounds_left == 0)
+    }
+
+    /// Whether it looks at the rows for the first time in its round.
+    pub(crate) fn is_looking(&self) -> bool {
+        let reads_all = matches!(self.errand, Some(Errand::Read { read: Read::Object, .. }));
+        reads_all && self.ticket.is_none()
+    }
+
+    /// Whether it deletes its rows to announce itself once more.
+    pub(crate) fn is_beginning_anew(&self) -> bool {
+        let deletes =
+            matches!(self.errand, Some(Errand::Write { write, .. }) if write.is_release());
+        deletes && !self.leaving
     }
 
     /// Its ticket in this round.

@@ -40,6 +40,8 @@ pub(crate) struct Troubles {
     pub(crate) haste: bool,
     /// Whether a contender is asked to leave, and how.
     pub(crate) revocation: Revoking,
+    /// Whether a client sweeps the object.
+    pub(crate) sweep: bool,
 }
 
 /// How a contender is asked to leave.
@@ -62,6 +64,8 @@ pub(crate) enum Flaw {
     /// The write of a ticket does not write the `entering::` row again, which so is older than the
     /// lease says.
     EnteringIsNotRewritten,
+    /// A sweep reads the rows before its mark is acknowledged.
+    SweepReadsEarly,
 }
 
 pub(crate) const CALM: Troubles = Troubles {
@@ -70,6 +74,7 @@ pub(crate) const CALM: Troubles = Troubles {
     deaths: 0,
     haste: false,
     revocation: Revoking::Never,
+    sweep: false,
 };
 
 pub(crate) const EXCLUSIVE: LockRequest =
@@ -103,6 +108,11 @@ impl Scenario {
         if self.flaw == Some(Flaw::QuorumOfOne) { 1 } else { 2 }
     }
 
+    /// For how many the store has rows: the contenders, and the object's mark behind them.
+    pub(crate) fn places(&self) -> usize {
+        self.requests.len() + usize::from(self.troubles.sweep)
+    }
+
     /// How often each may renew what it holds: once where a contender is asked to leave, because
     /// that is found at a renewal.
     pub(crate) fn renewals(&self) -> u8 {
@@ -114,7 +124,10 @@ impl Scenario {
         match self.flaw {
             Some(Flaw::Protocol(mutation)) => Some(mutation),
             Some(
-                Flaw::ReadBeforeAcknowledgement | Flaw::QuorumOfOne | Flaw::EnteringIsNotRewritten,
+                Flaw::ReadBeforeAcknowledgement
+                | Flaw::QuorumOfOne
+                | Flaw::EnteringIsNotRewritten
+                | Flaw::SweepReadsEarly,
             )
             | None => None,
         }

@@ -30,6 +30,12 @@ pub(crate) enum Sight {
     WaiterRevoked,
     /// A contender finds its rows missing.
     RowMissing,
+    /// A contender begins a new round because of the mark of a sweep.
+    SentBack,
+    /// A sweep begins to hide rows.
+    Swept,
+    /// A sweep ends because of a row that counts.
+    NotSwept,
     /// A contender announces itself while the release before is under way.
     NextRoundInHaste,
     /// A holder renews its lease in time.
@@ -72,7 +78,7 @@ pub(crate) enum Sight {
     NextHolderGaveUp,
 }
 
-const SIGHTS: [Sight; 32] = [
+const SIGHTS: [Sight; 35] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -85,6 +91,9 @@ const SIGHTS: [Sight; 32] = [
     Sight::HolderRevoked,
     Sight::WaiterRevoked,
     Sight::RowMissing,
+    Sight::SentBack,
+    Sight::Swept,
+    Sight::NotSwept,
     Sight::NextRoundInHaste,
     Sight::Renewed,
     Sight::Expired,
@@ -108,8 +117,14 @@ const SIGHTS: [Sight; 32] = [
 ];
 
 /// How often which was come across.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sightings([AtomicU64; SIGHTS.len()]);
+
+impl Default for Sightings {
+    fn default() -> Self {
+        Sightings([const { AtomicU64::new(0) }; SIGHTS.len()])
+    }
+}
 
 impl Sightings {
     pub(crate) fn note(&self, sight: Sight) {

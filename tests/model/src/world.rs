@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 
 use stateright::{Model, Property};
 
-use crate::peer::{Errand, Peer, Reaction, Removal, fingerprint};
-use crate::protocol::WriteOutcome;
-use crate::protocol::{Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug};
+use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
+use crate::protocol::{
+    Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug, WriteOutcome, sweep,
+};
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
-use crate::store::{Effects, SeenRow, Store};
+use crate::store::{Effects, SeenRow, Store, stored};
 
 /// A scenario, with rows in a store of a kind.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(crate) struct World<S> {
     peers: Vec<Arc<Peer>>,
     store: S,
     revoker: Revoker,
+    sweeper: Sweeper,
     /// How often the lock was granted, where a holder may renew, and tell since when it holds.
     grants: u64,
 }
@@ -60,6 +62,19 @@ enum Revoker {
         round: i64,
         write: Effects,
     },
+    Done,
+}
+
+/// The client that sweeps the object. It may stop at any step, and for any time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Sweeper {
+    Idle,
+    /// The mark is under way.
+    Marking {
+        write: Effects,
+    },
+    Reading,
+    /// What it deletes is under way, if it deletes anything.
     Done,
 }
 
@@ -90,6 +105,10 @@ pub(crate) enum Action<W> {
     RevokerProgress(W),
     /// Its rows are removed by a write of this stamp.
     Remove { target: usize, stamp: i64 },
+    /// A client begins to sweep the object.
+    Sweep,
+    /// The client that sweeps gets on.
+    SweeperProgress(W),
 }
 
 /// What came of a step.
@@ -119,6 +138,15 @@ impl<S: Store> Contention<S> {
 
     fn mode(&self, contender: usize) -> Mode {
         self.scenario.requests[contender].mode
+    }
+
+    fn modes(&self) -> Vec<Mode> {
+        self.scenario.requests.iter().map(|request| request.mode).collect()
+    }
+
+    /// Where the store has the mark, and the read of the client that sweeps.
+    fn sweepers_place(&self) -> usize {
+        self.scenario.requests.len()
     }
 
     // What a step does.
@@ -151,6 +179,10 @@ impl<S: Store> Contention<S> {
             Action::Renew(i) => self.with_peer(world, i, Peer::renew),
             Action::Revoke(_) | Action::RevokerProgress(_) | Action::Remove { .. } => {
                 self.revoke(world, action);
+                Outcome::default()
+            }
+            Action::Sweep | Action::SweeperProgress(_) => {
+                self.sweep(world, action);
                 Outcome::default()
             }
         };
@@ -212,8 +244,7 @@ impl<S: Store> Contention<S> {
             }
             Errand::Read { op, .. } => match world.store.read_on(i, way) {
                 Some(rows) => {
-                    let stored = rows.iter().map(|row| row.stored(|i| self.mode(i))).collect();
-                    let answer = Input::Read { op, rows: Ok(stored) };
+                    let answer = Input::Read { op, rows: Ok(stored(&rows, &self.modes())) };
                     let outcome = self.with_peer(world, i, |peer| peer.answered(answer));
                     Outcome { rows, ..outcome }
                 }
@@ -261,6 +292,48 @@ impl<S: Store> Contention<S> {
             }
             (revoker, action) => unreachable!("{action:?} of {revoker:?}"),
         };
+    }
+
+    fn sweep(&self, world: &mut World<S>, action: &Action<S::Way>) {
+        let place = self.sweepers_place();
+        world.sweeper = match (&world.sweeper, action) {
+            (Sweeper::Idle, Action::Sweep) => {
+                let write = Effects::mark(place, HORIZON);
+                world.store.send(write);
+                if self.scenario.flaw == Some(Flaw::SweepReadsEarly) {
+                    world.store.begin_read(place, Read::Object);
+                    Sweeper::Reading
+                } else {
+                    Sweeper::Marking { write }
+                }
+            }
+            (&Sweeper::Marking { write }, &Action::SweeperProgress(way)) => {
+                world.store.acknowledge(write, way);
+                world.store.begin_read(place, Read::Object);
+                Sweeper::Reading
+            }
+            (Sweeper::Reading, &Action::SweeperProgress(way)) => {
+                match world.store.read_on(place, way) {
+                    None => Sweeper::Reading,
+                    Some(rows) => {
+                        self.sweep_if_clear(world, &rows);
+                        Sweeper::Done
+                    }
+                }
+            }
+            (sweeper, action) => unreachable!("{action:?} of {sweeper:?}"),
+        };
+    }
+
+    /// A range delete does to the rows of each contender what a delete of them does.
+    fn sweep_if_clear(&self, world: &mut World<S>, rows: &[SeenRow]) {
+        if !sweep::is_clear(&stored(rows, &self.modes()), HORIZON) {
+            return self.sightings.note(Sight::NotSwept);
+        }
+        self.sightings.note(Sight::Swept);
+        for contender in 0..world.peers.len() {
+            world.store.send(Effects::removal(contender, HORIZON));
+        }
     }
 
     // What must be true.
@@ -402,6 +475,19 @@ impl<S: Store> Contention<S> {
         early && matches!(peer.errand, Some(Errand::Write { write, .. }) if !write.is_release())
     }
 
+    fn actions_of_sweeper(&self, world: &World<S>, actions: &mut Vec<Action<S::Way>>) {
+        let ways = match world.sweeper {
+            Sweeper::Idle => {
+                actions.extend(self.scenario.troubles.sweep.then_some(Action::Sweep));
+                return;
+            }
+            Sweeper::Marking { write } => world.store.acknowledgements(write),
+            Sweeper::Reading => world.store.readings(self.sweepers_place()),
+            Sweeper::Done => return,
+        };
+        actions.extend(ways.into_iter().map(Action::SweeperProgress));
+    }
+
     fn actions_of_revoker(&self, world: &World<S>, actions: &mut Vec<Action<S::Way>>) {
         match world.revoker {
             Revoker::Idle if self.scenario.troubles.revocation != Revoking::Never => {
@@ -452,7 +538,9 @@ impl<S: Store> Contention<S> {
             | Action::Renew(_)
             | Action::Revoke(_)
             | Action::RevokerProgress(_)
-            | Action::Remove { .. } => {}
+            | Action::Remove { .. }
+            | Action::Sweep
+            | Action::SweeperProgress(_) => {}
         }
         if outcome.rows.iter().any(|row| row.is_stale_beside(&outcome.rows)) {
             note(Sight::StaleRow);
@@ -488,6 +576,9 @@ impl<S: Store> Contention<S> {
 
     fn note_progress(&self, before: &World<S>, after: &World<S>, i: usize) {
         let (was, is) = (&before.peers[i], &after.peers[i]);
+        if self.scenario.troubles.sweep && was.is_looking() && is.is_beginning_anew() {
+            self.sightings.note(Sight::SentBack);
+        }
         if is.holds() && !was.holds() {
             let short = is.ticket().is_none();
             self.sightings.note(if short { Sight::FastPath } else { Sight::ThroughTheQueue });
@@ -516,7 +607,7 @@ impl<S: Store> Model for Contention<S> {
         let peer = |i| Arc::new(Peer::new(i, self.scenario.rounds, renewals));
         let peers = (0..contenders).map(peer).collect();
         let store = S::new(&self.scenario);
-        vec![World { peers, store, revoker: Revoker::Idle, grants: 0 }]
+        vec![World { peers, store, revoker: Revoker::Idle, sweeper: Sweeper::Idle, grants: 0 }]
     }
 
     fn actions(&self, world: &World<S>, actions: &mut Vec<Action<S::Way>>) {
@@ -524,6 +615,7 @@ impl<S: Store> Model for Contention<S> {
             self.actions_of(world, i, actions);
         }
         self.actions_of_revoker(world, actions);
+        self.actions_of_sweeper(world, actions);
     }
 
     fn next_state(&self, world: &World<S>, action: Action<S::Way>) -> Option<World<S>> {
@@ -562,6 +654,8 @@ impl<W: Display> Tell for Action<W> {
             Action::Revoke(i) => format!("{i} is asked to leave"),
             Action::RevokerProgress(way) => format!("the revoker: {way}"),
             Action::Remove { target, .. } => format!("the rows of {target} are removed"),
+            Action::Sweep => "a client begins to sweep".to_owned(),
+            Action::SweeperProgress(way) => format!("the client that sweeps: {way}"),
         }
     }
 }

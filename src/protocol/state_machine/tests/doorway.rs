@@ -102,6 +102,30 @@ fn without_its_own_rows_it_is_never_let_in() {
 }
 
 #[test]
+fn a_mark_from_its_round_on_sends_it_back_to_a_new_one() {
+    for (above, enters) in [(-1, true), (0, false), (1, false)] {
+        let mut script = Script::looking(exclusive());
+        let mark = Some(script.claim.round + above);
+        let marked = |row| StoredRow { mark, ..row };
+        let rows = rows_of(&script.claim).into_iter().map(marked).collect();
+        script.sees_only(&[rows]);
+        if enters {
+            script.is_let_in();
+        } else {
+            script.deletes(Rows::Entering);
+            script.applied();
+            script.announces();
+        }
+    }
+    // Once it has looked, it is seen by the client that sweeps, so a mark does not concern it.
+    let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
+    let mark = Some(script.claim.round);
+    let rows = rows_of(&script.claim).into_iter().map(|row| StoredRow { mark, ..row }).collect();
+    script.sees_only(&[rows]);
+    script.is_let_in();
+}
+
+#[test]
 fn the_largest_number_there_is_leaves_no_ticket() {
     for (largest, ticket) in [(i64::MIN, 1), (-1, 1), (i64::MAX - 1, i64::MAX)] {
         let mut script = Script::looking(exclusive());

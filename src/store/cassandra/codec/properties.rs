@@ -37,11 +37,12 @@ const BOUND: [(&str, NativeType, Option<usize>); 15] = [
 const READ: std::ops::Range<usize> = 1..12;
 
 /// The static columns that are read as well, with the stamp of one.
-const STATIC: [(&str, NativeType, Option<usize>); 4] = [
+const STATIC: [(&str, NativeType, Option<usize>); 5] = [
     ("released_client", NativeType::Uuid, Some(16)),
     ("released_round", NativeType::BigInt, Some(8)),
     ("handoff_micros", NativeType::BigInt, Some(8)),
     ("released_stamp", NativeType::BigInt, Some(8)),
+    ("mark", NativeType::BigInt, Some(8)),
 ];
 
 // Goal: decoding never panics, whatever a result holds; if every value is null or of its type, it

@@ -249,7 +249,9 @@ impl Trial {
                     Change::Delete { ticket, .. } => {
                         prop_assert!(*ticket || self.now >= self.ticket_until, "a ticket is left");
                     }
-                    Change::Revoke { .. } => prop_assert!(false, "a contender revokes no other"),
+                    Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+                        prop_assert!(false, "a contender writes {write:?}");
+                    }
                 },
                 Output::Read { .. } => {}
             }

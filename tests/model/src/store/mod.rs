@@ -31,7 +31,8 @@ pub(crate) trait Store: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// A write is acknowledged.
     fn acknowledge(&mut self, write: Effects, way: Self::Way);
 
-    /// A read is sent; the reader's read before it is forgotten.
+    /// A read is sent; the reader's read before it is forgotten. Each contender has a read, and so
+    /// has a client that sweeps, by the place of the mark.
     fn begin_read(&mut self, reader: usize, read: Read);
 
     /// A reader's read is forgotten.
@@ -136,7 +137,9 @@ impl Effects {
                     cells: [Some(put(0)), ticket, None],
                 }
             }
-            Change::Revoke { .. } => unreachable!("a contender revokes no other contender"),
+            Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+                unreachable!("a contender writes its own rows only")
+            }
             Change::Delete { contender, ticket, revoked, last_release: _ } => {
                 let cells = [Some(deleted), ticket.then_some(deleted), revoked.then_some(deleted)];
                 Effects { contender: index_of(*contender), cells }
@@ -150,10 +153,17 @@ impl Effects {
         Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
     }
 
-    /// What removes the rows of a contender by force.
+    /// What removes the rows of a contender, by force or by a sweep.
     pub(crate) fn removal(contender: usize, stamp: i64) -> Self {
         let deleted = Some(Cell { stamp, content: None });
         Effects { contender, cells: [deleted, deleted, None] }
+    }
+
+    /// What raises the mark of the object, which is kept at this place, behind the contenders.
+    pub(crate) fn mark(place: usize, horizon: i64) -> Self {
+        let content = Some(Content { round: horizon, ticket: 0, held_since: None });
+        let mark = Cell { stamp: horizon, content };
+        Effects { contender: place, cells: [Some(mark), None, None] }
     }
 
     /// What would drop the `entering::` row behind the write of a ticket.
@@ -224,6 +234,11 @@ impl SeenRow {
         }
     }
 
+    /// The mark of the object, if it is that; `place` is where the mark is kept.
+    pub(crate) fn mark(self, place: usize) -> Option<i64> {
+        (self.contender == place).then_some(self.content.round)
+    }
+
     /// Whether it is the ticket of a round that is over, or of no contender, by what the read
     /// shows.
     pub(crate) fn is_stale_beside(self, rows: &[SeenRow]) -> bool {
@@ -231,6 +246,14 @@ impl SeenRow {
         let round = rows.iter().find(entering).map(|row| row.content.round);
         self.kind == TICKET && round != Some(self.content.round)
     }
+}
+
+/// The rows as the protocol takes them; `modes` says how contenders want to hold.
+pub(crate) fn stored(rows: &[SeenRow], modes: &[Mode]) -> Vec<StoredRow> {
+    let mark = rows.iter().find_map(|row| row.mark(modes.len()));
+    let of_contenders = rows.iter().filter(|row| row.contender < modes.len());
+    let stored = of_contenders.map(|row| row.stored(|contender| modes[contender]));
+    stored.map(|row| StoredRow { mark, ..row }).collect()
 }
 
 /// The newest stamp of the rows of a round, if its `entering::` row is there.
@@ -241,10 +264,10 @@ fn newest_stamp(entering: Cell, ticket: Cell, round: i64) -> Option<i64> {
 }
 
 /// Which rows a read asks for, as numbers: those of contender `n` begin at `n * KINDS`.
-pub(crate) fn rows_asked(read: Read, contenders: usize) -> std::ops::Range<usize> {
+pub(crate) fn rows_asked(read: Read, places: usize) -> std::ops::Range<usize> {
     let first = |contender| index_of(contender) * KINDS;
     match read {
-        Read::Object => 0..contenders * KINDS,
+        Read::Object => 0..places * KINDS,
         Read::Contender(contender) => first(contender)..first(contender) + KINDS,
         Read::Entering(contender) => first(contender)..first(contender) + 1,
     }

@@ -59,9 +59,9 @@ impl Store for Registers {
     type Way = Way;
 
     fn new(scenario: &Scenario) -> Self {
-        let contenders = scenario.requests.len();
-        let rows = vec![Register::default(); contenders * KINDS];
-        Registers { contenders, rows, readings: vec![None; contenders] }
+        let (contenders, places) = (scenario.requests.len(), scenario.places());
+        let rows = vec![Register::default(); places * KINDS];
+        Registers { contenders, rows, readings: vec![None; places] }
     }
 
     fn send(&mut self, write: Effects) {
@@ -90,7 +90,7 @@ impl Store for Registers {
     }
 
     fn begin_read(&mut self, reader: usize, read: Read) {
-        let asked = rows_asked(read, self.contenders);
+        let asked = rows_asked(read, self.readings.len());
         let mut reading = Reading { possible: vec![Vec::new(); asked.len()], asked };
         for (row, register) in self.rows.iter().enumerate() {
             for cell in register.under_way.iter().chain([&register.acknowledged]) {
@@ -161,7 +161,8 @@ impl Store for Registers {
     }
 
     fn shows_rows(&self) -> bool {
-        let rows = self.rows.iter().enumerate().filter(|(row, _)| row % KINDS != REVOKED);
+        let rows = self.rows.iter().take(self.contenders * KINDS).enumerate();
+        let rows = rows.filter(|(row, _)| row % KINDS != REVOKED);
         rows.map(|(_, register)| register).any(|register| {
             let expires = register.under_way.iter().any(|cell| cell.stamp == EXPIRED);
             let mut cells = register.under_way.iter().chain([&register.acknowledged]);

@@ -76,10 +76,11 @@ impl Store for Replicas {
 
     fn new(scenario: &Scenario) -> Self {
         let (contenders, quorum) = (scenario.requests.len(), scenario.quorum());
-        let rows = vec![Cell::default(); contenders * KINDS];
+        let places = scenario.places();
+        let rows = vec![Cell::default(); places * KINDS];
         let replica = Replica { answered: 0, rows };
         let replicas = [replica.clone(), replica.clone(), replica];
-        let readings = vec![None; contenders];
+        let readings = vec![None; places];
         let catches_up = scenario.reduced;
         Replicas { contenders, quorum, catches_up, replicas, under_way: Vec::new(), readings }
     }
@@ -118,7 +119,7 @@ impl Store for Replicas {
 
     fn begin_read(&mut self, reader: usize, read: Read) {
         self.forget_read(reader);
-        let asked = rows_asked(read, self.contenders);
+        let asked = rows_asked(read, self.readings.len());
         let seen = vec![Cell::default(); asked.len()];
         self.readings[reader] = Some(Reading { asked, answers: 0, seen });
     }
@@ -240,7 +241,7 @@ impl Store for Replicas {
 impl Replicas {
     /// Lets replicas that are behind catch up where no contender can tell.
     fn catch_up(&mut self) {
-        for row in 0..self.contenders * KINDS {
+        for row in 0..self.readings.len() * KINDS {
             let mut cells = self.replicas.each_ref().map(|replica| replica.rows[row]);
             cells.sort_unstable_by_key(|cell| Reverse(cell.order()));
             // So many have it that every quorum meets one.

@@ -1,0 +1,102 @@
+//! Sweeps: one delete that hides the rows of all clients that left or died.
+//!
+//! Their rows are deleted or expired, but nodes keep them for `gc_grace`, and send them to the
+//! coordinator with every whole read. Below a *sweep*, a range delete, nodes drop them at once, and
+//! forget them with the next flush.
+//!
+//! A sweep has a *horizon*, its write timestamp: it hides what was written up to then. It must not
+//! hide a row that counts. The stamps of a contender's rows are not below its round, so a horizon
+//! below the rounds of all contenders is safe. A client makes it so in three steps, each after the
+//! acknowledgement of the one before:
+//!
+//! 1. **Mark.** Write the horizon into the object's mark, which only grows.
+//! 2. **Read** the whole object. A row of a round up to the horizon ends the sweep.
+//! 3. **Sweep.** Delete all rows that were written up to the horizon.
+//!
+//! A contender whose look shows a mark that is not below its own round begins a new one. So of a
+//! contender with an earlier round, either the announcement was acknowledged before the read of
+//! step 2 began, and that shows it; or its look begins after the mark was acknowledged, and shows
+//! that. No clock is involved, and a client may stop for any time between the steps.
+
+use std::time::Duration;
+
+use super::row::StoredRow;
+use super::seeded_bug::SeededBug;
+
+/// What was written in this time is left alone, apart from what clocks may differ by: the
+/// announcement of a round may be repeated for a while until it is acknowledged.
+const MARGIN: Duration = Duration::from_secs(3);
+
+/// How much a horizon must be above the one before it: so often an object is swept, at most.
+const STEP: Duration = Duration::from_secs(5);
+
+/// The horizon of a sweep, in µs, by the rows of a whole read; `None` if a sweep is of no use yet.
+///
+/// `now` is the client's time; the clock of another client may be behind by twice `max_clock_skew`.
+/// The mark is to send no contender back to a new round, so the horizon stays below that.
+pub(crate) fn horizon(rows: &[StoredRow], now: i64, max_clock_skew: Duration) -> Option<i64> {
+    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    let latest = now.checked_sub(micros(2 * max_clock_skew + MARGIN))?;
+    let rounds = rows.iter().map(|row| row.round.map(|round| round.saturating_sub(1)));
+    // Of a row without a round nothing is known.
+    let horizon = rounds.chain([Some(latest)]).min()??;
+    let before = rows.iter().filter_map(|row| row.mark).max();
+    let is_due = before.is_none_or(|before| horizon >= before.saturating_add(micros(STEP)));
+    is_due.then_some(horizon)
+}
+
+/// Whether a sweep up to the horizon hides no row that counts, by the rows of a whole read that
+/// began after the mark was acknowledged.
+pub(crate) fn is_clear(rows: &[StoredRow], horizon: i64) -> bool {
+    let is_later = |row: &StoredRow| row.round.is_some_and(|round| round > horizon);
+    SeededBug::SweepUnchecked.is_planted() || rows.iter().all(is_later)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::{Claim, ContenderId, Mode};
+    use super::*;
+
+    const SKEW: Duration = Duration::from_secs(1);
+    const NOW: i64 = 1_700_000_000_000_000;
+
+    fn row(round: Option<i64>, mark: Option<i64>) -> StoredRow {
+        let claim = Claim {
+            contender: ContenderId { host: 1, client: 2, slot: 0 },
+            round: 0,
+            mode: Mode::Exclusive,
+            ticket: None,
+            owner: String::new(),
+            held_since: None,
+        };
+        StoredRow { round, mark, ..StoredRow::entering(&claim) }
+    }
+
+    #[test]
+    fn a_horizon_is_below_every_round_and_below_clocks_that_are_behind() {
+        assert_eq!(horizon(&[], NOW, SKEW), Some(NOW - 5_000_000));
+        let rows = [row(Some(NOW), None), row(Some(NOW - 7_000_000), None)];
+        assert_eq!(horizon(&rows, NOW, SKEW), Some(NOW - 7_000_001));
+        assert_eq!(horizon(&rows[..1], NOW, SKEW), Some(NOW - 5_000_000));
+        assert_eq!(horizon(&[row(None, None)], NOW, SKEW), None, "it may be of any round");
+    }
+
+    #[test]
+    fn an_object_is_swept_from_time_to_time() {
+        let step = 5_000_000;
+        let seen = |mark| horizon(&[row(Some(NOW), Some(mark))], NOW + 2 * step, SKEW);
+        assert_eq!(seen(NOW - 1 - step), Some(NOW - 1));
+        for mark in [NOW - step, NOW, NOW + step] {
+            assert_eq!(seen(mark), None, "{mark}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_hides_no_row_of_a_later_round() {
+        assert!(is_clear(&[], NOW));
+        assert!(is_clear(&[row(Some(NOW + 1), None)], NOW));
+        for round in [Some(NOW), Some(NOW - 1), None] {
+            assert!(!is_clear(&[row(Some(NOW + 1), None), row(round, None)], NOW), "{round:?}");
+        }
+    }
+}
