@@ -19,6 +19,7 @@ mod renewals;
 mod revoked;
 mod settings;
 mod stopped;
+mod swept;
 mod table;
 mod together;
 mod tokens;

@@ -1,0 +1,103 @@
+//! Dead rows of very many clients.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scylla::statement::Consistency;
+use scylla::statement::unprepared::Statement;
+use tokio::task::JoinSet;
+
+use support::scene::Scene;
+
+/// A read that meets more than a thousand tombstones is warned of, and each of these leaves one.
+const DEAD: i32 = 1_100;
+
+/// So many reads are made to find out whether reads are warned of: not each goes through the node
+/// that has read the rows.
+const READS: usize = 30;
+
+/// An object is swept anew after five seconds, and of rows that are as old.
+const STEP: Duration = Duration::from_secs(6);
+
+/// How long a sweep takes on a busy machine, and a few more clients that lock.
+const SWEPT_WITHIN: Duration = Duration::from_secs(30);
+
+// Goal: rows of very many clients that left are swept, but not those that a holder had written
+// before: it keeps the lock, and so do those behind it.
+// Method: delete rows beside a holder, and count the reads that the nodes warn of, while the holder
+// holds and after it has left.
+#[tokio::test]
+async fn dead_rows_are_swept_and_no_others() {
+    let _beside = support::beside_others().await;
+    let scene = Scene::new().await;
+    let name = support::unique("swept");
+    let (holder, client) = (scene.client().await, scene.client().await);
+    let guard = holder.lock(&name).await.expect("the lock is free");
+    leave_dead_rows(&scene, &name).await;
+    let warns = warnings(&scene, &name).await > 0;
+    assert_eq!(warns, !is_scylla(&scene).await, "only Cassandra warns clients of dead rows");
+    tokio::time::sleep(STEP).await;
+    let waiting = tokio::spawn(client.request(&name).acquire());
+    for _ in 0..10 {
+        let tried = client.try_lock(&name).await.expect("a try is answered");
+        assert!(tried.is_none(), "the holder's rows are hidden");
+    }
+    guard.check().await.expect("the holder's rows are there");
+    let warned = warnings(&scene, &name).await > 0;
+    assert_eq!(warned, warns, "rows of the holder's round would be hidden as well");
+
+    guard.unlock().await.expect("the lock was held");
+    let next = waiting.await.expect("the task does not panic").expect("its row is there");
+    next.unlock().await.expect("the lock was held");
+    let began = Instant::now();
+    while warnings(&scene, &name).await > 0 {
+        assert!(began.elapsed() < SWEPT_WITHIN, "reads still meet dead rows");
+        client.lock(&name).await.expect("the lock is free").unlock().await.expect("it was held");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    println!("swept within {:?}", began.elapsed());
+    assert_eq!(scene.rows(&name).await, [""; 0]);
+}
+
+/// What clients leave behind that have locked the name and left.
+async fn leave_dead_rows(scene: &Scene, name: &str) {
+    let table = format!("\"{}\".lock_table", scene.keyspace);
+    let delete = format!(
+        "DELETE FROM {table} WHERE object_name = ? AND row_name = 'entering::' AND host = ? AND \
+         client = 00000000-0000-4000-8000-000000000000 AND slot = 0"
+    );
+    let mut delete = scene.session.prepare(delete).await.expect("the cluster answers");
+    delete.set_consistency(Consistency::Quorum);
+    let hosts: Vec<_> = (1_000..1_000 + DEAD).collect();
+    for some in hosts.chunks(50) {
+        let mut deleting = JoinSet::new();
+        for &host in some {
+            let (session, delete) = (Arc::clone(&scene.session), delete.clone());
+            let name = name.to_owned();
+            deleting.spawn(async move { session.execute_unpaged(&delete, (name, host)).await });
+        }
+        for deleted in deleting.join_all().await {
+            deleted.expect("the cluster answers");
+        }
+    }
+}
+
+async fn is_scylla(scene: &Scene) -> bool {
+    let tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'system' AND \
+                  table_name = 'scylla_local'";
+    let tables = scene.session.query_unpaged(tables, ()).await.expect("the cluster answers");
+    tables.into_rows_result().expect("a select has rows").rows_num() > 0
+}
+
+/// How many of some reads the nodes warn of.
+async fn warnings(scene: &Scene, name: &str) -> usize {
+    let table = format!("\"{}\".lock_table", scene.keyspace);
+    let mut select = Statement::new(format!("SELECT * FROM {table} WHERE object_name = ?"));
+    select.set_consistency(Consistency::Quorum);
+    let mut warned = 0;
+    for _ in 0..READS {
+        let read = scene.session.query_unpaged(select.clone(), (name,)).await;
+        warned += usize::from(read.expect("the cluster answers").warnings().next().is_some());
+    }
+    warned
+}
