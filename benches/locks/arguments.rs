@@ -151,17 +151,18 @@ impl Plan {
     };
 
     const QUICK: Plan = Plan {
-        warm: Duration::from_secs(5),
-        warm_pairs: 200,
+        // With less, what is compared is how long Java takes to compile.
+        warm: Duration::from_secs(30),
+        warm_pairs: 1_000,
         tuning_slot: Duration::from_millis(500),
         tuning_contenders: &[8],
         rounds: 1,
-        blocks: 2,
+        blocks: 4,
         callers: &[1, 32],
         distinct_slot: Duration::from_millis(500),
         contenders: &[8, 32],
         slot: Duration::from_secs(1),
-        long_slot: Duration::from_millis(1_500),
+        long_slot: Duration::from_secs(5),
         failure_ttl: Duration::from_secs(5),
         // A node of Cassandra takes long to start again.
         failures: &[Failure::Frozen],
