@@ -28,8 +28,8 @@ pub(crate) struct Arguments {
     /// How many rounds; each measures every side once with every variant of Paxos.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Look whether it works, and compare with the recorded figures: everything is short, and only
-    /// gross regressions are told from noise. They end the bench with an error.
+    /// Look whether it works, and compare with the figures of a recorded run as short as this one:
+    /// only gross regressions are told from noise. They end the bench with an error.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Leave out what happens when holders and servers fail.
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: Option<PathBuf>,
     /// The recorded figures with which `--quick` compares.
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/locks/recorded.json"))]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/locks/recorded-quick.json"))]
     pub(crate) recorded: PathBuf,
     /// Given by the bench to the processes that it starts.
     #[arg(long, hide = true)]
