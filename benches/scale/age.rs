@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use common::cluster::KEYSPACE;
 use common::record::Record;
 
 use crate::arguments::Sizes;
@@ -54,7 +53,7 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
         records.push(record);
         so_far = next;
         if so_far.is_multiple_of(sizes.locks_between_flushes) && ground.cluster.is_own() {
-            ground.cluster.nodetool(&["flush", KEYSPACE]).await?;
+            ground.flush().await?;
         }
     }
 }

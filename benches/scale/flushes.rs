@@ -4,7 +4,6 @@
 //! too.
 
 use anyhow::Result;
-use common::cluster::KEYSPACE;
 use common::record::Record;
 
 use crate::arguments::Sizes;
@@ -31,9 +30,7 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
         ground.compare(&sides, sizes).await?;
         for flushes in 0..=TIMES {
             if flushes > 0 {
-                ground.cluster.nodetool(&["flush", KEYSPACE]).await?;
-                // The programs that do so take processor time and caches from the nodes.
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                ground.flush().await?;
             }
             for record in ground.compare(&sides, sizes).await? {
                 let parameters = [(FLUSHES.to_owned(), flushes)].into();

@@ -93,6 +93,14 @@ impl<'a> Ground<'a> {
         Ok(())
     }
 
+    /// Lets the nodes flush their tables.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        self.cluster.nodetool(&["flush", KEYSPACE]).await?;
+        // The programs that do so take processor time and caches from the nodes.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
     /// Times all sides in turn: a record for each.
     pub(crate) async fn compare(&self, sides: &[Side], sizes: &Sizes) -> Result<Vec<Record>> {
         let times = self.in_turn(sides, sizes.blocks, sizes.pairs_per_block).await?;

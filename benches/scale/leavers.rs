@@ -1,6 +1,6 @@
 //! A name that very many clients have used: those that left, and those that died while they waited.
 //! What is left of them are dead rows, which reads of all rows of the name meet until they are
-//! purged.
+//! swept or purged. Nodes walk over swept ones until they flush their tables.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,9 @@ use crate::arguments::Sizes;
 use crate::ground::{Ground, OLD, Side, YOUNG, bar, builder, builder_on, lock_and_unlock};
 
 pub(crate) const LEFT: &str = "clients left";
+pub(crate) const LEFT_FLUSHED: &str = "clients left, nodes flushed";
 pub(crate) const DIED: &str = "clients died";
+pub(crate) const DIED_FLUSHED: &str = "clients died, nodes flushed";
 pub(crate) const CLIENTS: &str = "clients";
 
 /// So many clients come at a time.
@@ -45,6 +47,7 @@ pub(crate) async fn left(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Recor
         so_far = number;
         records.extend(compare(ground, &name, LEFT, number, sizes).await?);
     }
+    records.extend(compare_flushed(ground, &name, LEFT_FLUSHED, so_far, sizes).await?);
     progress.finish_and_clear();
     Ok(records)
 }
@@ -77,6 +80,7 @@ pub(crate) async fn died(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Recor
         tokio::time::sleep(TTL).await;
         records.push(record);
         records.extend(compare(ground, &name, DIED, clients, sizes).await?);
+        records.extend(compare_flushed(ground, &name, DIED_FLUSHED, clients, sizes).await?);
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -112,6 +116,20 @@ pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     say("waiting")?;
     next_order().await?;
     Ok(())
+}
+
+async fn compare_flushed(
+    ground: &Ground<'_>,
+    name: &str,
+    measure: &str,
+    clients: u32,
+    sizes: &Sizes,
+) -> Result<Vec<Record>> {
+    if !ground.cluster.is_own() {
+        return Ok(Vec::new());
+    }
+    ground.flush().await?;
+    compare(ground, name, measure, clients, sizes).await
 }
 
 async fn compare(

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use common::cluster::KEYSPACE;
 use common::record::Record;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -47,7 +46,7 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
     }
     progress.finish_and_clear();
     if ground.cluster.is_own() {
-        ground.cluster.nodetool(&["flush", KEYSPACE]).await?;
+        ground.flush().await?;
         let mut record =
             Record::new(so_far, "on disk, one node", MEASURE, Some((NAMES, u64::from(so_far))));
         let state = state(ground.cluster).await?;

@@ -130,7 +130,6 @@ fn judge(records: &[Record], sizes: &Sizes) -> Vec<Outcome> {
         let bound = Bound::AtMost(bound);
         Outcome::ratio(what, bound, records, (old, "lock_ms.p50"), (young, "lock_ms.p50"))
     };
-    let last = |numbers: &[u32]| u64::from(numbers.last().copied().unwrap_or(0));
     let operations = |waiters: u32| {
         let parameter = Some((waiters::CLIENTS, u64::from(waiters)));
         let bound = match waiters {
@@ -153,30 +152,27 @@ fn judge(records: &[Record], sizes: &Sizes) -> Vec<Outcome> {
     ];
     targets.extend(sizes.waiters.iter().map(|waiters| operations(*waiters)));
     let held = Some((held::LOCKS, u64::from(sizes.held)));
-    let (died, left) = (last(sizes.died), last(sizes.left));
     let named = Some((names::NAMES, u64::from(sizes.names)));
     let locks = Some((age::LOCKS, u64::from(sizes.locks)));
     targets.extend([
         of_floor("lock / floor, beside all the held locks", held::MEASURE, held),
         of_floor("lock / floor, after all the names", names::MEASURE, named),
-        of_young(
-            &format!("lock after {died} clients died / young names"),
-            1.5,
-            leavers::DIED,
-            Some((leavers::CLIENTS, died)),
-        ),
-        of_young(
-            &format!("lock after {left} clients left / young names"),
-            1.5,
-            leavers::LEFT,
-            Some((leavers::CLIENTS, left)),
-        ),
-        of_young(
-            &format!("lock after {} locks / young names", sizes.locks),
-            1.2,
-            age::MEASURE,
-            locks,
-        ),
     ]);
+    for (numbers, what, measure) in [
+        (sizes.died, "clients died", leavers::DIED),
+        (sizes.died, "clients died and a flush", leavers::DIED_FLUSHED),
+        (sizes.left, "clients left", leavers::LEFT),
+        (sizes.left, "clients left and a flush", leavers::LEFT_FLUSHED),
+    ] {
+        let clients = u64::from(numbers.last().copied().unwrap_or(0));
+        let what = format!("lock after {clients} {what} / young names");
+        targets.push(of_young(&what, 1.5, measure, Some((leavers::CLIENTS, clients))));
+    }
+    targets.push(of_young(
+        &format!("lock after {} locks / young names", sizes.locks),
+        1.2,
+        age::MEASURE,
+        locks,
+    ));
     targets
 }
