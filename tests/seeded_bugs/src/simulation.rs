@@ -44,7 +44,7 @@ const OF_JUMPS: &str = "SubleaseOnJumpingClock";
 const TRIES: usize = 150;
 
 /// What no simulation can find, and why. The model finds all of them.
-const OUT_OF_REACH: [(&str, &str); 12] = [
+const OUT_OF_REACH: [(&str, &str); 13] = [
     (
         "TicketStandsAlone",
         "the library does not drop the row that is to be missing; the model does",
@@ -54,6 +54,11 @@ const OUT_OF_REACH: [(&str, &str); 12] = [
     ("RenewalUnread", "no rows are lost, and a holder that does not know finds them at once"),
     ("HoldersDoNotCompare", "no rows are lost, so there are never two holders"),
     ("NoTieBreakOfHolders", "no rows are lost, so there are never two holders"),
+    (
+        "MarkIgnored",
+        "an announcement has to come five seconds late, and just before a sweep that is late, too; \
+         not seen in ten thousand seeds, nor in as many that cut a client off for so long",
+    ),
     ("SubleaseBeyondPlace", "all processes measure time at one speed"),
     ("NoDriftAllowance", "all processes measure time at one speed"),
     (
