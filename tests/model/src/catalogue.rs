@@ -204,7 +204,11 @@ fn of_sweeps() -> Vec<(&'static str, Length, Subject)> {
         ("two, swept", Short, Replicas(with(&TWO, SWEPT))),
         ("two, swept, given up", Long, Replicas(with(&TWO, Troubles { giving_up: true, ..SWEPT }))),
         ("two, swept, all troubles, on registers", Short, Registers(with(&TWO, SWEPT_AND_ALL))),
-        ("two, swept, twice", Long, Replicas(with(&TWO, SWEPT).rounds(2))),
+        (
+            "two, swept, two rounds, on registers",
+            Long,
+            Registers(with(&TWO, SWEPT_AND_ALL).rounds(2)),
+        ),
         ("three, swept, on registers", Long, Registers(with(&THREE, SWEPT))),
     ]
 }
