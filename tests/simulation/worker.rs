@@ -200,8 +200,15 @@ impl Worker {
         sleep(self.ms(0..5)).await;
         match self.end(hold, guard, HoldEnd::Released).unlock().await {
             Ok(()) => {}
-            // It found the request just then, in the read that verifies a renewal.
-            Err(error @ UnlockError::Lost(LostReason::Revoked { .. } | LostReason::RowMissing)) => {
+            // It found so just then, in the read that verifies a renewal: a request, or that its
+            // rows were lost before all was healed, and another client has held since.
+            Err(
+                error @ UnlockError::Lost(
+                    LostReason::Revoked { .. }
+                    | LostReason::RowMissing
+                    | LostReason::Conflict { .. },
+                ),
+            ) => {
                 self.site.setback(object, kind(&error));
             }
             Err(error) => self.note_unserved(object, &error),
