@@ -27,7 +27,8 @@ pub struct Outcome {
     pub measured: Option<[f64; 3]>,
 }
 
-/// How far a ratio of a short run may be from the recorded one before that is no chance any more.
+/// How far a ratio of a short run may be from the worst recorded one before that is no chance any
+/// more.
 const GROSS: f64 = 2.0;
 
 impl Outcome {
@@ -72,17 +73,18 @@ impl Outcome {
         })
     }
 
-    /// Whether it is a ratio that is worse than a recorded one by more than chance explains.
+    /// Whether it is a ratio that is worse than all recorded ones by more than chance explains.
     pub fn is_gross_regression_of(&self, recorded: &Outcome) -> bool {
         if !self.is_ratio {
             return false;
         }
-        let (Some([_, now, _]), Some([_, then, _])) = (self.measured, recorded.measured) else {
+        let (Some([_, now, _]), Some([least, _, greatest])) = (self.measured, recorded.measured)
+        else {
             return false;
         };
         match self.bound {
-            Bound::AtMost(_) => now > then * GROSS,
-            Bound::AtLeast(_) | Bound::Above(_) => now * GROSS < then && then < f64::MAX,
+            Bound::AtMost(_) => now > greatest * GROSS,
+            Bound::AtLeast(_) | Bound::Above(_) => now * GROSS < least && least < f64::MAX,
         }
     }
 }
@@ -161,6 +163,10 @@ mod tests {
         assert!(!regressed(least, 100.0, 10.0));
         assert!(regressed(most, 2.1, 1.0) && !regressed(most, 1.9, 1.0));
         assert!(!regressed(most, 0.1, 1.0) && !regressed(most, 0.0, 0.0));
+        let varied = |bound| Outcome { measured: Some([1.0, 3.0, 9.0]), ..outcome(bound, 0.0) };
+        let from_varied = |bound, now| outcome(bound, now).is_gross_regression_of(&varied(bound));
+        assert!(from_varied(least, 0.4) && !from_varied(least, 0.6));
+        assert!(from_varied(most, 19.0) && !from_varied(most, 17.0));
         let figure = Outcome { is_ratio: false, ..outcome(most, 9.0) };
         assert!(!figure.is_gross_regression_of(&outcome(most, 1.0)));
         let unmeasured = Outcome { measured: None, ..outcome(least, 0.0) };

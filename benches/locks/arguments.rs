@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// How many rounds; each measures every side once with every variant of Paxos.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Look whether it works, and compare with the figures of a recorded run as short as this one:
+    /// Look whether it works, and compare with the figures of recorded runs as short as this one:
     /// only gross regressions are told from noise. They end the bench with an error.
     #[arg(long)]
     pub(crate) quick: bool,
