@@ -47,7 +47,10 @@ pub(crate) async fn left(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Recor
         so_far = number;
         records.extend(compare(ground, &name, LEFT, number, sizes).await?);
     }
-    records.extend(compare_flushed(ground, &name, LEFT_FLUSHED, so_far, sizes).await?);
+    if ground.cluster.is_own() {
+        ground.flush().await?;
+        records.extend(compare(ground, &name, LEFT_FLUSHED, so_far, sizes).await?);
+    }
     progress.finish_and_clear();
     Ok(records)
 }
@@ -80,7 +83,10 @@ pub(crate) async fn died(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Recor
         tokio::time::sleep(TTL).await;
         records.push(record);
         records.extend(compare(ground, &name, DIED, clients, sizes).await?);
-        records.extend(compare_flushed(ground, &name, DIED_FLUSHED, clients, sizes).await?);
+        if ground.cluster.is_own() {
+            ground.flush().await?;
+            records.extend(compare(ground, &name, DIED_FLUSHED, clients, sizes).await?);
+        }
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -116,20 +122,6 @@ pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     say("waiting")?;
     next_order().await?;
     Ok(())
-}
-
-async fn compare_flushed(
-    ground: &Ground<'_>,
-    name: &str,
-    measure: &str,
-    clients: u32,
-    sizes: &Sizes,
-) -> Result<Vec<Record>> {
-    if !ground.cluster.is_own() {
-        return Ok(Vec::new());
-    }
-    ground.flush().await?;
-    compare(ground, name, measure, clients, sizes).await
 }
 
 async fn compare(

@@ -122,9 +122,11 @@ impl Report {
         for now in &self.targets {
             let then = then.targets.iter().find(|then| then.what == now.what);
             if let Some(then) = then.filter(|then| now.is_gross_regression_of(then)) {
-                let median = |outcome: &Outcome| outcome.measured.map_or(0.0, |[_, it, _]| it);
-                let (was, is) = (median(then), median(now));
-                regressions.push(format!("{}: {is:.2}, recorded {was:.2}", now.what));
+                let [least, _, greatest] = then.measured.unwrap_or_default();
+                let [_, median, _] = now.measured.unwrap_or_default();
+                let what = &now.what;
+                let line = format!("{what}: {median:.2}, recorded {least:.2} to {greatest:.2}");
+                regressions.push(line);
             }
         }
         Ok(regressions)
