@@ -320,9 +320,9 @@ impl Runner {
     }
 
     /// Passes on the answer of the outstanding operation.
-    fn answered(&mut self, Answer { input, error, many_dead }: Answer) {
+    fn answered(&mut self, Answer { input, error, calls_for_sweep }: Answer) {
         self.operation = None;
-        if let (true, Input::Read { rows: Ok(rows), .. }) = (many_dead, &input) {
+        if let (true, Input::Read { rows: Ok(rows), .. }) = (calls_for_sweep, &input) {
             self.consider_sweep(rows);
         }
         if error.as_ref().is_some_and(DatabaseError::is_permanent) {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tracing::debug;
 
+use super::sweeping;
 use crate::engine::shared::Shared;
 use crate::protocol::{
     ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome,
 };
-use crate::store::{DatabaseError, Outcome, Seen};
+use crate::store::{DatabaseError, Outcome};
 
 /// The answer of an operation.
 pub(super) struct Answer {
@@ -16,8 +17,8 @@ pub(super) struct Answer {
     pub(super) input: Input,
     /// Why it failed, if it did.
     pub(super) error: Option<DatabaseError>,
-    /// Whether it met very many dead rows.
-    pub(super) many_dead: bool,
+    /// Whether a sweep may be of use, by what it met.
+    pub(super) calls_for_sweep: bool,
 }
 
 /// One try of a write.
@@ -27,18 +28,19 @@ pub(super) async fn write(shared: Arc<Shared>, object: Arc<str>, op: OpId, write
     if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
         debug!(?error, "whether a write is applied is unknown; it is made again");
     }
-    Answer { input: Input::Written { op, outcome }, error: result.err(), many_dead: false }
+    Answer { input: Input::Written { op, outcome }, error: result.err(), calls_for_sweep: false }
 }
 
 /// One try of a read.
 pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: Read) -> Answer {
     match shared.store.read(&object, read).await {
-        Ok(Seen { rows, many_dead }) => {
-            Answer { input: Input::Read { op, rows: Ok(rows) }, error: None, many_dead }
+        Ok(seen) => {
+            let calls_for_sweep = sweeping::is_called_for(&shared, read, &seen);
+            Answer { input: Input::Read { op, rows: Ok(seen.rows) }, error: None, calls_for_sweep }
         }
         Err(error) => {
             let input = Input::Read { op, rows: Err(read_failure(&error)) };
-            Answer { input, error: Some(error), many_dead: false }
+            Answer { input, error: Some(error), calls_for_sweep: false }
         }
     }
 }

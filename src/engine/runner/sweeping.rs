@@ -7,11 +7,11 @@ use tracing::{Instrument, debug};
 use super::Runner;
 use crate::engine::shared::Shared;
 use crate::protocol::{Change, Read, StoredRow, Write, sweep};
-use crate::store::DatabaseError;
+use crate::store::{DatabaseError, Seen};
 
 impl Runner {
-    /// Begins a sweep, if one is of use by the rows of a read that met very many dead ones. It goes
-    /// on beside the operations of the contender, and delays none.
+    /// Begins a sweep, if one is of use by the rows of a read that calls for it. It goes on beside
+    /// the operations of the contender, and delays none.
     pub(super) fn consider_sweep(&mut self, rows: &[StoredRow]) {
         let Some(acquired) = &self.acquired else {
             return;
@@ -24,6 +24,13 @@ impl Runner {
             self.sweep = Some(Box::pin(sweep.instrument(span)));
         }
     }
+}
+
+/// Whether a read calls for a sweep: if it met very many dead rows; and, from time to time, if it
+/// shows that the object was swept before.
+pub(super) fn is_called_for(shared: &Shared, read: Read, seen: &Seen) -> bool {
+    let by_chance = || shared.entropy.jitter() < sweep::SHARE_OF_READS;
+    seen.many_dead || read == Read::Object && sweep::was_swept(&seen.rows) && by_chance()
 }
 
 /// Sweeps what was written up to the horizon. Each step is one try: a later read warns again.
