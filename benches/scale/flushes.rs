@@ -25,7 +25,8 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
     let progress = bar(u64::from(sizes.flush_rounds) * (TIMES + 1), "comparisons around flushes");
     for round in 0..sizes.flush_rounds {
         let tag = ground.new_name("flushed");
-        let sides = [Side::Bare(tag.clone()), Side::Names(LOCK, tag)];
+        let [bare, like_lock] = [Side::Bare(tag.clone()), Side::LikeLock(tag.clone())];
+        let sides = [bare, like_lock, Side::Names(LOCK, tag)];
         // Each name once before: the first use makes a partition.
         ground.compare(&sides, sizes).await?;
         for flushes in 0..=TIMES {

@@ -11,16 +11,16 @@ use common::quantiles::Quantiles;
 use common::record::Record;
 use indicatif::{ProgressBar, ProgressStyle};
 use scylla::client::session::Session;
-use scylla::statement::prepared::PreparedStatement;
-use uuid::Uuid;
 
 use crate::arguments::Sizes;
+use crate::bare::{LockRows, NarrowRows};
 
 /// A comparison goes round so many names, as services do that lock rows of a table.
 const NAMES: u32 = 512;
 
 /// The names of sides.
 pub(crate) const BARE: &str = "bare write, read";
+pub(crate) const LIKE_LOCK: &str = "bare, with the lock's columns";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const YOUNG: &str = "young names";
 pub(crate) const OLD: &str = "the name";
@@ -29,8 +29,8 @@ pub(crate) const OLD: &str = "the name";
 pub(crate) struct Ground<'a> {
     pub(crate) cluster: &'a TestCluster,
     pub(crate) client: LockClient,
-    write: PreparedStatement,
-    read: PreparedStatement,
+    narrow: NarrowRows,
+    like_lock: LockRows,
     names: AtomicU32,
 }
 
@@ -39,6 +39,8 @@ pub(crate) struct Ground<'a> {
 pub(crate) enum Side {
     /// A bare QUORUM write and a bare QUORUM read of some rows, over and over.
     Bare(String),
+    /// The same of rows with the lock's columns, and a bare QUORUM delete.
+    LikeLock(String),
     /// Lock and unlock, of some names, over and over.
     Names(&'static str, String),
     /// Lock and unlock of one name.
@@ -49,6 +51,7 @@ impl Side {
     fn label(&self) -> &'static str {
         match self {
             Side::Bare(_) => BARE,
+            Side::LikeLock(_) => LIKE_LOCK,
             Side::Names(label, _) | Side::Name(label, _) => label,
         }
     }
@@ -56,21 +59,11 @@ impl Side {
 
 impl<'a> Ground<'a> {
     pub(crate) async fn new(cluster: &'a TestCluster) -> Result<Self> {
-        let session = cluster.session();
-        let table = format!(
-            "CREATE TABLE {KEYSPACE}.bare (name text, item text, value uuid, \
-             PRIMARY KEY ((name), item))"
-        );
-        session.query_unpaged(table, ()).await?;
-        let write = format!(
-            "INSERT INTO {KEYSPACE}.bare (name, item, value) VALUES (?, 'item', ?) USING TTL 60"
-        );
-        let read = format!("SELECT item, value FROM {KEYSPACE}.bare WHERE name = ?");
         Ok(Ground {
             cluster,
             client: builder(cluster).build().await?,
-            write: session.prepare(write).await?,
-            read: session.prepare(read).await?,
+            narrow: NarrowRows::prepare(cluster).await?,
+            like_lock: LockRows::prepare(cluster).await?,
             names: AtomicU32::new(0),
         })
     }
@@ -133,19 +126,11 @@ impl<'a> Ground<'a> {
 
     async fn pair(&self, side: &Side, number: u32) -> Result<[u64; 2]> {
         match side {
-            Side::Bare(tag) => self.bare(&format!("{tag}-{number}")).await,
+            Side::Bare(tag) => self.narrow.pair(&format!("{tag}-{number}")).await,
+            Side::LikeLock(tag) => self.like_lock.pair(&format!("{tag}-{number}")).await,
             Side::Names(_, tag) => lock_and_unlock(&self.client, &format!("{tag}-{number}")).await,
             Side::Name(_, name) => lock_and_unlock(&self.client, name).await,
         }
-    }
-
-    async fn bare(&self, name: &str) -> Result<[u64; 2]> {
-        let (session, began) = (self.cluster.session(), Instant::now());
-        session.execute_unpaged(&self.write, (name, Uuid::new_v4())).await?;
-        let written = began.elapsed();
-        let rows = session.execute_unpaged(&self.read, (name,)).await?;
-        rows.into_rows_result()?.single_row::<(String, Uuid)>()?;
-        Ok([nanoseconds(written), nanoseconds(began.elapsed() - written)])
     }
 }
 
@@ -182,6 +167,6 @@ pub(crate) fn bar(steps: u64, what: &str) -> ProgressBar {
     bar
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,7 @@
 
 mod age;
 mod arguments;
+mod bare;
 mod flushes;
 mod ground;
 mod held;

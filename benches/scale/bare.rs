@@ -1,0 +1,106 @@
+//! Bare operations on two tables: a narrow one, and one with the lock's columns.
+
+use std::sync::Arc;
+use std::time::{Instant, UNIX_EPOCH};
+
+use anyhow::{Result, ensure};
+use bakery_lock::schema::{self, CreateOptions};
+use common::cluster::{KEYSPACE, TestCluster};
+use scylla::client::session::Session;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::{CqlTimestamp, Unset};
+use uuid::Uuid;
+
+use crate::ground::nanoseconds;
+
+/// A QUORUM write and a QUORUM read of a row with one value: the floor.
+pub(crate) struct NarrowRows {
+    session: Arc<Session>,
+    write: PreparedStatement,
+    read: PreparedStatement,
+}
+
+impl NarrowRows {
+    pub(crate) async fn prepare(cluster: &TestCluster) -> Result<Self> {
+        let session = Arc::clone(cluster.session());
+        let table = format!(
+            "CREATE TABLE {KEYSPACE}.bare (name text, item text, value uuid, \
+             PRIMARY KEY ((name), item))"
+        );
+        session.query_unpaged(table, ()).await?;
+        let write = format!(
+            "INSERT INTO {KEYSPACE}.bare (name, item, value) VALUES (?, 'item', ?) USING TTL 60"
+        );
+        let read = format!("SELECT item, value FROM {KEYSPACE}.bare WHERE name = ?");
+        let (write, read) = (session.prepare(write).await?, session.prepare(read).await?);
+        Ok(NarrowRows { session, write, read })
+    }
+
+    /// How long the write and the read took, in nanoseconds.
+    pub(crate) async fn pair(&self, name: &str) -> Result<[u64; 2]> {
+        let began = Instant::now();
+        self.session.execute_unpaged(&self.write, (name, Uuid::new_v4())).await?;
+        let written = began.elapsed();
+        let rows = self.session.execute_unpaged(&self.read, (name,)).await?;
+        rows.into_rows_result()?.single_row::<(String, Uuid)>()?;
+        Ok([nanoseconds(written), nanoseconds(began.elapsed() - written)])
+    }
+}
+
+/// What an uncontended lock and unlock send, without the lock: a write and a read of a row with the
+/// lock's columns, in a table with its options, and a delete.
+pub(crate) struct LockRows {
+    session: Arc<Session>,
+    write: PreparedStatement,
+    read: PreparedStatement,
+    delete: PreparedStatement,
+    client: Uuid,
+}
+
+impl LockRows {
+    pub(crate) async fn prepare(cluster: &TestCluster) -> Result<Self> {
+        let session = Arc::clone(cluster.session());
+        schema::create(&session, KEYSPACE, &CreateOptions::new().lock_table("bare_rows")).await?;
+        let table = format!("{KEYSPACE}.bare_rows");
+        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, \
+                       held_since";
+        let write = format!(
+            "INSERT INTO {table} (object_name, {columns}, since) \
+             VALUES (?, 'entering::', 1, ?, 0, ?, 0, ?, ?, 'bench pid 4711', ?, ?, ?) \
+             USING TIMESTAMP ? AND TTL 60"
+        );
+        let read = format!(
+            "SELECT {columns}, released_client, released_round, handoff_micros, \
+             WRITETIME(released_round), mark FROM {table} WHERE object_name = ?"
+        );
+        let delete = format!(
+            "DELETE FROM {table} USING TIMESTAMP ? WHERE object_name = ? \
+             AND row_name = 'entering::' AND host = 1 AND client = ? AND slot = 0"
+        );
+        Ok(LockRows {
+            write: session.prepare(write).await?,
+            read: session.prepare(read).await?,
+            delete: session.prepare(delete).await?,
+            client: Uuid::new_v4(),
+            session,
+        })
+    }
+
+    /// How long the write and the read took, and the delete, in nanoseconds.
+    pub(crate) async fn pair(&self, name: &str) -> Result<[u64; 2]> {
+        let stamp = unix_micros()?;
+        let since = CqlTimestamp(stamp / 1000);
+        let row = (name, self.client, stamp, Unset, Unset, Unset, Unset, since, stamp);
+        let began = Instant::now();
+        self.session.execute_unpaged(&self.write, row).await?;
+        let rows = self.session.execute_unpaged(&self.read, (name,)).await?.into_rows_result()?;
+        ensure!(rows.rows_num() == 1, "{name} has {} rows, and should have one", rows.rows_num());
+        let locked = began.elapsed();
+        self.session.execute_unpaged(&self.delete, (unix_micros()?, name, self.client)).await?;
+        Ok([nanoseconds(locked), nanoseconds(began.elapsed() - locked)])
+    }
+}
+
+fn unix_micros() -> Result<i64> {
+    Ok(i64::try_from(UNIX_EPOCH.elapsed()?.as_micros())?)
+}
