@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::admission::{Denial, Snapshot};
-use super::super::entry::Entry;
+use super::super::entry::{BACKOFF_MAX, Entry, WHOLE_READ_BACKOFF_MAX};
 use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
@@ -238,16 +238,17 @@ impl StateMachine {
     }
 
     fn back_off(&mut self, now: Now, task: Task) {
-        let pace = match task {
-            Task::Check | Task::Renew | Task::Verify => self.renewing_entry().renewal_pace(),
-            Task::Announce
-            | Task::Look
-            | Task::Draw
-            | Task::Settle
-            | Task::Ask(_)
-            | Task::Delete => &mut self.pace,
+        let (pace, most) = match task {
+            Task::Check | Task::Renew | Task::Verify => {
+                (self.renewing_entry().renewal_pace(), BACKOFF_MAX)
+            }
+            Task::Look | Task::Settle => (&mut self.pace, WHOLE_READ_BACKOFF_MAX),
+            // The whole read that may grant is that of the next holder: others wait for it.
+            Task::Announce | Task::Draw | Task::Ask(_) | Task::Delete => {
+                (&mut self.pace, BACKOFF_MAX)
+            }
         };
-        pace.back_off(now);
+        pace.back_off(now, most);
     }
 
     /// Handles a refused statement: a retry would be refused again.

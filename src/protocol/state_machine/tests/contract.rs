@@ -64,9 +64,12 @@ fn pauses_after_failures_grow_are_bounded_and_spread() {
         // What succeeds is forgiven.
         script.applied();
         script.reads(Read::Object);
-        script.read_fails(ReadFailure::Failed);
-        script.sleeps(ms(10).mul_f64(share));
-        script.reads(Read::Object);
+        // A whole read is made less often: see `WHOLE_READ_BACKOFF_MAX`.
+        for pause in [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120, 10_240, 16_000] {
+            script.read_fails(ReadFailure::Failed);
+            script.sleeps(ms(pause).mul_f64(share));
+            script.reads(Read::Object);
+        }
     }
 }
 
