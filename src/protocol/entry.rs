@@ -290,9 +290,9 @@ pub(super) struct Pace {
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The maximum of most steps.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// The maximum of the whole reads of a contender that comes. Where very many come at once, theirs keep
-/// the nodes busy for longer than a request may take, and would do so for ever if they were made
-/// again every half second. After an outage the pause is about as long as that was, at most.
+/// The maximum of the whole reads of a contender that comes. Where very many come at once, theirs
+/// keep the nodes busy for longer than a request may take, and would do so for ever if they were
+/// made again every half second. After an outage the pause is about as long as that was, at most.
 pub(super) const WHOLE_READ_BACKOFF_MAX: Duration = Duration::from_secs(16);
 /// This many doublings exceed both.
 const DOUBLINGS_MAX: u32 = 11;

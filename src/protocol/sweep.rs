@@ -31,8 +31,8 @@ const MARGIN: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_secs(5);
 
 /// Of the whole reads of an object that was swept before, this share begins a sweep though no node
-/// warns: where very many clients left or died, others do, and fewer than a node warns of slow reads
-/// down as well. A sweep has three operations: that is one more in about twenty acquisitions.
+/// warns: where very many clients left or died, others do, and fewer than a node warns of slow
+/// reads down as well. A sweep has three operations: one more in about twenty acquisitions.
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 
 /// Whether the object was ever swept, by the rows of a whole read.
