@@ -290,20 +290,15 @@ pub(super) struct Pace {
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The maximum of most steps.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// The maximum of the whole reads of a contender that comes. Where very many come at once, theirs
-/// keep the nodes busy for longer than a request may take, and would do so for ever if they were
-/// made again every half second. After an outage the pause is about as long as that was, at most.
-pub(super) const WHOLE_READ_BACKOFF_MAX: Duration = Duration::from_secs(16);
-/// This many doublings exceed both.
+/// The maximum of any step: so many doublings, 20 s.
 const DOUBLINGS_MAX: u32 = 11;
-const _: () =
-    assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > WHOLE_READ_BACKOFF_MAX.as_millis());
+const _: () = assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > BACKOFF_MAX.as_millis());
 
 impl Pace {
     /// Pauses after a failed step, longer each time: an overloaded database needs fewer requests.
-    pub(super) fn back_off(&mut self, now: Now, most: Duration) {
+    pub(super) fn back_off(&mut self, now: Now, longest: Duration) {
         let wait = BACKOFF_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
-        self.not_before = now.elapsed + wait.min(most).mul_f64(0.75 + now.jitter / 2.0);
+        self.not_before = now.elapsed + wait.min(longest).mul_f64(0.75 + now.jitter / 2.0);
         self.failures = self.failures.saturating_add(1);
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::admission::{Denial, Snapshot};
-use super::super::entry::{BACKOFF_MAX, Entry, WHOLE_READ_BACKOFF_MAX};
+use super::super::entry::{BACKOFF_MAX, Entry};
 use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
@@ -12,12 +12,18 @@ use super::super::row::StoredRow;
 use super::super::seeded_bug::SeededBug;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
+/// The longest pause after a whole read that failed, in times of what it took: 16 s after the second
+/// that a try may take.
+const PAUSE_PER_FAILED_READ: u32 = 16;
+
 impl StateMachine {
     /// Handles the answer to a write.
     pub(super) fn written(&mut self, now: Now, task: Task, outcome: WriteOutcome) {
         match outcome {
             WriteOutcome::Applied => self.applied(now, task),
-            WriteOutcome::NotApplied | WriteOutcome::Unknown => self.back_off(now, task),
+            WriteOutcome::NotApplied | WriteOutcome::Unknown => {
+                self.back_off(now, task, BACKOFF_MAX);
+            }
             WriteOutcome::Rejected => self.rejected(now, task),
         }
     }
@@ -31,7 +37,9 @@ impl StateMachine {
     ) {
         match rows {
             Ok(rows) => self.seen(now, answered, &Snapshot::of(&rows)),
-            Err(ReadFailure::Failed) => self.back_off(now, answered.task),
+            Err(ReadFailure::Failed) => {
+                self.back_off(now, answered.task, longest_pause(now, answered));
+            }
             Err(ReadFailure::Rejected) => self.rejected(now, answered.task),
         }
     }
@@ -237,18 +245,17 @@ impl StateMachine {
         }
     }
 
-    fn back_off(&mut self, now: Now, task: Task) {
-        let (pace, most) = match task {
-            Task::Check | Task::Renew | Task::Verify => {
-                (self.renewing_entry().renewal_pace(), BACKOFF_MAX)
-            }
-            Task::Look | Task::Settle => (&mut self.pace, WHOLE_READ_BACKOFF_MAX),
-            // The whole read that may grant is that of the next holder: others wait for it.
-            Task::Announce | Task::Draw | Task::Ask(_) | Task::Delete => {
-                (&mut self.pace, BACKOFF_MAX)
-            }
+    fn back_off(&mut self, now: Now, task: Task, longest: Duration) {
+        let pace = match task {
+            Task::Check | Task::Renew | Task::Verify => self.renewing_entry().renewal_pace(),
+            Task::Announce
+            | Task::Look
+            | Task::Draw
+            | Task::Settle
+            | Task::Ask(_)
+            | Task::Delete => &mut self.pace,
         };
-        pace.back_off(now, most);
+        pace.back_off(now, longest);
     }
 
     /// Handles a refused statement: a retry would be refused again.
@@ -256,7 +263,7 @@ impl StateMachine {
         match self.state {
             State::Idle | State::Lost => unreachable!("nothing is outstanding in these states"),
             // A holder keeps the object until its lease ends, and rows must be deleted in any case.
-            State::Held(_) | State::Releasing { .. } => self.back_off(now, task),
+            State::Held(_) | State::Releasing { .. } => self.back_off(now, task, BACKOFF_MAX),
             // No earlier try failed, so none is in flight: there are no rows to delete.
             State::Announcing(..) if self.pace.is_fresh() => {
                 self.event(Event::Failed(Failure::Rejected));
@@ -281,5 +288,18 @@ impl StateMachine {
             | State::Lost
             | State::Releasing { .. } => unreachable!("these states renew nothing"),
         }
+    }
+}
+
+/// The longest pause after a read that failed: longer after a whole read of a contender that comes.
+/// Where very many come at once, theirs keep the nodes busy for longer than a request may take, and
+/// would do so for ever if they were made again every half second. One that fails at once costs
+/// nothing; the one that may grant is excepted, since others wait for its contender.
+fn longest_pause(now: Now, answered: &Outstanding) -> Duration {
+    match answered.task {
+        Task::Look | Task::Settle => {
+            BACKOFF_MAX.max((now.elapsed - answered.sent) * PAUSE_PER_FAILED_READ)
+        }
+        _ => BACKOFF_MAX,
     }
 }

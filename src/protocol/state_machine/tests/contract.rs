@@ -64,12 +64,22 @@ fn pauses_after_failures_grow_are_bounded_and_spread() {
         // What succeeds is forgiven.
         script.applied();
         script.reads(Read::Object);
-        // A whole read is made less often: see `WHOLE_READ_BACKOFF_MAX`.
-        for pause in [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120, 10_240, 16_000] {
+        for pause in [10, 20, 40, 80, 160, 320, 500, 500] {
             script.read_fails(ReadFailure::Failed);
             script.sleeps(ms(pause).mul_f64(share));
             script.reads(Read::Object);
         }
+    }
+}
+
+#[test]
+fn pauses_after_whole_reads_that_took_long_before_they_failed_grow_longer() {
+    let mut looking = Script::looking(exclusive());
+    for pause in [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 4_800, 4_800] {
+        looking.pass(ms(300));
+        looking.read_fails(ReadFailure::Failed);
+        looking.sleeps(ms(pause));
+        looking.reads(Read::Object);
     }
 }
 
