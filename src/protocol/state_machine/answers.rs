@@ -12,8 +12,8 @@ use super::super::row::StoredRow;
 use super::super::seeded_bug::SeededBug;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
-/// The longest pause after a whole read that failed, in times of what it took: 16 s after the second
-/// that a try may take.
+/// The longest pause after a whole read that failed, in times of what it took: 16 s after the
+/// second that a try may take.
 const PAUSE_PER_FAILED_READ: u32 = 16;
 
 impl StateMachine {
@@ -296,10 +296,9 @@ impl StateMachine {
 /// would do so for ever if they were made again every half second. One that fails at once costs
 /// nothing; the one that may grant is excepted, since others wait for its contender.
 fn longest_pause(now: Now, answered: &Outstanding) -> Duration {
-    match answered.task {
-        Task::Look | Task::Settle => {
-            BACKOFF_MAX.max((now.elapsed - answered.sent) * PAUSE_PER_FAILED_READ)
-        }
-        _ => BACKOFF_MAX,
+    if matches!(answered.task, Task::Look | Task::Settle) {
+        BACKOFF_MAX.max((now.elapsed - answered.sent) * PAUSE_PER_FAILED_READ)
+    } else {
+        BACKOFF_MAX
     }
 }
