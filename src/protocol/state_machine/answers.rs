@@ -294,7 +294,7 @@ impl StateMachine {
 /// The longest pause after a read that failed: longer after a whole read of a contender that comes.
 /// Where very many come at once, theirs keep the nodes busy for longer than a request may take, and
 /// would do so for ever if they were made again every half second. One that fails at once costs
-/// nothing; the one that may grant is excepted, since others wait for its contender.
+/// nothing. The last one of a waiter is excepted: all behind it wait for that.
 fn longest_pause(now: Now, answered: &Outstanding) -> Duration {
     if matches!(answered.task, Task::Look | Task::Settle) {
         BACKOFF_MAX.max((now.elapsed - answered.sent) * PAUSE_PER_FAILED_READ)
