@@ -2,8 +2,8 @@
 //!
 //! Figures are made by pure functions with tests: [`contest`] makes them of what contenders saw,
 //! [`quantiles`] sums up durations, [`record`] is what is kept of a measurement, [`outcome`]
-//! compares sides and judges by targets. [`cluster`] is what is measured on, [`origin`] says where
-//! figures come from, [`table`] shows them.
+//! compares sides and judges by targets. [`cluster`] is what is measured on, [`bare`] the
+//! yardstick, [`origin`] says where figures come from, [`table`] shows them.
 
 #![allow(
     missing_docs,
@@ -14,6 +14,7 @@
     reason = "only the benches of this package use it"
 )]
 
+pub mod bare;
 pub mod cluster;
 pub mod contest;
 pub mod origin;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use common::bare::BareRows;
 use common::record::Record;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -16,7 +17,6 @@ use crate::measures::pool::Pool;
 use crate::measures::uncontended::Pairs;
 use crate::servers::Servers;
 use crate::servers::cassandra::{self, Paxos};
-use crate::sides::bare::Bare;
 use crate::sides::lwt::LwtLock;
 use crate::sides::{Kind, Setup, Tuning};
 
@@ -65,7 +65,7 @@ impl Bench {
     ) -> Result<Self> {
         if let Some(cluster) = servers.cassandra() {
             LwtLock::create_table(cluster.session()).await?;
-            Bare::create_table(cluster.session()).await?;
+            BareRows::create_table(cluster.session()).await?;
         }
         let mut bench = Bench {
             servers,

@@ -1,4 +1,4 @@
-//! Bare operations on two tables: a narrow one, and one with the lock's columns.
+//! Bare operations on a table with the lock's columns.
 
 use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
@@ -12,40 +12,6 @@ use scylla::value::{CqlTimestamp, Unset};
 use uuid::Uuid;
 
 use crate::ground::nanoseconds;
-
-/// A QUORUM write and a QUORUM read of a row with one value: the floor.
-pub(crate) struct NarrowRows {
-    session: Arc<Session>,
-    write: PreparedStatement,
-    read: PreparedStatement,
-}
-
-impl NarrowRows {
-    pub(crate) async fn prepare(cluster: &TestCluster) -> Result<Self> {
-        let session = Arc::clone(cluster.session());
-        let table = format!(
-            "CREATE TABLE {KEYSPACE}.bare (name text, item text, value uuid, \
-             PRIMARY KEY ((name), item))"
-        );
-        session.query_unpaged(table, ()).await?;
-        let write = format!(
-            "INSERT INTO {KEYSPACE}.bare (name, item, value) VALUES (?, 'item', ?) USING TTL 60"
-        );
-        let read = format!("SELECT item, value FROM {KEYSPACE}.bare WHERE name = ?");
-        let (write, read) = (session.prepare(write).await?, session.prepare(read).await?);
-        Ok(NarrowRows { session, write, read })
-    }
-
-    /// How long the write and the read took, in nanoseconds.
-    pub(crate) async fn pair(&self, name: &str) -> Result<[u64; 2]> {
-        let began = Instant::now();
-        self.session.execute_unpaged(&self.write, (name, Uuid::new_v4())).await?;
-        let written = began.elapsed();
-        let rows = self.session.execute_unpaged(&self.read, (name,)).await?;
-        rows.into_rows_result()?.single_row::<(String, Uuid)>()?;
-        Ok([nanoseconds(written), nanoseconds(began.elapsed() - written)])
-    }
-}
 
 /// What an uncontended lock and unlock send, without the lock: a write and a read of a row with the
 /// lock's columns, in a table with its options, and a delete.

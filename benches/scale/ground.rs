@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bakery_lock::{LockClient, LockClientBuilder};
+use common::bare::BareRows;
 use common::cluster::{KEYSPACE, TestCluster};
 use common::quantiles::Quantiles;
 use common::record::Record;
@@ -13,10 +14,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use scylla::client::session::Session;
 
 use crate::arguments::Sizes;
-use crate::bare::{LockRows, NarrowRows};
+use crate::bare::LockRows;
 
 /// A comparison goes round so many names, as services do that lock rows of a table.
 const NAMES: u32 = 512;
+
+/// How long bare rows live.
+const BARE_TTL: Duration = Duration::from_secs(60);
 
 /// The names of sides.
 pub(crate) const BARE: &str = "bare write, read";
@@ -29,7 +33,7 @@ pub(crate) const OLD: &str = "the name";
 pub(crate) struct Ground<'a> {
     pub(crate) cluster: &'a TestCluster,
     pub(crate) client: LockClient,
-    narrow: NarrowRows,
+    bare: BareRows,
     like_lock: LockRows,
     names: AtomicU32,
 }
@@ -59,10 +63,11 @@ impl Side {
 
 impl<'a> Ground<'a> {
     pub(crate) async fn new(cluster: &'a TestCluster) -> Result<Self> {
+        BareRows::create_table(cluster.session()).await?;
         Ok(Ground {
             cluster,
             client: builder(cluster).build().await?,
-            narrow: NarrowRows::prepare(cluster).await?,
+            bare: BareRows::prepare(cluster.session(), BARE_TTL).await?,
             like_lock: LockRows::prepare(cluster).await?,
             names: AtomicU32::new(0),
         })
@@ -126,11 +131,19 @@ impl<'a> Ground<'a> {
 
     async fn pair(&self, side: &Side, number: u32) -> Result<[u64; 2]> {
         match side {
-            Side::Bare(tag) => self.narrow.pair(&format!("{tag}-{number}")).await,
+            Side::Bare(tag) => self.bare(&format!("{tag}-{number}")).await,
             Side::LikeLock(tag) => self.like_lock.pair(&format!("{tag}-{number}")).await,
             Side::Names(_, tag) => lock_and_unlock(&self.client, &format!("{tag}-{number}")).await,
             Side::Name(_, name) => lock_and_unlock(&self.client, name).await,
         }
+    }
+
+    async fn bare(&self, name: &str) -> Result<[u64; 2]> {
+        let began = Instant::now();
+        self.bare.write(name).await?;
+        let written = began.elapsed();
+        self.bare.read(name).await?;
+        Ok([nanoseconds(written), nanoseconds(began.elapsed() - written)])
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use common::bare::BareRows;
 use common::contest::Served;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
@@ -14,7 +15,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::measures::orders::{Answer, Contend, Names, Order, READY};
 use crate::sides::bakery::BakeryLock;
-use crate::sides::bare::Bare;
 use crate::sides::etcd::EtcdLock;
 use crate::sides::lwt::LwtLock;
 use crate::sides::redlock::Redlock;
@@ -37,7 +37,7 @@ pub(crate) async fn run(setup: Setup) -> Result<()> {
     match setup.kind {
         Kind::Bare => {
             let session = connect(&setup.servers).await?.into();
-            serve(setup, async |setup| Bare::prepare(&session, setup).await).await
+            serve(setup, async |setup| BareRows::prepare(&session, setup.ttl).await).await
         }
         Kind::Bakery | Kind::LocalTurns | Kind::Subleases => {
             let session = connect(&setup.servers).await?.into();
