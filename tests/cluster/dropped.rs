@@ -87,7 +87,7 @@ async fn drop_everywhere<F: Future>(
         let complete = output.is_some();
         // A guard that came along is dropped here.
         drop(output);
-        scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+        scene.wait_until_deleted(&name).await;
         client.shutdown().await.expect("the cluster answers");
         // What was sent before the drop may arrive after the delete; then it stays dead.
         assert_eq!(scene.rows(&name).await, Vec::<String>::new());

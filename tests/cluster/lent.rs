@@ -11,11 +11,11 @@ use tokio::time::{sleep, timeout};
 
 use support::environment::{chance, repeats};
 use support::monotonic::now;
+use support::pace;
 use support::program::{self, Program};
 use support::scene::Scene;
 
 pub(crate) const TTL: Duration = Duration::from_secs(6);
-pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
 /// So often a keeper is stopped, this many at a time.
 const STOPS: usize = 20;
@@ -27,41 +27,53 @@ pub(crate) async fn peer(scene: &Scene) -> LockClient {
 }
 
 pub(crate) async fn peer_with(scene: &Scene, peers: PeerOptions) -> LockClient {
-    let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
-    builder.peers(peers).build().await.expect("the cluster is ready")
+    scene.builder().ttl(TTL).peers(peers).build().await.expect("the cluster is ready")
 }
+
+/// A guest that waits: its client, and when it is let in.
+pub(crate) type Waiting = (LockClient, JoinHandle<(LockGuard, u64)>);
 
 /// A client in the line of a keeper in another process. A keeper that is too busy to answer within
 /// 20 ms is left for the table; then it is asked again.
-pub(crate) async fn guest(scene: &Scene, name: &str) -> (LockClient, JoinHandle<(LockGuard, u64)>) {
-    const TRIES: usize = 20;
-    let client = peer(scene).await;
-    for _ in 0..TRIES {
-        let before = client.statistics().deletes;
-        let request = client.request(name);
-        let asking = tokio::spawn(async {
-            let guard = request.acquire().await.expect("each one in line is served");
-            (guard, now())
-        });
-        let leaves_the_table = async {
-            while client.statistics().deletes == before {
-                sleep(Duration::from_millis(5)).await;
+pub(crate) async fn guest(scene: Scene, name: String) -> Waiting {
+    let client = peer(&scene).await;
+    let asked = async {
+        loop {
+            if let Some(asking) = ask_keeper(&client, &name).await {
+                return asking;
             }
-        };
-        if timeout(Duration::from_secs(1), leaves_the_table).await.is_ok() {
-            return (client, asking);
         }
-        asking.abort();
-        // It leaves the table without a place.
-        sleep(Duration::from_millis(200)).await;
+    };
+    let asking = pace::within_limit("a place in a keeper's line", asked).await;
+    (client, asking)
+}
+
+/// Asks the keeper of a lock once. `None` if it was too busy to answer.
+async fn ask_keeper(client: &LockClient, name: &str) -> Option<JoinHandle<(LockGuard, u64)>> {
+    let before = client.statistics().deletes;
+    let request = client.request(name);
+    let asking = tokio::spawn(async {
+        let guard = request.acquire().await.expect("each one in line is served");
+        (guard, now())
+    });
+    let leaves_the_table = async {
+        while client.statistics().deletes == before {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    if timeout(Duration::from_secs(1), leaves_the_table).await.is_ok() {
+        return Some(asking);
     }
-    panic!("no keeper let it into its line");
+    asking.abort();
+    // It leaves the table without a place.
+    sleep(Duration::from_millis(200)).await;
+    None
 }
 
 /// A guest that has the turn of a keeper in another process, and the next one in its line.
 struct Lent {
     inside: (LockClient, LockGuard),
-    next: (LockClient, JoinHandle<(LockGuard, u64)>),
+    next: Waiting,
     name: String,
 }
 
@@ -69,8 +81,8 @@ impl Lent {
     async fn new(scene: &Scene) -> (Program, Self) {
         let name = support::unique("lent");
         let mut keeper = keeper(scene, &name).await;
-        let (first, asking) = guest(scene, &name).await;
-        let next = guest(scene, &name).await;
+        let (first, asking) = guest(scene.clone(), name.clone()).await;
+        let next = guest(scene.clone(), name.clone()).await;
         lend(&mut keeper).await;
         let (guard, _) = asking.await.expect("the task does not panic");
         (keeper, Lent { inside: (first, guard), next, name })
@@ -84,7 +96,7 @@ impl Lent {
         let (next, granted) = asking.await.expect("the task does not panic");
         next.check().await.expect("it is held");
         next.unlock().await.expect("the lock was held");
-        scene.wait_for_rows(&name, 0, Duration::from_secs(2)).await;
+        scene.wait_until_deleted(&name).await;
         for client in [first, client] {
             client.shutdown().await.expect("nothing is left");
         }
@@ -107,8 +119,7 @@ pub(crate) async fn lend(keeper: &mut Program) {
     keeper.expect("lent").await;
 }
 
-// Goal: a keeper that is killed blocks its guest and its line for its lease at most; then the whole
-// line is served.
+// Goal: when a keeper is killed its guest loses its turn, and after that its line is served.
 // Method: kill the keeper's process while a guest is inside and another one waits.
 #[tokio::test]
 async fn the_line_of_a_killed_keeper_is_served() {
@@ -121,14 +132,13 @@ async fn the_line_of_a_killed_keeper_is_served() {
     assert!(lost < granted, "let in {} ns before the guest had lost its turn", lost - granted);
     let blocked = Duration::from_nanos(granted - killed);
     println!("a killed keeper blocked its line for {blocked:?}, with a ttl of {TTL:?}");
-    assert!(blocked <= TTL + MAX_CLOCK_SKEW + Duration::from_secs(3), "{blocked:?}");
 }
 
 // Goal: a keeper that is stopped for longer than its lease while a guest is inside lets no two in:
 // the guest loses its turn before another client has the lock.
 // Method: stop keepers by SIGSTOP until the next client has held the lock, many times.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn a_stopped_keeper_lets_no_two_in() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
@@ -165,11 +175,12 @@ async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
     let scene = Scene::new().await;
     let name = support::unique("lent");
     let mut keeper = keeper(&scene, &name).await;
-    let (first, asking) = guest(&scene, &name).await;
-    let mut waiting = Vec::new();
+    let (first, asking) = guest(scene.clone(), name.clone()).await;
+    let mut waiting = JoinSet::new();
     for _ in 0..WAITING {
-        waiting.push(guest(&scene, &name).await);
+        waiting.spawn(guest(scene.clone(), name.clone()));
     }
+    let waiting = waiting.join_all().await;
     lend(&mut keeper).await;
     let (guard, _) = asking.await.expect("the task does not panic");
     keeper.go_on().await;
@@ -181,16 +192,15 @@ async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
     keeper.expect("shut down").await;
     let last = serve_all(waiting).await;
     let all = Duration::from_nanos(last - began);
-    // On a busy machine this says more about the machine. How long it takes is tested on a paused
-    // clock.
+    // How long that may take is tested in virtual time.
     println!("{WAITING} in the line of a keeper that shut down had the lock within {all:?}");
     keeper.finish().await;
     first.shutdown().await.expect("nothing is left");
-    scene.wait_for_rows(&name, 0, Duration::from_secs(2)).await;
+    scene.wait_until_deleted(&name).await;
 }
 
 /// Waits until all guests have had the lock; when the last one got it.
-pub(crate) async fn serve_all(line: Vec<(LockClient, JoinHandle<(LockGuard, u64)>)>) -> u64 {
+pub(crate) async fn serve_all(line: Vec<Waiting>) -> u64 {
     let mut served = JoinSet::new();
     for (client, asking) in line {
         served.spawn(async move {
@@ -227,8 +237,10 @@ async fn keeping_program() {
     program::say("held");
     word().await;
     // It stands behind the guests.
+    let waiting = async || client.line(name).await.expect("it keeps the place").waiting;
+    let guests = waiting().await;
     let behind = tokio::spawn(client.request(name).acquire());
-    sleep(Duration::from_millis(100)).await;
+    pace::until("a caller stands behind the guests", async || waiting().await > guests).await;
     guard.unlock().await.expect("the lock was held");
     program::say("lent");
     word().await;

@@ -8,15 +8,15 @@ use std::time::Duration;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla_proxy::{
-    Condition, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseReaction,
-    ResponseRule, RunningProxy, get_exclusive_local_address,
+    Condition, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseFrame,
+    ResponseReaction, ResponseRule, RunningProxy, TargetShard, get_exclusive_local_address,
 };
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use support::proxy::{self, acknowledgement};
 
 /// For how long the batch of a ticket is held back: time enough to set other rules.
-const HELD_BACK: Duration = Duration::from_millis(200);
+const HELD_BACK: Duration = Duration::from_millis(500);
 
 /// What gets lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +109,14 @@ impl LossySession {
         self.on_requests(None);
     }
 
+    /// Counts what the nodes send, from now on.
+    pub(crate) fn answers(&self) -> Answers<'_> {
+        let (feedback, frames) = unbounded_channel();
+        let reaction = ResponseReaction::noop().with_feedback_when_performed(feedback);
+        self.on_responses(Some(&[ResponseRule(Condition::True, reaction)]));
+        Answers { session: self, frames }
+    }
+
     /// Loses nothing any more.
     pub(crate) fn heal(&self) {
         for proxy in self.proxies.lock().expect("the mutex is not poisoned").iter_mut() {
@@ -126,5 +134,24 @@ impl LossySession {
         for proxy in self.proxies.lock().expect("the mutex is not poisoned").iter_mut() {
             proxy.running_nodes[0].change_response_rules(rules.map(<[_]>::to_vec));
         }
+    }
+}
+
+/// What the nodes send through the proxies.
+pub(crate) struct Answers<'a> {
+    session: &'a LossySession,
+    frames: UnboundedReceiver<(ResponseFrame, Option<TargetShard>)>,
+}
+
+impl Answers<'_> {
+    /// How many bytes and frames they sent up to now.
+    pub(crate) fn end(mut self) -> (usize, usize) {
+        self.session.heal();
+        let (mut bytes, mut frames) = (0, 0);
+        while let Ok((frame, _)) = self.frames.try_recv() {
+            bytes += frame.body.len();
+            frames += 1;
+        }
+        (bytes, frames)
     }
 }

@@ -1,6 +1,7 @@
 //! Locks on a real cluster, by clients in this process and in others.
 
 mod bad_input;
+mod conformance;
 mod counter;
 mod crowd;
 mod dropped;

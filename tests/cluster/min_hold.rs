@@ -28,7 +28,7 @@ const WORK: Duration = Duration::from_millis(20);
 // Method: start `scheduled_program` six times; each tries the lock when its clock says so. Only the
 // last time goes without `min_hold`.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn a_job_runs_once_on_clocks_two_seconds_apart() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;

@@ -1,6 +1,6 @@
 //! What a lock costs, in operations of the store.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bakery_lock::{LockClient, Statistics};
 use tokio::task::JoinSet;
@@ -45,14 +45,14 @@ const MEASUREMENTS_MAX: usize = 10;
 // looks more often where handoffs come irregularly, as on a cluster whose nodes still compile their
 // code, or that is busy with other tests: so it is measured again until it has settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn a_contended_lock_is_twelve_operations_at_most() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("cost");
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        let builder = scene.builder().acquire_timeout(Duration::from_secs(60));
+        let builder = scene.builder();
         clients.push(builder.build().await.expect("the cluster is ready"));
     }
     let mut least = f64::INFINITY;
@@ -65,7 +65,7 @@ async fn a_contended_lock_is_twelve_operations_at_most() {
         }
     }
     assert!(least <= 12.0, "{least} operations");
-    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    scene.wait_until_deleted(&name).await;
 }
 
 /// Lets all clients lock a name in turn. How many operations a lock took on average, and how many

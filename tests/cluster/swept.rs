@@ -7,6 +7,7 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 use tokio::task::JoinSet;
 
+use support::pace;
 use support::scene::Scene;
 
 /// A read that meets more than a thousand tombstones is warned of, and each of these leaves one.
@@ -18,9 +19,6 @@ const READS: usize = 30;
 
 /// An object is swept anew after five seconds, and of rows that are as old.
 const STEP: Duration = Duration::from_secs(6);
-
-/// How long a sweep takes on a busy machine, and a few more clients that lock.
-const SWEPT_WITHIN: Duration = Duration::from_secs(30);
 
 // Goal: rows of very many clients that left are swept, but not those that a holder had written
 // before: it keeps the lock, and so do those behind it.
@@ -50,13 +48,14 @@ async fn dead_rows_are_swept_and_no_others() {
     let next = waiting.await.expect("the task does not panic").expect("its row is there");
     next.unlock().await.expect("the lock was held");
     let began = Instant::now();
-    while warnings(&scene, &name).await > 0 {
-        assert!(began.elapsed() < SWEPT_WITHIN, "reads still meet dead rows");
+    pace::until("reads meet no dead rows any more", async || {
         client.lock(&name).await.expect("the lock is free").unlock().await.expect("it was held");
         tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+        warnings(&scene, &name).await == 0
+    })
+    .await;
     println!("swept within {:?}", began.elapsed());
-    assert_eq!(scene.rows(&name).await, [""; 0]);
+    scene.wait_until_deleted(&name).await;
 }
 
 /// What clients leave behind that have locked the name and left.

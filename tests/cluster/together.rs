@@ -37,7 +37,7 @@ const CALLS: &str = "BAKERY_LOCK_TOGETHER_CALLS";
 // circle, no two hold one name at the same time, and calls that fail leave nothing behind.
 // Method: start `locking_program` eight times, with random sets in random order; some give up.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn overlapping_sets_are_locked() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
@@ -66,7 +66,7 @@ async fn overlapping_sets_are_locked() {
     let told = telling.join_all().await;
     let took = Duration::from_nanos(now() - began);
     for name in names(&object) {
-        scene.wait_for_rows(&name, 0, Duration::from_secs(5)).await;
+        scene.wait_until_deleted(&name).await;
     }
     let mut held = vec![Vec::new(); NAMES];
     let mut gave_up = 0;

@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use super::lossy::{Loss, LossySession};
 use support::monotonic::now;
+use support::pace;
 use support::program::{self, Program};
 use support::scene::Scene;
 
@@ -46,7 +47,7 @@ const GOING_ON: &str = "going on";
 // each; two of them are stopped by SIGSTOP. A task that notes the time before it asks for a token,
 // and gets one, held the lock at that time.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn tokens_of_processes_with_different_clocks_grow() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
@@ -114,7 +115,7 @@ async fn drawing_program() {
     set_wall_clock_error(clock_error.parse().expect("an order ends with a clock error"));
     let number: usize = number.parse().expect("an order has the number of the program");
     let scene = Scene::in_keyspace(keyspace).await;
-    let builder = scene.builder().ttl(TTL).acquire_timeout(Duration::from_secs(60));
+    let builder = scene.builder().ttl(TTL);
     let client = builder.build().await.expect("the cluster is ready");
     program::say("ready");
     program::wait_for_word();
@@ -203,9 +204,9 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
     let scene = Scene::new().await;
     let name = support::unique("tokens");
     let lossy = Arc::new(LossySession::new().await);
-    let builder = LockClient::builder(Arc::clone(&lossy.session), scene.keyspace.clone());
-    let builder = builder.host("test-host").register_host(true);
-    let victim = builder.acquire_timeout(Duration::from_secs(3)).build().await;
+    // It waits that long in vain.
+    let patience = pace::scaled(Duration::from_secs(3));
+    let victim = scene.builder_on(&lossy.session).acquire_timeout(patience).build().await;
     let victim = victim.expect("nothing is lost yet");
     let other = scene.client().await;
     let mut tokens = Vec::new();
@@ -217,14 +218,15 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
         Loss::OneAcknowledgement,
     ];
     for loss in losses {
-        let guard = victim.lock(&name).await.expect("nothing is lost now");
+        let request = victim.request(&name).timeout(pace::limit());
+        let guard = request.acquire().await.expect("nothing is lost now");
         let before = victim.statistics();
         lossy.lose(loss);
         let token = guard.fencing_token().await;
         let after = victim.statistics();
         match (loss, token) {
             (Loss::OneAcknowledgement, Ok(token)) => {
-                assert_eq!(after.fence_writes - before.fence_writes, 2, "its answer got lost");
+                assert!(after.fence_writes - before.fence_writes >= 2, "its answer got lost");
                 tokens.push(token);
             }
             (
@@ -234,7 +236,8 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
             (loss, other) => panic!("with {loss:?} came {other:?}"),
         }
         lossy.heal();
-        guard.unlock().await.expect("nothing is lost any more");
+        // Nothing is lost any more, but its patience may be over.
+        drop(guard);
         let next = other.lock(&name).await.expect("the lock is free");
         tokens.push(next.fencing_token().await.expect("nothing of this client is lost"));
         next.unlock().await.expect("the lock was held");
@@ -256,7 +259,7 @@ fn expect_growing(tokens: &[FencingToken]) {
 // of it, and goes on writing although it has lost the lock.
 #[tokio::test]
 async fn a_stale_holder_leaves_no_cell() {
-    let _alone = support::alone().await;
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     // Before the programs race for it.
     create_table(&scene).await;
@@ -308,7 +311,7 @@ async fn stop_a_writer(
     stale.signal(Signal::STOP);
 
     let client = scene.client().await;
-    let next = client.request(&name).timeout(Duration::from_secs(60)).acquire().await;
+    let next = client.request(&name).acquire().await;
     let next = next.expect("the stale holder's rows expire");
     let mut row = Row::new(scene, &name, token_of(&next, how).await).await;
     if go_on == GoOn::Between {

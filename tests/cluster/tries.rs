@@ -7,24 +7,21 @@ use tokio::task::JoinSet;
 
 use support::scene::Scene;
 
-/// A try has to answer within this time, unless the database takes longer for what it is asked:
-const AT_ONCE: Duration = Duration::from_millis(200);
-
-/// the doorway and a release, and single rows for the time of four doorways.
+/// What a try asks the database at most: the doorway and a release, and single rows for the time of
+/// four doorways. How long it takes is tested in virtual time.
 const OPERATIONS_MAX: u64 = 40;
 
 const TRIES: usize = 50;
 
-// Goal: a try of a held lock answers within 200 ms, asks the database little, and never takes the
-// lock, whether that is held by the fast path or with a ticket.
+// Goal: a try of a held lock asks the database little, and never takes the lock, whether that is held
+// by the fast path or with a ticket.
 // Method: 50 tries of another client and of the holder's own, for both ways of holding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_of_a_held_lock_answers_at_once() {
-    let _alone = support::alone().await;
+async fn a_try_of_a_held_lock_does_not_take_it() {
+    let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let (holder, other) = (scene.client().await, scene.client().await);
     let name = support::unique("try");
-    warm_up(&[&holder, &other]).await;
 
     let short = holder.lock(&name).await.expect("the lock is free");
     assert_eq!(scene.rows(&name).await, ["entering::"]);
@@ -39,16 +36,16 @@ async fn a_try_of_a_held_lock_answers_at_once() {
     with_ticket.unlock().await.expect("the lock was held");
     let won = holder.try_lock(&name).await.expect("the cluster answers");
     drop(won.expect("the lock is free"));
-    scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+    scene.wait_until_deleted(&name).await;
 }
 
 /// Lets a client queue behind a holder, so that it holds with a ticket in the end.
 async fn behind(held: LockGuard, client: &LockClient, scene: &Scene, name: &str) -> LockGuard {
     // The rows of the last try may still be on their way out.
-    scene.wait_for_rows(name, 1, Duration::from_secs(1)).await;
+    scene.wait_for_rows(name, 1).await;
     let request = client.request(name);
     let waiting = tokio::spawn(request.acquire());
-    scene.wait_for_rows(name, 3, Duration::from_secs(1)).await;
+    scene.wait_for_rows(name, 3).await;
     held.unlock().await.expect("the lock was held");
     waiting.await.expect("the task does not panic").expect("the lock is free")
 }
@@ -69,7 +66,6 @@ async fn expect_taken(how: &str, client: &LockClient, name: &str) {
         "a try of a lock {how}: median {median:?}, longest {longest:?}; {operations} operations in \
          {TRIES} tries"
     );
-    assert!(median < AT_ONCE, "a try took {median:?}");
     assert!(operations <= OPERATIONS_MAX * TRIES as u64, "{operations} operations");
 }
 
@@ -77,7 +73,7 @@ async fn expect_taken(how: &str, client: &LockClient, name: &str) {
 // rounds one does.
 // Method: 16 clients try at once, a hundred times; the winner holds until all have answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn one_of_many_tries_wins() {
     const CLIENTS: usize = 16;
     const ROUNDS: usize = 100;
@@ -110,7 +106,7 @@ async fn one_of_many_tries_wins() {
                 guard.unlock().await.expect("the lock was held");
             }
         }
-        scene.wait_for_rows(&name, 0, Duration::from_secs(1)).await;
+        scene.wait_until_deleted(&name).await;
     }
     println!(
         "{CLIENTS} tries at once: one won in {won} of {ROUNDS} rounds, two never; the longest \
@@ -121,7 +117,7 @@ async fn one_of_many_tries_wins() {
 
 /// Lets all clients lock names of their own, all at once, until that is as quick as on a cluster
 /// that has run for minutes: a fresh one still compiles its code. A cluster that is busy for other
-/// reasons gets half a minute.
+/// reasons gets half a minute: it shows less then.
 async fn warm_up(clients: &[&LockClient]) {
     const ROUNDS: usize = 20;
     const LONGEST: Duration = Duration::from_secs(30);

@@ -7,13 +7,15 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bakery_lock::schema::{self, CreateOptions, Replication};
 use cassandra_cluster::{Cluster, ClusterOptions};
+use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{failure, pace};
 
 /// The keyspace that all tests share.
 const KEYSPACE: &str = "bakery_lock_test";
@@ -23,13 +25,21 @@ const REPLICAS: usize = 3;
 
 const CQL_PORT: u16 = 9042;
 
-/// How long the schema may take on a busy machine.
-const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// A session on the cluster. It belongs to the runtime of the test that asks for it.
 pub async fn session() -> Arc<Session> {
-    let builder = SessionBuilder::new().known_nodes_addr(nodes().await);
-    let session = builder.schema_agreement_timeout(SCHEMA_TIMEOUT).build().await;
+    session_on(&nodes().await).await
+}
+
+/// A session on these nodes that waits for their answers as long as a test waits.
+pub async fn session_on(nodes: &[SocketAddr]) -> Arc<Session> {
+    let profile = ExecutionProfile::builder().request_timeout(Some(pace::limit())).build();
+    let session = SessionBuilder::new()
+        .known_nodes_addr(nodes)
+        .default_execution_profile_handle(profile.into_handle())
+        .connection_timeout(pace::limit())
+        .schema_agreement_timeout(pace::limit())
+        .build()
+        .await;
     Arc::new(session.expect("the cluster answers"))
 }
 
@@ -83,23 +93,38 @@ static TURNS: RwLock<()> = RwLock::const_new(());
 
 /// Finds or starts the cluster, once in each process.
 fn cluster() -> &'static [SocketAddr] {
+    failure::explain();
     /// Statics are not dropped, but a lease ends with the process that holds it.
     static FOUND: OnceLock<(Vec<SocketAddr>, Option<Cluster>)> = OnceLock::new();
     let (nodes, _lease) = FOUND.get_or_init(|| {
-        if let Ok(named) = std::env::var("BAKERY_LOCK_TEST_NODES") {
-            (named.split(',').map(resolve).collect(), None)
-        } else if let Ok(image) = std::env::var("BAKERY_LOCK_TEST_IMAGE") {
-            let node = crate::container::contact_point(&image);
-            let node = node.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
-            (vec![resolve(&node)], None)
-        } else {
-            let nodes = u8::try_from(REPLICAS).expect("a few nodes");
-            let lease = Cluster::lease(ClusterOptions { nodes, ..ClusterOptions::default() });
-            let lease = lease.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
-            (lease.nodes(), Some(lease))
-        }
+        let (nodes, lease) = find_cluster();
+        pace::measure_writes(&nodes);
+        (nodes, lease)
     });
     nodes
+}
+
+fn find_cluster() -> (Vec<SocketAddr>, Option<Cluster>) {
+    if let Ok(named) = std::env::var("BAKERY_LOCK_TEST_NODES") {
+        (named.split(',').map(resolve).collect(), None)
+    } else if let Ok(image) = std::env::var("BAKERY_LOCK_TEST_IMAGE") {
+        let node = in_a_container(&image);
+        let node = node.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
+        (vec![resolve(&node)], None)
+    } else {
+        let nodes = u8::try_from(REPLICAS).expect("a few nodes");
+        let lease = Cluster::lease(ClusterOptions { nodes, ..ClusterOptions::default() });
+        let lease = lease.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
+        (lease.nodes(), Some(lease))
+    }
+}
+
+#[cfg(feature = "containers")]
+use crate::container::contact_point as in_a_container;
+
+#[cfg(not(feature = "containers"))]
+fn in_a_container(image: &str) -> Result<String, String> {
+    Err(format!("{image} needs the tests with --features bakery-lock-test-support/containers"))
 }
 
 fn resolve(node: &str) -> SocketAddr {

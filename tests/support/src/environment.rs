@@ -12,11 +12,16 @@ const SEED: &str = "BAKERY_LOCK_TEST_SEED";
 /// How many times more often long tests repeat what they do.
 const FACTOR: &str = "BAKERY_LOCK_TEST_FACTOR";
 
-/// The seed of what a test leaves to chance: the environment's, or another one each time. It is
-/// printed.
+/// The seed of what a test leaves to chance: the environment's, or another one each time. A test
+/// that fails prints it.
 pub fn seed() -> u64 {
-    let seed = number(SEED).unwrap_or_else(rand::random);
-    println!("repeat its choices by {SEED}={seed}");
+    seed_named(SEED, rand::random)
+}
+
+/// The same with an environment variable, and a default, of its own. Call it on the test's thread.
+pub fn seed_named(variable: &'static str, default: impl FnOnce() -> u64) -> u64 {
+    let seed = number(variable).unwrap_or_else(default);
+    crate::failure::note_seed(variable, seed);
     seed
 }
 

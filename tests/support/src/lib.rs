@@ -5,7 +5,8 @@
 //! and its keeper. [`program`] starts a test as a program of its own, [`worker`] a bench, and
 //! [`processor`] tells how much processor time a process used; [`virtual_time`] lets clients of a
 //! simulated cluster run in its time. [`environment`] is what a run asks of a test, [`log`] what it
-//! logs. [`record`] and [`history`] tell what happened to locks, and what must hold of it.
+//! logs, [`pace`] how long it waits, [`failure`] what it prints when it fails. [`record`] and
+//! [`history`] tell what happened to locks, and what must hold of it.
 
 #![allow(
     missing_docs,
@@ -17,11 +18,14 @@
 )]
 
 mod cluster;
+#[cfg(feature = "containers")]
 mod container;
 pub mod environment;
+pub mod failure;
 pub mod history;
 pub mod log;
 pub mod monotonic;
+pub mod pace;
 pub mod polls;
 pub mod processor;
 pub mod program;
@@ -33,5 +37,6 @@ pub mod virtual_time;
 pub mod worker;
 
 pub use self::cluster::{
-    alone, beside_others, create_keyspace, keyspace, nodes, session, unique, unique_keyspace,
+    alone, beside_others, create_keyspace, keyspace, nodes, session, session_on, unique,
+    unique_keyspace,
 };

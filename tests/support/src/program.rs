@@ -7,12 +7,12 @@
 use std::env;
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::timeout;
+
+use crate::pace;
 
 /// The environment variable with a program's order.
 const ORDER: &str = "BAKERY_LOCK_TEST_ORDER";
@@ -22,9 +22,6 @@ const NODES: &str = "BAKERY_LOCK_TEST_NODES";
 
 /// Goes before each line that a program says.
 const MARK: &str = "@ ";
-
-/// Longer than any program keeps silent, on a busy machine too.
-const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// The order of this process, if it is a program.
 pub fn order() -> Option<String> {
@@ -54,10 +51,12 @@ impl Program {
     /// Starts a test of this binary, named with its path, with an order, on a cluster's nodes.
     pub fn start(test: &str, order: &str, nodes: &[SocketAddr]) -> Self {
         let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+        let (slowness, handed_on) = pace::handed_on();
         let mut child = Command::new(env::current_exe().expect("this binary has a path"))
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(ORDER, order)
             .env(NODES, nodes.join(","))
+            .env(slowness, handed_on)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -77,7 +76,7 @@ impl Program {
             }
             None
         };
-        timeout(SILENCE_MAX, next).await.expect("a program does not keep silent for ever")
+        pace::within_limit("the next line of a program", next).await
     }
 
     /// Waits until the program says `expected`, and for nothing else.

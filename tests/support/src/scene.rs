@@ -1,7 +1,7 @@
 //! What every test on a cluster needs: a session, clients, and a look at the rows.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bakery_lock::schema::CreateOptions;
 use bakery_lock::{LockClient, LockClientBuilder};
@@ -10,8 +10,11 @@ use scylla::errors::ExecutionError;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
-/// How long a busy cluster may take to answer at all.
-const ANSWER_MAX: Duration = Duration::from_secs(20);
+use crate::pace;
+
+/// How long a row may still have to live while a test waits for its deletion. With less it would
+/// seem to be deleted when its time is over.
+const LIFE_MIN: i32 = 2;
 
 /// A session on the cluster, and a keyspace with the tables.
 #[derive(Clone)]
@@ -55,52 +58,80 @@ impl Scene {
         self.session.query_unpaged(statement, ()).await.expect("the cluster answers");
     }
 
-    /// A builder of clients with the defaults.
+    /// A builder of clients with the defaults, but that callers wait as long as tests do.
     pub fn builder(&self) -> LockClientBuilder {
-        let builder = LockClient::builder(Arc::clone(&self.session), self.keyspace.clone());
-        builder.host("test-host").register_host(true)
+        self.builder_on(&self.session)
     }
 
-    /// A client with the defaults.
+    /// The same on another session.
+    pub fn builder_on(&self, session: &Arc<Session>) -> LockClientBuilder {
+        let builder = LockClient::builder(Arc::clone(session), self.keyspace.clone());
+        builder.host("test-host").register_host(true).acquire_timeout(pace::limit())
+    }
+
+    /// A client of [`Scene::builder`].
     pub async fn client(&self) -> LockClient {
         self.builder().build().await.expect("the cluster is ready")
     }
 
     /// The names of the live rows of an object. A node that is too busy is asked again.
     pub async fn rows(&self, object: &str) -> Vec<String> {
-        let began = Instant::now();
-        loop {
-            match self.try_rows(object).await {
-                Ok(rows) => return rows,
-                Err(error) if began.elapsed() > ANSWER_MAX => panic!("no answer: {error}"),
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
-        }
+        self.rows_and_lives(object).await.into_iter().map(|(name, _)| name).collect()
     }
 
-    async fn try_rows(&self, object: &str) -> Result<Vec<String>, ExecutionError> {
+    /// The live rows of an object: the names, and how many seconds each has to live.
+    async fn rows_and_lives(&self, object: &str) -> Vec<(String, Option<i32>)> {
+        let answered = async {
+            loop {
+                match self.try_rows(object).await {
+                    Ok(rows) => return rows,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        pace::within_limit("a read of an object", answered).await
+    }
+
+    async fn try_rows(&self, object: &str) -> Result<Vec<(String, Option<i32>)>, ExecutionError> {
         let table = format!("\"{}\".lock_table", self.keyspace);
-        let select = format!("SELECT row_name, round FROM {table} WHERE object_name = ?");
+        let select = format!("SELECT row_name, TTL(round) FROM {table} WHERE object_name = ?");
         let mut select = Statement::new(select);
         select.set_consistency(Consistency::Quorum);
         let rows = self.session.query_unpaged(select, (object,)).await?;
         let rows = rows.into_rows_result().expect("a select has rows");
-        let rows = rows.rows::<(Option<String>, Option<i64>)>().expect("these are the columns");
-        let names = rows.map(|row| row.expect("this is a row").0);
+        let rows = rows.rows::<(Option<String>, Option<i32>)>().expect("these are the columns");
+        let rows = rows.map(|row| row.expect("this is a row"));
         // A partition may have a static part only.
-        Ok(names.flatten().collect())
+        Ok(rows.filter_map(|(name, life)| Some((name?, life))).collect())
     }
 
-    /// Waits until an object has `count` rows, and says how long that took.
-    pub async fn wait_for_rows(&self, object: &str, count: usize, at_most: Duration) -> Duration {
-        let began = Instant::now();
-        loop {
-            let rows = self.rows(object).await;
-            if rows.len() == count {
-                return began.elapsed();
+    /// Waits until an object has `count` rows, whatever ends the others.
+    pub async fn wait_for_rows(&self, object: &str, count: usize) {
+        let came = async {
+            while self.rows(object).await.len() != count {
+                tokio::time::sleep(pace::STEP).await;
             }
-            assert!(began.elapsed() < at_most, "after {at_most:?} there are the rows {rows:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        };
+        pace::within_limit(&format!("{count} rows of {object}"), came).await;
+    }
+
+    /// Waits until all rows of an object are deleted.
+    ///
+    /// # Panics
+    ///
+    /// If one is about to expire instead.
+    pub async fn wait_until_deleted(&self, object: &str) {
+        let deleted = async {
+            loop {
+                let rows = self.rows_and_lives(object).await;
+                let expires = |life: Option<i32>| life.is_some_and(|life| life < LIFE_MIN);
+                assert!(!rows.iter().any(|row| expires(row.1)), "left to expire: {rows:?}");
+                if rows.is_empty() {
+                    return;
+                }
+                tokio::time::sleep(pace::STEP).await;
+            }
+        };
+        pace::within_limit("the deletion of all rows", deleted).await;
     }
 }
