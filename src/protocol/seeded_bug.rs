@@ -1,4 +1,4 @@
-//! Seeded bugs. The model in `tests/model` and the simulation in `tests/seeded_bugs` plant them one
+//! Seeded bugs. The model in `tests/model` and the simulation in `tests/simulation` plant them one
 //! by one and must find what breaks; a search that finds none of them proves nothing.
 //!
 //! The lines that a bug changes ask whether it is planted. In all other builds no bug is ever

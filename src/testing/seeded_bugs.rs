@@ -1,4 +1,4 @@
-//! The switch that plants a bug in the protocol, for the simulation in `tests/seeded_bugs`. Only
+//! The switch that plants a bug in the protocol, for the simulation in `tests/simulation`. Only
 //! that program is compiled with it.
 
 use crate::protocol::SeededBug;

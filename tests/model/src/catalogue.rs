@@ -154,7 +154,7 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
             Replicas(with(&TWO, HASTE, &[Sight::NextRoundInHaste]).rounds(2)),
         ),
         ("two, asked to leave", Short, Replicas(with(&TWO, ASKING, revoked))),
-        ("two, removed by force", Short, Replicas(with(&TWO, FORCE, revoked))),
+        ("two, removed by force", Long, Replicas(with(&TWO, FORCE, revoked))),
         ("two tries", Short, Replicas(with(&[TRY, TRY], GIVING_UP, &[Sight::Taken]))),
         ("a shared and an exclusive one", Short, Replicas(all(&[SHARED, EXCLUSIVE], 1))),
         ("three", Long, Replicas(Scenario::of(&THREE).must_see(ORDINARY))),
@@ -201,7 +201,7 @@ fn of_sweeps() -> Vec<(&'static str, Length, Subject)> {
         Scenario::of(requests).troubles(troubles).must_see(swept)
     };
     vec![
-        ("two, swept", Short, Replicas(with(&TWO, SWEPT))),
+        ("two, swept", Long, Replicas(with(&TWO, SWEPT))),
         ("two, swept, given up", Long, Replicas(with(&TWO, Troubles { giving_up: true, ..SWEPT }))),
         ("two, swept, all troubles, on registers", Short, Registers(with(&TWO, SWEPT_AND_ALL))),
         (

@@ -4,7 +4,7 @@
 //! Here are those that a cluster can break, by the names of `docs/safety.md`: A1, A2, A3 and A6.
 //! The others are about a client itself, whose clock and stamps are the shipped ones here: a slow
 //! clock, stamps that go back, a copied process. Flaws of the protocol are planted in
-//! `tests/seeded_bugs`.
+//! `tests/simulation`.
 
 use std::ops::Range;
 use std::time::Duration;

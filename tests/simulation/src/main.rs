@@ -13,13 +13,18 @@
 //! [`lost_rows`] rows are lost, in [`force`] contenders that live are removed by force. There an
 //! overlap of two holders must end in time. `cargo test --test simulation lost_rows` runs the one
 //! alone, `... force` the other.
+//!
+//! The library is compiled from the files that are shipped, with the switch that the model in
+//! `tests/model` uses as well: [`seeded_bugs`] plants bugs with it. All other tests leave it off.
 
-pub(crate) mod batch;
+extern crate bakery_lock_with_switch as bakery_lock;
+
+mod batch;
 mod failure;
 mod log;
 mod machine;
 mod operator;
-pub(crate) mod plan;
+mod plan;
 mod shrink;
 mod tally;
 mod worker;
@@ -36,5 +41,6 @@ mod mutual_exclusion;
 mod overlap;
 mod reproducible;
 mod rows;
+mod seeded_bugs;
 mod served;
 mod tokens;
