@@ -140,7 +140,9 @@ fn build() -> Result<PathBuf, ClusterError> {
     }
     let mut cargo = Command::new(place::cargo());
     cargo
-        .args(["build", "--bin", "cassandra-cluster", "--manifest-path", place::MANIFEST])
+        // Of the workspace, so that its dependencies are not compiled with other features.
+        .args(["build", "--workspace", "--bin", "cassandra-cluster"])
+        .args(["--manifest-path", place::MANIFEST])
         .arg("--message-format=json-render-diagnostics");
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
