@@ -15,7 +15,7 @@ use support::history::{Moment, Round, overlap, overtaking, rounds};
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::record::record_rounds;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const PROCESSES: u32 = 8;
 const TASKS: u32 = 8;
@@ -153,7 +153,7 @@ async fn increment(scene: &Scene, name: &str, how: &str, increments: u32) -> Vec
         builder = builder.peers(PeerOptions::new(SocketAddr::from(([127, 0, 0, 1], 0))));
     }
     let is_locked = how != "unlocked";
-    let client = builder.build().await.expect("the cluster is ready");
+    let client = built(builder).await;
     let left = Arc::new(AtomicU32::new(increments));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {

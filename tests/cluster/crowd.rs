@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use support::pace;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const CLIENTS: usize = 300;
 
@@ -67,12 +67,9 @@ async fn clients(scene: &Scene) -> Vec<bakery_lock::LockClient> {
     while clients.len() < CLIENTS {
         let mut building = JoinSet::new();
         for _ in 0..20.min(CLIENTS - clients.len()) {
-            let builder = scene.builder();
-            building.spawn(builder.build());
+            building.spawn(built(scene.builder()));
         }
-        for client in building.join_all().await {
-            clients.push(client.expect("the cluster is ready"));
-        }
+        clients.extend(building.join_all().await);
     }
     clients
 }

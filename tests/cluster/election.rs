@@ -15,7 +15,7 @@ use support::history::{Moment, inside};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const TTL: Duration = Duration::from_secs(5);
 const WATCH: Duration = Duration::from_millis(400);
@@ -342,8 +342,7 @@ async fn candidate() {
     let [keyspace, object, seats, priority] = words[..] else {
         panic!("not an order: {order}");
     };
-    let client = Scene::in_keyspace(keyspace).await.builder().ttl(TTL).build().await;
-    let client = client.expect("the cluster is ready");
+    let client = built(Scene::in_keyspace(keyspace).await.builder().ttl(TTL)).await;
     let seats: u32 = seats.parse().expect("an order has the number of seats");
     let election = client.election(object).seats(seats);
     let election = election.priority(priority.parse().expect("an order ends with a priority"));

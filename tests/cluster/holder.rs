@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -110,7 +110,7 @@ async fn holding_program() {
 }
 
 async fn hold(scene: &Scene, name: &str, ttl: Duration) -> LockGuard {
-    let client = scene.builder().ttl(ttl).build().await.expect("the cluster is ready");
+    let client = built(scene.builder().ttl(ttl)).await;
     client.lock(name).await.expect("the lock will be free")
 }
 

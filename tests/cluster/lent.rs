@@ -13,7 +13,7 @@ use support::environment::{chance, repeats};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 
@@ -27,7 +27,7 @@ pub(crate) async fn peer(scene: &Scene) -> LockClient {
 }
 
 pub(crate) async fn peer_with(scene: &Scene, peers: PeerOptions) -> LockClient {
-    scene.builder().ttl(TTL).peers(peers).build().await.expect("the cluster is ready")
+    built(scene.builder().ttl(TTL).peers(peers)).await
 }
 
 /// A guest that waits: its client, and when it is let in.
@@ -37,15 +37,14 @@ pub(crate) type Waiting = (LockClient, JoinHandle<(LockGuard, u64)>);
 /// 20 ms is left for the table; then it is asked again.
 pub(crate) async fn guest(scene: Scene, name: String) -> Waiting {
     let client = peer(&scene).await;
+    let mut asking = None;
     let asked = async {
-        loop {
-            if let Some(asking) = ask_keeper(&client, &name).await {
-                return asking;
-            }
+        while asking.is_none() {
+            asking = ask_keeper(&client, &name).await;
         }
     };
-    let asking = pace::within_limit("a place in a keeper's line", asked).await;
-    (client, asking)
+    pace::within_limit("a place in a keeper's line", asked).await;
+    (client, asking.expect("it has a place"))
 }
 
 /// Asks the keeper of a lock once. `None` if it was too busy to answer.

@@ -34,8 +34,8 @@ enum Killed {
     Inside,
 }
 
-// Goal: a guest that is killed, while it waits or inside, keeps the next one in its line waiting for
-// a sublease, and not for ever. How long that is, is printed.
+// Goal: a guest that is killed, while it waits or inside, does not block its line for ever. For how
+// long it does is printed.
 // Method: kill guests, each a program, at any time while another one stands behind them.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]

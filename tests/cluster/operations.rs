@@ -5,7 +5,7 @@ use std::time::Instant;
 use bakery_lock::{LockClient, Statistics};
 use tokio::task::JoinSet;
 
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 // Goal: an uncontended lock is one write and one read, and an unlock one delete. A try costs the
 // same.
@@ -53,7 +53,7 @@ async fn a_contended_lock_is_twelve_operations_at_most() {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let builder = scene.builder();
-        clients.push(builder.build().await.expect("the cluster is ready"));
+        clients.push(built(builder).await);
     }
     let mut least = f64::INFINITY;
     for _ in 0..MEASUREMENTS_MAX {

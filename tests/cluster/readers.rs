@@ -21,7 +21,7 @@ use support::history::{Moment, inside, lingering, overlap, overlap_between, roun
 use support::monotonic::now;
 use support::program::{self, Program};
 use support::record::record_rounds;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// What the tasks of the programs do, and how many of them a program has: 16 readers and 2 writers
 /// in 6 programs.
@@ -355,7 +355,7 @@ async fn reading_program() {
         .map(|number| number.parse::<u64>().expect("an order ends with numbers"));
     let limit = (limit > 0).then(|| Duration::from_millis(limit));
     let builder = Scene::in_keyspace(keyspace).await.builder().ttl(TTL);
-    let client = builder.build().await.expect("the cluster is ready");
+    let client = built(builder).await;
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
     let request = request(&client, object, role, limit);

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use super::lossy::{Loss, LossySession};
 use support::monotonic::now;
 use support::pace;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// A lease of 10 s: a second of the TTL goes to rounding, one to clock skew. A renewal is due after
 /// 4 s, and a try waits for a second; so up to six tries begin before the lease is over.
@@ -40,7 +40,7 @@ async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
     const RENEWALS: usize = 3;
     let name = support::unique("renewals");
     let lossy = Arc::new(LossySession::new().await);
-    let victim = builder(&lossy, scene).build().await.expect("nothing is lost yet");
+    let victim = built(builder(&lossy, scene)).await;
     let other = scene.client().await;
     let guard = victim.lock(&name).await.expect("nothing is lost yet");
     let waiting = wait_behind(&guard, &other, scene).await;
@@ -193,8 +193,8 @@ impl Held {
     async fn on(runtime: &Handle, scene: &Scene) -> Self {
         let name = support::unique("renewals");
         let lossy = Arc::new(LossySession::new().await);
-        let victim = runtime.spawn(builder(&lossy, scene).build()).await;
-        let victim = victim.expect("the task does not panic").expect("nothing is lost yet");
+        let victim = runtime.spawn(built(builder(&lossy, scene))).await;
+        let victim = victim.expect("the task does not panic");
         let other = scene.client().await;
         let guard = victim.lock(&name).await.expect("nothing is lost yet");
         let deadline = end_of(&guard);

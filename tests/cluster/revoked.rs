@@ -10,7 +10,7 @@ use super::holder;
 use support::monotonic::now;
 use support::pace;
 use support::program::Program;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -75,7 +75,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     (Duration::from_nanos(left - revoked), Duration::from_nanos(entered - left))
 }
 
-// Goal: by force the next contender is let in after a holder has died, while its rows would live on.
+// Goal: by force the next contender is let in after a holder has died, while its rows would live.
 // Method: `holding_program` is killed with SIGKILL, and removed by the client that waits.
 #[tokio::test]
 async fn a_dead_holder_is_removed_by_force() {
@@ -137,7 +137,7 @@ async fn a_living_holder_that_was_removed_does_not_come_back() {
 }
 
 async fn client(scene: &Scene) -> LockClient {
-    scene.builder().ttl(TTL).build().await.expect("the cluster is ready")
+    built(scene.builder().ttl(TTL)).await
 }
 
 /// Waits for the lock, and notes when it was let in.

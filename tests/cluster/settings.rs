@@ -8,10 +8,10 @@ use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 
 use super::lossy::LossySession;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// How many answers a client is built from at most, statements and schema included.
-const FRAMES_MAX: usize = 60;
+const FRAMES_MAX: usize = 120;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -39,7 +39,7 @@ async fn a_client_with_another_consistency_is_refused() {
         assert!(matches!(error, SchemaError::OtherConsistency { .. }), "{error:?}");
         let change = "stop all clients, run DELETE FROM";
         expect_text(&error, &[told[0], told[1], "two that differ could hold one lock", change]);
-        let client = builder(table, right).build().await.expect("it is the recorded consistency");
+        let client = built(builder(table, right)).await;
         let guard = client.lock("object").await.expect("the lock is free");
         guard.unlock().await.expect("the lock was held");
     }
@@ -98,8 +98,8 @@ async fn settings_are_recorded_once() {
     }
 
     let ttl = Duration::from_secs(5);
-    let client = scene.builder().lock_table("skewed").ttl(ttl).build().await;
-    let guard = client.expect("the table is ready").lock("object").await;
+    let client = built(scene.builder().lock_table("skewed").ttl(ttl)).await;
+    let guard = client.lock("object").await;
     let guard = guard.expect("the lock is free");
     let GuardState::Held { remaining, .. } = guard.state() else {
         panic!("the lock is held: {:?}", guard.state());
@@ -194,8 +194,8 @@ async fn answers_for_a_client(scene: &Scene, lossy: &LossySession) -> Answers {
     let mut least = Vec::new();
     for _ in 0..5 {
         let answers = lossy.answers();
-        let client = scene.builder_on(&lossy.session).build().await;
-        client.expect("the cluster is ready").shutdown().await.expect("nothing is held");
+        let client = built(scene.builder_on(&lossy.session)).await;
+        client.shutdown().await.expect("nothing is held");
         least.push(answers.end());
     }
     let (bytes, frames) = least.into_iter().min().expect("there are a few");

@@ -14,7 +14,7 @@ use support::environment::chance;
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// The shortest, so that a lease is renewed every other second.
 const TTL: Duration = Duration::from_secs(5);
@@ -29,8 +29,8 @@ const WORKED_MAX: Duration = Duration::from_secs(5);
 // lease; it ends as lost, and nothing of the stopped one stays or comes back in the next holder's
 // time.
 // Method: programs work under `with_lock` and note when they are polled. Each is stopped by SIGSTOP
-// at a random moment until the next client holds the lock; 50 times in all between two polls. A poll
-// that has begun when it is stopped goes on: it may note one time that is too late, but never two.
+// at a random moment until the next client holds the lock; 50 times in all between two polls. A
+// poll that has begun when it is stopped goes on: it may note one time that is too late, never two.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn stopped_work_is_not_polled_after_the_lease() {
@@ -109,7 +109,7 @@ async fn working_program() {
     };
     let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
     let scene = Scene::in_keyspace(keyspace).await;
-    let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
+    let client = built(scene.builder().ttl(TTL)).await;
     program::say("ready");
     program::wait_for_word();
     let polls = Polls::default();

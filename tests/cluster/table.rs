@@ -6,7 +6,7 @@ use bakery_lock::schema::{self, CreateOptions};
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
 
 use support::pace;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// A third of it passes between two renewals: time to make a table on a busy machine.
 const TTL: Duration = Duration::from_secs(45);
@@ -54,7 +54,7 @@ async fn a_table_that_is_made_again_is_noticed() {
 }
 
 async fn hold(scene: &Scene) -> (LockClient, LockGuard) {
-    let client = scene.builder().ttl(TTL).build().await.expect("the table is ready");
+    let client = built(scene.builder().ttl(TTL)).await;
     let guard = client.lock("object").await.expect("no contender is in this table");
     (client, guard)
 }

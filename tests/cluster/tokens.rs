@@ -22,7 +22,7 @@ use super::lossy::{Loss, LossySession};
 use support::monotonic::now;
 use support::pace;
 use support::program::{self, Program};
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 const TTL: Duration = Duration::from_secs(5);
 
@@ -116,7 +116,7 @@ async fn drawing_program() {
     let number: usize = number.parse().expect("an order has the number of the program");
     let scene = Scene::in_keyspace(keyspace).await;
     let builder = scene.builder().ttl(TTL);
-    let client = builder.build().await.expect("the cluster is ready");
+    let client = built(builder).await;
     program::say("ready");
     program::wait_for_word();
     let mut tasks = JoinSet::new();
@@ -206,8 +206,7 @@ async fn tokens_grow_although_acknowledgements_get_lost() {
     let lossy = Arc::new(LossySession::new().await);
     // It waits that long in vain.
     let patience = pace::scaled(Duration::from_secs(3));
-    let victim = scene.builder_on(&lossy.session).acquire_timeout(patience).build().await;
-    let victim = victim.expect("nothing is lost yet");
+    let victim = built(scene.builder_on(&lossy.session).acquire_timeout(patience)).await;
     let other = scene.client().await;
     let mut tokens = Vec::new();
     let losses = [
@@ -352,7 +351,7 @@ async fn writing_program() {
         panic!("not an order: {order}");
     };
     let scene = Scene::in_keyspace(keyspace).await;
-    let client = scene.builder().ttl(TTL).build().await.expect("the cluster is ready");
+    let client = built(scene.builder().ttl(TTL)).await;
     program::say("ready");
     program::wait_for_word();
     let guard = client.lock(name).await.expect("the lock is free");

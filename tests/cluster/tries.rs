@@ -13,8 +13,8 @@ const OPERATIONS_MAX: u64 = 40;
 
 const TRIES: usize = 50;
 
-// Goal: a try of a held lock asks the database little, and never takes the lock, whether that is held
-// by the fast path or with a ticket.
+// Goal: a try of a held lock asks the database little, and never takes the lock, whether that is
+// held by the fast path or with a ticket.
 // Method: 50 tries of another client and of the holder's own, for both ways of holding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_of_a_held_lock_does_not_take_it() {

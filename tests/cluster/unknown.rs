@@ -12,7 +12,7 @@ use super::lossy::{Loss, LossySession};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
 use support::pace;
-use support::scene::Scene;
+use support::scene::{Scene, built};
 
 /// With the shortest one, a renewal that is written a second time has half a second left, which a
 /// busy cluster may take.
@@ -80,7 +80,7 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
     let name = support::unique("unknown");
     let lossy = Arc::new(LossySession::new().await);
     let builder = scene.builder_on(&lossy.session).ttl(TTL).acquire_timeout(patience(loss));
-    let victim = builder.build().await.expect("nothing is lost yet");
+    let victim = built(builder).await;
 
     let (victims_visit, others) = match step {
         Step::Announce => {
@@ -202,7 +202,7 @@ struct Visit {
 impl Others {
     async fn begin(scene: &Scene, name: &str) -> Self {
         let builder = scene.builder().ttl(TTL);
-        let client = builder.build().await.expect("the cluster is ready");
+        let client = built(builder).await;
         let (ending, name) = (Arc::new(AtomicBool::new(false)), name.to_owned());
         let end = Arc::clone(&ending);
         let task = tokio::spawn(async move {

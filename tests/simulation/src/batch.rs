@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::plan::{Breach, Disks, Plan};
 use super::tally::Tally;
 use super::world::{Outcome, run};
-use support::environment::number;
+use support::environment::{number, seed_named};
 
 /// How many seeds are run by default.
 const SEEDS_DEFAULT: u64 = 300;
@@ -53,7 +53,11 @@ pub(crate) fn assert_kept(invariant: Invariant) {
 pub(crate) fn assert_kept_despite(breach: Breach, invariant: Invariant) {
     static BATCHES: [OnceLock<Batch>; 3] = [const { OnceLock::new() }; 3];
     let batch = BATCHES[breach as usize].get_or_init(|| chosen_seeds(breach));
-    assert_eq!(batch.violations(invariant), 0, "{invariant:?}\n{batch}");
+    if let Some(seed) = batch.first_that_breaks(invariant) {
+        // What a failing test prints repeats it with this seed.
+        seed_named(SEED, || seed);
+        panic!("{} runs break {invariant:?}\n{batch}", batch.violations(invariant));
+    }
 }
 
 /// The seeds that the environment asks for, and a random one.
@@ -125,7 +129,9 @@ struct Named(u64);
 impl Drop for Named {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("the run of seed {} panics", self.0);
+            let seed = self.0;
+            let command = format!("{SEED}={seed} cargo test --test simulation");
+            eprintln!("the run of seed {seed} panics; repeat it by: {command}");
         }
     }
 }

@@ -18,8 +18,8 @@ const SEEDS_MAX: u64 = 10_000;
 /// So many are run at a time.
 const SEEDS: u64 = 50;
 
-/// The bugs that the first seeds do not show, and the seeds, from this one on, that did. They are run
-/// first, and then all of them if the bug is not found there any more.
+/// The bugs that the first seeds do not show, and the seeds, from this one on, that did. They are
+/// run first, and then all of them if the bug is not found there any more.
 const FOUND_AT: [(&str, u64); 7] = [
     ("LeaseFromAcknowledgement", 450),
     ("SweepUnchecked", 2_400),
@@ -105,7 +105,7 @@ fn each_seeded_bug_is_found() {
 /// Some seeds where something is broken: the first of them, and what they came to.
 fn find(way: &str) -> Option<(u64, Batch)> {
     let found_at = FOUND_AT.iter().filter(|(name, _)| *name == way).map(|(_, first)| *first);
-    let batches = found_at.chain((0..SEEDS_MAX).step_by(SEEDS as usize)).map(|first| {
+    let batches = found_at.chain((0..SEEDS_MAX / SEEDS).map(|batch| batch * SEEDS)).map(|first| {
         let batch = run_seeds(first..first + SEEDS, |seed| {
             // A bug is planted for one thread, and this is called on each thread that runs a seed.
             plant(way);

@@ -1,10 +1,12 @@
 //! What every test on a cluster needs: a session, clients, and a look at the rows.
 
+use std::error::Error;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::schema::CreateOptions;
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock::{BuildError, DatabaseError, LockClient, LockClientBuilder};
 use scylla::client::session::Session;
 use scylla::errors::ExecutionError;
 use scylla::statement::Consistency;
@@ -15,6 +17,27 @@ use crate::pace;
 /// How long a row may still have to live while a test waits for its deletion. With less it would
 /// seem to be deleted when its time is over.
 const LIFE_MIN: i32 = 2;
+
+/// Builds a client. A database that is too busy to answer in time is asked again.
+pub async fn built(builder: LockClientBuilder) -> LockClient {
+    let built = async {
+        loop {
+            match Box::pin(builder.clone().build()).await {
+                Ok(client) => return client,
+                Err(error) if passes(&error) => println!("built again: {error}"),
+                Err(error) => panic!("the cluster is ready: {error:?}"),
+            }
+        }
+    };
+    pace::within_limit("a client", built).await
+}
+
+/// Whether the database failed in a way that passes.
+fn passes(error: &BuildError) -> bool {
+    let causes = successors(Some(error as &(dyn Error + 'static)), |error| (*error).source());
+    let mut failures = causes.filter_map(|cause| cause.downcast_ref::<DatabaseError>());
+    failures.any(|failure| !failure.is_permanent())
+}
 
 /// A session on the cluster, and a keyspace with the tables.
 #[derive(Clone)]
@@ -71,7 +94,7 @@ impl Scene {
 
     /// A client of [`Scene::builder`].
     pub async fn client(&self) -> LockClient {
-        self.builder().build().await.expect("the cluster is ready")
+        built(self.builder()).await
     }
 
     /// The names of the live rows of an object. A node that is too busy is asked again.
@@ -83,7 +106,7 @@ impl Scene {
     async fn rows_and_lives(&self, object: &str) -> Vec<(String, Option<i32>)> {
         let answered = async {
             loop {
-                match self.try_rows(object).await {
+                match Box::pin(self.try_rows(object)).await {
                     Ok(rows) => return rows,
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
