@@ -157,6 +157,12 @@ impl FaultyStore {
         self.memory.tables().read(object, Read::Object, self.clock.elapsed()).rows.len()
     }
 
+    /// How many clients have published where they listen for others.
+    #[must_use]
+    pub fn live_peers(&self) -> usize {
+        self.memory.tables().peers.count(self.clock.elapsed())
+    }
+
     /// Forgets the rows of an object, like replicas that lose acknowledged writes. The fence stays,
     /// and no tombstone is left.
     pub fn lose_rows(&self, object: &str) {

@@ -6,12 +6,18 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use support::environment::seed_named;
 
 use crate::protocol::{
     Acquire, Change, ContenderId, Event, Input, LastRelease, LeaseTerms, Mode, Now, Output,
     Patience, Read, StateMachine, StoredRow, Write, WriteOutcome,
 };
 use crate::store::memory::replica::matches;
+
+/// Names the seed.
+const SEED: &str = "BAKERY_LOCK_PACING_SEED";
+
+const SEED_DEFAULT: u64 = 7;
 
 /// A database: how long its answers take.
 #[derive(Clone, Copy, Debug)]
@@ -263,10 +269,7 @@ fn waiting_for_holders_that_stay_costs_few_operations() {
     }
 }
 
-/// Chance, printed when a test fails; `BAKERY_LOCK_PACING_SEED` sets it.
+/// Chance: the same in each run, unless the environment says otherwise.
 fn seed() -> u64 {
-    let seed = std::env::var("BAKERY_LOCK_PACING_SEED").ok();
-    let seed = seed.map_or(7, |seed| seed.parse().expect("BAKERY_LOCK_PACING_SEED is a number"));
-    println!("BAKERY_LOCK_PACING_SEED={seed}");
-    seed
+    seed_named(SEED, || SEED_DEFAULT)
 }

@@ -1,8 +1,7 @@
 //! Where the tests of this program take their chance from: a seed, and their own names.
 //!
 //! The seed is the same in each run unless `BAKERY_LOCK_BEHAVIOUR_SEED` says another one, so a run
-//! says the same on any machine. `scripts/behaviour-seeds` tries many. A test that fails prints its
-//! seed, and how to repeat it.
+//! says the same on any machine. `scripts/behaviour-seeds` tries many.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use support::environment::number;
+use support::environment::seed_named;
 
 use super::warnings::record;
 use super::{OBJECT, client, ms};
@@ -46,11 +45,9 @@ fn draw() -> u64 {
 
 /// Other stores of the same test get other chance, and so do other tests.
 fn of_this_test() -> StdRng {
-    let seed: u64 = number(SEED).unwrap_or(SEED_DEFAULT);
+    let seed = seed_named(SEED, || SEED_DEFAULT);
     let thread = thread::current();
     let test = thread.name().expect("the harness names the thread of each test after it");
-    // What a test prints is shown when it fails.
-    println!("repeat it by: {SEED}={seed} cargo test --test behaviour -- --exact {test}");
     let mut hasher = DefaultHasher::new();
     (seed, test).hash(&mut hasher);
     StdRng::seed_from_u64(hasher.finish())

@@ -3,13 +3,17 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use bakery_lock::testing::Fault;
+use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, UnlockError};
-use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OBJECT, SOON, client, expect_rows, s, seeded, store};
+use super::{
+    OBJECT, SOON, client, client_on_the_wall, expect_rows, ms, paused_runtime, runtime_on_the_wall,
+    s, seeded, store,
+};
+use support::pace;
 
 // Goal: a guard goes wherever its owner goes, and so do the futures.
 // Method: the compiler.
@@ -62,16 +66,49 @@ async fn dropping_gives_the_lock_back() {
     expect_rows(&store, 0).await;
 }
 
+// Goal: once an unlock has returned, no row is left, and that takes one round trip; the rows of a
+// dropped guard are gone as soon.
+// Method: give back what is held without and with a ticket; calls take ten milliseconds.
+#[tokio::test(start_paused = true)]
+async fn a_release_takes_one_round_trip() {
+    const CALL: Duration = ms(10);
+    let store = store();
+    store.delay_calls(CALL);
+    let (one, other) = (client(&store, "a").await, client(&store, "b").await);
+    for drops in [false, true] {
+        let without_ticket = one.lock(OBJECT).await.expect("the lock is free");
+        let waiting = tokio::spawn(other.request(OBJECT).acquire());
+        sleep(s(1)).await;
+        assert_eq!(gives_back(&store, without_ticket, drops, 2).await, CALL);
+        let with_ticket = waiting.await.expect("it does not panic").expect("the lock is free");
+        assert_eq!(gives_back(&store, with_ticket, drops, 0).await, CALL);
+    }
+}
+
+/// How long it takes until only so many rows are left.
+async fn gives_back(store: &FaultyStore, guard: LockGuard, drops: bool, left: usize) -> Duration {
+    let began = Instant::now();
+    if drops {
+        drop(guard);
+        sleep(ms(10)).await;
+    } else {
+        guard.unlock().await.expect("it was held");
+    }
+    assert_eq!(store.live_rows(OBJECT), left);
+    began.elapsed()
+}
+
 // Goal: a guard can be dropped where there is no runtime.
 // Method: drop it on a thread of its own, while the client's runtime lives.
 #[test]
 fn a_guard_can_be_dropped_outside_a_runtime() {
-    let (runtime, store) = (runtime(), seeded());
-    let client = runtime.block_on(client(&store, "a"));
+    let (runtime, store) = (runtime_on_the_wall(), seeded());
+    let client = runtime.block_on(client_on_the_wall(&store, "a"));
     let guard = runtime.block_on(client.lock(OBJECT)).expect("the lock is free");
     let dropping = std::thread::spawn(move || drop(guard));
     dropping.join().expect("dropping does not panic");
-    runtime.block_on(expect_rows(&store, 0));
+    let is_free = async || store.live_rows(OBJECT) == 0;
+    runtime.block_on(pace::until("a free lock", is_free));
 }
 
 // Goal: a guard outlives the last handle of its client, and the task behind both ends afterwards.
@@ -169,9 +206,9 @@ async fn an_unlock_without_database_ends_too() {
 // Method: end the runtime while the client holds one object and waits for another one.
 #[test]
 fn a_client_whose_runtime_ended_is_closed() {
-    let (first, second) = (runtime(), runtime());
+    let (first, second) = (runtime_on_the_wall(), paused_runtime());
     let store = seeded();
-    let client = first.block_on(client(&store, "a"));
+    let client = first.block_on(client_on_the_wall(&store, "a"));
     let held = first.block_on(client.lock(OBJECT)).expect("the lock is free");
     let unlocked = first.block_on(client.lock("other")).expect("the lock is free");
     let lost = held.lost();
@@ -202,10 +239,4 @@ async fn expect_closed(client: &LockClient) {
     let won = timeout(s(5), client.try_lock("free")).await.expect("it does not hang");
     let error = won.expect_err("the client is closed");
     assert_eq!(error.to_string(), "the lock client is closed");
-}
-
-/// A runtime whose time passes.
-fn runtime() -> Runtime {
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build();
-    runtime.expect("a runtime can be built")
 }

@@ -7,10 +7,10 @@ use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
     FenceGate, FencingError, FencingToken, GuardState, LockGuard, LostReason, Outcome,
 };
-use tokio::runtime::Builder;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
-use super::{OBJECT, SOON, client, ms, s, seeded, store};
+use super::{OBJECT, SOON, client, client_on_the_wall, ms, runtime_on_the_wall, s, seeded, store};
+use support::pace;
 use support::polls::poll_at_most;
 
 /// The shortest TTL.
@@ -343,18 +343,16 @@ async fn a_dropped_call_is_in_no_calls_way() {
 // Method: end the runtime of a holder.
 #[test]
 fn without_its_runtime_a_guard_gets_no_token() {
-    let runtime = || Builder::new_multi_thread().worker_threads(1).enable_time().build();
-    let runtime = || runtime().expect("a runtime can be built");
-    let (first, second) = (runtime(), runtime());
+    let (first, second) = (runtime_on_the_wall(), runtime_on_the_wall());
     let store = seeded();
     let guard = first.block_on(async {
-        client(&store, "a").await.lock(OBJECT).await.expect("the lock is free")
+        client_on_the_wall(&store, "a").await.lock(OBJECT).await.expect("the lock is free")
     });
     // As long as it lives, any other one will do.
     second.block_on(token(&guard));
     drop(first);
-    let call = second.block_on(async { timeout(s(5), guard.fencing_token()).await });
-    let error = call.expect("it does not hang").expect_err("no task renews it any more");
+    let call = pace::within_limit("a token", guard.fencing_token());
+    let error = second.block_on(call).expect_err("no task renews it any more");
     assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
 }
 

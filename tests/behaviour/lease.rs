@@ -159,6 +159,44 @@ async fn a_short_outage_loses_nothing() {
     }
 }
 
+// Goal: a renewal that gets no answer is tried again until the lease ends.
+// Method: no call is answered, for a lease; note when calls are made.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_is_tried_until_the_lease_ends() {
+    let store = store();
+    let client = client(&store, "holder").await;
+    let began = Instant::now();
+    let guard = client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
+    store.fail_next(usize::MAX, Fault::UnknownApplied);
+    let (mut before, mut tries) = (client.statistics().operations(), Vec::new());
+    while guard.remaining() > Duration::ZERO {
+        let operations = client.statistics().operations();
+        if operations > before {
+            tries.push(began.elapsed());
+        }
+        before = operations;
+        sleep(ms(1)).await;
+    }
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    let last = tries.last().expect("a renewal was due");
+    assert!(tries.len() >= 4 && LEASE.saturating_sub(*last) < ms(800), "{tries:?}");
+}
+
+// Goal: a renewal that is acknowledged after the lease does not bring it back.
+// Method: the answer to it takes until then.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_acknowledged_too_late_does_not_count() {
+    let store = store();
+    let began = Instant::now();
+    let guard = hold(&store, true).await;
+    store.delay_calls(s(2));
+    assert_eq!(guard.lost().await, Some(LostReason::Expired));
+    assert!((LEASE..LEASE + ms(20)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    sleep(s(2)).await;
+    assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+}
+
 // Goal: a waiting contender keeps its place over many TTLs.
 // Method: two clients wait behind a holder for a minute, and are let in in their order.
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 
 mod chance;
 mod closing;
+mod dead;
 mod dropped;
 mod election;
 mod fencing;
@@ -37,8 +38,10 @@ use std::time::Duration;
 
 use bakery_lock::LockClient;
 use bakery_lock::testing::FaultyStore;
+use tokio::runtime::{Builder, Runtime};
 
 use chance::seeded;
+use support::pace;
 
 const OBJECT: &str = "users::snap";
 
@@ -64,6 +67,25 @@ fn store() -> FaultyStore {
 async fn client(store: &FaultyStore, host: &str) -> LockClient {
     let builder = store.client_builder().host(host).register_host(true);
     builder.build().await.expect("a client in memory is built")
+}
+
+/// The same where time is not paused: callers wait as long as tests do.
+async fn client_on_the_wall(store: &FaultyStore, host: &str) -> LockClient {
+    let builder = store.client_builder().host(host).register_host(true);
+    let client = builder.acquire_timeout(pace::limit()).build().await;
+    client.expect("a client in memory is built")
+}
+
+/// A runtime whose time passes only while it runs, and as fast as nothing else is to be done.
+fn paused_runtime() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime can be built")
+}
+
+/// A runtime with a thread of its own, whose time passes on the wall.
+fn runtime_on_the_wall() -> Runtime {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build();
+    runtime.expect("a runtime can be built")
 }
 
 /// Waits until an object has `rows` live rows, at most [`SOON`].

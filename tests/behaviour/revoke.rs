@@ -10,7 +10,7 @@ use bakery_lock::{
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
+use super::{OBJECT, SOON, client, client_on_the_wall, expect_rows, ms, s, store};
 
 /// The default TTL, and when a lease with it is renewed.
 const TTL: Duration = s(60);
@@ -203,7 +203,8 @@ async fn a_dead_holder_is_removed_by_force() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
         runtime.block_on(async {
-            std::mem::forget(client(&dead, "dead").await.lock(OBJECT).await.expect("it is free"));
+            let client = client_on_the_wall(&dead, "dead").await;
+            std::mem::forget(client.lock(OBJECT).await.expect("it is free"));
         });
     });
     holding.join().expect("the thread does not panic");

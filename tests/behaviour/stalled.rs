@@ -8,10 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, WithLockError};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{OBJECT, SOON, client, expect_rows, ms, s, seeded, store};
+use super::{
+    OBJECT, SOON, client, client_on_the_wall, expect_rows, ms, paused_runtime, runtime_on_the_wall,
+    s, seeded, store,
+};
 
 /// The shortest TTL, and the lease that it gives.
 const TTL: Duration = s(5);
@@ -83,15 +86,9 @@ async fn a_caller_that_looks_after_the_shutdown_is_told_of_it() {
     expect_rows(&store, 0).await;
 }
 
-/// A runtime whose time passes only while it runs, and as fast as nothing else is to be done.
-fn runtime() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime can be built")
-}
-
 /// A guard whose client's runtime stands still from now on.
 fn stalled() -> (Runtime, LockGuard) {
-    let stalled = runtime();
+    let stalled = paused_runtime();
     let guard = stalled.block_on(async {
         let client: LockClient = client(&store(), "stalled").await;
         client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free")
@@ -105,7 +102,7 @@ fn stalled() -> (Runtime, LockGuard) {
 #[test]
 fn lost_resolves_while_the_runtime_of_the_client_is_blocked() {
     let (_stalled, guard) = stalled();
-    runtime().block_on(async {
+    paused_runtime().block_on(async {
         let (began, token) = (Instant::now(), guard.cancellation_token());
         let remaining = guard.remaining();
         let lost = timeout(LEASE * 10, guard.lost()).await;
@@ -122,7 +119,7 @@ fn lost_resolves_while_the_runtime_of_the_client_is_blocked() {
 // Method: the work itself waits for longer, on a runtime of its own.
 #[test]
 fn work_stops_while_the_runtime_of_the_client_is_blocked() {
-    let (stalled, working) = (runtime(), runtime());
+    let (stalled, working) = (paused_runtime(), paused_runtime());
     let client = stalled.block_on(client(&store(), "stalled"));
     let request = client.request(OBJECT).ttl(TTL);
     let work = request.with_lock(async |_| {
@@ -157,15 +154,14 @@ async fn lost_follows_renewals() {
 #[test]
 fn lost_may_be_polled_anywhere() {
     let store = seeded();
-    let home = Builder::new_multi_thread().worker_threads(1).enable_time().build();
-    let home = home.expect("a runtime can be built");
+    let home = runtime_on_the_wall();
     let guard = home.block_on(async {
-        client(&store, "a").await.lock(OBJECT).await.expect("the lock is free")
+        client_on_the_wall(&store, "a").await.lock(OBJECT).await.expect("the lock is free")
     });
     let mut lost = pin!(guard.lost());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(lost.as_mut().poll(&mut cx).is_pending(), "it is held");
-    let passing = runtime();
+    let passing = paused_runtime();
     passing.block_on(async { assert!(timeout(ms(1), lost.as_mut()).await.is_err(), "it is held") });
     drop(passing);
     assert!(lost.as_mut().poll(&mut cx).is_pending(), "it is held");
@@ -180,7 +176,7 @@ fn lost_may_be_polled_anywhere() {
 // Goal: a caller that waits for `lost` outside of every runtime is woken by the client.
 // Method: a thread of its own waits for a lock that is given back.
 #[test]
-fn lost_wakes_a_thread_without_a_runtime() {
+fn lost_wakes_a_thread_without_a_paused_runtime() {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {

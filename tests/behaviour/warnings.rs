@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bakery_lock::testing::Fault;
 use bakery_lock::{GuardState, LockError, LostReason, PeerOptions};
-use tokio::runtime::Builder;
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -17,7 +16,8 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
-use super::{OBJECT, SOON, client, ms, s, store};
+use super::{OBJECT, SOON, client, ms, paused_runtime, s, store};
+use support::pace;
 
 /// The shortest TTL, and the lease that it gives.
 const TTL: Duration = s(5);
@@ -132,12 +132,14 @@ async fn a_client_that_does_not_reach_itself_warns() {
     drop(anywhere);
     let peers = PeerOptions::new(([127, 0, 0, 1], 0).into()).advertised(dead.to_string());
     let builder = store().client_builder().host("a").register_host(true).peers(peers);
-    let client = builder.build().await.expect("a client in memory is built");
-    let mut said = warnings.take();
-    while said.is_empty() {
-        sleep(ms(1)).await;
+    let client = builder.acquire_timeout(pace::limit()).build().await;
+    let client = client.expect("a client in memory is built");
+    let mut said = Vec::new();
+    pace::until("a warning", async || {
         said = warnings.take();
-    }
+        !said.is_empty()
+    })
+    .await;
     let address = format!("address={:?}", dead.to_string());
     for part in ["WARN", "does not reach itself", &address] {
         assert!(said[0].contains(part), "{part:?} is missing: {said:?}");
@@ -209,16 +211,12 @@ async fn what_ends_as_it_should_is_no_warning() {
 #[test]
 fn a_loss_is_said_by_the_first_to_notice() {
     let warnings = Warnings::listen();
-    let runtime = || {
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.expect("a runtime can be built")
-    };
-    let stalled = runtime();
+    let stalled = paused_runtime();
     let guard = stalled.block_on(async {
         let client = client(&store(), "stalled").await;
         client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free")
     });
-    runtime().block_on(async {
+    paused_runtime().block_on(async {
         sleep(LEASE + s(1)).await;
         assert!(warnings.take().is_empty(), "nothing has looked at the clock");
         assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));

@@ -5,16 +5,28 @@ use std::sync::Arc;
 
 use bakery_lock::schema::{self, CreateOptions, Replication};
 use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
-use scylla::client::session_builder::SessionBuilder;
 use tokio::task::spawn_blocking;
 
 use support::scene::Scene;
+use support::{failure, pace, session_on};
 
 /// Leases a cluster without blocking the runtime.
 pub(crate) async fn lease(options: ClusterOptions) -> Cluster {
+    failure::explain();
     let cluster =
         spawn_blocking(|| Cluster::lease(options)).await.expect("the task does not panic");
     cluster.unwrap_or_else(|error| panic!("no cluster can be had: {error}"))
+}
+
+/// What is seen in the end: a node that is too busy answers too late at first.
+pub(crate) async fn seen<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let mut seen = None;
+    pace::until(what, async || {
+        seen = Box::pin(look()).await;
+        seen.is_some()
+    })
+    .await;
+    seen.expect("it was waited for")
 }
 
 /// A lease of a cluster, for asynchronous tests.
@@ -48,8 +60,7 @@ impl Hurt {
 
     /// A session, and a keyspace with the tables on all three nodes.
     pub(crate) async fn scene(&self, keyspace: &str, options: CreateOptions) -> Scene {
-        let session = SessionBuilder::new().known_nodes_addr(self.nodes()).build().await;
-        let session = Arc::new(session.expect("the cluster is ready"));
+        let session = session_on(&self.nodes()).await;
         let options = options.replication(Replication::Factor(3));
         schema::create(&session, keyspace, &options).await.expect("the keyspace can be made");
         Scene { session, keyspace: keyspace.to_owned() }

@@ -34,6 +34,7 @@ use nemesis::{NODE_WITH_CLOCK, Nemesis};
 use progress::Progress;
 use report::Report;
 use support::environment::{number, seed};
+use support::pace;
 use support::scene::Scene;
 use worker::TASKS;
 
@@ -52,16 +53,13 @@ const TTL: Duration = Duration::from_secs(8);
 /// A node's clock is a second ahead or behind now and then. It is read over a network that is slow.
 const MAX_CLOCK_SKEW: Duration = Duration::from_millis(1_499);
 
-/// When the rows of the dead are gone at the latest.
-const ROWS_MAX: Duration = TTL.saturating_add(MAX_CLOCK_SKEW).saturating_add(TTL);
-
 // Goal: whatever happens to nodes, networks, clients and clocks, as long as it is what a lock is
 // made for, no two clients hold at the same time, none overtakes, tokens grow; and once all is
 // healed, every task is served and no row is left.
 // Method: clients in processes of their own take locks that others want too, through proxies,
 // while faults come and go; their histories are checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn locks_hold_in_a_storm() {
     storm(0).await;
 }
@@ -72,7 +70,7 @@ async fn locks_hold_in_a_storm() {
 // Method: the same, with relays between guests and keepers. A client stays for some time, so that
 // others stand in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn turns_hold_in_a_storm() {
     storm(PEERS).await;
 }
@@ -111,12 +109,17 @@ async fn storm(peers: usize) {
 async fn weather_passes(crew: &Crew, nemesis: &Nemesis, asked: Option<u64>) {
     let enough = asked.unwrap_or(1);
     let mut progress = asked.map(Progress::begin);
+    let mut last_grant = (0, Instant::now());
     loop {
         sleep(Duration::from_millis(200)).await;
         let (grants, subleases, waited) = {
             let ledger = crew.ledger();
             (ledger.grants, ledger.subleases, ledger.contended.max(ledger.subleases))
         };
+        if grants > last_grant.0 {
+            last_grant = (grants, Instant::now());
+        }
+        assert!(last_grant.1.elapsed() < pace::limit(), "no lock is granted: {grants} so far");
         let record = nemesis.record();
         if let Some(progress) = &mut progress {
             progress.show(grants, subleases, &record);
@@ -137,7 +140,7 @@ async fn rows_left(scene: &Scene, objects: Vec<String>) -> BTreeMap<String, Vec<
             if rows.is_empty() {
                 break;
             }
-            if began.elapsed() > ROWS_MAX {
+            if began.elapsed() > pace::limit() {
                 left.insert(object, rows);
                 break;
             }

@@ -13,10 +13,10 @@ use super::{Shared, keepers, lock};
 use crate::line::Line;
 
 /// A question is asked again after this time, because messages may be lost,
-const REPEAT_AFTER: Duration = Duration::from_millis(250);
+pub(super) const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
 /// and so often at most.
-const ASKED_MAX: usize = 4;
+pub(super) const ASKED_MAX: u32 = 4;
 
 /// The questions that have no answer yet.
 #[derive(Default)]

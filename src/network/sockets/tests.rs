@@ -1,6 +1,7 @@
 //! Clients' ends over TCP: who is reached, who is skipped, and who is let in.
 //!
-//! Time passes as it does on the wall, except where a test says [`later`].
+//! Messages pass over real sockets, but tokio's time is paused, and passes only where a test says
+//! [`later`]: however busy the machine is, no timeout of the library ends too early.
 
 mod keys;
 mod lines;
@@ -12,9 +13,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use support::pace;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::{Listener, Shared, Site, Sockets, start};
@@ -24,12 +26,16 @@ use crate::owner::Owner;
 use crate::peers::{Request, TimedRequest};
 use crate::store::{Embedded, PeerRow, Store};
 use crate::testing::FaultyStore;
+use crate::testing::clock::still_time;
 
 const KEEPER: u128 = 1;
 const GUEST: u128 = 2;
 
-/// Longer than anything takes here.
-const SOON: Duration = Duration::from_secs(10);
+/// How often something is looked at that is waited for.
+const STEP: Duration = Duration::from_millis(1);
+
+/// Long enough for what must not happen to happen, on most machines.
+const A_WHILE: Duration = Duration::from_millis(300);
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -64,7 +70,7 @@ impl Party {
         let party = Party::new(store, client, Some(Listener { socket, advertised, guests_max: 2 }));
         let Keys { current, .. } = party.shared().keys();
         let has_published = |row: PeerRow| row.key == *current.as_bytes();
-        until(async || party.row().await.is_some_and(has_published)).await;
+        until("a row", async || party.row().await.is_some_and(has_published)).await;
         party
     }
 
@@ -78,22 +84,42 @@ impl Party {
     }
 
     async fn reaches(&self, keeper: u128) -> bool {
-        timeout(SOON, self.sockets.connect(keeper)).await.expect("it is tried or not")
+        within_limit("a connection", self.sockets.connect(keeper)).await
     }
 
-    /// Withdraws a request, which needs no answer. Returns whether the other one gets it.
-    async fn is_heard_by(&self, keeper: &mut Party, request: u64) -> bool {
-        let object = self.sockets.key("a");
-        let asks = TimedRequest { sent: s(0), request: Request::Withdraw { request } };
-        self.sockets.ask(keeper.client, object, asks);
+    /// Withdraws a request, which needs no answer.
+    fn asks(&self, keeper: u128, request: u64) -> TimedRequest {
+        let asked = TimedRequest { sent: s(0), request: Request::Withdraw { request } };
+        self.sockets.ask(keeper, self.sockets.key("a"), asked);
+        asked
+    }
+
+    /// Asks, and waits until the other one gets it.
+    async fn is_heard_by(&self, keeper: &mut Party, request: u64) {
+        let asked = self.asks(keeper.client, request);
+        let heard = async { while keeper.hears().await != (self.client, asked) {} };
+        within_limit("a message", heard).await;
+    }
+
+    /// Asks, and expects that the other one does not get it.
+    async fn is_not_heard_by(&self, keeper: &mut Party, request: u64) {
+        let asked = self.asks(keeper.client, request);
+        let heard = async { while keeper.hears().await != (self.client, asked) {} };
+        tokio::select! {
+            () = heard => panic!("it is heard"),
+            () = pass(A_WHILE) => {}
+        }
+    }
+
+    /// The next request that comes, and of whom.
+    async fn hears(&mut self) -> (u128, TimedRequest) {
         loop {
-            match timeout(s(1), keeper.received.recv()).await {
-                Ok(Some(Received::Message {
-                    object: of,
-                    message: Message::Request(guest, request),
-                })) if (guest, of, request) == (self.client, object, asks) => return true,
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return false,
+            let received = self.received.recv().await.expect("its tasks run");
+            if let Received::Message { object, message: Message::Request(guest, request) } =
+                received
+            {
+                assert_eq!(object, self.sockets.key("a"));
+                return (guest, request);
             }
         }
     }
@@ -115,8 +141,9 @@ fn address(socket: &TcpListener) -> SocketAddr {
     socket.local_addr().expect("it is bound")
 }
 
-/// Publishes where a client listens, whether it does or not.
+/// Publishes where a client listens, whether it does or not, in place of what it has published.
 async fn publish(store: &FaultyStore, client: u128, addresses: &[SocketAddr], key: &Key) {
+    later(Duration::ZERO).await;
     let Embedded { store, clock, .. } = store.embedded();
     let row = PeerRow {
         client: Uuid::from_u128(client),
@@ -129,19 +156,30 @@ async fn publish(store: &FaultyStore, client: u128, addresses: &[SocketAddr], ke
     store.write_peer(&row, 3_600).await.expect("the store answers");
 }
 
-/// Waits until this holds.
-async fn until(holds: impl AsyncFn() -> bool) {
-    let waiting = async {
-        while !holds().await {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(SOON, waiting).await.expect("it holds soon");
+/// Lets this time pass at once, and a little more: timers go off at whole milliseconds.
+async fn later(time: Duration) {
+    tokio::time::advance(time + Duration::from_millis(1)).await;
 }
 
-/// Lets this time pass at once.
-async fn later(time: Duration) {
-    tokio::time::pause();
-    tokio::time::advance(time).await;
-    tokio::time::resume();
+/// Lets this time pass on the wall only.
+async fn pass(time: Duration) {
+    spawn_blocking(move || std::thread::sleep(time)).await.expect("it does not panic");
+}
+
+/// Waits until this holds; it hangs if that takes longer than the limit of all tests.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let began = std::time::Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < pace::limit(), "{what}: not within {:?}", pace::limit());
+        pass(STEP).await;
+    }
+}
+
+/// Waits for this; it hangs if that takes longer than the limit of all tests.
+async fn within_limit<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        done = future => done,
+        () = until(what, async || false) => unreachable!("it never holds"),
+    }
 }

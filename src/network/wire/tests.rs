@@ -1,10 +1,13 @@
 //! Tests of connections, and what they share.
+//!
+//! Time is paused, so that no handshake is too slow.
 
 mod channel;
 mod handshake;
 mod messages;
 
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
+use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
 
 use super::channel::Channel;
@@ -74,4 +77,10 @@ async fn connected() -> (AtGuest, AtKeeper) {
     let (one, other) = tokio::io::duplex(4096);
     let (at_guest, at_keeper) = tokio::join!(connect(one), accept(other));
     (at_guest.expect("the keeper accepts"), at_keeper.expect("the guest has the key").0)
+}
+
+/// A runtime whose time passes only while it waits for it.
+fn paused() -> Runtime {
+    let paused = Builder::new_current_thread().enable_time().start_paused(true).build();
+    paused.expect("a runtime starts")
 }

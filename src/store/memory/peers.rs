@@ -31,6 +31,12 @@ impl Peers {
         self.rows.get(&client)?.live(now).cloned()
     }
 
+    /// How many clients have a row.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn count(&self, now: Duration) -> usize {
+        self.rows.values().filter(|cell| cell.live(now).is_some()).count()
+    }
+
     /// Forgets the rows that are dead for longer than `grace`.
     pub(super) fn sweep(&mut self, grace: Duration, now: Duration) {
         self.rows.retain(|_, cell| now < cell.dead_from + grace);

@@ -21,8 +21,8 @@ use super::{CLIENTS, KEYSPACE, MAX_CLOCK_SKEW, PEERS, TTL};
 use support::environment::chance;
 use support::history::{Drawn, Moment};
 use support::monotonic::now;
-use support::program;
 use support::record::{Recorder, record_rounds};
+use support::{pace, program};
 
 /// The test below, as a program.
 pub(crate) const PROGRAM: &str = "storm::worker::client_program";
@@ -40,11 +40,9 @@ pub(crate) const TASKS: usize = COMMON + OWN;
 /// How long it takes until a task comes back for a name of its own.
 const OWN_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Longer than anything keeps a client that waits for its turn away from it.
-const PATIENCE: Duration = Duration::from_secs(90);
-
-/// How long it may take to connect and to prepare statements. The driver waits for some answers for
-/// as long as the connection lives, and the proxies lose answers of connections that live.
+/// How long it may take to connect and to prepare statements, on a quiet machine. The driver waits
+/// for some answers for as long as the connection lives, and the proxies lose answers of
+/// connections that live.
 const CLIENT_MAX: Duration = Duration::from_secs(20);
 
 /// What is refused at once is not asked for all the time.
@@ -163,7 +161,7 @@ async fn client_program() {
 /// A client of the cluster; it tries until that is well enough.
 async fn client(order: &Order) -> LockClient {
     loop {
-        let failure = match timeout(CLIENT_MAX, try_client(order)).await {
+        let failure = match timeout(pace::scaled(CLIENT_MAX), try_client(order)).await {
             Ok(Ok(locks)) => return locks,
             Ok(Err(failure)) => failure,
             Err(_) => "no client in time".to_owned(),
@@ -210,7 +208,7 @@ async fn work(client: usize, seed: u64, hands: Hands) -> usize {
                 lock_once(&hands, &object, &mut chance).await;
                 sleep(pause_max.mul_f64(chance.random())).await;
             }
-            let guard = hands.locks.request(&object).timeout(PATIENCE).acquire().await;
+            let guard = hands.locks.request(&object).timeout(pace::limit()).acquire().await;
             let served = match guard {
                 Ok(guard) => give_back(&object, guard).await,
                 Err(error) => fail(&object, "not served", &error),
@@ -234,7 +232,7 @@ async fn lock_once(hands: &Hands, object: &str, chance: &mut StdRng) {
     let Hands { locks, stay_max, recorder, .. } = hands;
     let impatient = chance.random_ratio(1, 20);
     let patience =
-        if impatient { Duration::from_secs(1).mul_f64(chance.random()) } else { PATIENCE };
+        if impatient { Duration::from_secs(1).mul_f64(chance.random()) } else { pace::limit() };
     let asked = now();
     let guard = match locks.request(object).timeout(patience).acquire().await {
         Ok(guard) => guard,

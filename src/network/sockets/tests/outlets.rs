@@ -37,40 +37,43 @@ fn numbered(number: usize) -> ToGuest {
 #[tokio::test]
 async fn a_slow_reader_gets_what_fits() {
     const SENT: usize = 200_000;
-    let sent = Arc::default();
+    let (_still, sent) = (still_time(), Arc::default());
     let (outlet, mut reader) = connection(&sent).await;
     for number in 0..SENT {
         outlet.send(&numbered(number));
     }
+    let counted = usize::try_from(sent.load(Ordering::Relaxed)).expect("it is no large number");
+    assert!((1_000..SENT).contains(&counted), "{counted} messages were sent");
     let reading = async {
-        let mut got = 0;
-        while let Ok(message) = timeout(s(1), reader.recv()).await {
-            assert_eq!(message.expect("the connection lasts"), numbered(got), "in order");
-            got += 1;
+        for number in 0..counted {
+            let message = reader.recv().await.expect("the connection lasts");
+            assert_eq!(message, numbered(number), "in order");
         }
+        // Nothing else is on its way, and there is room again.
         outlet.send(&numbered(SENT));
-        let last = reader.recv().await.expect("the connection lasts");
-        (got, last)
+        assert_eq!(reader.recv().await.expect("the connection lasts"), numbered(SENT));
     };
-    let (got, last) = tokio::select! {
-        read = reading => read,
-        error = outlet.drain() => panic!("the connection has ended: {error}"),
+    let read = async {
+        tokio::select! {
+            () = reading => {}
+            error = outlet.drain() => panic!("the connection has ended: {error}"),
+        }
     };
-    assert!((1_000..SENT).contains(&got), "{got} messages came");
-    assert_eq!(last, numbered(SENT), "there is room again");
-    assert_eq!(sent.load(Ordering::Relaxed), got as u64 + 1, "what came was counted");
+    within_limit("the last message", read).await;
+    assert_eq!(sent.load(Ordering::Relaxed), counted as u64 + 1, "what came was counted");
 }
 
 // Goal: the connection's own task learns that nothing goes out any more.
 // Method: close the other side, and send until the system says so.
 #[tokio::test]
 async fn an_outlet_ends_with_its_connection() {
+    let _still = still_time();
     let (outlet, reader) = connection(&Arc::default()).await;
     drop(reader);
     let sending = async {
         loop {
             outlet.send(&numbered(1));
-            sleep(Duration::from_millis(1)).await;
+            pass(STEP).await;
         }
     };
     let ended = async {
@@ -79,6 +82,6 @@ async fn an_outlet_ends_with_its_connection() {
             () = sending => unreachable!("it does not end"),
         }
     };
-    let error = timeout(SOON, ended).await.expect("it ends");
+    let error = within_limit("its end", ended).await;
     assert!(matches!(error, crate::network::wire::WireError::Io(_)), "{error}");
 }

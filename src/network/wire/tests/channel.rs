@@ -4,6 +4,7 @@ use std::future::ready;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex};
+use tokio::runtime::Builder;
 use tokio_util::bytes;
 
 use super::super::channel::{Receiver, Sender};
@@ -11,7 +12,7 @@ use super::super::error::WireError;
 use super::super::frames::{self, FrameReader, FrameWriter};
 use super::super::message::{ToGuest, ToKeeper};
 use super::super::object::ObjectHash;
-use super::{AtGuest, AtKeeper, accept, connect, connected, who};
+use super::{AtGuest, AtKeeper, accept, connect, connected, paused, who};
 
 type Reader = FrameReader<ReadHalf<DuplexStream>>;
 type Writer = FrameWriter<WriteHalf<DuplexStream>>;
@@ -72,7 +73,7 @@ async fn pass(from: &mut Reader, to: &mut Writer) {
     to.flush().await.expect("there is room");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_frame_arrives_as_it_was_sent() {
     let mut tapped = Tapped::new().await;
     let [a, b] = tapped.frames(["a", "b"]).await;
@@ -80,14 +81,14 @@ async fn a_frame_arrives_as_it_was_sent() {
     assert_eq!(tapped.received(&b).await.expect("nothing was changed"), who("b"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn equal_messages_differ_on_their_way() {
     let mut tapped = Tapped::new().await;
     let [one, other] = tapped.frames(["a", "a"]).await;
     assert_ne!(one, other);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_changed_frame_ends_the_connection() {
     let length = Tapped::new().await.frames(["a"]).await[0].len();
     for changed in [0, 1, length / 2, length - 16, length - 1] {
@@ -99,7 +100,7 @@ async fn a_changed_frame_ends_the_connection() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_frame_of_another_length_ends_the_connection() {
     for bytes in [0, 1, 15, 16, 17] {
         let mut tapped = Tapped::new().await;
@@ -115,7 +116,7 @@ async fn a_frame_of_another_length_ends_the_connection() {
     tapped.ends_with(&[&frame, [0].as_slice()].concat(), &frame).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_repeated_frame_ends_the_connection() {
     let mut tapped = Tapped::new().await;
     let [a, b] = tapped.frames(["a", "b"]).await;
@@ -123,14 +124,14 @@ async fn a_repeated_frame_ends_the_connection() {
     tapped.ends_with(&a, &b).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn frames_in_another_order_end_the_connection() {
     let mut tapped = Tapped::new().await;
     let [a, b] = tapped.frames(["a", "b"]).await;
     tapped.ends_with(&b, &a).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_guest_does_not_take_its_own_frames_for_answers() {
     let mut tapped = Tapped::new().await;
     // The number that the next answer has: the keeper has sent none.
@@ -140,7 +141,7 @@ async fn a_guest_does_not_take_its_own_frames_for_answers() {
     assert!(matches!(tapped.answers.recv().await, Err(WireError::Garbage)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_frame_that_is_cut_off_ends_the_connection() {
     let (guest_end, one) = duplex(4096);
     let (mut other, keeper_end) = duplex(4096);
@@ -170,7 +171,7 @@ async fn a_frame_that_is_cut_off_ends_the_connection() {
     assert!(matches!(received, Err(WireError::Closed)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn both_ends_notice_that_the_other_one_is_gone() {
     let (at_guest, at_keeper) = connected().await;
     drop(at_guest);
@@ -181,10 +182,16 @@ async fn both_ends_notice_that_the_other_one_is_gone() {
     assert!(matches!(sender.send(&[is]).await, Err(WireError::Io(_))));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_directions_work_at_once() {
+#[test]
+fn both_directions_work_at_once() {
+    let (at_guest, at_keeper) = paused().block_on(connected());
+    let both = Builder::new_multi_thread().worker_threads(2).build().expect("a runtime starts");
+    both.block_on(many_messages(at_guest, at_keeper));
+}
+
+/// Passes them in both directions, each end of which has a task of its own.
+async fn many_messages(at_guest: AtGuest, at_keeper: AtKeeper) {
     const MESSAGES: u32 = 2000;
-    let (at_guest, at_keeper) = connected().await;
     let (mut answers, mut asking) = at_guest.split();
     let (mut requests, mut answering) = at_keeper.split();
     let object = |number: u32| ObjectHash::of("app", "locks", &number.to_string());
@@ -220,7 +227,7 @@ async fn both_directions_work_at_once() {
     keeper_sends.await.expect("it sent all");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn messages_of_a_call_that_was_dropped_go_with_the_next() {
     let (at_guest, at_keeper) = connected().await;
     let (_answers, mut sender) = at_guest.split();

@@ -12,10 +12,11 @@ use super::super::frames;
 use super::super::handshake::{HANDSHAKE_MAX, PATTERN, PSK, VERSION, prologue};
 use super::super::key::{Key, Keys};
 use super::super::message::{ClientName, ToGuest, ToKeeper};
-use super::{KEEPER, accept, connect, guest, key, only, shake, who};
+use super::{KEEPER, accept, connect, guest, key, only, paused, shake, who};
 use crate::line::{Line, TurnUser};
+use crate::testing::clock::still_time;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_keeper_learns_the_name_of_its_guest() {
     let (at_guest, at_keeper) = shake(&only(key(1)), (KEEPER, &key(1))).await;
     at_guest.expect("the keeper accepts");
@@ -23,7 +24,7 @@ async fn a_keeper_learns_the_name_of_its_guest() {
     assert_eq!(name, guest());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn both_keys_of_a_keeper_work_and_no_third() {
     let keys = Keys { current: key(1), previous: Some(key(2)) };
     for known in [1, 2] {
@@ -38,7 +39,7 @@ async fn both_keys_of_a_keeper_work_and_no_third() {
     refused(shake(&only(key(1)), (KEEPER, &key(2))).await);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_guest_of_another_keeper_is_refused() {
     refused(shake(&only(key(1)), (Uuid::from_u128(8), &key(1))).await);
 }
@@ -48,7 +49,7 @@ fn refused<G, K>((at_guest, at_keeper): (Result<G, WireError>, Result<K, WireErr
     assert!(matches!(at_keeper.err(), Some(WireError::Refused)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_version_is_refused() {
     // This one gets an answer, and then gives no name.
     assert!(matches!(accepted(&first_frame(VERSION, &[])).await, WireError::Closed));
@@ -57,7 +58,7 @@ async fn another_version_is_refused() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_handshake_says_nothing_else() {
     assert!(matches!(accepted(&first_frame(VERSION, &[1])).await, WireError::Garbage));
 }
@@ -88,7 +89,7 @@ async fn accepted(first: &[u8]) -> WireError {
     accepted.err().expect("the guest gives no name")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recorded_handshake_is_not_accepted() {
     let (one, mut tap) = tokio::io::duplex(4096);
     let (mut forwarded, other) = tokio::io::duplex(4096);
@@ -120,7 +121,7 @@ async fn a_recorded_handshake_is_not_accepted() {
     assert!(matches!(accepted.err(), Some(WireError::Garbage)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_large_length_ends_the_handshake() {
     for length in [[0xff; 4].as_slice(), &1023_u16.to_be_bytes()] {
         let (mut stranger, other) = tokio::io::duplex(4096);
@@ -162,7 +163,7 @@ async fn a_peer_that_says_a_byte_from_time_to_time_is_left_too() {
     assert!(begun.elapsed() <= HANDSHAKE_MAX + HANDSHAKE_MAX / 20);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_guest_without_an_answer_is_refused() {
     let (one, other) = tokio::io::duplex(4096);
     drop(other);
@@ -179,6 +180,7 @@ async fn a_guest_without_an_answer_is_refused() {
 
 #[tokio::test]
 async fn it_works_over_tcp() {
+    let _still = still_time();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     let keeper = tokio::spawn(async move {
@@ -226,12 +228,7 @@ proptest! {
 
 /// What a keeper says of a guest that sends these bytes, and a guest of such a keeper.
 fn refusals(bytes: &[u8]) -> [Option<WireError>; 2] {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime starts");
-    runtime.block_on(async {
+    paused().block_on(async {
         let accepted = accept(saying(bytes).await).await;
         let connected = connect(saying(bytes).await).await;
         [accepted.err(), connected.err()]
