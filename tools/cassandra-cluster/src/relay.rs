@@ -222,7 +222,11 @@ mod tests {
     use super::*;
     use crate::Network;
 
+    /// In this time something would pass that must not.
     const WHILE: Duration = Duration::from_millis(300);
+    /// After this time something hangs.
+    const LIMIT: Duration = Duration::from_secs(120);
+    const MESSAGE: &[u8; 5] = b"hello";
 
     fn options() -> ClusterOptions {
         let network = Network::Relayed;
@@ -233,7 +237,7 @@ mod tests {
     fn connect(options: &ClusterOptions, link: Link, node: &TcpListener) -> (TcpStream, TcpStream) {
         let opened = open(options, link);
         let (mut accepted, _) = node.accept().unwrap();
-        accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+        accepted.set_read_timeout(Some(LIMIT)).unwrap();
         let mut message = [0; handshake::LENGTH];
         accepted.read_exact(&mut message).unwrap();
         assert_eq!(handshake::initiator(message), Some(options.peer_address(link.from)));
@@ -242,16 +246,20 @@ mod tests {
 
     fn open(options: &ClusterOptions, link: Link) -> TcpStream {
         let mut stream = TcpStream::connect(options.peer(link.to)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.write_all(&handshake::of(options.peer_address(link.from))).unwrap();
         stream
     }
 
-    fn arrives(mut sender: &TcpStream, mut receiver: &TcpStream) {
-        sender.write_all(b"hello").unwrap();
-        let mut text = [0; 5];
+    fn arrives(mut sender: &TcpStream, receiver: &TcpStream) {
+        sender.write_all(MESSAGE).unwrap();
+        take_message(receiver);
+    }
+
+    fn take_message(mut receiver: &TcpStream) {
+        let mut text = [0; MESSAGE.len()];
         receiver.read_exact(&mut text).unwrap();
-        assert_eq!(&text, b"hello");
+        assert_eq!(&text, MESSAGE);
     }
 
     #[test]
@@ -267,11 +275,12 @@ mod tests {
         relay.links().cut(there);
         (&sender).write_all(b"late").unwrap();
         let held = open(&options, there);
-        let given_up = open(&options, there);
+        let mut given_up = open(&options, there);
         let (way_back, its_end) = connect(&options, back, &one);
         arrives(&way_back, &its_end);
         arrives(&its_end, &way_back);
-        drop(given_up);
+        given_up.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(given_up.read(&mut [0]).unwrap(), 0, "the relay does not give up too");
         thread::sleep(WHILE);
         for end in [&sender, &receiver] {
             end.set_nonblocking(true).unwrap();
@@ -287,7 +296,7 @@ mod tests {
         receiver.read_exact(&mut text).unwrap();
         assert_eq!(&text, b"late");
         let (its_end, _) = two.accept().unwrap();
-        its_end.set_read_timeout(Some(PATIENCE)).unwrap();
+        its_end.set_read_timeout(Some(LIMIT)).unwrap();
         (&its_end).read_exact(&mut [0; handshake::LENGTH]).unwrap();
         arrives(&held, &its_end);
         thread::sleep(WHILE);
@@ -303,6 +312,7 @@ mod tests {
     #[test]
     fn a_delayed_link_delivers_each_message_so_much_later() {
         const DELAY: Duration = Duration::from_secs(1);
+        const MESSAGES: u32 = 30;
         let options = ClusterOptions { first_host: 28, ..options() };
         let relay = Relay::start(&options).unwrap();
         let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
@@ -311,20 +321,27 @@ mod tests {
         let (way_back, its_end) = connect(&options, back, &one);
         relay.links().set_delay(there, DELAY);
         let begun = Instant::now();
-        thread::scope(|scope| {
-            scope.spawn(|| arrives(&sender, &receiver));
-            thread::sleep(DELAY / 2);
-            arrives(&sender, &receiver);
-        });
-        // Both were on their way at the same time.
-        let took = begun.elapsed();
-        assert!((DELAY * 3 / 2..DELAY * 2).contains(&took), "{took:?}");
-        let begun = Instant::now();
+        let sent: Vec<_> = (0..MESSAGES).map(|_| send(&sender)).collect();
+        for sent in sent {
+            take_message(&receiver);
+            assert!(sent.elapsed() >= DELAY, "{:?}", sent.elapsed());
+        }
+        // One after the other they would take as many delays.
+        assert!(begun.elapsed() < DELAY * MESSAGES, "{:?}", begun.elapsed());
+        // What is delayed now is not there in time.
+        relay.links().set_delay(there, LIMIT * 2);
         arrives(&receiver, &sender);
         arrives(&way_back, &its_end);
         relay.links().end_delays();
         arrives(&sender, &receiver);
-        assert!(begun.elapsed() < DELAY, "{:?}", begun.elapsed());
+    }
+
+    /// Sends a message, and pauses so that it arrives alone. Returns when it was not sent yet.
+    fn send(mut sender: &TcpStream) -> Instant {
+        let sent = Instant::now();
+        sender.write_all(MESSAGE).unwrap();
+        thread::sleep(Duration::from_millis(10));
+        sent
     }
 
     #[test]

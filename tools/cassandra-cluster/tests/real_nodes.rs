@@ -32,8 +32,8 @@ const ONE: u8 = 0x01;
 const QUORUM: u8 = 0x04;
 const ALL: u8 = 0x05;
 
-/// How long a node that runs may take to answer on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// After this time something hangs, on a busy machine too.
+const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
 fn leases_share_one_cluster_which_ends_with_its_supervisor() {
@@ -96,14 +96,14 @@ fn nodes_end_with_a_holder_that_is_killed() {
 }
 
 #[test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 fn killed_and_frozen_nodes_are_healed() {
     // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let options = ClusterOptions { nodes: 2, settings, ..options("test-heal", 26) };
     let cluster = Cluster::lease(options).unwrap();
     let [first, second] = cluster.nodes()[..] else { panic!("not two: {:?}", cluster.nodes()) };
-    assert_eq!(sees(&cluster), [[2], [1]]);
+    wait_until("the nodes see each other", || sees(&cluster) == [[2], [1]]);
 
     cluster.pause(1).unwrap();
     let pid = cluster.pid(1).unwrap();
@@ -125,12 +125,12 @@ fn killed_and_frozen_nodes_are_healed() {
     // One node to be resumed and one to be started.
     cluster.pause(1).unwrap();
     cluster.heal().unwrap();
-    assert_eq!(sees(&cluster), [[2], [1]]);
+    wait_until("the nodes see each other again", || sees(&cluster) == [[2], [1]]);
     assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
     assert_eq!(ask_for_options(second).unwrap(), SUPPORTED);
     assert_ne!(cluster.pid(2).unwrap(), old);
-    let table = cluster.nodetool(1, &["status"]).unwrap();
-    assert_eq!(table.matches("UN  127.0.0.2").count(), 2, "{table}");
+    let table = || cluster.nodetool(1, &["status"]).unwrap();
+    wait_until("nodetool tells that", || table().matches("UN  127.0.0.2").count() == 2);
 
     let refused = [
         cluster.kill(3),
@@ -148,7 +148,7 @@ fn killed_and_frozen_nodes_are_healed() {
 }
 
 #[test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 fn a_partition_is_noticed_and_healed() {
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let network = Network::Relayed;
@@ -163,48 +163,57 @@ fn a_partition_is_noticed_and_healed() {
         assert_eq!(query(first, statement, ONE).unwrap(), RESULT);
     }
     let write = |node, consistency| query(node, "INSERT INTO k.t (p) VALUES (0)", consistency);
+    // A busy node may be too late for a write.
+    let works = |what, node, consistency| {
+        wait_until(what, || write(node, consistency).unwrap() == RESULT);
+    };
     for node in [first, second, third] {
-        wait_until("all nodes know the table", || write(node, ALL).unwrap() == RESULT);
+        works("all nodes know the table", node, ALL);
     }
 
     cluster.isolate(3).unwrap();
     let before = cluster.pid(3).unwrap();
-    assert_eq!(write(first, QUORUM).unwrap(), RESULT);
+    works("two nodes are a quorum", first, QUORUM);
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
     assert_eq!(cluster.status().unwrap().cut_links.len(), 4);
     cluster.wait_until_seen_down(3).unwrap();
     wait_until("node 3 sees no other node", || sees(&cluster) == [vec![2], vec![1], vec![]]);
-    assert_eq!(write(second, QUORUM).unwrap(), RESULT);
+    works("two nodes are still a quorum", second, QUORUM);
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
-    assert_eq!(write(third, ONE).unwrap(), RESULT);
+    works("node 3 serves itself", third, ONE);
     cluster.heal().unwrap();
     assert_eq!(cluster.pid(3).unwrap(), before);
     assert_eq!(cluster.status().unwrap().cut_links, []);
-    assert_eq!(sees(&cluster), [[2, 3], [1, 3], [1, 2]]);
+    wait_until("all nodes see each other", || sees(&cluster) == [[2, 3], [1, 3], [1, 2]]);
     for node in [first, second, third] {
-        assert_eq!(write(node, ALL).unwrap(), RESULT);
+        works("the partition is healed", node, ALL);
     }
 
     // Requests of node 1 don't reach node 2; other nodes are not affected.
     cluster.cut(1, 2).unwrap();
     assert_eq!(cluster.status().unwrap().cut_links, [Link { from: 1, to: 2 }]);
     assert_eq!(write(first, ALL).unwrap(), ERROR);
-    assert_eq!(write(third, ALL).unwrap(), RESULT);
+    works("the other links work", third, ALL);
     cluster.join().unwrap();
-    wait_until("the joined link works", || write(first, ALL).unwrap() == RESULT);
+    works("the joined link works", first, ALL);
 
     // A write at ALL waits for a round trip, which has the delay once in each direction.
     let delay = Duration::from_millis(300);
     for (from, to) in [(1, 3), (3, 1)] {
         cluster.delay(from, to, delay).unwrap();
     }
-    let begun = Instant::now();
-    assert_eq!(write(first, ALL).unwrap(), RESULT);
-    assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
+    let took = || {
+        let begun = Instant::now();
+        (write(first, ALL).unwrap() == RESULT).then(|| begun.elapsed())
+    };
+    wait_until("a delayed write is done", || {
+        let took = took();
+        assert!(took.is_none_or(|took| took >= delay * 2), "{took:?}");
+        took.is_some()
+    });
     cluster.heal().unwrap();
-    let begun = Instant::now();
-    assert_eq!(write(first, ALL).unwrap(), RESULT);
-    assert!(begun.elapsed() < delay * 2, "{:?}", begun.elapsed());
+    let is_fast = || took().is_some_and(|took| took < delay * 2);
+    wait_until("a write is faster than the delays were", is_fast);
 
     let refused = [
         cluster.cut(1, 4),
@@ -232,7 +241,7 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let status = cluster.status().unwrap();
     assert!(status.stays);
     // A query without a login.
-    assert_eq!(ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", PATIENCE).unwrap(), ERROR);
+    assert_eq!(ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", LIMIT).unwrap(), ERROR);
     let directory = directory(&cluster);
 
     assert_eq!(run(&["down"]), 1, "while there is a lease");
@@ -330,7 +339,7 @@ fn sees(cluster: &Cluster) -> Vec<Vec<u8>> {
 /// The kind of a node's answer to a question that needs no connection set up: which options it
 /// supports.
 fn ask_for_options(node: SocketAddr) -> std::io::Result<u8> {
-    ask(node, OPTIONS, b"", PATIENCE)
+    ask(node, OPTIONS, b"", LIMIT)
 }
 
 fn ask(node: SocketAddr, opcode: u8, body: &[u8], patience: Duration) -> std::io::Result<u8> {
@@ -342,7 +351,7 @@ fn ask(node: SocketAddr, opcode: u8, body: &[u8], patience: Duration) -> std::io
 /// The kind of a node's answer to a query without parameters.
 fn query(node: SocketAddr, statement: &str, consistency: u8) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(node)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(LIMIT))?;
     let version = b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0";
     assert_eq!(exchange(&mut stream, STARTUP, version)?, READY);
     let length = u32::try_from(statement.len()).unwrap().to_be_bytes();
@@ -362,7 +371,7 @@ fn exchange(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> std::io::Result<
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     while !holds() {
         assert!(Instant::now() < deadline, "not yet: {what}");
         thread::sleep(Duration::from_millis(100));
@@ -394,16 +403,11 @@ fn processes_below(directory: &Path) -> Vec<u32> {
 
 /// Waits until neither a node nor a supervisor is left.
 fn wait_until_gone(directory: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(10);
     let locked = || {
         let lock = fs::File::open(directory.join("lock")).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
     };
-    while locked() || !processes_below(directory).is_empty() {
-        let left = processes_below(directory);
-        assert!(Instant::now() < deadline, "left over after 10 s: {left:?}");
-        thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("all processes are gone", || !locked() && processes_below(directory).is_empty());
 }
 
 fn pid(raw: u32) -> Pid {

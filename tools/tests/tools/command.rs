@@ -1,6 +1,12 @@
 //! Runs a tool.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::pace;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{self, Child};
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +43,19 @@ fn tool(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// Lets a tool wait for the database as long as a test does.
+pub(crate) fn patient(mut command: Command) -> Command {
+    command.arg(format!("--timeout={}s", pace::limit().as_secs()));
+    command
+}
+
+/// A time that a lock or a tool is given: so many seconds on a quiet machine, and more on a slow
+/// one, up to the longest TTL that tables allow.
+pub(crate) fn paced(seconds: u64) -> Duration {
+    const TTL_MAX: Duration = Duration::from_secs(120);
+    pace::scaled(Duration::from_secs(seconds)).min(TTL_MAX)
+}
+
 /// Runs `lock-hosts` to its end.
 pub(crate) fn run(arguments: &[&str]) -> Answer {
     lock_hosts(arguments).output().expect("the tool starts").into()
@@ -66,19 +85,21 @@ impl Tool {
         tool
     }
 
-    /// A command that was not started yet.
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        self.on_cluster(lock_hosts(&[]), arguments)
-    }
-
-    fn on_cluster(&self, mut command: Command, arguments: &[&str]) -> Command {
+    /// A command that is killed when its child is dropped. It is as patient as the test, unless its
+    /// arguments say something else.
+    fn on_cluster(&self, mut command: Command, arguments: &[&str]) -> process::Command {
+        if !arguments.contains(&"--timeout") {
+            command = patient(command);
+        }
         command.args(["--nodes", &self.nodes, "--keyspace", &self.keyspace]).args(arguments);
+        let mut command = process::Command::from(command);
+        command.kill_on_drop(true);
         command
     }
 
     /// Starts the tool.
     pub(crate) fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).spawn().expect("the tool starts")
+        self.on_cluster(lock_hosts(&[]), arguments).spawn().expect("the tool starts")
     }
 
     /// Runs the tool to its end.
@@ -92,7 +113,7 @@ impl Tool {
     }
 
     /// A command of `lockctl` that was not started yet.
-    pub(crate) fn lockctl_command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn lockctl_command(&self, arguments: &[&str]) -> process::Command {
         self.on_cluster(lockctl(&[]), arguments)
     }
 
@@ -106,8 +127,32 @@ impl Tool {
 
 /// Waits for the end of a run.
 pub(crate) async fn finish(child: Child) -> Answer {
-    let output = tokio::task::spawn_blocking(|| child.wait_with_output()).await;
-    output.expect("waiting does not panic").expect("the tool can be waited for").into()
+    let output = pace::within_limit("the end of a tool", child.wait_with_output()).await;
+    output.expect("the tool can be waited for").into()
+}
+
+/// Waits for the next line of a tool's output.
+pub(crate) async fn line(output: Option<&mut (impl AsyncRead + Unpin)>) -> String {
+    let output = output.expect("it is a pipe");
+    let read = async {
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            line.push(output.read_u8().await.expect("it prints a line"));
+        }
+        line
+    };
+    let line = pace::within_limit("the next line of a tool", read).await;
+    String::from_utf8_lossy(&line).trim_end().to_owned()
+}
+
+/// The process id of a tool that was not waited for yet.
+pub(crate) fn id(child: &Child) -> u32 {
+    child.id().expect("it was not waited for")
+}
+
+pub(crate) fn send(child: &Child, signal: Signal) {
+    let pid = i32::try_from(id(child)).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("an id is no large number"), signal).expect("it runs");
 }
 
 /// As many replicas as there are nodes for, at most three.

@@ -5,15 +5,15 @@
 
 use bakery_lock::hosts::this_host;
 use bakery_lock::{LockClient, LockGuard};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use support::pace;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
-use crate::command::{Answer, Tool, finish};
-use crate::lockctl::run::line;
-use crate::lockctl::{client, ms, s};
+use crate::command::{Answer, Tool, finish, line, send};
+use crate::lockctl::{client, s, until_observed, until_waits};
 
 const NAME: &str = "users::snap";
+const OTHER: &str = "users::other";
 
 /// What differs from run to run, and what is printed here instead.
 type Filter = (&'static str, &'static str);
@@ -84,13 +84,39 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A check by `lock-hosts`, once all nodes have answered it in time.
+    async fn check(&mut self, command: &str) {
+        let answer = until_answers(async || {
+            let answer = self.tool.run(&words(command)).await;
+            let clocks = answer.stdout.contains("those of 3 nodes agree within");
+            let logs = answer.stdout.matches("commitlog_sync is periodic").count();
+            (clocks && logs == 3).then_some(answer)
+        })
+        .await;
+        self.note(&format!("lock-hosts {command}"), &answer);
+    }
+
+    /// A command of `lockctl` that waits for a lock, once it has seen in time who holds that.
+    async fn waiting(&mut self, command: &str) {
+        let answer = until_answers(async || {
+            let answer = self.tool.lockctl(&words(command)).await;
+            let is_seen = answer.stderr.contains("holds it or is ahead");
+            (is_seen && answer.code == Some(75)).then_some(answer)
+        })
+        .await;
+        self.note(&format!("lockctl {command}"), &answer);
+    }
+
     /// A command that goes on until it is interrupted, here after some lines.
     async fn interrupted(&mut self, command: &str, lines: usize) {
         let mut child = self.tool.lockctl_command(&words(command)).spawn().expect("it starts");
-        let first: Vec<_> = (0..lines).map(|_| line(child.stdout.as_mut()) + "\n").collect();
-        kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+        let mut stdout = String::new();
+        for _ in 0..lines {
+            stdout += &(line(child.stdout.as_mut()).await + "\n");
+        }
+        send(&child, Signal::INT);
         let answer = finish(child).await;
-        let stdout = first.concat() + &answer.stdout;
+        stdout += &answer.stdout;
         self.note(&format!("lockctl {command}"), &Answer { stdout, ..answer });
     }
 
@@ -112,6 +138,17 @@ impl<'a> Session<'a> {
             insta::assert_snapshot!(name, text);
         });
     }
+}
+
+/// Runs a command again until it answers what is accepted of it, on a slow machine too.
+async fn until_answers(mut run: impl AsyncFnMut() -> Option<Answer>) -> Answer {
+    let mut answer = None;
+    pace::until("the answer of a command", async || {
+        answer = run().await;
+        answer.is_some()
+    })
+    .await;
+    answer.expect("it has answered")
 }
 
 fn words(command: &str) -> Vec<&str> {
@@ -139,12 +176,12 @@ async fn of_lock_hosts() {
             "remove web3 --json",
             "list",
             "list --json",
-            "check --host web1",
-            "check --host web1 --json",
-            "check --host web3",
-            "check --host web3 --json",
         ])
         .await;
+    for host in ["web1", "web3"] {
+        session.check(&format!("check --host {host}")).await;
+        session.check(&format!("check --host {host} --json")).await;
+    }
     session.accepted("output-lock-hosts", &MEASURED);
 }
 
@@ -152,7 +189,9 @@ async fn of_lock_hosts() {
 #[tokio::test]
 async fn of_lockctl() {
     let tool = Tool::initialized("output_locks").await;
-    let (guard, waiting) = holder_and_waiter(&tool).await;
+    let holder = client(&tool, "web1").await;
+    let guard = hold(&holder, NAME).await;
+    let waiting = wait(&tool).await;
     let mut session = Session::new(&tool);
     session
         .lockctl(&["show free", "show free --json", "show users::snap", "show users::snap --json"])
@@ -171,24 +210,28 @@ async fn of_lockctl() {
             "revoke free --why hangs",
             "revoke free --why hangs --json",
             "revoke users::snap --why hangs",
-            "revoke users::snap --why hangs --json",
         ])
         .await;
+    // The holder of the first one may find that any time.
+    let other = hold(&holder, OTHER).await;
+    session.lockctl(&["revoke users::other --why hangs --json"]).await;
     session.accepted("output-lockctl", &CONTENDERS);
-    drop(guard);
+    drop((guard, other));
     waiting.abort();
 }
 
-async fn holder_and_waiter(tool: &Tool) -> (LockGuard, JoinHandle<()>) {
-    let [holder, waiter]: [LockClient; 2] =
-        [client(tool, "web1").await, client(tool, "web2").await];
-    let guard = holder.request(NAME).label("nightly job").ttl(s(120)).acquire().await;
-    let waiting = tokio::spawn(async move {
-        // It waits for as long as it is looked at.
-        let _ = waiter.request(NAME).ttl(s(120)).timeout(s(60)).acquire().await;
-    });
-    sleep(s(1)).await;
-    (guard.expect("it is free"), waiting)
+async fn hold(holder: &LockClient, name: &str) -> LockGuard {
+    let guard = holder.request(name).label("nightly job").ttl(s(120)).acquire().await;
+    guard.expect("it is free")
+}
+
+/// A client that waits for the lock as long as it is looked at, from when its rows say so.
+async fn wait(tool: &Tool) -> JoinHandle<()> {
+    let waiter = client(tool, "web2").await;
+    let request = waiter.request(NAME).ttl(s(120));
+    let waiting = tokio::spawn(async move { drop(request.acquire().await) });
+    until_waits(&waiter, NAME).await;
+    waiting
 }
 
 // The same for commands under a lock.
@@ -211,24 +254,28 @@ async fn of_lockctl_run_and_elect() {
         .await;
     let guard = holder.request("backup").label("nightly job").acquire().await.expect("it is free");
     session.lockctl(&["run -n --host web1 backup -- true"]).await;
-    session.lockctl(&["run -w 300ms --host web1 backup -- true"]).await;
+    session.waiting("run -w 700ms --host web1 backup -- true").await;
     guard.unlock().await.expect("it is held");
-    let waits = "sh -c echo runs; sleep 60";
-    lost(&mut session, &format!("run --host web1 --ttl 12s backup -- {waits}"), "backup").await;
+    let waits = "sh -c echo runs; sleep 3600";
+    let lost = [
+        format!("run --host web1 --ttl 30s backup -- {waits}"),
+        format!("elect --host web1 --ttl 30s --priority 1 scheduler -- {waits}"),
+    ];
+    // Side by side, because they learn of it late.
+    let (run, elect) =
+        tokio::join!(revoked(&tool, &lost[0], "backup"), revoked(&tool, &lost[1], "scheduler"));
+    session.note(&format!("lockctl {}", lost[0]), &run);
+    session.note(&format!("lockctl {}", lost[1]), &elect);
     session
         .lockctl(&[
-            &format!("elect -v --host web1 scheduler -- {tells}"),
-            "elect --host web1 scheduler -- /no/such/program",
+            &format!("elect -v --host web1 --priority 1 scheduler -- {tells}"),
+            "elect --host web1 --priority 1 scheduler -- /no/such/program",
             "elect --host web9 scheduler -- true",
         ])
         .await;
-    lost(&mut session, &format!("elect --host web1 --ttl 12s scheduler -- {waits}"), "scheduler")
-        .await;
     let leadership = holder.election("scheduler").label("nightly job").campaign().await;
     let leadership = leadership.expect("it can lead");
-    while holder.contenders("scheduler").await.expect("it leads")[0].held_since.is_none() {
-        sleep(ms(20)).await;
-    }
+    until_observed(&holder, "scheduler").await;
     session.interrupted("elect --observe scheduler", 1).await;
     session.interrupted("elect --observe --json scheduler", 1).await;
     leadership.resign().await.expect("it leads");
@@ -236,16 +283,15 @@ async fn of_lockctl_run_and_elect() {
     session.accepted("output-lockctl-run", &[&MEASURED[..], &CONTENDERS[..3]].concat());
 }
 
-/// A command that tells that it runs, and loses its lock then. Its TTL leaves time to learn of that
-/// on a busy machine, before the command has to end in any case.
-async fn lost(session: &mut Session<'_>, command: &str, name: &str) {
-    let mut child = session.tool.lockctl_command(&words(command)).spawn().expect("it starts");
-    let first = line(child.stdout.as_mut()) + "\n";
-    let revoked = session.tool.lockctl(&["revoke", name, "--why", "it hangs"]).await;
+/// A command that tells that it runs, and whose lock is revoked then. Its TTL leaves time to learn
+/// of that on a busy machine, before the command has to end in any case.
+async fn revoked(tool: &Tool, command: &str, name: &str) -> Answer {
+    let mut child = tool.lockctl_command(&words(command)).spawn().expect("it starts");
+    let first = line(child.stdout.as_mut()).await + "\n";
+    let revoked = tool.lockctl(&["revoke", name, "--why", "it hangs"]).await;
     assert_eq!(revoked.code, Some(0), "{revoked:?}");
     let answer = finish(child).await;
-    let stdout = first + &answer.stdout;
-    session.note(&format!("lockctl {command}"), &Answer { stdout, ..answer });
+    Answer { stdout: first + &answer.stdout, ..answer }
 }
 
 // The same where the tables are missing.
@@ -253,7 +299,8 @@ async fn lost(session: &mut Session<'_>, command: &str, name: &str) {
 async fn without_tables() {
     let tool = Tool::new("output_missing").await;
     let mut session = Session::new(&tool);
-    session.lock_hosts(&["add web1", "remove web1", "list", "check --host web1"]).await;
+    session.lock_hosts(&["add web1", "remove web1", "list"]).await;
+    session.check("check --host web1").await;
     session
         .lockctl(&[
             "show users::snap",
@@ -276,13 +323,22 @@ async fn of_measurements() {
     let tool = Tool::initialized("measured").await;
     tool.done(&["add", "web1"]).await;
     let mut session = Session::new(&tool);
-    session
-        .lockctl(&[
-            "verify --host web1 --for 2s --processes 2",
-            "verify --host web1 --for 2s --processes 2 --json",
-            "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms",
-            "bench --host web1 --clients 1,2 --for 1s --warm-up 200ms --json",
-        ])
-        .await;
+    let commands = [
+        "verify --host web1 --for 5s --processes 2",
+        "verify --host web1 --for 5s --processes 2 --json",
+        "bench --host web1 --clients 1,2 --for 2s --warm-up 200ms",
+        "bench --host web1 --clients 1,2 --for 2s --warm-up 200ms --json",
+    ];
+    let [first, second, third, fourth] = commands.map(words);
+    // Side by side, so that each can take the time in which a slow machine grants a lock.
+    let answers = tokio::join!(
+        tool.lockctl(&first),
+        tool.lockctl(&second),
+        tool.lockctl(&third),
+        tool.lockctl(&fourth)
+    );
+    for (command, answer) in commands.iter().zip(<[Answer; 4]>::from(answers)) {
+        session.note(&format!("lockctl {command}"), &answer);
+    }
     session.accepted("output-lockctl-measurements", &FIGURES);
 }

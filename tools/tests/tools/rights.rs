@@ -11,11 +11,16 @@ use bakery_lock::{Contender, LineError, LockClient, PeerOptions};
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use support::pace;
+use tokio::time::{Instant, sleep};
 
-use crate::command::{Answer, lock_hosts, lockctl};
+use crate::command::{Answer, lock_hosts, lockctl, paced, patient};
 
 const GUIDE: &str = include_str!("../../../docs/operations.md");
 const HOST: &str = "web1";
+
+/// How long a client looks for a keeper that it must not find, or that is tried again.
+const LOOKS: Duration = Duration::from_secs(2);
 
 /// A permission, as the document grants it.
 #[derive(Clone, Debug)]
@@ -86,8 +91,8 @@ impl Node {
     fn run(&self, role: &str, arguments: &[&str]) -> Answer {
         let place = ["--nodes", &self.address, "--user", role];
         let (mut command, arguments) = match arguments {
-            ["lockctl", arguments @ ..] => (lockctl(&place), arguments),
-            arguments => (lock_hosts(&place), arguments),
+            ["lockctl", arguments @ ..] => (patient(lockctl(&place)), arguments),
+            arguments => (patient(lock_hosts(&place)), arguments),
         };
         command.args(arguments).env("BAKERY_LOCK_PASSWORD", role);
         let output: Output = command.output().expect("the tool starts");
@@ -124,7 +129,8 @@ impl Node {
         if !check.stdout.contains("rights of user \"service\": it may take locks") {
             return Err(check.stdout.into());
         }
-        let measure = ["--host", HOST, "--for", "1s"];
+        let time = format!("{:?}", paced(2));
+        let measure = ["--host", HOST, "--for", &time];
         for command in
             [&["lockctl", "verify", "--processes", "1"], &["lockctl", "bench", "--clients", "2"]]
         {
@@ -135,7 +141,8 @@ impl Node {
 
     async fn client(&self, role: &str) -> Result<LockClient, Box<dyn Error>> {
         let session = login(&self.address, role).await;
-        Ok(LockClient::builder(session, "bakery_lock").host(HOST).build().await?)
+        let builder = LockClient::builder(session, "bakery_lock").host(HOST);
+        Ok(builder.acquire_timeout(pace::limit()).build().await?)
     }
 
     async fn revoke(&self, role: &str) -> Result<(), String> {
@@ -162,7 +169,7 @@ fn done(answer: &Answer) -> Result<(), String> {
 // error, or the check, names exactly the statement that grants it.
 // Method: one node with an authorizer; each kind works with all its permissions but one.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn each_missing_permission_is_named() {
     let node = Node::start().await;
     let grants = Grant::documented();
@@ -220,28 +227,31 @@ async fn turns_need_both(node: &Node, grants: &[Grant]) {
         assert!(matches!(line, Err(LineError::NotReached { .. })), "{}: {line:?}", grant.what);
         node.execute(&grant.cql()).await;
     }
-    let line = line(node).await;
-    assert!(line.is_ok(), "{line:?}");
+    let what = "a client with both permissions is reached";
+    pace::until(what, async || Box::pin(line(node)).await.is_ok()).await;
 }
 
-/// The line of a lock that one client of role `peer` holds, as another one learns it.
+/// The line of a lock that one client of role `peer` holds, as another one learns it; an error if
+/// it does not in a while.
 async fn line(node: &Node) -> Result<(), LineError> {
     let peer = async || {
         let session = login(&node.address, "peer").await;
         let peers = PeerOptions::new(([127, 0, 0, 1], 0).into());
         let client = LockClient::builder(session, "bakery_lock").host(HOST).peers(peers);
+        let client = client.acquire_timeout(pace::limit());
         client.build().await.expect("peers are built with the grants of services")
     };
     let (keeper, other) = (peer().await, peer().await);
     let guard = keeper.lock("kept").await.expect("it is free");
+    let began = Instant::now();
     // The keeper publishes its address in the background.
-    for _ in 0..20 {
-        match other.line("kept").await {
-            Ok(_) => break,
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+    let line = loop {
+        let line = other.line("kept").await.map(drop);
+        if line.is_ok() || began.elapsed() >= LOOKS {
+            break line;
         }
-    }
-    let line = other.line("kept").await.map(drop);
+        sleep(Duration::from_millis(100)).await;
+    };
     let contenders: Vec<Contender> = other.contenders("kept").await.expect("it may look");
     assert_eq!(contenders.len(), 1, "{contenders:?}");
     drop(guard);

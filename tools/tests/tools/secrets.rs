@@ -16,8 +16,9 @@ use bakery_lock_tools::lockctl::Lockctl;
 use clap::Parser;
 use scylla::client::session_builder::SessionBuilder;
 use support::log::Log;
+use support::pace;
 
-use crate::command::{Answer, lock_hosts, lockctl};
+use crate::command::{Answer, lock_hosts, lockctl, patient};
 use crate::secured::SecuredNode;
 
 const USER: &str = "ops";
@@ -37,7 +38,11 @@ const COMMANDS: [(&str, i32); 13] = [
     ("lockctl status --host web1", 0),
     // What any user of the machine sees of its processes; the second one is their guardian.
     ("lockctl run -v --host web1 a -- sh -c cat /proc/$PPID/cmdline /proc/self/cmdline", 0),
-    ("lockctl elect -v --host web1 a -- sh -c cat /proc/$PPID/cmdline /proc/self/cmdline", 0),
+    (
+        "lockctl elect -v --host web1 --priority 1 a -- sh -c cat /proc/$PPID/cmdline \
+         /proc/self/cmdline",
+        0,
+    ),
     ("lock-hosts --help", 0),
     ("lockctl run --help", 0),
 ];
@@ -79,7 +84,8 @@ impl Drop for PasswordFile {
 fn command(line: &str, options: &[&str]) -> Command {
     let (tool, rest) = line.split_once(' ').expect("a command has arguments");
     let (start, script) = rest.split_once(" -c ").map_or((rest, None), |(a, b)| (a, Some(b)));
-    let mut command = if tool == "lockctl" { lockctl(options) } else { lock_hosts(options) };
+    let command = if tool == "lockctl" { lockctl(options) } else { lock_hosts(options) };
+    let mut command = patient(command);
     command.args(start.split(' ')).args(script.map(|script| ["-c", script]).iter().flatten());
     command.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full");
     command
@@ -169,7 +175,8 @@ async fn no_value_shows_a_password() {
     let options = CreateOptions::new().replication(Replication::Factor(1));
     schema::create(&session, &keyspace, &options).await.expect("the schema can be made");
     tells_nothing(&builder.clone().build().await.expect_err("the host is not registered"));
-    let client = builder.register_host(true).build().await.expect("the tables are there");
+    let builder = builder.register_host(true).acquire_timeout(pace::limit());
+    let client = builder.build().await.expect("the tables are there");
     prints_nothing(&client);
     prints_nothing(&client.request("a"));
     prints_nothing(&client.election("a"));

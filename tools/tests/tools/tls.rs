@@ -12,6 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use scylla::client::SelfIdentity;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use support::pace;
 
 use crate::secured::SecuredNode;
 
@@ -69,7 +70,8 @@ async fn a_client_locks_over_tls() {
     let options = CreateOptions::new().replication(Replication::Factor(1));
     schema::create(&session, &keyspace, &options).await.expect("the schema can be made");
     let [holder, other] = ["web1", "web2"].map(|host| {
-        LockClient::builder(Arc::clone(&session), &keyspace).host(host).register_host(true)
+        let builder = LockClient::builder(Arc::clone(&session), &keyspace).host(host);
+        builder.register_host(true).acquire_timeout(pace::limit())
     });
     let holder = holder.build().await.expect("the tables are there");
     let other = other.build().await.expect("the tables are there");

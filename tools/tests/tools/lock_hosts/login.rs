@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Answer, lock_hosts};
+use crate::command::{Answer, lock_hosts, patient};
 use crate::secured::{SecuredNode, client_certificate, node_certificate};
 
 fn run(node: &str, arguments: &[&str], password: Option<&str>) -> Answer {
-    let mut command = lock_hosts(&["--nodes", node]);
+    let mut command = patient(lock_hosts(&["--nodes", node]));
     command.args(arguments);
     if let Some(password) = password {
         command.env("BAKERY_LOCK_PASSWORD", password);
@@ -30,7 +30,7 @@ fn list(node: &str, authority: &Path, identity: Option<&[PathBuf; 2]>) -> Answer
         arguments.extend([OsStr::new(option), file.as_os_str()]);
     }
     arguments.push(OsStr::new("list"));
-    let mut command = lock_hosts(&["--nodes", node]);
+    let mut command = patient(lock_hosts(&["--nodes", node]));
     let answer = command.args(arguments).env("BAKERY_LOCK_PASSWORD", "cassandra").output();
     answer.expect("the tool starts").into()
 }

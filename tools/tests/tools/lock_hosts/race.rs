@@ -1,8 +1,9 @@
 //! Two commands add a host at the same moment, and one of them is killed.
 
 use std::collections::BTreeMap;
-use std::process::Child;
 use std::time::{Duration, Instant};
+
+use tokio::process::Child;
 
 use crate::command::{Answer, Tool, finish};
 
@@ -46,11 +47,11 @@ impl History {
 }
 
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn no_number_is_given_to_a_second_name() {
     let _alone = support::alone().await;
     let tool = Tool::initialized("race").await;
-    let add = |name: &str| tool.start(&["--timeout", "60s", "add", name]);
+    let add = |name: &str| tool.start(&["add", name]);
     let seed = uuid::Uuid::new_v4().as_u128();
     let mut random = seed;
     let mut history = History::default();
@@ -69,8 +70,9 @@ async fn no_number_is_given_to_a_second_name() {
         if ended_within(&mut dying, patience).await {
             took.push(began.elapsed());
             took.sort_unstable();
+        } else {
+            dying.start_kill().expect("it was not waited for");
         }
-        dying.kill().expect("a child can be killed");
         let (dead, alive) = tokio::join!(finish(dying), finish(living));
         killed += usize::from(dead.code.is_none());
         assert_eq!(alive.code, Some(0), "round {rounds}: {alive:?}");
@@ -83,7 +85,7 @@ async fn no_number_is_given_to_a_second_name() {
     let victims: Vec<_> = (0..rounds).map(victim).collect();
     let of_victims = victims.iter().filter(|name| history.numbers.contains_key(*name)).count();
     for name in &victims {
-        let answer = tool.run(&["--timeout", "60s", "add", name]).await;
+        let answer = tool.run(&["add", name]).await;
         history.saw_added(name, &answer).expect("a host whose addition was cut off is added now");
     }
     history.saw_list(&tool).await;
@@ -108,10 +110,6 @@ fn victim(round: usize) -> String {
 
 /// Whether a child ends by itself within the time.
 async fn ended_within(child: &mut Child, patience: Duration) -> bool {
-    let ended = async {
-        while child.try_wait().expect("a child can be waited for").is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(patience, ended).await.is_ok()
+    let ended = tokio::time::timeout(patience, child.wait()).await;
+    ended.is_ok_and(|ended| ended.is_ok())
 }

@@ -1,10 +1,9 @@
 //! Hosts of which no client was seen.
 
-use std::time::Duration;
-
 use bakery_lock::LockClient;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
+use support::pace;
 
 use crate::command::{Tool, replicas};
 
@@ -54,7 +53,8 @@ async fn hosts_that_are_not_in_use_are_removed() {
 #[tokio::test]
 async fn a_registry_of_an_earlier_version_is_completed() {
     let tool = Tool::initialized("earlier").await;
-    execute(&format!("ALTER TABLE \"{}\".lock_hosts DROP seen_at", tool.keyspace)).await;
+    let drop = format!("ALTER TABLE \"{}\".lock_hosts DROP seen_at", tool.keyspace);
+    support::session().await.query_unpaged(drop, ()).await.expect("the cluster answers");
     add_long_ago(&tool, "old", 101).await;
     assert_eq!(tool.done(&["add", "web1"]).await, "host web1 has number 102\n");
     let client = client(&tool, "old").await;
@@ -82,21 +82,19 @@ async fn a_registry_of_an_earlier_version_is_completed() {
 
 async fn client(tool: &Tool, host: &str) -> LockClient {
     let builder = LockClient::builder(support::session().await, tool.keyspace.clone());
-    builder.host(host).build().await.expect("the host is registered")
+    let builder = builder.host(host).acquire_timeout(pace::limit());
+    builder.build().await.expect("the host is registered")
 }
 
 /// Waits for a client, which records in the background that its host is in use.
 async fn wait_until_seen(tool: &Tool, host: &str) {
-    for _ in 0..100 {
+    pace::until("a host is seen", async || {
         let json = tool.done(&["list", "--json"]).await;
         let hosts: Vec<serde_json::Value> = serde_json::from_str(&json).expect("it is JSON");
         let found = hosts.iter().find(|found| found["name"] == host).expect("it is registered");
-        if found["seen_at"].is_string() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("host {host} is not seen");
+        found["seen_at"].is_string()
+    })
+    .await;
 }
 
 /// Adds a host with the rows that `add` would have written years ago.
@@ -106,15 +104,20 @@ async fn add_long_ago(tool: &Tool, name: &str, number: i32) {
     let values = format!("'hosts', '{name}', {number}, {LONG_AGO}");
     let stamp = LONG_AGO * 1_000;
     let insert = format!("INSERT INTO {table} ({columns}) VALUES ({values})");
-    execute(&format!("{insert} USING TIMESTAMP {stamp}")).await;
-    execute(&format!(
+    write(&format!("{insert} USING TIMESTAMP {stamp}")).await;
+    write(&format!(
         "UPDATE {table} USING TIMESTAMP {number} SET next = {number} WHERE registry = 'hosts'"
     ))
     .await;
 }
 
-async fn execute(statement: &str) {
+/// Writes to all replicas; again, if one is too busy to answer in time.
+async fn write(statement: &str) {
+    let session = support::session().await;
     let mut statement = Statement::new(statement);
     statement.set_consistency(Consistency::All);
-    support::session().await.query_unpaged(statement, ()).await.expect("the cluster answers");
+    pace::until("all replicas answer", async || {
+        session.query_unpaged(statement.clone(), ()).await.is_ok()
+    })
+    .await;
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::{in_use, json, until_in_use};
-use crate::command::{Tool, finish};
+use crate::command::{Tool, finish, paced, send};
 
 async fn tool(tag: &str) -> Tool {
     let tool = Tool::initialized(tag).await;
@@ -17,8 +17,9 @@ async fn tool(tag: &str) -> Tool {
 #[tokio::test]
 async fn costs_are_measured() {
     let tool = tool("bench").await;
+    let time = format!("{:?}", paced(2));
     let arguments =
-        ["bench", "--host", "web1", "--clients", "1,3", "--for", "2s", "--warm-up", "500ms"];
+        ["bench", "--host", "web1", "--clients", "1,3", "--for", &time, "--warm-up", "500ms"];
     let told = json(&tool.lockctl(&[&arguments[..], &["--json"]].concat()).await);
     let alone = |what: &str| told["alone"][what]["median"].as_f64().expect("it was measured");
     let (lock, unlock) = (alone("lock_ms"), alone("unlock_ms"));
@@ -42,10 +43,10 @@ async fn costs_are_measured() {
 async fn a_signal_ends_it_with_figures() {
     let tool = tool("bench_signal").await;
     let arguments =
-        ["bench", "--host", "web1", "--for", "60s", "--warm-up", "0s", "--clients", "3"];
+        ["bench", "--host", "web1", "--for", "60m", "--warm-up", "0s", "--clients", "3"];
     let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
     until_in_use(&tool, "lockctl-bench::", &mut child).await;
-    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    send(&child, Signal::INT);
     let answer = finish(child).await;
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(130), ""), "{answer:?}");
     assert!(answer.stdout.contains("ONE CLIENT ALONE"), "{answer:?}");

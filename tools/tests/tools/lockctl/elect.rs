@@ -3,15 +3,15 @@
 mod seats;
 
 use std::fs;
-use std::process::Child;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
+use tokio::process::Child;
 use tokio::time::sleep;
 
-use super::run::{file, holders_of, is_alive, line, observer, prepared};
-use super::{client, ms, s};
-use crate::command::{Tool, finish};
+use super::run::{file, holders_of, is_alive, observer, prepared};
+use super::{client, s, until_observed};
+use crate::command::{Tool, finish, id, line, paced, send};
 
 const NAME: &str = "scheduler";
 
@@ -19,58 +19,67 @@ const NAME: &str = "scheduler";
 const STAY: &str = "trap '' HUP; echo $LOCK_TOKEN $PPID; while :; do sleep 0.1; done";
 
 /// A candidate that stays while it leads.
-fn candidate(tool: &Tool, options: &[&str]) -> Child {
-    stand(tool, options, STAY)
+async fn candidate(tool: &Tool, options: &[&str]) -> Child {
+    stand(tool, options, STAY).await
 }
 
 /// A candidate that stands for election, with a shell's script as its command.
-fn stand(tool: &Tool, options: &[&str], script: &str) -> Child {
-    let terms = ["elect", "-v", "--ttl", "6s", "--kill-after", "500ms"];
+async fn stand(tool: &Tool, options: &[&str], script: &str) -> Child {
+    let terms = ["elect", "-v", "--kill-after", "500ms"];
     let arguments = [&terms[..], options, &[NAME, "--", "sh", "-c", script]].concat();
     let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
-    assert_eq!(line(child.stderr.as_mut()), "lockctl: this process stands for scheduler");
+    assert_eq!(line(child.stderr.as_mut()).await, "lockctl: this process stands for scheduler");
     child
 }
 
-/// Waits until a candidate leads, and tells its token and its command's group.
-fn leads(child: &mut Child) -> (i64, u32) {
-    let told = line(child.stdout.as_mut());
-    let (token, group) = told.split_once(' ').expect("it tells two numbers");
-    (token.parse().expect("it is a number"), group.parse().expect("it is a number"))
+/// The TTL of a leader that is killed, which is waited for.
+fn short_ttl() -> String {
+    format!("{:?}", paced(8))
 }
 
-fn send(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).expect("it runs");
+/// The TTL of a leader that is revoked, and learns of that after a third of it.
+fn revoked_ttl() -> String {
+    format!("{:?}", paced(12))
+}
+
+/// Waits until a candidate leads, and tells its token and its command's group.
+async fn leads(child: &mut Child) -> (i64, u32) {
+    let told = line(child.stdout.as_mut()).await;
+    let (token, group) = told.split_once(' ').expect("it tells two numbers");
+    (token.parse().expect("it is a number"), group.parse().expect("it is a number"))
 }
 
 // Goal: of the candidates that are left the best one follows a leader that is killed, once nothing
 // of the leader's command is left, and with a larger token; a leader that ends resigns. A signal
 // ends a candidacy.
-// Method: three candidates, the best one last; kill the leader, interrupt the others.
+// Method: three candidates, the best one last; kill the leader, interrupt the others. One that is
+// not the best leaves the others more time than a slow machine takes for a look.
 #[tokio::test]
 async fn the_best_candidate_follows_a_leader_that_is_killed() {
     let tool = prepared("elect").await;
-    let mut first = candidate(&tool, &["--priority", "1"]);
-    let (first_token, first_group) = leads(&mut first);
-    let mut third = candidate(&tool, &["--priority", "3"]);
-    let mut second = candidate(&tool, &["--priority", "2"]);
+    let (ttl, interval) = (short_ttl(), format!("{:?}", paced(1)));
+    let mut first = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
+    let (first_token, first_group) = leads(&mut first).await;
+    let watching = ["--watch-interval", &interval, "--priority"];
+    let mut third = candidate(&tool, &[&watching[..], &["4"]].concat()).await;
+    let mut second = candidate(&tool, &[&watching[..], &["2"]].concat()).await;
     send(&first, Signal::KILL);
-    first.wait().expect("it was started");
-    let (second_token, second_group) = leads(&mut second);
+    first.wait().await.expect("it was started");
+    let (second_token, second_group) = leads(&mut second).await;
     assert!(!is_alive(first_group), "two commands run at once");
     assert!(second_token > first_token, "{second_token} after {first_token}");
 
     send(&second, Signal::TERM);
-    let (third_token, _) = leads(&mut third);
+    let (third_token, _) = leads(&mut third).await;
     assert!(!is_alive(second_group), "two commands run at once");
     assert!(third_token > second_token, "{third_token} after {second_token}");
     assert_eq!(finish(second).await.code, Some(143));
 
-    let waiting = candidate(&tool, &[]);
+    let waiting = candidate(&tool, &[]).await;
     send(&waiting, Signal::INT);
     let answer = finish(waiting).await;
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(130), ""), "{answer:?}");
-    assert_eq!(holders_of(&observer(&tool).await, NAME).await, [third.id()]);
+    assert_eq!(holders_of(&observer(&tool).await, NAME).await, [id(&third)]);
     send(&third, Signal::TERM);
     assert_eq!(finish(third).await.code, Some(143));
 }
@@ -81,18 +90,19 @@ async fn the_best_candidate_follows_a_leader_that_is_killed() {
 #[tokio::test]
 async fn a_leader_that_is_revoked_ends_its_command() {
     let tool = prepared("elect_lost").await;
-    let mut once = candidate(&tool, &[]);
-    let (_, group) = leads(&mut once);
+    let ttl = revoked_ttl();
+    let mut once = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
+    let (_, group) = leads(&mut once).await;
     revoke(&tool).await;
     let answer = finish(once).await;
     assert_eq!(answer.code, Some(76), "{answer:?}");
     assert!(answer.stderr.contains("warning: scheduler is lost while the command runs: it was"));
     assert!(!is_alive(group), "the command is left");
 
-    let mut again = candidate(&tool, &["--again"]);
-    let (token, group) = leads(&mut again);
+    let mut again = candidate(&tool, &["--again", "--priority", "2", "--ttl", &ttl]).await;
+    let (token, group) = leads(&mut again).await;
     revoke(&tool).await;
-    let (next, _) = leads(&mut again);
+    let (next, _) = leads(&mut again).await;
     assert!(!is_alive(group), "two commands run at once");
     assert!(next > token, "{next} after {token}");
     send(&again, Signal::TERM);
@@ -110,11 +120,12 @@ async fn a_command_may_outlive_its_leadership() {
     let work = format!(
         "echo $LOCK_TOKEN $PPID; while [ ! -e {path} ]; do sleep 0.1; done; echo went on; exit 3"
     );
-    let mut lenient = stand(&tool, &["--on-lost", "warn"], &work);
-    let (token, group) = leads(&mut lenient);
-    let mut waiting = candidate(&tool, &[]);
+    let options = ["--on-lost", "warn", "--priority", "1", "--ttl", &revoked_ttl()];
+    let mut lenient = stand(&tool, &options, &work).await;
+    let (token, group) = leads(&mut lenient).await;
+    let mut waiting = candidate(&tool, &["--priority", "1"]).await;
     revoke(&tool).await;
-    let (next, _) = leads(&mut waiting);
+    let (next, _) = leads(&mut waiting).await;
     assert!(next > token, "{next} after {token}");
     // Time enough to be killed.
     sleep(s(2)).await;
@@ -124,7 +135,7 @@ async fn a_command_may_outlive_its_leadership() {
     fs::remove_file(&end).expect("it was written");
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), "went on\n"), "{answer:?}");
     assert!(answer.stderr.contains("warning: scheduler is lost while the command runs: it was"));
-    assert_eq!(holders_of(&observer(&tool).await, NAME).await, [waiting.id()]);
+    assert_eq!(holders_of(&observer(&tool).await, NAME).await, [id(&waiting)]);
     send(&waiting, Signal::TERM);
     assert_eq!(finish(waiting).await.code, Some(143));
 }
@@ -145,24 +156,22 @@ async fn an_observer_sees_who_leads() {
     };
     let mut told = observing(&[]);
     let mut json = observing(&["--json"]);
-    let mut expect = |leader: Option<&str>| {
-        let text = line(told.stdout.as_mut());
+    let mut expect = async |leader: Option<&str>| {
+        let text = line(told.stdout.as_mut()).await;
         let who = leader.map_or("none".to_owned(), |host| format!("{host} pid {}", super::pid()));
         assert!(text.ends_with(&format!(" scheduler: {who} leads")), "{text}");
-        let line = line(json.stdout.as_mut());
+        let line = line(json.stdout.as_mut()).await;
         let seen: Value = serde_json::from_str(&line).expect("each line is JSON");
         assert_eq!(seen["leaders"][0]["host"].as_str(), leader, "{line}");
     };
-    expect(None);
+    expect(None).await;
     let leader = client(&tool, "web1").await;
     let leadership = leader.election(NAME).priority(1).campaign().await.expect("it can lead");
     // It renews its rows before anything else is done here.
-    while leader.contenders(NAME).await.expect("it is there")[0].held_since.is_none() {
-        sleep(ms(20)).await;
-    }
-    expect(Some("web1"));
+    until_observed(&leader, NAME).await;
+    expect(Some("web1")).await;
     leadership.resign().await.expect("it leads");
-    expect(None);
+    expect(None).await;
     for observing in [told, json] {
         send(&observing, Signal::INT);
         assert_eq!(finish(observing).await.code, Some(130));

@@ -1,12 +1,16 @@
 //! `list`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
+use support::pace;
 
 use super::{client, pid, s};
-use crate::command::Tool;
+use crate::command::{Tool, paced};
+
+/// The TTL of the locks that are renewed: that is due, and can be late, only after the looks.
+const LONG: Duration = s(120);
 
 // Goal: all locks in use are listed, or those that are asked for, and no other.
 // Method: two locks of one client, one of them overdue; a free one with a fence.
@@ -21,14 +25,17 @@ async fn locks_in_use_are_listed() {
     let free = holder.lock("free").await.expect("it is free");
     free.fencing_token().await.expect("it is held");
     free.unlock().await.expect("it is held");
-    let _first = holder.lock("users::a\u{1b}[2J").await.expect("it is free");
-    let second = client(&tool, "web2").await;
-    let began = Instant::now();
-    let once = holder.request("reports").shared().ttl(s(90)).renew(false);
-    let _shared = [
-        once.acquire().await.expect("it is free"),
-        second.request("reports").shared().acquire().await.expect("readers share it"),
-    ];
+    let once = holder.request("reports").shared().ttl(paced(30)).renew(false);
+    let _once = once.acquire().await.expect("it is free");
+    pace::until("it is overdue", async || {
+        let all = holder.contenders("reports").await.expect("the cluster answers");
+        all.iter().any(|contender| contender.overdue.is_some())
+    })
+    .await;
+    let first = holder.request("users::a\u{1b}[2J").ttl(LONG);
+    let _first = first.acquire().await.expect("it is free");
+    let second = client(&tool, "web2").await.request("reports").shared().ttl(LONG);
+    let _second = second.acquire().await.expect("readers share it");
 
     let names = async |arguments: &[&str]| -> BTreeSet<String> {
         let answer = tool.lockctl(&[&["list", "--json"], arguments].concat()).await;
@@ -41,14 +48,9 @@ async fn locks_in_use_are_listed() {
         answer.stdout.lines().map(name).collect()
     };
     let (users, reports) = ("users::a\u{1b}[2J".to_owned(), "reports".to_owned());
-    assert_eq!(names(&[]).await, [users.clone(), reports.clone()].into());
-    assert_eq!(names(&["--prefix", "users::"]).await, [users].into());
-    assert_eq!(names(&["--prefix", "x"]).await, [].into());
-
-    // After a third of the TTL, and two seconds more that clocks may differ; long before its end,
-    // because a busy machine takes seconds to list.
-    sleep_until(began + s(33)).await;
-    let list = tool.lockctl(&["list"]).await;
+    // First what has to be seen before the rows of the overdue one expire.
+    let (list, overdue) = tokio::join!(tool.lockctl(&["list"]), names(&["--overdue"]));
+    assert_eq!(overdue, [reports.clone()].into());
     assert_eq!((list.code, list.stderr.as_str()), (Some(0), ""), "{list:?}");
     let lines: BTreeSet<_> = list.stdout.lines().collect();
     let held = format!("users::a\\u{{1b}}[2J: held by web1 pid {}", pid());
@@ -57,5 +59,8 @@ async fn locks_in_use_are_listed() {
     assert!(lines.contains(shared.as_str()), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.starts_with("  warning: web1 pid ")).count(), 1);
     assert_eq!(lines.len(), 3, "{lines:?}");
-    assert_eq!(names(&["--overdue"]).await, [reports].into());
+
+    assert_eq!(names(&[]).await, [users.clone(), reports].into());
+    assert_eq!(names(&["--prefix", "users::"]).await, [users].into());
+    assert_eq!(names(&["--prefix", "x"]).await, [].into());
 }

@@ -13,19 +13,19 @@ mod verify;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::process::Child;
 use std::time::Duration;
 
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock::{ContenderState, LockClient, LockClientBuilder};
 use serde_json::Value;
-use tokio::time::sleep;
+use support::pace;
+use tokio::process::Child;
 
 use crate::command::{Answer, Tool};
 
-/// A builder of clients on a host of this name.
+/// A builder of clients on a host of this name, whose callers wait as long as tests do.
 async fn builder(tool: &Tool, host: &str) -> LockClientBuilder {
     let builder = LockClient::builder(support::session().await, tool.keyspace.clone());
-    builder.host(host).register_host(true)
+    builder.host(host).register_host(true).acquire_timeout(pace::limit())
 }
 
 pub(crate) async fn client(tool: &Tool, host: &str) -> LockClient {
@@ -56,11 +56,31 @@ async fn in_use(tool: &Tool) -> BTreeSet<String> {
 
 /// Waits until a lock is in use whose name begins with this, which a tool takes.
 async fn until_in_use(tool: &Tool, prefix: &str, taker: &mut Child) {
-    while !in_use(tool).await.iter().any(|name| name.starts_with(prefix)) {
+    pace::until("a tool takes a lock", async || {
         let ended = taker.try_wait().expect("it was started here");
         assert_eq!(ended, None, "it ended before it took a lock");
-        sleep(ms(50)).await;
-    }
+        in_use(tool).await.iter().any(|name| name.starts_with(prefix))
+    })
+    .await;
+}
+
+/// Waits until a client waits for a lock, with a ticket.
+pub(crate) async fn until_waits(observer: &LockClient, name: &str) {
+    pace::until("a client waits with a ticket", async || {
+        let all = observer.contenders(name).await.expect("the cluster answers");
+        let mut waiting = all.iter().filter(|one| one.state == Some(ContenderState::Waiting));
+        waiting.any(|one| one.ticket.is_some())
+    })
+    .await;
+}
+
+/// Waits until the rows of a leader say so, which observers look for.
+pub(crate) async fn until_observed(observer: &LockClient, name: &str) {
+    pace::until("the rows of a leader say so", async || {
+        let all = observer.contenders(name).await.expect("the cluster answers");
+        all.iter().any(|one| one.held_since.is_some())
+    })
+    .await;
 }
 
 /// The pid of this process, which all owners here have.

@@ -1,20 +1,22 @@
 //! `run`.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bakery_lock::LockClient;
 use rand::Rng;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use support::environment::{chance, number};
+use support::pace;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{builder, client, ms, s};
-use crate::command::{Answer, Tool, finish};
+use crate::command::{Answer, Tool, finish, line, paced, send};
 
 const NAME: &str = "backup";
 
@@ -52,19 +54,21 @@ pub(super) fn file(tag: &str) -> PathBuf {
     std::env::temp_dir().join(format!("lockctl-{tag}-{}", std::process::id()))
 }
 
-/// The pids of holders, as the table shows them.
-async fn holders(observer: &LockClient) -> Vec<u32> {
-    holders_of(observer, NAME).await
-}
-
-pub(super) async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
+/// The pids of those that hold a lock or wait for it, as the table shows them.
+pub(crate) async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
     let all = observer.contenders(name).await.expect("the cluster answers");
     all.iter().filter_map(|contender| contender.owner.pid()).collect()
 }
 
-pub(super) async fn observer(tool: &Tool) -> LockClient {
+pub(crate) async fn observer(tool: &Tool) -> LockClient {
     let observer = builder(tool, "observer").await.observer(true).build().await;
     observer.expect("the cluster is ready")
+}
+
+/// Waits until so many hold a lock or wait for it.
+pub(crate) async fn until_there_are(count: usize, observer: &LockClient, name: &str) {
+    let what = format!("{count} hold {name} or wait for it");
+    pace::until(&what, async || holders_of(observer, name).await.len() == count).await;
 }
 
 // Goal: the exit code and the streams are those of the command, as with `flock`; where they differ,
@@ -90,7 +94,7 @@ async fn exit_codes_and_streams_are_those_of_flock() {
         for mut command in [flock, run(&tool, &[], script)] {
             let mut child = command.stdin(Stdio::piped()).spawn().expect("the program starts");
             let mut stdin = child.stdin.take().expect("it is a pipe");
-            let _ = stdin.write_all(b"from standard input\n");
+            let _ = stdin.write_all(b"from standard input\n").await;
             drop(stdin);
             answers.push(finish(child).await);
         }
@@ -111,15 +115,19 @@ async fn exit_codes_and_streams_are_those_of_flock() {
 async fn a_lock_that_is_held_is_a_conflict() {
     let tool = prepared("conflict").await;
     let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
-    for (options, code) in
-        [(&["-n"][..], 75), (&["-w", "1s"], 75), (&["-n", "-E", "9"], 9), (&["-n", "--shared"], 75)]
-    {
+    // A wait of less than one try of a request: none of those can have failed before it ends.
+    for (options, code) in [
+        (&["-n"][..], 75),
+        (&["-w", "500ms"], 75),
+        (&["-n", "-E", "9"], 9),
+        (&["-n", "--shared"], 75),
+    ] {
         let answer = ended(run(&tool, options, "echo ran")).await;
         assert_eq!((answer.code, answer.stdout.as_str()), (Some(code), ""), "{answer:?}");
         assert!(answer.stderr.contains(NAME), "{}", answer.stderr);
     }
     let waiting = run(&tool, &["-v"], "echo ran").spawn().expect("the tool starts");
-    sleep(s(1)).await;
+    until_there_are(2, &observer(&tool).await, NAME).await;
     guard.unlock().await.expect("it is held");
     let answer = finish(waiting).await;
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(0), "ran\n"), "{answer:?}");
@@ -133,7 +141,8 @@ async fn the_command_knows_its_lock() {
     let tool = prepared("environment").await;
     let print = "echo \"$LOCK_NAME ${LOCK_TOKEN-none} $LOCK_DEADLINE\"";
     let mut last = 0;
-    for options in [&[][..], &["--shared"], &["--ttl", "20s"]] {
+    for (options, ttl) in [(&[][..], 60), (&["--shared"], 60), (&["--ttl", "30s"], 30)] {
+        let before = unix_millis();
         let answer = ended(run(&tool, options, print)).await;
         assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{answer:?}");
         let mut words = answer.stdout.split_whitespace();
@@ -142,12 +151,16 @@ async fn the_command_knows_its_lock() {
         assert!(token >= last, "{token} after {last}");
         last = token;
         let deadline: u128 = words.next().and_then(|word| word.parse().ok()).expect("it is too");
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = now.expect("it is later").as_millis();
-        assert!(deadline > now && deadline < now + 60_000, "{deadline} at {now}");
+        let last_possible = unix_millis() + ttl * 1_000;
+        assert!(before < deadline && deadline < last_possible, "{deadline} after {before}");
     }
     let limited = ended(run(&tool, &["--max-holders", "2"], print)).await;
     assert!(limited.stdout.starts_with("backup none "), "{limited:?}");
+}
+
+fn unix_millis() -> u128 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("it is later than 1970").as_millis()
 }
 
 // Goal: each signal reaches all processes of the command, and the exit code is theirs.
@@ -170,24 +183,12 @@ async fn signals_are_passed_on() {
              true"
         );
         let mut child = run(&tool, &[], &script).spawn().expect("the tool starts");
-        assert_eq!(line(child.stdout.as_mut()), "ready");
-        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        assert_eq!(line(child.stdout.as_mut()).await, "ready");
+        send(&child, signal);
         let answer = finish(child).await;
         assert_eq!(answer.code, Some(5), "{name}: {answer:?}");
         assert_eq!(answer.stdout, "inner\nouter\n", "{name}");
     }
-}
-
-/// Reads a line of a program's output.
-pub(crate) fn line(output: Option<&mut impl Read>) -> String {
-    let output = output.expect("it is a pipe");
-    let mut line = Vec::new();
-    while line.last() != Some(&b'\n') {
-        let mut byte = [0];
-        output.read_exact(&mut byte).expect("it prints a line");
-        line.push(byte[0]);
-    }
-    String::from_utf8_lossy(&line).trim_end().to_owned()
 }
 
 // Goal: a signal while the lock is waited for withdraws the request, and leaves no row.
@@ -199,50 +200,52 @@ async fn a_signal_ends_the_wait() {
     let observer = observer(&tool).await;
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let child = run(&tool, &[], "echo ran").spawn().expect("the tool starts");
-        while holders(&observer).await.len() < 2 {
-            sleep(ms(20)).await;
-        }
-        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        until_there_are(2, &observer, NAME).await;
+        send(&child, signal);
         let answer = finish(child).await;
         assert_eq!((answer.code, answer.stdout.as_str()), (Some(code), ""), "{answer:?}");
-        assert_eq!(holders(&observer).await.len(), 1, "its rows are left");
+        assert_eq!(holders_of(&observer, NAME).await.len(), 1, "its rows are left");
     }
     guard.unlock().await.expect("it is held");
 }
 
 // Goal: a command whose lock is lost is ended, with all that it started, and the exit code says so;
 // with `--on-lost warn` it goes on.
-// Method: revoke the lock of a script that ignores TERM and has a child.
+// Method: revoke the locks of scripts that ignore TERM and have a child.
 #[tokio::test]
 async fn a_command_does_not_outlive_its_lock() {
     let tool = prepared("lost").await;
-    let observer = observer(&tool).await;
-    let end = file("end");
+    let (killed, warned) = tokio::join!(lost(&tool, "kill"), lost(&tool, "warn"));
+    for (answer, name, printed) in [(killed, "kill", ""), (warned, "warn", "went on\n")] {
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), printed), "{answer:?}");
+        let told = "is lost while the command runs: it was revoked by ";
+        assert!(answer.stderr.contains(&format!("warning: {name} {told}")), "{}", answer.stderr);
+    }
+}
+
+/// Runs a command whose lock is revoked; one that is warned ends by itself after that. The lock has
+/// the name of what happens when it is lost.
+async fn lost(tool: &Tool, on_lost: &str) -> Answer {
+    let observer = observer(tool).await;
+    let end = file(&format!("end-{on_lost}"));
+    let ttl = format!("{:?}", paced(12));
+    let options = ["--ttl", &ttl, "--kill-after", "500ms", "--on-lost", on_lost];
     let path = end.to_str().expect("the path is text");
     let wait = format!("while [ ! -e {path} ]; do sleep 0.1; done; echo went on; exit 3");
-    for (on_lost, printed) in [("kill", ""), ("warn", "went on\n")] {
-        let options = ["--ttl", "6s", "--kill-after", "500ms", "--on-lost", on_lost];
-        let script = format!("trap '' TERM; ({wait})");
-        let child = run(&tool, &options, &script).spawn().expect("the tool starts");
-        while holders(&observer).await.is_empty() {
-            sleep(ms(20)).await;
-        }
-        let revoked = tool.lockctl(&["revoke", NAME, "--why", "a test"]).await;
-        assert_eq!(revoked.code, Some(0), "{revoked:?}");
-        while !holders(&observer).await.is_empty() {
-            sleep(ms(20)).await;
-        }
-        if on_lost == "warn" {
-            // Time enough to be killed.
-            sleep(s(2)).await;
-            fs::write(&end, "").expect("the file can be written");
-        }
-        let answer = finish(child).await;
-        assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), printed), "{answer:?}");
-        let told = "warning: backup is lost while the command runs: it was revoked by ";
-        assert!(answer.stderr.contains(told), "{}", answer.stderr);
+    let script = format!("trap '' TERM; echo runs; ({wait})");
+    let mut child = run_on(tool, on_lost, &options, &script).spawn().expect("the tool starts");
+    assert_eq!(line(child.stdout.as_mut()).await, "runs");
+    let revoked = tool.lockctl(&["revoke", on_lost, "--why", "a test"]).await;
+    assert_eq!(revoked.code, Some(0), "{revoked:?}");
+    until_there_are(0, &observer, on_lost).await;
+    if on_lost == "warn" {
+        // Time enough to be killed.
+        sleep(s(2)).await;
+        fs::write(&end, "").expect("the file can be written");
     }
-    fs::remove_file(&end).expect("it was written");
+    let answer = finish(child).await;
+    let _ = fs::remove_file(&end);
+    answer
 }
 
 /// A script that leaves its process group's id, and whose processes stay until they are killed.
@@ -297,30 +300,37 @@ async fn ending(
     let name = format!("signal-{}-{round}", signal.as_raw());
     let note = file(&name);
     let script = stubborn(note.to_str().expect("the path is text"));
-    let options = ["--ttl", "6s", "--kill-after", "500ms"];
+    let ttl = format!("{:?}", paced(6));
+    let options = ["--ttl", &ttl, "--kill-after", "500ms"];
     let mut child = run_on(tool, &name, &options, &script).spawn().expect("the tool starts");
-    let group = loop {
-        let text = fs::read_to_string(&note).unwrap_or_default();
-        match text.trim().parse() {
-            Ok(group) => break group,
-            Err(_) => sleep(ms(5)).await,
+    let runs = async {
+        loop {
+            let ended = child.try_wait().expect("it can be waited for");
+            assert_eq!(ended, None, "{name}: the command did not start");
+            match fs::read_to_string(&note).unwrap_or_default().trim().parse() {
+                Ok(group) => break group,
+                Err(_) => sleep(ms(5)).await,
+            }
         }
-        let ended = child.try_wait().expect("it can be waited for");
-        assert_eq!(ended, None, "{name}: the command did not start");
     };
+    let group = pace::within_limit("the start of a command", runs).await;
     fs::remove_file(&note).expect("it was written");
     sleep(pause).await;
-    kill_process(Pid::from_child(&child), signal).expect("it runs");
+    send(&child, signal);
     let began = Instant::now();
-    while is_alive(group) {
-        let holders = holders_of(observer, &name).await;
-        assert!(!holders.is_empty(), "{name}: a process outlives the lease");
-        sleep(ms(10)).await;
-    }
-    let left = began.elapsed();
-    let _ = kill_process(Pid::from_child(&child), Signal::KILL);
-    let _ = child.wait();
-    left
+    let ends = async {
+        loop {
+            // A process that is there after a look that shows no rows outlives them.
+            let holders = holders_of(observer, &name).await;
+            if !is_alive(group) {
+                break;
+            }
+            assert!(!holders.is_empty(), "{name}: a process outlives the lease");
+            sleep(ms(10)).await;
+        }
+    };
+    pace::within_limit("the end of a command", ends).await;
+    began.elapsed()
 }
 
 // Goal: no process of a command outlives the lease, also if `lockctl` is killed or stopped.
@@ -333,7 +343,7 @@ async fn a_command_does_not_outlive_lockctl() {
 
 // The same many times.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn no_command_of_many_outlives_lockctl() {
     let tool = prepared("killed_often").await;
     let times = number(ENDINGS).unwrap_or(ENDINGS_DEFAULT);
@@ -373,7 +383,7 @@ async fn a_file_is_counted_exactly() {
 
 // The same many times, with more shells.
 #[tokio::test]
-#[ignore = "takes long; .ci/run runs it"]
+#[ignore = "takes long; scripts/nightly runs it"]
 async fn a_file_is_counted_exactly_many_times() {
     const SHELLS: usize = 8;
     let runs = number(RUNS).unwrap_or(RUNS_DEFAULT) / SHELLS;

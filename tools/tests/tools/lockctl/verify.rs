@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Child;
-use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use support::pace;
+use tokio::process::Child;
 use tokio::time::sleep;
 
-use super::{in_use, json, ms, s, until_in_use};
-use crate::command::{Tool, finish};
+use super::{in_use, json, ms, until_in_use};
+use crate::command::{Tool, finish, id, paced, send};
 
 async fn tool(tag: &str) -> Tool {
     let tool = Tool::initialized(tag).await;
@@ -22,7 +22,7 @@ async fn start(tool: &Tool, arguments: &[&str]) -> (Child, Vec<Pid>) {
     let arguments = [&["verify", "--host", "web1"], arguments].concat();
     let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
     until_in_use(tool, "lockctl-verify::", &mut child).await;
-    let workers = workers(child.id());
+    let workers = workers(id(&child));
     (child, workers)
 }
 
@@ -36,11 +36,8 @@ fn workers(parent: u32) -> Vec<Pid> {
 
 /// Waits until processes that are no children of this one are gone.
 async fn gone(pids: &[Pid]) {
-    let began = Instant::now();
-    while pids.iter().any(|pid| test_kill_process(*pid).is_ok()) {
-        assert!(began.elapsed() < s(10), "{pids:?} are left");
-        sleep(ms(50)).await;
-    }
+    let what = format!("{pids:?} are gone");
+    pace::until(&what, async || pids.iter().all(|pid| test_kill_process(*pid).is_err())).await;
 }
 
 // Goal: on a cluster that works no promise is broken, all holds and tokens are compared, and
@@ -48,8 +45,9 @@ async fn gone(pids: &[Pid]) {
 #[tokio::test]
 async fn a_cluster_that_works_passes() {
     let tool = tool("verify").await;
+    let time = format!("{:?}", paced(3));
     let arguments =
-        ["verify", "--host", "web1", "--for", "3s", "--processes", "3", "--names", "2", "--json"];
+        ["verify", "--host", "web1", "--for", &time, "--processes", "3", "--names", "2", "--json"];
     let told = json_of(&tool, &arguments).await;
     let granted = told["tries"]["granted"].as_u64().expect("it is a number");
     assert!(granted > 0, "{told}");
@@ -67,12 +65,13 @@ async fn a_cluster_that_works_passes() {
 #[tokio::test]
 async fn peers_pass() {
     let tool = tool("verify_peers").await;
+    let time = format!("{:?}", paced(2));
     let arguments = [
         "verify",
         "--host",
         "web1",
         "--for",
-        "2s",
+        &time,
         "--processes",
         "3",
         "--names",
@@ -98,7 +97,8 @@ async fn json_of(tool: &Tool, arguments: &[&str]) -> serde_json::Value {
 #[tokio::test]
 async fn a_process_that_dies_is_told() {
     let tool = tool("verify_death").await;
-    let (child, workers) = start(&tool, &["--for", "5s", "--ttl", "5s", "--processes", "2"]).await;
+    let time = format!("{:?}", paced(5));
+    let (child, workers) = start(&tool, &["--for", &time, "--ttl", "5s", "--processes", "2"]).await;
     kill_process(workers[1], Signal::KILL).expect("it runs");
     let answer = finish(child).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
@@ -116,7 +116,7 @@ async fn a_signal_ends_it_with_a_report() {
         let (child, workers) = start(&tool, &["--processes", "2"]).await;
         assert_eq!(workers.len(), 2);
         sleep(ms(500)).await;
-        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        send(&child, signal);
         let answer = finish(child).await;
         assert_eq!(answer.code, Some(code), "{answer:?}");
         let verdict = "\ninterrupted; no violation until then\n";
@@ -131,8 +131,7 @@ async fn a_signal_ends_it_with_a_report() {
 async fn no_process_outlives_the_tool() {
     let tool = tool("verify_killed").await;
     let (mut child, workers) = start(&tool, &["--processes", "2"]).await;
-    child.kill().expect("it runs");
-    child.wait().expect("it was started here");
+    child.kill().await.expect("it runs");
     gone(&workers).await;
     assert_eq!(in_use(&tool).await, BTreeSet::new());
 }

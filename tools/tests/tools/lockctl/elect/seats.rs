@@ -1,15 +1,15 @@
 //! Several seats.
 
-use std::process::Child;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tokio::process::Child;
 use tokio::time::sleep;
 
-use super::{NAME, send, stand};
-use crate::command::{Tool, finish};
-use crate::lockctl::run::{holders_of, is_alive, line, observer, prepared};
+use super::{NAME, short_ttl, stand};
+use crate::command::{Tool, finish, id, line, send};
+use crate::lockctl::run::{holders_of, is_alive, observer, prepared};
 use crate::lockctl::s;
 
 /// Several looks of a candidate.
@@ -22,15 +22,15 @@ struct Working {
 }
 
 /// A candidate for one of two seats, whose command tells its token, its group and when it began.
-fn candidate(tool: &Tool) -> Child {
+async fn candidate(tool: &Tool, options: &[&str]) -> Child {
     const STAY: &str = "trap '' HUP; echo ${LOCK_TOKEN-none} $PPID $(date +%s%N); \
                         while :; do sleep 0.1; done";
-    stand(tool, &["--seats", "2"], STAY)
+    stand(tool, &[&["--seats", "2", "--priority", "1"], options].concat(), STAY).await
 }
 
 /// Waits until a candidate leads.
-fn leads(child: &mut Child) -> Working {
-    let told = line(child.stdout.as_mut());
+async fn leads(child: &mut Child) -> Working {
+    let told = line(child.stdout.as_mut()).await;
     let words: Vec<_> = told.split(' ').collect();
     let ["none", group, began] = words[..] else { panic!("it has a token: {told}") };
     let group = group.parse().expect("it is a number");
@@ -42,9 +42,9 @@ fn now() -> u128 {
 }
 
 /// The pids of leaders that an observer prints in its next line.
-fn observed(observing: &mut Child) -> Vec<u32> {
-    let seen: Value =
-        serde_json::from_str(&line(observing.stdout.as_mut())).expect("each line is JSON");
+async fn observed(observing: &mut Child) -> Vec<u32> {
+    let line = line(observing.stdout.as_mut()).await;
+    let seen: Value = serde_json::from_str(&line).expect("each line is JSON");
     let leaders = seen["leaders"].as_array().expect("it is a list");
     let pids = leaders.iter().map(|leader| leader["pid"].as_u64().expect("it is a number"));
     let mut pids: Vec<_> = pids.map(|pid| u32::try_from(pid).expect("it is a pid")).collect();
@@ -53,7 +53,7 @@ fn observed(observing: &mut Child) -> Vec<u32> {
 }
 
 fn pids<const N: usize>(candidates: [&Child; N]) -> Vec<u32> {
-    let mut pids = candidates.map(Child::id);
+    let mut pids = candidates.map(id);
     pids.sort_unstable();
     pids.into()
 }
@@ -67,16 +67,17 @@ fn pids<const N: usize>(candidates: [&Child; N]) -> Vec<u32> {
 async fn as_many_lead_as_there_are_seats() {
     let tool = prepared("elect_seats").await;
     let table = observer(&tool).await;
-    let mut first = candidate(&tool);
-    let first_works = leads(&mut first);
-    let mut second = candidate(&tool);
-    let second_works = leads(&mut second);
+    let mut first = candidate(&tool, &[]).await;
+    let first_works = leads(&mut first).await;
+    // It is killed, and its rows have to expire then.
+    let mut second = candidate(&tool, &["--ttl", &short_ttl()]).await;
+    let second_works = leads(&mut second).await;
     assert!(is_alive(first_works.group), "they do not lead together");
     let mut watching = tool.lockctl_command(&["elect", "--observe", "--json", NAME]);
     let mut watching = watching.spawn().expect("the tool starts");
-    while observed(&mut watching) != pids([&first, &second]) {}
+    while observed(&mut watching).await != pids([&first, &second]) {}
 
-    let mut third = candidate(&tool);
+    let mut third = candidate(&tool, &[]).await;
     sleep(LOOKS).await;
     let mut seated = holders_of(&table, NAME).await;
     seated.sort_unstable();
@@ -84,23 +85,23 @@ async fn as_many_lead_as_there_are_seats() {
 
     let asked = now();
     send(&first, Signal::TERM);
-    let third_works = leads(&mut third);
+    let third_works = leads(&mut third).await;
     assert!(third_works.began > asked, "three commands ran at once");
     assert!(!is_alive(first_works.group), "three commands run at once");
     assert!(is_alive(second_works.group), "the other leader is gone");
     assert_eq!(finish(first).await.code, Some(143));
-    while observed(&mut watching) != pids([&second, &third]) {}
+    while observed(&mut watching).await != pids([&second, &third]) {}
 
-    let mut fourth = candidate(&tool);
+    let mut fourth = candidate(&tool, &[]).await;
     sleep(LOOKS).await;
     let killed = now();
     send(&second, Signal::KILL);
-    second.wait().expect("it was started");
-    let fourth_works = leads(&mut fourth);
+    second.wait().await.expect("it was started");
+    let fourth_works = leads(&mut fourth).await;
     assert!(fourth_works.began > killed, "three commands ran at once");
     assert!(!is_alive(second_works.group), "three commands run at once");
     assert!(is_alive(third_works.group), "the other leader is gone");
-    while observed(&mut watching) != pids([&third, &fourth]) {}
+    while observed(&mut watching).await != pids([&third, &fourth]) {}
     for (child, code) in [(third, 143), (fourth, 143), (watching, 143)] {
         send(&child, Signal::TERM);
         assert_eq!(finish(child).await.code, Some(code));
@@ -112,9 +113,9 @@ async fn as_many_lead_as_there_are_seats() {
 #[tokio::test]
 async fn candidates_agree_on_the_seats() {
     let tool = prepared("elect_disagree").await;
-    let mut two = candidate(&tool);
-    leads(&mut two);
-    let three = finish(stand(&tool, &["--seats", "3"], "echo ran")).await;
+    let mut two = candidate(&tool, &[]).await;
+    leads(&mut two).await;
+    let three = finish(stand(&tool, &["--seats", "3", "--priority", "1"], "echo ran").await).await;
     assert_eq!((three.code, three.stdout.as_str()), (Some(125), ""), "{three:?}");
     assert!(
         three.stderr.contains("others limit it to 2 holders: use the same number"),
