@@ -9,7 +9,7 @@ use support::pace;
 use support::scene::{Scene, built};
 
 /// A third of it passes between two renewals: time to make a table on a busy machine.
-const TTL: Duration = Duration::from_secs(45);
+const TTL: Duration = Duration::from_secs(90);
 
 // Goal: a holder whose table was dropped knows by its next renewal, before its lease is over; its
 // waiters and later callers are told.

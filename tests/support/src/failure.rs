@@ -51,14 +51,22 @@ fn command(test: &str) -> String {
     let target = program.rsplit_once('-').map_or(program, |(target, _)| target);
     let target =
         if is_integration_test(target) { format!("--test {target}") } else { "--lib".to_owned() };
-    format!("{seed}cargo test --package {package} {target} -- --include-ignored --exact {test}")
+    let all = format!("{seed}cargo test --package {package} {target}");
+    // A panic of another thread than the test's own does not say whose it is.
+    match test {
+        "" | "main" => all,
+        _ => format!("{all} -- --include-ignored --exact {test}"),
+    }
 }
 
-/// Whether a program is made from the package's `tests` folder, and not from its library.
+/// Whether a program is made from the package's `tests` folder, or from a package that is nothing
+/// but tests, and not from a library.
 fn is_integration_test(target: &str) -> bool {
     let package = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let tests = Path::new(&package).join("tests");
-    tests.join(target).exists() || tests.join(format!("{target}.rs")).exists()
+    package.ends_with(&format!("/tests/{target}"))
+        || tests.join(target).exists()
+        || tests.join(format!("{target}.rs")).exists()
 }
 
 /// The harness names the thread of a test after it.

@@ -80,6 +80,8 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
         ("seed_provider", &seed_provider),
         ("commitlog_segment_size", "5MiB"),
         ("memtable_heap_space", &memtable_heap_space),
+        // A slab of 1 MiB for each table would fill the heap with the keyspaces of tests.
+        ("memtable_allocation_type", "unslabbed_heap_buffers"),
         ("memtable_offheap_space", &memtable_offheap_space),
         ("file_cache_size", "32MiB"),
         ("networking_cache_size", "16MiB"),
