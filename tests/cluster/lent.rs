@@ -175,11 +175,11 @@ async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
     let name = support::unique("lent");
     let mut keeper = keeper(&scene, &name).await;
     let (first, asking) = guest(scene.clone(), name.clone()).await;
-    let mut waiting = JoinSet::new();
+    let mut waiting = Vec::new();
+    // One after the other: each asks a keeper that has 20 ms to answer.
     for _ in 0..WAITING {
-        waiting.spawn(guest(scene.clone(), name.clone()));
+        waiting.push(guest(scene.clone(), name.clone()).await);
     }
-    let waiting = waiting.join_all().await;
     lend(&mut keeper).await;
     let (guard, _) = asking.await.expect("the task does not panic");
     keeper.go_on().await;
