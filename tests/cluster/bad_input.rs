@@ -121,17 +121,19 @@ async fn wrong_table_options_are_refused() {
             ["durable_writes is off", "forgets acknowledged rows", "run ALTER KEYSPACE"],
         ),
     ] {
-        scene.execute(&wrong).await;
+        scene.change_schema(&wrong).await;
         for _ in 0..2 {
             let error = expect_refusal(scene.builder(), &expected).await;
             assert!(matches!(error, BuildError::Schema(SchemaError::Unfit { .. })), "{error:?}");
         }
-        scene.execute(&right).await;
+        scene.change_schema(&right).await;
         scene.client().await;
     }
     let columns = "object_name text PRIMARY KEY, host int";
     let options = "default_time_to_live = 120 AND gc_grace_seconds = 240";
-    scene.execute(&format!("CREATE TABLE \"{keyspace}\".other ({columns}) WITH {options}")).await;
+    scene
+        .change_schema(&format!("CREATE TABLE \"{keyspace}\".other ({columns}) WITH {options}"))
+        .await;
     let builder = scene.builder().lock_table("other");
     expect_refusal(builder, &["column", "use another keyspace or lock table"]).await;
     scene.drop_keyspace().await;
@@ -144,7 +146,7 @@ async fn ttls_out_of_bounds_are_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("ttl").await;
     let options = CreateOptions::new().lock_table("short").max_ttl(Duration::from_secs(30));
-    let created = schema::create(&scene.session, &scene.keyspace, &options).await;
+    let created = scene.create(&options).await;
     created.expect("the table is new");
     let builder = || scene.builder().lock_table("short");
     for (ttl, expected) in [
@@ -163,7 +165,7 @@ async fn ttls_out_of_bounds_are_refused() {
 
     for max_ttl in [29_000, 601_000, 30_500] {
         let options = CreateOptions::new().max_ttl(Duration::from_millis(max_ttl));
-        let created = schema::create(&scene.session, &scene.keyspace, &options).await;
+        let created = scene.create(&options).await;
         expect_text(&created.expect_err("it is refused"), &["use whole seconds, from 30 to 600"]);
     }
     scene.drop_keyspace().await;
@@ -190,7 +192,9 @@ async fn replication_that_serves_no_quorum_is_refused() {
     let datacenter = datacenter.expect("a node has a data centre");
     let replication = format!("{{'class': 'NetworkTopologyStrategy', '{datacenter}': {factor}}}");
     let keyspace = &crowded.keyspace;
-    crowded.execute(&format!("ALTER KEYSPACE {keyspace} WITH replication = {replication}")).await;
+    crowded
+        .change_schema(&format!("ALTER KEYSPACE {keyspace} WITH replication = {replication}"))
+        .await;
     expect_refusal(crowded.builder(), &expected).await;
     crowded.drop_keyspace().await;
 

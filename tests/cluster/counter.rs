@@ -195,7 +195,7 @@ impl Counter {
     async fn new(scene: &Scene, name: &str) -> Self {
         let table = format!("\"{}\".test_counters", scene.keyspace);
         let columns = "(name text PRIMARY KEY, value bigint)";
-        scene.execute(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
+        scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {table} {columns}")).await;
         let prepare = async |text: String| {
             let mut statement = scene.session.prepare(text).await.expect("the cluster answers");
             statement.set_consistency(Consistency::Quorum);

@@ -9,7 +9,8 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla_proxy::{
     Condition, Reaction, RequestOpcode, RequestReaction, RequestRule, ResponseFrame,
-    ResponseReaction, ResponseRule, RunningProxy, TargetShard, get_exclusive_local_address,
+    ResponseOpcode, ResponseReaction, ResponseRule, RunningProxy, TargetShard,
+    get_exclusive_local_address,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -109,11 +110,12 @@ impl LossySession {
         self.on_requests(None);
     }
 
-    /// Counts what the nodes send, from now on.
+    /// Counts what the nodes answer from now on. Events, such as other tests' tables, are no answers.
     pub(crate) fn answers(&self) -> Answers<'_> {
         let (feedback, frames) = unbounded_channel();
         let reaction = ResponseReaction::noop().with_feedback_when_performed(feedback);
-        self.on_responses(Some(&[ResponseRule(Condition::True, reaction)]));
+        let answers = Condition::not(Condition::ResponseOpcode(ResponseOpcode::Event));
+        self.on_responses(Some(&[ResponseRule(answers, reaction)]));
         Answers { session: self, frames }
     }
 
@@ -137,14 +139,14 @@ impl LossySession {
     }
 }
 
-/// What the nodes send through the proxies.
+/// What the nodes answer through the proxies.
 pub(crate) struct Answers<'a> {
     session: &'a LossySession,
     frames: UnboundedReceiver<(ResponseFrame, Option<TargetShard>)>,
 }
 
 impl Answers<'_> {
-    /// How many bytes and frames they sent up to now.
+    /// How many bytes and frames they answered up to now.
     pub(crate) fn end(mut self) -> (usize, usize) {
         self.session.heal();
         let (mut bytes, mut frames) = (0, 0);

@@ -30,15 +30,18 @@ async fn a_keyspace_of_an_earlier_version_is_completed() {
     );
     let (_, statement) = advice.split_once(", or ").expect("it has a statement");
     let (statement, _) = statement.split_once("; ").expect("it says what comes next");
-    scene.execute(statement).await;
+    scene.change_schema(statement).await;
     assert_eq!(finding(&scene).await, fine);
 
     drop_table(&scene).await;
-    let created = create(&scene).await.expect("only this table is missing");
+    let created = scene.create(&CreateOptions::new()).await.expect("only this table is missing");
     assert_eq!(created.tables, ["lock_peers"]);
     assert!(!created.keyspace && !created.settings && created.columns.is_empty(), "{created:?}");
     assert_eq!(finding(&scene).await, fine);
-    assert_eq!(create(&scene).await.expect("nothing is missing"), Created::default());
+    assert_eq!(
+        scene.create(&CreateOptions::new()).await.expect("nothing is missing"),
+        Created::default()
+    );
     scene.drop_keyspace().await;
 }
 
@@ -48,13 +51,12 @@ async fn a_keyspace_of_an_earlier_version_is_completed() {
 async fn a_table_with_other_columns_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("other_peers").await;
-    scene.execute(&format!("ALTER TABLE {} DROP key", table(&scene))).await;
-    settle(&scene).await;
+    scene.change_schema(&format!("ALTER TABLE {} DROP key", table(&scene))).await;
     let error = finding(&scene).await;
     assert_eq!(error.severity, Severity::Error, "{error}");
     let told = "lock_peers: column key is missing; it has to be a regular blob column: ";
     assert!(error.to_string().starts_with(told), "{error}");
-    let refused = create(&scene).await.expect_err("it is another table");
+    let refused = scene.create(&CreateOptions::new()).await.expect_err("it is another table");
     assert!(matches!(refused, SchemaError::Differs { .. }), "{refused:?}");
     assert!(refused.to_string().contains(told), "{refused}");
     let refused = scene.builder().build().await.expect_err("it is another table");
@@ -69,18 +71,16 @@ async fn a_table_with_other_options_is_a_warning() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("kept_peers").await;
     let options = "default_time_to_live = 0 AND gc_grace_seconds = 0";
-    scene.execute(&format!("ALTER TABLE {} WITH {options}", table(&scene))).await;
-    settle(&scene).await;
+    scene.change_schema(&format!("ALTER TABLE {} WITH {options}", table(&scene))).await;
     let found = findings(&scene).await;
     assert_eq!(found.len(), 2, "{found:?}");
     for finding in &found {
         assert_eq!(finding.severity, Severity::Warning, "{finding}");
         let advice = finding.advice.as_deref().expect("what is wrong has an advice");
         let remedy = advice.strip_prefix("run ").expect("the advice is a statement");
-        scene.execute(remedy).await;
+        scene.change_schema(remedy).await;
     }
     scene.client().await;
-    settle(&scene).await;
     assert_eq!(finding(&scene).await.severity, Severity::Ok);
     scene.drop_keyspace().await;
 }
@@ -90,17 +90,7 @@ fn table(scene: &Scene) -> String {
 }
 
 async fn drop_table(scene: &Scene) {
-    scene.execute(&format!("DROP TABLE {}", table(scene))).await;
-    settle(scene).await;
-}
-
-/// Any node may be asked next.
-async fn settle(scene: &Scene) {
-    scene.session.await_schema_agreement().await.expect("the nodes agree");
-}
-
-async fn create(scene: &Scene) -> Result<Created, SchemaError> {
-    schema::create(&scene.session, &scene.keyspace, &CreateOptions::new()).await
+    scene.change_schema(&format!("DROP TABLE {}", table(scene))).await;
 }
 
 /// The one finding about the table.

@@ -60,6 +60,8 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     let told = tokio::spawn(async move { (lost.await, now()) });
     let waiting = wait(&other, &name);
     sleep(after).await;
+    // While the other one has no ticket yet, rows don't tell which of the two holds.
+    scene.wait_for_rows(&name, if with_ticket { 4 } else { 3 }).await;
 
     let shown = first_contender(&other, &name).await;
     assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
+use bakery_lock::schema::{CreateOptions, Created, SchemaError};
 use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 
@@ -26,7 +26,7 @@ async fn a_client_with_another_consistency_is_refused() {
     let datacenter = datacenter(&scene);
     let local = Consistency::LocalQuorum(datacenter.clone());
     let options = CreateOptions::new().lock_table("local").consistency(local.clone());
-    assert!(create(&scene, &options).await.expect("the table is new").settings);
+    assert!(scene.create(&options).await.expect("the table is new").settings);
     let builder = |table: &str, consistency: &Consistency| {
         scene.builder().lock_table(table).consistency(consistency.clone())
     };
@@ -54,7 +54,7 @@ async fn a_table_without_settings_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("unrecorded").await;
     let other = CreateOptions::new().max_clock_skew(250 * MS);
-    let error = create(&scene, &other).await.expect_err("others are recorded").to_string();
+    let error = scene.create(&other).await.expect_err("others are recorded").to_string();
     let (_, advice) = error.split_once("run ").expect("it says what to run");
     let (delete, _) = advice.split_once(", and then").expect("it says what is next");
     scene.execute(delete).await;
@@ -67,7 +67,7 @@ async fn a_table_without_settings_is_refused() {
     );
     expect_text(&error, &["are not recorded", &command, "--consistency"]);
 
-    let created = create(&scene, &other).await.expect("the record is gone");
+    let created = scene.create(&other).await.expect("the record is gone");
     assert!(created.settings && created.tables.is_empty(), "{created:?}");
     scene.client().await;
     scene.drop_keyspace().await;
@@ -84,14 +84,14 @@ async fn settings_are_recorded_once() {
     let skew = 1_400 * MS;
     let table = CreateOptions::new().lock_table("skewed");
     let settings = table.clone().max_clock_skew(skew);
-    let created = create(&scene, &settings).await.expect("the table is new");
+    let created = scene.create(&settings).await.expect("the table is new");
     assert!(created.settings, "{created:?}");
-    let created = create(&scene, &settings).await.expect("it is as asked for");
+    let created = scene.create(&settings).await.expect("it is as asked for");
     assert_eq!(created, Created::default());
 
     let local = Consistency::LocalQuorum(datacenter(&scene));
     for other in [table.clone(), settings.clone().consistency(local)] {
-        let error = create(&scene, &other).await.expect_err("others are recorded");
+        let error = scene.create(&other).await.expect_err("others are recorded");
         assert!(matches!(error, SchemaError::Differs { .. }), "{error:?}");
         let recorded = "settings of skewed: QUORUM and a max_clock_skew of 1.4s are recorded, not ";
         expect_text(&error, &[recorded, "use what is recorded, or stop all clients"]);
@@ -117,16 +117,16 @@ async fn unusable_settings_are_not_recorded() {
     let scene = Scene::of_its_own("unusable").await;
     let table = CreateOptions::new().lock_table("other");
     for skew in [Duration::ZERO, 1_500 * MS, Duration::from_micros(1_500)] {
-        let error = create(&scene, &table.clone().max_clock_skew(skew)).await;
+        let error = scene.create(&table.clone().max_clock_skew(skew)).await;
         let error = error.expect_err("the skew can't be used");
         assert!(matches!(error, SchemaError::MaxClockSkew { .. }), "{error:?}");
         expect_text(&error, &["use whole milliseconds, from 1 to 1499"]);
     }
     let nowhere = Consistency::LocalQuorum("nowhere".to_owned());
-    let error = create(&scene, &table.clone().consistency(nowhere)).await;
+    let error = scene.create(&table.clone().consistency(nowhere)).await;
     let error = error.expect_err("there is no such data centre");
     expect_text(&error, &["there is no data centre \"nowhere\""]);
-    let created = create(&scene, &table).await.expect("nothing was made");
+    let created = scene.create(&table).await.expect("nothing was made");
     assert_eq!(created.tables, ["other"]);
     scene.drop_keyspace().await;
 }
@@ -141,10 +141,9 @@ async fn a_table_that_is_made_again_is_another_one() {
     let id = async || lock_table_id(&scene.session, &scene.keyspace).await;
     let before = id().await;
     assert!(before.is_some() && id().await == before, "{before:?}");
-    scene.execute(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
-    scene.session.await_schema_agreement().await.expect("the nodes agree");
+    scene.change_schema(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
     assert_eq!(id().await, None);
-    let created = create(&scene, &CreateOptions::new()).await.expect("the table is gone");
+    let created = scene.create(&CreateOptions::new()).await.expect("the table is gone");
     assert!(!created.settings && created.tables == ["lock_table"], "{created:?}");
     let after = id().await;
     assert!(after.is_some() && after != before, "{before:?} and then {after:?}");
@@ -200,10 +199,6 @@ async fn answers_for_a_client(scene: &Scene, lossy: &LossySession) -> Answers {
     }
     let (bytes, frames) = least.into_iter().min().expect("there are a few");
     Answers { bytes, frames }
-}
-
-async fn create(scene: &Scene, options: &CreateOptions) -> Result<Created, SchemaError> {
-    schema::create(&scene.session, &scene.keyspace, options).await
 }
 
 /// The data centre of the cluster for tests, which has one.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bakery_lock::schema::{self, CreateOptions};
+use bakery_lock::schema::CreateOptions;
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
 
 use support::pace;
@@ -39,7 +39,7 @@ async fn a_table_that_is_made_again_is_noticed() {
     drop_table(&scene).await;
     let dropped = Instant::now();
     let options = CreateOptions::new();
-    let created = schema::create(&scene.session, &scene.keyspace, &options).await;
+    let created = scene.create(&options).await;
     assert_eq!(created.expect("the table is gone").tables, ["lock_table"]);
     let (_, next) = hold(&scene).await;
     println!("the next client was let in {:?} after the table was dropped", dropped.elapsed());
@@ -60,7 +60,7 @@ async fn hold(scene: &Scene) -> (LockClient, LockGuard) {
 }
 
 async fn drop_table(scene: &Scene) {
-    scene.execute(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
+    scene.change_schema(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
 }
 
 /// Called when the table has just gone.

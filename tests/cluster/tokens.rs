@@ -377,7 +377,7 @@ async fn token_of(guard: &LockGuard, how: &str) -> Option<FencingToken> {
 
 async fn create_table(scene: &Scene) {
     let columns = "(name text PRIMARY KEY, a text, b text, c text)";
-    scene.execute(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", table(scene))).await;
+    scene.change_schema(&format!("CREATE TABLE IF NOT EXISTS {} {columns}", table(scene))).await;
 }
 
 fn table(scene: &Scene) -> String {

@@ -13,7 +13,7 @@ use cassandra_cluster::{Cluster, ClusterOptions};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
-use tokio::sync::{OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{failure, pace};
 
@@ -38,6 +38,7 @@ pub async fn session_on(nodes: &[SocketAddr]) -> Arc<Session> {
         .default_execution_profile_handle(profile.into_handle())
         .connection_timeout(pace::limit())
         .schema_agreement_timeout(pace::limit())
+        .schema_agreement_interval(pace::STEP)
         .build()
         .await;
     Arc::new(session.expect("the cluster answers"))
@@ -58,7 +59,14 @@ pub async fn create_keyspace(keyspace: &str, options: CreateOptions) {
     let nodes = session.get_cluster_state().get_nodes_info().len();
     let replicas = u32::try_from(nodes.min(REPLICAS)).expect("a few replicas");
     let options = options.replication(Replication::Factor(replicas));
+    let _turn = turn_to_change_the_schema().await;
     schema::create(&session, keyspace, &options).await.expect("the schema can be made");
+}
+
+/// Lets one test after the other change the schema: the nodes agree on it while nobody else does.
+pub(crate) async fn turn_to_change_the_schema() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
 }
 
 /// The addresses of the cluster's nodes; of those that are to be connected to first.

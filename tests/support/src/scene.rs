@@ -5,13 +5,14 @@ use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::schema::CreateOptions;
+use bakery_lock::schema::{self, CreateOptions, Created, SchemaError};
 use bakery_lock::{BuildError, DatabaseError, LockClient, LockClientBuilder};
 use scylla::client::session::Session;
 use scylla::errors::ExecutionError;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
+use crate::cluster::turn_to_change_the_schema;
 use crate::pace;
 
 /// How long a row may still have to live while a test waits for its deletion. With less it would
@@ -71,7 +72,20 @@ impl Scene {
 
     /// Drops a keyspace that was made for one test.
     pub async fn drop_keyspace(&self) {
-        self.execute(&format!("DROP KEYSPACE \"{}\"", self.keyspace)).await;
+        self.change_schema(&format!("DROP KEYSPACE \"{}\"", self.keyspace)).await;
+    }
+
+    /// Creates what is missing in the keyspace.
+    pub async fn create(&self, options: &CreateOptions) -> Result<Created, SchemaError> {
+        let _turn = turn_to_change_the_schema().await;
+        schema::create(&self.session, &self.keyspace, options).await
+    }
+
+    /// Executes a statement that changes the schema, and waits until the nodes agree on it.
+    pub async fn change_schema(&self, statement: &str) {
+        let _turn = turn_to_change_the_schema().await;
+        self.execute(statement).await;
+        self.session.await_schema_agreement().await.expect("the nodes agree");
     }
 
     /// Executes a statement that has no values.
