@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bakery_lock::schema::{self, CreateOptions, Replication};
-use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
+use cassandra_cluster::{Cluster, ClusterError, ClusterOptions, Compiler};
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -161,6 +161,7 @@ pub fn options() -> ClusterOptions {
         nodes: 3,
         first_host: 41,
         heap_mib: 1024,
+        compiler: Compiler::Full,
         ..ClusterOptions::default()
     }
 }

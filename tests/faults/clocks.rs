@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::schema::{self, CreateOptions, Finding, Replication, SchemaError, Severity};
 use bakery_lock::{BuildError, Consistency, GuardState, LockClient, LockError};
-use cassandra_cluster::{Cluster, ClusterOptions, Compiler};
+use cassandra_cluster::{Cluster, ClusterOptions};
 use tokio::time::sleep;
 
 use super::hurt::{self, seen};
@@ -181,7 +181,6 @@ async fn cluster() -> (Cluster, Scene) {
         name: "clocks".to_owned(),
         nodes: 2,
         first_host: 51,
-        compiler: Compiler::Quick,
         clock_offsets: BTreeMap::from([(2, 0)]),
         // Else the second node takes all that the first one asks of it for too old, and drops it.
         settings: BTreeMap::from([("internode_timeout".to_owned(), "false".to_owned())]),

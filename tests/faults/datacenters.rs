@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bakery_lock::hosts::{HostRegistry, RegistryError};
 use bakery_lock::schema::{self, CreateOptions, Replication, SchemaError};
 use bakery_lock::{BuildError, Consistency, LockClientBuilder};
-use cassandra_cluster::{Cluster, ClusterOptions, Compiler};
+use cassandra_cluster::{Cluster, ClusterOptions};
 
 use super::hurt::{Hurt, seen};
 use support::scene::{Scene, built};
@@ -28,7 +28,6 @@ async fn a_data_centre_goes_on_without_the_other() {
         nodes: 2,
         first_host: 71,
         datacenters: 2,
-        compiler: Compiler::Quick,
         ..ClusterOptions::default()
     };
     let cluster = Hurt::lease(options).await;

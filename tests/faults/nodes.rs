@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bakery_lock::schema::{CreateOptions, MAX_TTL_DEFAULT};
 use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, Outcome, UnlockError};
-use cassandra_cluster::{ClusterOptions, Compiler};
+use cassandra_cluster::ClusterOptions;
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -109,7 +109,6 @@ async fn three_nodes() -> Hurt {
         name: "faults".to_owned(),
         nodes: 3,
         first_host: 41,
-        compiler: Compiler::Quick,
         ..ClusterOptions::default()
     };
     Hurt::lease(options).await

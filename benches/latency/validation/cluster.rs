@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use bakery_lock::schema::{self, CreateOptions, Replication};
 use bakery_lock::{LockClient, LockClientBuilder};
-use cassandra_cluster::{Cluster, ClusterOptions, Network};
+use cassandra_cluster::{Cluster, ClusterOptions, Compiler, Network};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::Consistency;
@@ -35,6 +35,7 @@ impl TestCluster {
             first_host: 71,
             network: Network::Relayed,
             heap_mib: 512,
+            compiler: Compiler::Full,
             ..ClusterOptions::default()
         };
         let cluster = tokio::task::spawn_blocking(|| Cluster::lease(options)).await??;

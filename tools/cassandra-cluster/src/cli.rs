@@ -16,7 +16,8 @@ use crate::place::Place;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
 use crate::tied::execute_tied;
 use crate::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Network, cluster, supervisor,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Compiler, Network, cluster,
+    supervisor,
 };
 
 const HELP: &str = "\
@@ -47,6 +48,8 @@ Options of `up` and `run`:
                         [default: periodic]
   --auth                ask clients for a role and a password; the superuser is
                         cassandra with the password cassandra
+  --compiler KIND       how Java compiles hot code: quick, for tests, or full, as
+                        in production, for figures [default: quick]
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
   --datacenters N       spread the nodes over datacenter1 to datacenterN, in turn
@@ -366,6 +369,9 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             Arg::Long("commitlog") if starts => {
                 options.commit_log = parser.value()?.parse_with(commit_log)?;
             }
+            Arg::Long("compiler") if starts => {
+                options.compiler = parser.value()?.parse_with(compiler)?;
+            }
             Arg::Long("auth") if starts => options.authentication = Authentication::Password,
             Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
             Arg::Long("datacenters") if starts => options.datacenters = parser.value()?.parse()?,
@@ -425,6 +431,14 @@ fn setting(text: &str) -> Result<(String, String), &'static str> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+fn compiler(text: &str) -> Result<Compiler, &'static str> {
+    match text {
+        "quick" => Ok(Compiler::Quick),
+        "full" => Ok(Compiler::Full),
+        _ => Err("must be quick or full"),
+    }
+}
+
 fn clock_offset(text: &str) -> Result<(u8, i32), &'static str> {
     let parsed = text.split_once('=').and_then(|(number, seconds_ahead)| {
         Some((number.parse().ok()?, seconds_ahead.parse().ok()?))
@@ -446,7 +460,7 @@ mod tests {
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
                     --relay --datacenters 2 --heap 512 --set paxos_variant=v2 --set a=b=c \
-                    --clock 3=+3 --clock 1=-2";
+                    --clock 3=+3 --clock 1=-2 --compiler full";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
@@ -456,12 +470,12 @@ mod tests {
             authentication: Authentication::Password,
             network: Network::Relayed,
             heap_mib: 512,
+            compiler: Compiler::Full,
             settings: BTreeMap::from([
                 ("paxos_variant".to_owned(), "v2".to_owned()),
                 ("a".to_owned(), "b=c".to_owned()),
             ]),
             clock_offsets: BTreeMap::from([(1, -2), (3, 3)]),
-            ..ClusterOptions::default()
         };
         assert_eq!(parsed(line), Ok(Command::Up(options, OldData::Keep)));
         let plain = ClusterOptions { nodes: 1, ..ClusterOptions::default() };
@@ -518,6 +532,7 @@ mod tests {
             "down --relay",
             "status --auth",
             "up 1 --commitlog never",
+            "up 1 --compiler slow",
             "up 1 --set paxos",
             "up 1 --clock 2=3",
             "up 1 --clock 1",

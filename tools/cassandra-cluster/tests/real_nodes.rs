@@ -13,8 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cassandra_cluster::{
-    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Compiler, Link, Network,
-    NodeState,
+    Authentication, Cluster, ClusterError, ClusterOptions, CommitLog, Link, Network, NodeState,
 };
 use rustix::process::{Pid, Signal};
 
@@ -234,9 +233,7 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let up = ["up", "1", "--auth", "--first-host", "28"];
     assert_eq!(run(&up), 0);
     let authentication = Authentication::Password;
-    // The same compiler as the program's, so that the lease gets that cluster.
-    let compiler = Compiler::Full;
-    let options = ClusterOptions { authentication, compiler, ..options("test-up", 28) };
+    let options = ClusterOptions { authentication, ..options("test-up", 28) };
     let cluster = Cluster::lease(options).unwrap();
     let status = cluster.status().unwrap();
     assert!(status.stays);
@@ -315,8 +312,7 @@ fn exit_codes_tell_usage_from_no() {
 }
 
 fn options(name: &str, first_host: u8) -> ClusterOptions {
-    let compiler = Compiler::Quick;
-    ClusterOptions { name: name.to_owned(), first_host, compiler, ..ClusterOptions::default() }
+    ClusterOptions { name: name.to_owned(), first_host, ..ClusterOptions::default() }
 }
 
 fn program(arguments: &[&str]) -> Command {

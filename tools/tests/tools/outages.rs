@@ -5,7 +5,7 @@ mod watched;
 
 use std::time::{Duration, Instant};
 
-use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
+use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
 use scylla::client::session_builder::SessionBuilder;
 
 use crate::command::{Answer, lock_hosts, lockctl, paced};
@@ -149,7 +149,6 @@ async fn commands_name_the_nodes_that_are_down() {
         name: "outages".to_owned(),
         nodes: 3,
         first_host: 81,
-        compiler: Compiler::Quick,
         ..ClusterOptions::default()
     };
     let cluster = Cluster::lease(options).unwrap_or_else(|error| panic!("no cluster: {error}"));
@@ -227,7 +226,6 @@ async fn commands_name_what_the_database_refuses() {
         name: "grants".to_owned(),
         nodes: 2,
         first_host: 91,
-        compiler: Compiler::Quick,
         authentication: Authentication::Password,
         ..ClusterOptions::default()
     };

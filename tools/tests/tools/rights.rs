@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bakery_lock::{Contender, LineError, LockClient, PeerOptions};
-use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
+use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use support::pace;
@@ -70,7 +70,6 @@ impl Node {
         let options = ClusterOptions {
             name: "rights".to_owned(),
             first_host: 101,
-            compiler: Compiler::Quick,
             authentication: Authentication::Password,
             // What is granted or revoked counts at once.
             settings: BTreeMap::from([short("permissions_validity"), short("roles_validity")]),

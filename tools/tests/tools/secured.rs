@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use cassandra_cluster::{Authentication, Cluster, ClusterOptions, Compiler};
+use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
 
 const STORE_PASSWORD: &str = "not-a-secret";
 
@@ -57,7 +57,6 @@ fn options(name: &str, host: u8, keystore: &Path, truststore: &Path) -> ClusterO
     ClusterOptions {
         name: name.to_owned(),
         first_host: host,
-        compiler: Compiler::Quick,
         authentication: Authentication::Password,
         settings: BTreeMap::from([("client_encryption_options".to_owned(), tls)]),
         ..ClusterOptions::default()

@@ -8,7 +8,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use bakery_lock::LockClient;
-use cassandra_cluster::{Cluster, ClusterError, ClusterOptions, Compiler};
+use cassandra_cluster::{Cluster, ClusterError, ClusterOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use scylla::client::session_builder::SessionBuilder;
 use support::pace;
@@ -311,7 +311,6 @@ async fn commands_watch_through_outages() {
         name: "watched".to_owned(),
         nodes: 3,
         first_host: 84,
-        compiler: Compiler::Quick,
         ..ClusterOptions::default()
     };
     let cluster = Cluster::lease(options).unwrap_or_else(|error| panic!("no cluster: {error}"));
