@@ -48,6 +48,7 @@ impl LossySession {
         let session = SessionBuilder::new()
             .known_nodes_addr(addresses.values())
             .address_translator(Arc::new(addresses))
+            .fetch_full_schema_metadata(false)
             .build()
             .await
             .expect("the cluster is ready");

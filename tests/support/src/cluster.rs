@@ -37,6 +37,8 @@ pub async fn session_on(nodes: &[SocketAddr]) -> Arc<Session> {
         .known_nodes_addr(nodes)
         .default_execution_profile_handle(profile.into_handle())
         .connection_timeout(pace::limit())
+        // Each test has keyspaces, and each session would read the columns of all tables.
+        .fetch_full_schema_metadata(false)
         .schema_agreement_timeout(pace::limit())
         .schema_agreement_interval(pace::STEP)
         .build()
@@ -64,7 +66,7 @@ pub async fn create_keyspace(keyspace: &str, options: CreateOptions) {
 }
 
 /// Lets one test after the other change the schema: the nodes agree on it while nobody else does.
-pub(crate) async fn turn_to_change_the_schema() -> MutexGuard<'static, ()> {
+pub async fn turn_to_change_the_schema() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await
 }
@@ -121,7 +123,8 @@ fn find_cluster() -> (Vec<SocketAddr>, Option<Cluster>) {
         (vec![resolve(&node)], None)
     } else {
         let nodes = u8::try_from(REPLICAS).expect("a few nodes");
-        let lease = Cluster::lease(ClusterOptions { nodes, ..ClusterOptions::default() });
+        let options = ClusterOptions { nodes, disposable: true, ..ClusterOptions::default() };
+        let lease = Cluster::lease(options);
         let lease = lease.unwrap_or_else(|error| panic!("no cluster for tests: {error}"));
         (lease.nodes(), Some(lease))
     }

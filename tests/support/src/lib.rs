@@ -37,6 +37,6 @@ pub mod virtual_time;
 pub mod worker;
 
 pub use self::cluster::{
-    alone, beside_others, create_keyspace, keyspace, nodes, session, session_on, unique,
-    unique_keyspace,
+    alone, beside_others, create_keyspace, keyspace, nodes, session, session_on,
+    turn_to_change_the_schema, unique, unique_keyspace,
 };

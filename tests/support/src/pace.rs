@@ -131,7 +131,8 @@ fn of_writes(nodes: &[SocketAddr]) -> Duration {
 
 /// A table of one row, and the statement that writes it.
 async fn table(nodes: &[SocketAddr]) -> (Session, scylla::statement::prepared::PreparedStatement) {
-    let session = SessionBuilder::new().known_nodes_addr(nodes).build().await;
+    let session = SessionBuilder::new().known_nodes_addr(nodes);
+    let session = session.fetch_full_schema_metadata(false).build().await;
     let session = session.expect("the cluster answers");
     let replicas = session.get_cluster_state().get_nodes_info().len().min(3);
     let keyspace = format!(

@@ -50,6 +50,8 @@ Options of `up` and `run`:
                         cassandra with the password cassandra
   --compiler KIND       how Java compiles hot code: quick, for tests, or full, as
                         in production, for figures [default: quick]
+  --disposable          change the schema in half of the time; nodes that were
+                        killed can't be started again
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
   --datacenters N       spread the nodes over datacenter1 to datacenterN, in turn
@@ -372,6 +374,7 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
             Arg::Long("compiler") if starts => {
                 options.compiler = parser.value()?.parse_with(compiler)?;
             }
+            Arg::Long("disposable") if starts => options.disposable = true,
             Arg::Long("auth") if starts => options.authentication = Authentication::Password,
             Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
             Arg::Long("datacenters") if starts => options.datacenters = parser.value()?.parse()?,
@@ -460,7 +463,8 @@ mod tests {
     fn up_takes_all_options() {
         let line = "up 3 --commitlog batch --auth --name x-1 --first-host=11 --keep \
                     --relay --datacenters 2 --heap 512 --set paxos_variant=v2 --set a=b=c \
-                    --clock 3=+3 --clock 1=-2 --compiler full";
+                    --clock 3=+3 --clock 1=-2 --compiler full \
+                    --disposable";
         let options = ClusterOptions {
             name: "x-1".to_owned(),
             nodes: 3,
@@ -471,6 +475,7 @@ mod tests {
             network: Network::Relayed,
             heap_mib: 512,
             compiler: Compiler::Full,
+            disposable: true,
             settings: BTreeMap::from([
                 ("paxos_variant".to_owned(), "v2".to_owned()),
                 ("a".to_owned(), "b=c".to_owned()),

@@ -61,6 +61,9 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcassandra.size_recorder_interval=0",
 ];
 
+/// Leaves changes of the schema in the memtables. Cassandra's own tests use it.
+const KEEP_SCHEMA_IN_MEMORY: &str = "-Dcassandra.test.flush_local_schema_changes=false";
+
 /// Enables only the first of Java's two compilers.
 const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
 
@@ -105,6 +108,9 @@ pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8
     arguments.extend(NODE_OPTIONS.iter().map(|&option| option.to_owned()));
     if options.compiler == Compiler::Quick {
         arguments.push(QUICK_COMPILER.to_owned());
+    }
+    if options.disposable {
+        arguments.push(KEEP_SCHEMA_IN_MEMORY.to_owned());
     }
     let (heap, jmx) = (options.heap_mib, options.jmx(number));
     arguments.extend([

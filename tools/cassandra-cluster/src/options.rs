@@ -51,6 +51,10 @@ pub struct ClusterOptions {
     pub heap_mib: u16,
     /// How the nodes' Java compiles hot code. Default: [`Compiler::Quick`].
     pub compiler: Compiler,
+    /// Whether nodes keep changes of the schema in memory, and flush none, which takes half of the
+    /// time that a new table does. A node that is killed forgets them and the rows of new tables,
+    /// so it can't be started again, and a later cluster can't keep the data. Default: `false`.
+    pub disposable: bool,
     /// Further lines of `cassandra.yaml`, as key and value in YAML syntax; they override the
     /// cluster's own settings. Example: `paxos_variant` to `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
@@ -123,6 +127,7 @@ impl Default for ClusterOptions {
             network: Network::default(),
             heap_mib: 256,
             compiler: Compiler::default(),
+            disposable: false,
             settings: BTreeMap::new(),
             clock_offsets: BTreeMap::new(),
         }
@@ -182,6 +187,7 @@ impl ClusterOptions {
             ("network", format!("{:?}", self.network), format!("{:?}", wanted.network)),
             ("heap", format!("{} MiB", self.heap_mib), format!("{} MiB", wanted.heap_mib)),
             ("compiler", format!("{:?}", self.compiler), format!("{:?}", wanted.compiler)),
+            ("disposable", self.disposable.to_string(), wanted.disposable.to_string()),
             ("settings", format!("{:?}", self.settings), format!("{:?}", wanted.settings)),
             (
                 "clock offsets",

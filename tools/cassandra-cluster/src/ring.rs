@@ -119,6 +119,11 @@ impl Ring {
                     "node {number} is paused: resume it instead"
                 )));
             }
+            NodeState::Killed | NodeState::Died { .. } if self.options.disposable => {
+                return Err(ClusterError::Refused(format!(
+                    "node {number} was disposable: start the cluster again, or one that is not"
+                )));
+            }
             NodeState::Killed | NodeState::Died { .. } => {}
         }
         let address = self.options.peer_address(number);
@@ -170,6 +175,12 @@ impl Ring {
 
     pub(crate) fn cut_links(&self) -> Vec<Link> {
         self.relay.as_ref().map_or_else(Vec::new, |relay| relay.links().all_cut())
+    }
+
+    /// Whether [`heal`](Self::heal) can make all nodes run.
+    pub(crate) fn can_heal(&self) -> bool {
+        let gone = |node: &Node| matches!(node.state(), NodeState::Killed | NodeState::Died { .. });
+        !self.options.disposable || !self.nodes.iter().any(gone)
     }
 
     /// Joins all links, ends all delays, and resumes or starts all nodes that do not run.
@@ -398,6 +409,9 @@ fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> 
         Err(error) => return Err(error),
     };
     let old: ClusterOptions = serde_json::from_slice(&text)?;
+    if old.disposable || options.disposable {
+        return Err(io::Error::other("disposable nodes keep no data: leave out --keep"));
+    }
     if (old.nodes, old.peer_address(1)) == (options.nodes, options.peer_address(1)) {
         return Ok(());
     }

@@ -203,7 +203,7 @@ impl Supervisor {
             connection.leases = true;
         }
         match &mut self.ring {
-            Some(ring) if *ring.options() == options => {
+            Some(ring) if *ring.options() == options && (shared || ring.can_heal()) => {
                 return if shared { Ok(()) } else { ring.heal() };
             }
             Some(ring) if shared => {

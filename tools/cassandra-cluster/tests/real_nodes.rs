@@ -262,6 +262,20 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
 }
 
 #[test]
+fn a_disposable_node_is_not_started_again() {
+    let name = ["--name", "test-disposable", "--first-host", "31"];
+    let run = |arguments: &[&str]| exit_code(&[arguments, &name[..2]].concat());
+    let up = [&["up", "1", "--disposable"], &name[2..]].concat();
+    assert_eq!(run(&up), 0);
+    assert_eq!(run(&["kill", "1"]), 0);
+    assert_eq!(run(&["start", "1"]), 1);
+    assert_eq!(run(&["down"]), 0);
+    assert_eq!(run(&[&up[..], &["--keep"]].concat()), 3, "it has no data to keep");
+    let up = [&["up", "1", "--keep"], &name[2..]].concat();
+    assert_eq!(run(&up), 3, "the data may be incomplete");
+}
+
+#[test]
 fn a_foreign_process_on_an_address_is_named() {
     for (address, network) in
         [("127.0.0.29:9042", Network::Direct), ("127.1.0.29:7000", Network::Relayed)]

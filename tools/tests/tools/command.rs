@@ -104,6 +104,11 @@ impl Tool {
 
     /// Runs the tool to its end.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Answer {
+        let _turn = if arguments.contains(&"init") {
+            Some(support::turn_to_change_the_schema().await)
+        } else {
+            None
+        };
         finish(self.start(arguments)).await
     }
 

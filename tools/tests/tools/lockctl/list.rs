@@ -7,9 +7,10 @@ use serde_json::Value;
 use support::pace;
 
 use super::{client, pid, s};
-use crate::command::{Tool, paced};
+use crate::command::Tool;
 
-/// The TTL of the locks that are renewed: that is due, and can be late, only after the looks.
+/// The TTL of all locks. What is renewed can be overdue only after the looks, and what is not lives
+/// until then.
 const LONG: Duration = s(120);
 
 // Goal: all locks in use are listed, or those that are asked for, and no other.
@@ -25,7 +26,7 @@ async fn locks_in_use_are_listed() {
     let free = holder.lock("free").await.expect("it is free");
     free.fencing_token().await.expect("it is held");
     free.unlock().await.expect("it is held");
-    let once = holder.request("reports").shared().ttl(paced(30)).renew(false);
+    let once = holder.request("reports").shared().ttl(LONG).renew(false);
     let _once = once.acquire().await.expect("it is free");
     pace::until("it is overdue", async || {
         let all = holder.contenders("reports").await.expect("the cluster answers");

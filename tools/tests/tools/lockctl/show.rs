@@ -67,7 +67,7 @@ async fn holder_and_waiters_are_shown() {
 async fn a_holder_that_does_not_renew_is_shown() {
     let tool = Tool::initialized("dead").await;
     let holder = client(&tool, "web1").await;
-    let request = holder.request(NAME).ttl(paced(18)).renew(false);
+    let request = holder.request(NAME).ttl(paced(45)).renew(false);
     let _guard = request.acquire().await.expect("it is free");
     let (mut told, mut looks) = (String::new(), 0);
     pace::until("it is told", async || {
