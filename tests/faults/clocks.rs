@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bakery_lock::schema::{self, CreateOptions, Finding, Replication, SchemaError, Severity};
 use bakery_lock::{BuildError, Consistency, GuardState, LockClient, LockError};
 use cassandra_cluster::{Cluster, ClusterOptions};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use super::hurt::{self, seen};
@@ -26,8 +27,7 @@ const TTL: Duration = Duration::from_secs(12);
 // Method: two nodes; the clock of one is set ahead by 3 s.
 #[tokio::test]
 async fn a_node_with_a_wrong_clock_is_found() {
-    let _alone = support::alone().await;
-    let (cluster, scene) = cluster().await;
+    let (cluster, scene, _turn) = cluster().await;
     cluster.set_clock(2, AHEAD).expect("its clock can be set");
     let (told, problems) = seen("a client is refused", async || refusal(&scene).await).await;
     println!("a client is told: {told}");
@@ -50,8 +50,7 @@ async fn a_node_with_a_wrong_clock_is_found() {
 #[tokio::test]
 async fn a_bound_that_can_not_be_measured_is_refused() {
     const MS: Duration = Duration::from_millis(1);
-    let _alone = support::alone().await;
-    let (_cluster, scene) = cluster().await;
+    let (_cluster, scene, _turn) = cluster().await;
     let create = async |max_clock_skew| {
         let options = CreateOptions::new().lock_table("exact").max_clock_skew(max_clock_skew);
         schema::create(&scene.session, KEYSPACE, &options).await
@@ -87,8 +86,7 @@ async fn a_bound_that_can_not_be_measured_is_refused() {
 // Method: the clock of one of two nodes is set ahead by 3 s, and back, while a lock is held.
 #[tokio::test]
 async fn a_clock_that_becomes_wrong_is_found() {
-    let _alone = support::alone().await;
-    let (cluster, scene) = cluster().await;
+    let (cluster, scene, _turn) = cluster().await;
     let ttl = pace::scaled(TTL);
     let client = built(scene.builder().ttl(ttl)).await;
     let guard = seen("a lock", async || client.lock("held").await.ok()).await;
@@ -121,8 +119,7 @@ async fn a_clock_that_becomes_wrong_is_found() {
 #[tokio::test]
 async fn a_clock_that_is_set_back_is_seen_to_agree() {
     const HOUR: i32 = 3_600;
-    let _alone = support::alone().await;
-    let (cluster, scene) = cluster().await;
+    let (cluster, scene, _turn) = cluster().await;
     cluster.set_clock(2, HOUR).expect("its clock can be set");
     let (_, problems) = seen("a client is refused", async || refusal(&scene).await).await;
     let told = problems[0].found.as_str();
@@ -175,8 +172,11 @@ fn expect_figure(findings: &[Finding]) {
     }
 }
 
-/// Two nodes, of which the second one's clock can be set, and the tables.
-async fn cluster() -> (Cluster, Scene) {
+/// Two nodes, of which the second one's clock can be set, and the tables, for one test after the
+/// other.
+async fn cluster() -> (Cluster, Scene, MutexGuard<'static, ()>) {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
     let options = ClusterOptions {
         name: "clocks".to_owned(),
         nodes: 2,
@@ -192,5 +192,5 @@ async fn cluster() -> (Cluster, Scene) {
     let session = session_on(&cluster.nodes()).await;
     let options = CreateOptions::new().replication(Replication::Factor(2));
     schema::create(&session, KEYSPACE, &options).await.expect("the keyspace can be made");
-    (cluster, Scene { session, keyspace: KEYSPACE.to_owned() })
+    (cluster, Scene { session, keyspace: KEYSPACE.to_owned() }, turn)
 }

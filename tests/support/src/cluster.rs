@@ -7,6 +7,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bakery_lock::schema::{self, CreateOptions, Replication};
 use cassandra_cluster::{Cluster, ClusterOptions};
@@ -22,6 +23,9 @@ const KEYSPACE: &str = "bakery_lock_test";
 
 /// How many replicas there are, if there are as many nodes.
 const REPLICAS: usize = 3;
+
+/// How soon the nodes are asked again whether they agree on the schema.
+const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 
 const CQL_PORT: u16 = 9042;
 
@@ -40,7 +44,7 @@ pub async fn session_on(nodes: &[SocketAddr]) -> Arc<Session> {
         // Each test has keyspaces, and each session would read the columns of all tables.
         .fetch_full_schema_metadata(false)
         .schema_agreement_timeout(pace::limit())
-        .schema_agreement_interval(pace::STEP)
+        .schema_agreement_interval(AGREEMENT_INTERVAL)
         .build()
         .await;
     Arc::new(session.expect("the cluster answers"))

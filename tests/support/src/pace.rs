@@ -31,8 +31,10 @@ const SLOWNESS: &str = "BAKERY_LOCK_TEST_SLOWNESS";
 /// How often each of the two is measured; the median counts.
 const SAMPLES: usize = 21;
 
-/// How often something is looked at that is waited for.
-pub(crate) const STEP: Duration = Duration::from_millis(5);
+/// How soon something that is waited for is looked at again; later and later, so that looks don't
+/// keep the machine busy.
+const STEP: Duration = Duration::from_millis(5);
+const STEP_MAX: Duration = Duration::from_millis(80);
 
 static WRITE: OnceLock<Duration> = OnceLock::new();
 static START: OnceLock<Duration> = OnceLock::new();
@@ -66,11 +68,26 @@ pub async fn within_limit<T>(what: &str, future: impl Future<Output = T>) -> T {
 /// If it does not hold by then: `what` hangs.
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let met = async {
+        let mut steps = Steps::new();
         while !condition().await {
-            sleep(STEP).await;
+            steps.next().await;
         }
     };
     within_limit(what, met).await;
+}
+
+/// The pauses between looks at something that is waited for.
+pub(crate) struct Steps(Duration);
+
+impl Steps {
+    pub(crate) fn new() -> Self {
+        Steps(STEP)
+    }
+
+    pub(crate) async fn next(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(STEP_MAX);
+    }
 }
 
 /// Measures quorum writes on these nodes, once in each process.

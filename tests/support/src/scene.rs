@@ -13,7 +13,7 @@ use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 
 use crate::cluster::turn_to_change_the_schema;
-use crate::pace;
+use crate::pace::{self, Steps};
 
 /// How long a row may still have to live while a test waits for its deletion. With less it would
 /// seem to be deleted when its time is over.
@@ -145,8 +145,9 @@ impl Scene {
     /// Waits until an object has `count` rows, whatever ends the others.
     pub async fn wait_for_rows(&self, object: &str, count: usize) {
         let came = async {
+            let mut steps = Steps::new();
             while self.rows(object).await.len() != count {
-                tokio::time::sleep(pace::STEP).await;
+                steps.next().await;
             }
         };
         pace::within_limit(&format!("{count} rows of {object}"), came).await;
@@ -159,6 +160,7 @@ impl Scene {
     /// If one is about to expire instead.
     pub async fn wait_until_deleted(&self, object: &str) {
         let deleted = async {
+            let mut steps = Steps::new();
             loop {
                 let rows = self.rows_and_lives(object).await;
                 let expires = |life: Option<i32>| life.is_some_and(|life| life < LIFE_MIN);
@@ -166,7 +168,7 @@ impl Scene {
                 if rows.is_empty() {
                     return;
                 }
-                tokio::time::sleep(pace::STEP).await;
+                steps.next().await;
             }
         };
         pace::within_limit("the deletion of all rows", deleted).await;
