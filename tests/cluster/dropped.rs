@@ -84,8 +84,8 @@ async fn drop_everywhere<F: Future>(
 ) {
     let scene = Scene::new().await;
     let other = scene.client().await;
-    let mut tried = 0;
-    for polls in successors(Some(0), |polls| Some(polls + 1 + polls / 24)) {
+    let polls = successors(Some(0), |polls| Some(polls + 1 + polls / 24));
+    for (tried, polls) in polls.enumerate() {
         let client = scene.client().await;
         let name = support::unique("dropped");
         let future = begin(&other, client.clone(), name.clone()).await;
@@ -101,12 +101,11 @@ async fn drop_everywhere<F: Future>(
             println!("{what}: dropped {tried} times, after less than {polls} polls: no row left");
             return;
         }
-        tried += 1;
     }
 }
 
-/// Lets the rest of the program run after a moment that is too short for a timer. The thread sleeps,
-/// or else five such tests would keep the nodes from the processor.
+/// Lets the rest of the program run after a moment that is too short for a timer. The thread
+/// sleeps, or else five such tests would keep the nodes from the processor.
 async fn pause() {
     std::thread::sleep(BETWEEN_POLLS);
     tokio::task::yield_now().await;
