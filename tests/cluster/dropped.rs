@@ -2,8 +2,8 @@
 //!
 //! Each is dropped after no poll, after one, after two, and so on until it completes. It is polled
 //! every tenth of a millisecond, which is a fraction of what an operation takes. On a busy machine
-//! one takes thousands of polls, so later ones are not all tried: each is a few percent later than
-//! the one before.
+//! an operation takes thousands of polls, so later polls are sampled, each a few percent after the
+//! previous one.
 //!
 //! The rows go by themselves. But where none is seen, one may still be on its way to the nodes; so
 //! the client is shut down before the last look: when it has ended, all it wrote has arrived.
@@ -104,8 +104,8 @@ async fn drop_everywhere<F: Future>(
     }
 }
 
-/// Lets the rest of the program run after a moment that is too short for a timer. The thread
-/// sleeps, or else five such tests would keep the nodes from the processor.
+/// Lets the rest of the program run after a moment that is too short for a timer. Sleeping, rather
+/// than spinning, leaves the processor to the nodes.
 async fn pause() {
     std::thread::sleep(BETWEEN_POLLS);
     tokio::task::yield_now().await;

@@ -111,7 +111,7 @@ impl LossySession {
         self.on_requests(None);
     }
 
-    /// Counts what the nodes answer from now on. Events, as of other tests' tables, are no answers.
+    /// Counts the nodes' responses from now on, without events such as other tests' new tables.
     pub(crate) fn answers(&self) -> Answers<'_> {
         let (feedback, frames) = unbounded_channel();
         let reaction = ResponseReaction::noop().with_feedback_when_performed(feedback);

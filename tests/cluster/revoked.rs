@@ -60,7 +60,7 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     let told = tokio::spawn(async move { (lost.await, now()) });
     let waiting = wait(&other, &name);
     sleep(after).await;
-    // While the other one has no ticket yet, rows don't tell which of the two holds.
+    // Until the waiter has a ticket, the rows don't show which of the two is the holder.
     scene.wait_for_rows(&name, if with_ticket { 4 } else { 3 }).await;
 
     let shown = first_contender(&other, &name).await;

@@ -19,10 +19,8 @@ async fn a_dropped_table_is_noticed() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("gone").await;
     let (client, guard) = hold(&scene).await;
-    let waiting = tokio::spawn(client.request("object").acquire());
-    let turn = support::turn_to_change_the_schema().await;
-    drop_table(&scene).await;
-    drop(turn);
+    let waiting = tokio::spawn(client.request("object").timeout(TTL * 2).acquire());
+    scene.change_schema(&drop_table(&scene)).await;
     expect_lost(&guard, "dropped", &LostReason::TableGone).await;
     let waited = waiting.await.expect("the task does not panic");
     expect_table_gone(&waited.expect_err("there is no table"));
@@ -38,10 +36,10 @@ async fn a_table_that_is_made_again_is_noticed() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("replaced").await;
     let (client, guard) = {
-        // So that no other test's tables are waited for between the two changes.
+        // Held across both changes: schema changes of other tests would delay the second one.
         let _turn = support::turn_to_change_the_schema().await;
         let held = hold(&scene).await;
-        drop_table(&scene).await;
+        scene.execute(&drop_table(&scene)).await;
         let created = schema::create(&scene.session, &scene.keyspace, &CreateOptions::new()).await;
         assert_eq!(created.expect("the table is gone").tables, ["lock_table"]);
         held
@@ -65,9 +63,9 @@ async fn hold(scene: &Scene) -> (LockClient, LockGuard) {
     (client, guard)
 }
 
-/// For a caller whose turn it is to change the schema.
-async fn drop_table(scene: &Scene) {
-    scene.execute(&format!("DROP TABLE \"{}\".lock_table", scene.keyspace)).await;
+/// The statement that drops the table.
+fn drop_table(scene: &Scene) -> String {
+    format!("DROP TABLE \"{}\".lock_table", scene.keyspace)
 }
 
 /// Called when the table has just gone.

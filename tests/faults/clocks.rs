@@ -172,8 +172,8 @@ fn expect_figure(findings: &[Finding]) {
     }
 }
 
-/// Two nodes, of which the second one's clock can be set, and the tables, for one test after the
-/// other.
+/// Two nodes, of which the second one's clock can be set, and the tables. One test at a time has
+/// them, as long as it holds the guard.
 async fn cluster() -> (Cluster, Scene, MutexGuard<'static, ()>) {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;

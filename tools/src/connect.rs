@@ -37,11 +37,11 @@ const CONNECTION_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 /// How long a slow node may delay an attempt at the next one.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// The minimum silence before a connection is probed, and the minimum timeout of the probe.
-///
-/// How soon nodes are asked again whether they agree on the schema: they need some 100 ms.
+/// Interval between checks for schema agreement, which takes about 100 ms.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The minimum silence before a connection is probed, and the minimum timeout of the probe.
+///
 /// A frozen machine's kernel still accepts connections. The driver waits for the first one to each
 /// node, and by default takes a minute to notice that it is silent.
 const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -196,7 +196,7 @@ impl ConnectOptions {
             .connection_timeout(self.timeout.min(CONNECTION_TIMEOUT_MAX))
             .keepalive_interval(KEEPALIVE_INTERVAL_MIN.max(self.timeout / KEEPALIVE_INTERVALS))
             .keepalive_timeout(KEEPALIVE_TIMEOUT_MIN.max(self.timeout / KEEPALIVE_TIMEOUTS))
-            // There may be hundreds of others, and each command would read them all.
+            // By default the driver reads all keyspaces, and a cluster may have hundreds.
             .keyspaces_to_fetch([&self.keyspace])
             .schema_agreement_interval(AGREEMENT_INTERVAL)
             .schema_agreement_timeout(self.timeout)

@@ -33,22 +33,22 @@ const SERVED_MAX: Duration = s(70);
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_message_may_be_lost() {
     let lost = || Mishap::LostUntil(Instant::now() + LOST_FOR);
-    befall(0, &[&|| Mishap::FirstLost(1), &|| Mishap::FirstLost(5), &lost]).await;
+    befall(0, &[|| Mishap::FirstLost(1), || Mishap::FirstLost(5), lost]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_message_may_be_repeated() {
-    befall(3, &[&|| Mishap::Repeated(ms(3)), &|| Mishap::Repeated(ms(400))]).await;
+    befall(3, &[|| Mishap::Repeated(ms(3)), || Mishap::Repeated(ms(400))]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_of_message_may_be_late() {
-    befall(5, &[&|| Mishap::Late(ms(15)), &|| Mishap::Late(ms(700))]).await;
+    befall(5, &[|| Mishap::Late(ms(15)), || Mishap::Late(ms(700))]).await;
 }
 
 /// Lets each mishap befall each kind of message. `first` is the number of the first mishap, from
 /// which the seeds are made.
-async fn befall(first: u64, mishaps: &[&dyn Fn() -> Mishap]) {
+async fn befall(first: u64, mishaps: &[fn() -> Mishap]) {
     let mut grants = 0;
     for kind in Kind::ALL {
         let mut times = 0;

@@ -105,6 +105,12 @@ pub fn reduced_and_not() -> [(usize, (usize, u64)); 2] {
 }
 
 impl Search {
+    /// Whether it is about turns of callers and guests.
+    #[must_use]
+    pub fn is_of_turns(&self) -> bool {
+        matches!(self.subject, Subject::Turns(_))
+    }
+
     /// Runs the search.
     ///
     /// # Panics

@@ -24,7 +24,7 @@ const KEYSPACE: &str = "bakery_lock_test";
 /// How many replicas there are, if there are as many nodes.
 const REPLICAS: usize = 3;
 
-/// How soon the nodes are asked again whether they agree on the schema.
+/// Interval between checks for schema agreement.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
 
 const CQL_PORT: u16 = 9042;
@@ -41,7 +41,7 @@ pub async fn session_on(nodes: &[SocketAddr]) -> Arc<Session> {
         .known_nodes_addr(nodes)
         .default_execution_profile_handle(profile.into_handle())
         .connection_timeout(pace::limit())
-        // Each test has keyspaces, and each session would read the columns of all tables.
+        // Each session would read the columns of the tables of all tests.
         .fetch_full_schema_metadata(false)
         .schema_agreement_timeout(pace::limit())
         .schema_agreement_interval(AGREEMENT_INTERVAL)
@@ -69,7 +69,8 @@ pub async fn create_keyspace(keyspace: &str, options: CreateOptions) {
     schema::create(&session, keyspace, &options).await.expect("the schema can be made");
 }
 
-/// Lets one test after the other change the schema: the nodes agree on it while nobody else does.
+/// Serialises the schema changes of this program's tests. Nodes can't agree on a schema while
+/// another test changes it.
 pub async fn turn_to_change_the_schema() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::const_new(());
     TURN.lock().await

@@ -31,8 +31,8 @@ const SLOWNESS: &str = "BAKERY_LOCK_TEST_SLOWNESS";
 /// How often each of the two is measured; the median counts.
 const SAMPLES: usize = 21;
 
-/// How soon something that is waited for is looked at again; later and later, so that looks don't
-/// keep the machine busy.
+/// The first and the longest interval between checks of a condition. They grow, so that polling
+/// does not load the machine.
 const STEP: Duration = Duration::from_millis(5);
 const STEP_MAX: Duration = Duration::from_millis(80);
 
@@ -76,7 +76,7 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     within_limit(what, met).await;
 }
 
-/// The pauses between looks at something that is waited for.
+/// The pauses between checks of a condition; each is twice as long as the previous one.
 pub(crate) struct Steps(Duration);
 
 impl Steps {

@@ -48,10 +48,10 @@ Options of `up` and `run`:
                         [default: periodic]
   --auth                ask clients for a role and a password; the superuser is
                         cassandra with the password cassandra
-  --compiler KIND       how Java compiles hot code: quick, for tests, or full, as
-                        in production, for figures [default: quick]
-  --disposable          change the schema in half of the time; nodes that were
-                        killed can't be started again
+  --compiler KIND       how Java compiles hot code: quick for tests; full, as in
+                        production, for measurements [default: quick]
+  --disposable          keep schema changes in memory: faster, but a killed node
+                        can't be started again
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
   --datacenters N       spread the nodes over datacenter1 to datacenterN, in turn

@@ -61,7 +61,7 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcassandra.size_recorder_interval=0",
 ];
 
-/// Leaves changes of the schema in the memtables. Cassandra's own tests use it.
+/// Keeps schema changes in memtables. Cassandra's own tests use it.
 const KEEP_SCHEMA_IN_MEMORY: &str = "-Dcassandra.test.flush_local_schema_changes=false";
 
 /// Enables only the first of Java's two compilers.
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_compiles_quickly_unless_told_otherwise() {
+    fn nodes_use_the_quick_compiler_by_default() {
         let place = Place::at(Path::new("clusters"), "test").unwrap();
         let is_quick = |compiler| {
             let options = ClusterOptions { compiler, ..ClusterOptions::default() };

@@ -51,9 +51,9 @@ pub struct ClusterOptions {
     pub heap_mib: u16,
     /// How the nodes' Java compiles hot code. Default: [`Compiler::Quick`].
     pub compiler: Compiler,
-    /// Whether nodes keep changes of the schema in memory, and flush none, which takes half of the
-    /// time that a new table does. A node that is killed forgets them and the rows of new tables,
-    /// so it can't be started again, and a later cluster can't keep the data. Default: `false`.
+    /// Whether nodes keep schema changes in memory instead of flushing them; new tables then take
+    /// less than half the time. A killed node loses these changes and the rows of new tables. It
+    /// can't be started again, and a later cluster can't keep the data. Default: `false`.
     pub disposable: bool,
     /// Further lines of `cassandra.yaml`, as key and value in YAML syntax; they override the
     /// cluster's own settings. Example: `paxos_variant` to `v2`. Default: none.
@@ -82,10 +82,10 @@ pub enum CommitLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// In several steps, each better, as in production. For figures.
+    /// In several steps, each better, as in production. For measurements.
     Full,
-    /// Early, and once: a node is up, and has served a few minutes of tests, with three fifths of
-    /// the work, but it never gets as fast.
+    /// Early, and once: startup and short tests take three fifths of the work, but the node never
+    /// gets as fast.
     #[default]
     Quick,
 }

@@ -121,7 +121,7 @@ impl Ring {
             }
             NodeState::Killed | NodeState::Died { .. } if self.options.disposable => {
                 return Err(ClusterError::Refused(format!(
-                    "node {number} was disposable: start the cluster again, or one that is not"
+                    "node {number} is disposable and can't be started again: restart the cluster"
                 )));
             }
             NodeState::Killed | NodeState::Died { .. } => {}

@@ -203,13 +203,14 @@ impl Supervisor {
             connection.leases = true;
         }
         match &mut self.ring {
-            Some(ring) if *ring.options() == options && (shared || ring.can_heal()) => {
-                return if shared { Ok(()) } else { ring.heal() };
-            }
             Some(ring) if shared => {
                 let running = ring.options().clone();
+                if running == options {
+                    return Ok(());
+                }
                 return Err(self.options_differ(&running, &options));
             }
+            Some(ring) if *ring.options() == options && ring.can_heal() => return ring.heal(),
             Some(ring) => ring.stop(),
             None => {}
         }

@@ -10,8 +10,8 @@ use scylla::client::session_builder::SessionBuilder;
 
 use crate::command::{Answer, lock_hosts, lockctl, paced};
 
-/// The timeout of the commands in seconds: their default, and up to twice that on a slow machine.
-/// Some of them are silent for that long, so no more: there are dozens.
+/// The timeout of the commands in seconds: their default, and at most twice that on a slow machine,
+/// because dozens of commands wait for a share of it.
 fn timeout() -> u64 {
     paced(20).as_secs().min(40)
 }

@@ -9,8 +9,8 @@ use support::pace;
 use super::{client, pid, s};
 use crate::command::Tool;
 
-/// The TTL of all locks. What is renewed can be overdue only after the looks, and what is not lives
-/// until then.
+/// The TTL of all locks: until the test ends, no renewed lock can become overdue, and the lock that
+/// is not renewed does not expire.
 const LONG: Duration = s(120);
 
 // Goal: all locks in use are listed, or those that are asked for, and no other.
