@@ -17,6 +17,9 @@ use support::scene::{Scene, built};
 
 pub(crate) const TTL: Duration = Duration::from_secs(6);
 
+/// Longer than any test: for waits that have a limit elsewhere.
+const UNBOUNDED: Duration = Duration::from_secs(3_600);
+
 /// So often a keeper is stopped, this many at a time.
 const STOPS: usize = 20;
 const AT_A_TIME: usize = 10;
@@ -50,7 +53,8 @@ pub(crate) async fn guest(scene: Scene, name: String) -> Waiting {
 /// Asks the keeper of a lock once. `None` if it was too busy to answer.
 async fn ask_keeper(client: &LockClient, name: &str) -> Option<JoinHandle<(LockGuard, u64)>> {
     let before = client.statistics().deletes;
-    let request = client.request(name);
+    // Others join the line after it, each in its own time.
+    let request = client.request(name).timeout(UNBOUNDED);
     let asking = tokio::spawn(async {
         let guard = request.acquire().await.expect("each one in line is served");
         (guard, now())
@@ -208,7 +212,7 @@ pub(crate) async fn serve_all(line: Vec<Waiting>) -> u64 {
             (client, granted)
         });
     }
-    let served = served.join_all().await;
+    let served = pace::within_limit("a lock for all in a line", served.join_all()).await;
     // Not sooner: the one that has the place keeps it for the others.
     for (client, _) in &served {
         client.shutdown().await.expect("nothing is left");

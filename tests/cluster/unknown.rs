@@ -79,7 +79,8 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
     let scene = Scene::new().await;
     let name = support::unique("unknown");
     let lossy = Arc::new(LossySession::new().await);
-    let builder = scene.builder_on(&lossy.session).ttl(TTL).acquire_timeout(patience(loss));
+    let builder =
+        scene.builder_on(&lossy.session).ttl(pace::scaled(TTL)).acquire_timeout(patience(loss));
     let victim = built(builder).await;
 
     let (victims_visit, others) = match step {
@@ -116,7 +117,7 @@ async fn lose(step: Step, loss: Loss) -> (Duration, usize) {
         }
     };
     // Long enough for what the victim has left to expire.
-    sleep(TTL + MAX_CLOCK_SKEW * 2).await;
+    sleep(pace::scaled(TTL) + MAX_CLOCK_SKEW * 2).await;
     let visits = others.end().await;
     lossy.heal();
     victim.shutdown().await.expect("nothing is lost any more");
@@ -153,7 +154,7 @@ async fn visit(locked: Result<LockGuard, LockError>, loss: Loss) -> Option<Momen
 async fn hold(guard: LockGuard, loss: Loss) -> Moment {
     let from = now();
     let mut until = from;
-    let ttl = u64::try_from(TTL.as_nanos()).expect("a ttl is short");
+    let ttl = u64::try_from(pace::scaled(TTL).as_nanos()).expect("a ttl is short");
     while until < from + ttl {
         // Noted before asking, so that the lock was certainly held.
         let asked = now();
@@ -201,7 +202,7 @@ struct Visit {
 
 impl Others {
     async fn begin(scene: &Scene, name: &str) -> Self {
-        let builder = scene.builder().ttl(TTL);
+        let builder = scene.builder().ttl(pace::scaled(TTL));
         let client = built(builder).await;
         let (ending, name) = (Arc::new(AtomicBool::new(false)), name.to_owned());
         let end = Arc::clone(&ending);
