@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bakery_lock::testing::FaultyStore;
-use bakery_lock::{GuardState, InvalidOption, LockClient, LockError, LostReason, MultiGuard};
+use bakery_lock::testing::{Fault, FaultyStore};
+use bakery_lock::{
+    GuardState, InvalidOption, LockClient, LockError, LostReason, MultiGuard, UnlockError,
+};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use tokio::task::JoinSet;
@@ -201,4 +203,21 @@ async fn overlapping_sets_do_not_wait_in_a_circle() {
         task.expect("it does not panic");
     }
     expect_no_rows(&store).await;
+}
+
+// Goal: the releases of many locks take no longer than that of one, also with the database down.
+// Method: no call succeeds while ten locks are released.
+#[tokio::test(start_paused = true)]
+async fn many_locks_are_released_within_one_timeout() {
+    let store = store();
+    let builder = store.client_builder().host("holder").register_host(true).acquire_timeout(s(5));
+    let client = builder.build().await.expect("a client in memory is built");
+    let names: Vec<_> = (0..10).map(|number| format!("accounts::{number}")).collect();
+    let guard = client.lock_all(names.iter().map(String::as_str)).await;
+    let guard = guard.expect("the locks are free");
+    store.fail_next(usize::MAX, Fault::NotApplied);
+    let began = Instant::now();
+    let error = guard.unlock().await.expect_err("the database is down");
+    assert!(matches!(error, UnlockError::Unacknowledged { .. }), "{error:?}");
+    assert_eq!(began.elapsed(), s(5));
 }

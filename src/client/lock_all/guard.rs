@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::engine::grant::GuardState;
 use crate::engine::guard::{LockGuard, LostFuture};
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
+use crate::store::at_the_same_time;
 
 /// Several held locks, of [`LockClient::lock_all`](crate::LockClient::lock_all). Dropping it
 /// releases them, the last one first, as dropping each [`LockGuard`] would.
@@ -122,9 +123,8 @@ impl MultiGuard {
         /// The second round renews what became too short during the first.
         const ROUNDS: usize = 2;
         for _ in 0..ROUNDS {
-            for guard in &self.guards {
-                guard.ensure(min).await?;
-            }
+            let ensured = self.guards.iter().map(|guard| guard.ensure(min));
+            at_the_same_time(ensured).await.into_iter().collect::<Result<Vec<_>, _>>()?;
             let remaining = self.remaining();
             if remaining >= min {
                 return Ok(remaining);
@@ -133,7 +133,7 @@ impl MultiGuard {
         Err(EnsureError::TooLong { min, remaining: self.remaining() })
     }
 
-    /// Releases the locks, the last one first, as [`LockGuard::unlock`] does.
+    /// Releases the locks at the same time, as [`LockGuard::unlock`] does.
     ///
     /// # Errors
     ///
@@ -144,11 +144,9 @@ impl MultiGuard {
     ///
     /// The releases continue in the background if the future is dropped.
     pub async fn unlock(mut self) -> Result<(), UnlockError> {
-        let mut result = Ok(());
-        while let Some(guard) = self.guards.pop() {
-            result = guard.unlock().await.and(result);
-        }
-        result
+        let guards = std::mem::take(&mut self.guards);
+        let released = at_the_same_time(guards.into_iter().map(LockGuard::unlock)).await;
+        released.into_iter().collect()
     }
 }
 
