@@ -109,13 +109,21 @@ pub enum InvalidOption {
     /// A request that holds a lock with others is to yield to those that share it.
     #[error("only a request that wants a lock alone can yield to those that share it")]
     YieldsWithOthers,
-    /// A lock can't stay taken for so long without a renewal.
-    #[error("a min_hold of {min_hold:?} is longer than the longest lease of {longest:?}")]
+    /// A lock can't stay taken for that long without a renewal.
+    #[error("a min_hold of {min_hold:?} is longer than the {longest:?} that the table allows")]
     MinHoldTooLong {
         /// The requested time.
         min_hold: Duration,
-        /// The longest lease that the table allows.
+        /// The longest that the table allows.
         longest: Duration,
+    },
+    /// A lock that is not renewed ends before its minimum time.
+    #[error("without renewal, a min_hold of {min_hold:?} needs a ttl of at least {least:?}")]
+    MinHoldWithoutRenewal {
+        /// The requested time.
+        min_hold: Duration,
+        /// The shortest TTL for it.
+        least: Duration,
     },
     /// A request shares a lock that is to stay taken.
     #[error("a shared lock has no min_hold")]

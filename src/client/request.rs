@@ -192,14 +192,24 @@ impl LockRequest {
     }
 
     /// How long the lock stays taken from its grant on, even if it is released before; by default
-    /// not at all. At most the longest lease that the table allows: its longest TTL less a second
-    /// and the clock skew.
+    /// not at all. At most the table's longest TTL less 1.5 seconds and the clock skew.
     ///
     /// For jobs that several machines start at the same time by their own clocks: one that is done
-    /// before another machine has started must not run again there. A release before then writes
-    /// the rows once more, with a TTL that ends then, so that the lock stays taken if the process
-    /// exits: for at most three seconds and the clock skew longer, and five seconds at least. While
-    /// the process lives, it deletes them in time. No other caller gets the lock meanwhile.
+    /// before another machine has started must not run again there. No other caller gets the lock
+    /// before that time is over, whatever happens to the process or the database: the rows have a
+    /// TTL that covers it, a longer one than [`ttl`](Self::ttl) if need be.
+    ///
+    /// While the process lives, it deletes the rows in time. An early release writes them once
+    /// more, with a TTL that ends then, so that a process that exits blocks the lock for three
+    /// seconds and the clock skew longer at most, and for five seconds at least. Without a release,
+    /// or if that write fails, it blocks the lock for the whole TTL.
+    ///
+    /// # Errors
+    ///
+    /// When it is acquired: [`MinHoldTooLong`](crate::InvalidOption::MinHoldTooLong),
+    /// [`SharedWithMinHold`](crate::InvalidOption::SharedWithMinHold), and
+    /// [`MinHoldWithoutRenewal`](crate::InvalidOption::MinHoldWithoutRenewal) if it is not
+    /// [renewed](Self::renew) and its TTL ends before.
     ///
     /// # Example
     ///
@@ -289,7 +299,7 @@ impl LockRequest {
         check_timeout(self.timeout)?;
         let Inner { max_ttl, max_clock_skew, .. } = *self.inner;
         let terms = lease_terms(self.ttl, max_ttl, max_clock_skew)?;
-        self.check_min_hold(LeaseTerms::longest_lease(max_ttl, max_clock_skew))?;
+        let terms = self.outlasting_min_hold(terms, max_ttl)?;
         Ok((mode, terms, HoldTerms::new(self.max_hold, self.grace)?))
     }
 
@@ -302,15 +312,32 @@ impl LockRequest {
         }
     }
 
-    /// All that share a lock are renewed together, so none can end its rows by a time of its own.
-    fn check_min_hold(&self, longest: Duration) -> Result<(), InvalidOption> {
-        let min_hold = self.min_hold;
+    /// Terms on which the rows outlast the minimum hold from the grant on, so that nothing needs to
+    /// be written at its release. All that share a lock are renewed together, so none can end its
+    /// rows by a time of its own.
+    fn outlasting_min_hold(
+        &self,
+        terms: LeaseTerms,
+        max_ttl: Duration,
+    ) -> Result<LeaseTerms, InvalidOption> {
+        let (min_hold, max_clock_skew) = (self.min_hold, terms.max_clock_skew());
+        if min_hold.is_zero() {
+            return Ok(terms);
+        }
+        if self.shared {
+            return Err(InvalidOption::SharedWithMinHold);
+        }
+        let longest = LeaseTerms::longest_min_hold(max_ttl, max_clock_skew);
         if min_hold > longest {
-            Err(InvalidOption::MinHoldTooLong { min_hold, longest })
-        } else if !min_hold.is_zero() && self.shared {
-            Err(InvalidOption::SharedWithMinHold)
+            return Err(InvalidOption::MinHoldTooLong { min_hold, longest });
+        }
+        let needed = LeaseTerms::for_min_hold(min_hold, max_clock_skew);
+        if needed.ttl() <= terms.ttl() {
+            Ok(terms)
+        } else if self.renew {
+            Ok(needed)
         } else {
-            Ok(())
+            Err(InvalidOption::MinHoldWithoutRenewal { min_hold, least: needed.ttl() })
         }
     }
 

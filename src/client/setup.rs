@@ -20,7 +20,7 @@ use crate::engine::shared::Shared;
 use crate::entropy::Entropy;
 use crate::network::NetworkEnd;
 use crate::owner::Owner;
-use crate::protocol::ContenderId;
+use crate::protocol::{ContenderId, LeaseTerms};
 use crate::store::{Counted, Store};
 
 /// The parts of a client.
@@ -101,6 +101,7 @@ impl LockClient {
             entropy,
             acquire_timeout,
             turns,
+            longest_terms: LeaseTerms::new(max_ttl, max_clock_skew),
             network,
             remembered: Remembered::default(),
             tally: Arc::default(),

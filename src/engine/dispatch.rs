@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -57,6 +58,8 @@ pub(crate) struct Dispatcher {
     health: Option<HealthMonitor>,
     /// Ordered, so that a simulation closes them in the same order each time.
     runners: BTreeMap<Seat, Entry>,
+    /// The objects whose turns may be used by guests although their runner failed, and until when.
+    orphaned: BTreeMap<Arc<str>, Duration>,
     tasks: JoinSet<Ended>,
     /// What comes from other clients, if they take turns of each other.
     received: Option<mpsc::UnboundedReceiver<Received>>,
@@ -73,6 +76,10 @@ pub(crate) struct Dispatcher {
 /// So many contenders of one client may stand for limited callers of one object. Further callers
 /// wait for one of these.
 const LIMITED_MAX: u8 = 64;
+
+/// The slot that replaces the slot of turns while a guest may be inside the place of that one
+/// without its keeper. Like the contender of another client, it waits until those rows are over.
+const SLOT_OF_ORPHANED: i16 = LIMITED_MAX as i16 + 1;
 
 /// The runner of one contender.
 #[derive(Debug)]
@@ -109,6 +116,7 @@ impl Dispatcher {
             registration,
             health,
             runners: BTreeMap::new(),
+            orphaned: BTreeMap::new(),
             tasks: JoinSet::new(),
             received,
             names: BTreeMap::new(),
@@ -227,8 +235,9 @@ impl Dispatcher {
 
     /// The slot that serves a caller: one place for all that use it in turn, and for each limited
     /// caller the first one that is free. If none is, it waits behind another one.
-    fn slot_for(&self, object: &Arc<str>, caller: &Caller) -> i16 {
+    fn slot_for(&mut self, object: &Arc<str>, caller: &Caller) -> i16 {
         match caller.acquire.mode {
+            Mode::Exclusive | Mode::Shared if self.is_orphaned(object) => SLOT_OF_ORPHANED,
             Mode::Exclusive | Mode::Shared => SLOT_OF_TURNS,
             Mode::Limited(_) => {
                 let seat = |slot| Seat { object: Arc::clone(object), slot };
@@ -243,7 +252,7 @@ impl Dispatcher {
     /// The runners of an object, in the order of their slots.
     fn runners_of(&self, object: &Arc<str>) -> impl Iterator<Item = (&Seat, &Entry)> {
         let seat = |slot| Seat { object: Arc::clone(object), slot };
-        self.runners.range(seat(SLOT_OF_TURNS)..=seat(LIMITED_MAX.into()))
+        self.runners.range(seat(SLOT_OF_TURNS)..=seat(SLOT_OF_ORPHANED))
     }
 
     fn start(&mut self, seat: Seat, first: Command) {
@@ -339,14 +348,28 @@ impl Dispatcher {
     /// smaller stamps than everything the next runner writes and deletes: to other contenders this
     /// one is gone as soon as the new round is announced or the rows' TTL has passed. A leftover
     /// ticket counts in no other round.
+    ///
+    /// A guest in a turn of that runner does not know before it extends the turn. So the object has
+    /// another contender until the rows are over.
     fn runner_failed(&mut self, bug: &JoinError) {
         if bug.is_panic() {
             error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
         }
         let failed = self.runners.iter().find(|(_, entry)| entry.task == bug.id());
         if let Some(seat) = failed.map(|(seat, _)| seat.clone()) {
+            if self.shared.network.is_some() && seat.slot == SLOT_OF_TURNS {
+                let over = self.shared.longest_terms.gone_by(self.shared.clock.elapsed());
+                self.orphaned.insert(Arc::clone(&seat.object), over);
+            }
             self.runner_ended(&seat, Vec::new());
         }
+    }
+
+    /// Whether a guest may be in a turn of a runner that failed.
+    fn is_orphaned(&mut self, object: &Arc<str>) -> bool {
+        let now = self.shared.clock.elapsed();
+        self.orphaned.retain(|_, over| now < *over);
+        self.orphaned.contains_key(object)
     }
 
     fn close(&mut self) {

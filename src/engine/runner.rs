@@ -7,9 +7,9 @@
 //! This file is the loop: what the task waits for, and how it feeds the state machines.
 //! [`commands`] handles what the client's task and the guard ask for, [`events`] the contender's
 //! events, [`turns`] what the keeper asks for, [`operations`] writes and reads. [`holder`] has the
-//! holders of the object, [`releases`] the callers that wait until it is released, [`resting`] a
-//! place that stays taken for a while after that, [`sweeping`] hides the rows of clients that left
-//! or died, [`told`] is what others learn of the line.
+//! holders of the object, [`releases`] the callers that wait until it is released, [`returned`] a
+//! lock that was released before its `min_hold` was over, [`sweeping`] hides the rows of clients
+//! that left or died, [`told`] is what others learn of the line.
 
 mod borrowing;
 mod commands;
@@ -18,7 +18,7 @@ mod events;
 mod holder;
 mod operations;
 mod releases;
-mod resting;
+mod returned;
 mod rivals;
 mod sweeping;
 mod told;
@@ -40,11 +40,10 @@ use self::draws::{Drawn, Draws};
 use self::holder::Holders;
 use self::operations::Answer;
 use self::releases::Releases;
-use self::resting::Resting;
 use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
-use crate::engine::grant::{End, GuardRequest};
+use crate::engine::grant::{End, Grant, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
 use crate::engine::timer::Timer;
@@ -79,8 +78,8 @@ pub(crate) struct Runner {
     requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
     requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
     releases: Releases,
-    /// A turn that was released, and whose place stays taken.
-    resting: Option<Resting>,
+    /// The last lock that was released before its `min_hold` was over.
+    returned_early: Option<Arc<Grant>>,
     /// The client is shut down.
     is_closing: bool,
     /// The outstanding operation of the contender.
@@ -94,8 +93,8 @@ pub(crate) struct Runner {
     lent: Option<TurnId>,
     rivals: Rivals,
     draws: Draws,
-    /// What the contender acquired last.
-    acquired: Option<Acquire>,
+    /// How the place was wanted last.
+    wanted: Option<Acquire>,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
     timer: Timer,
@@ -179,7 +178,7 @@ impl Runner {
             requests,
             requests_sender,
             releases: Releases::default(),
-            resting: None,
+            returned_early: None,
             is_closing: false,
             operation: None,
             sweep: None,
@@ -188,7 +187,7 @@ impl Runner {
             lent: None,
             rivals: Rivals::default(),
             draws: Draws::default(),
-            acquired: None,
+            wanted: None,
             setback: None,
             timer: Timer::default(),
         };
@@ -216,7 +215,6 @@ impl Runner {
             }
             // After any wake-up: while commands come without a pause, no timer gets its turn.
             self.tick_if_due();
-            self.end_rest_in_time();
             self.look_at_holders();
             self.dismiss_expired();
             if self.outlives_client() {
@@ -313,10 +311,9 @@ impl Runner {
         let deadlines = [contender, callers, holders, released, guests];
         let next = deadlines.into_iter().flatten().min();
         let sleep = next.map(|next| next.saturating_sub(self.shared.clock.elapsed()));
-        let by_boot = [self.keeper.deadline(), self.resting.as_ref().map(|resting| resting.until)];
-        let by_boot = by_boot.into_iter().flatten().min();
-        let sleeps = by_boot.map(|due| due.saturating_sub(self.shared.clock.since_boot()));
-        Some(sleep.into_iter().chain(sleeps).min()?.min(SLEEP_MAX))
+        let by_boot = self.keeper.deadline();
+        let of_keeper = by_boot.map(|due| due.saturating_sub(self.shared.clock.since_boot()));
+        Some(sleep.into_iter().chain(of_keeper).min()?.min(SLEEP_MAX))
     }
 
     /// Passes on the answer of the outstanding operation.

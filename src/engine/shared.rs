@@ -11,7 +11,7 @@ use crate::entropy::Entropy;
 use crate::network::Network;
 use crate::owner::Owner;
 use crate::peers;
-use crate::protocol::{ContenderId, Now};
+use crate::protocol::{ContenderId, LeaseTerms, Now};
 use crate::store::Store;
 
 /// What all runners of a client share.
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) turns: bool,
+    /// The terms of the rows that live longest in the table.
+    pub(crate) longest_terms: LeaseTerms,
     /// How messages go to other clients, if they take turns of each other.
     pub(crate) network: Option<Arc<dyn Network>>,
     /// The keepers that served this client of late.

@@ -1,13 +1,14 @@
 //! The keeper of one object: gives turns to its line while its contender holds the place.
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
-//! guests ask, [`drawing`] fencing tokens.
+//! guests ask, [`min_hold`] turns that are returned early, [`drawing`] fencing tokens.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
 mod drawing;
 mod line;
 pub(crate) mod messages;
+mod min_hold;
 mod requests;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::time::Duration;
 pub(crate) use self::line::User;
 use self::line::{Line, Waiting};
 use self::messages::{Demand, GuestId, Input, Output};
+use self::min_hold::MinHold;
 use super::messages::{Extended, Granted, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
 use super::tokens::TokenBlock;
@@ -106,6 +108,8 @@ struct Held {
     round: i64,
     mode: Mode,
     terms: LeaseTerms,
+    /// The terms that a caller wanted last: those of guests.
+    usual_terms: LeaseTerms,
     /// No turn lasts longer, by the library's clock.
     deadline: Duration,
     /// The next turn waits for a renewal on these terms.
@@ -126,6 +130,8 @@ struct Turn {
     id: TurnId,
     /// `None`: it is a caller's.
     tenant: Option<Tenant>,
+    /// How long the place stays taken even if the turn is returned before.
+    min_hold: Option<MinHold>,
     /// The number of the last token that was asked for, and the token once it is drawn.
     token: Option<(u64, Option<i64>)>,
 }
@@ -192,6 +198,7 @@ impl Keeper {
     /// Handles an input.
     pub(crate) fn handle(&mut self, now: Now, input: Input) {
         self.end_turn_in_time(now);
+        self.end_rest_in_time(now);
         match input {
             Input::Held { place, round, terms, deadline } => {
                 self.held(now, (place, round), terms, deadline);
@@ -199,11 +206,14 @@ impl Keeper {
             Input::Failed => self.failed(),
             Input::Asking(is_asking) => self.asking(is_asking),
             Input::Borrowed { turn } => self.borrowed(turn),
-            Input::Renewed { terms, deadline } => self.renewed(terms, deadline),
+            Input::Renewed { terms, deadline } => self.renewed(now, terms, deadline),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
             Input::Join { caller, demand } => self.join(now, caller, demand),
             Input::Leave { caller } => self.line.remove_caller(caller),
+            Input::Returned { turn } if self.outlasts_return(turn, now.boot) => {
+                self.begin_rest(now);
+            }
             Input::Returned { turn } => self.end_turn(turn, None),
             Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
             Input::Block { round, block } => self.block_drawn(round, block),
@@ -231,7 +241,8 @@ impl Keeper {
         let tenant = self.tenant();
         let ends = tenant.map(|tenant| tenant.ends);
         let repeat = tenant.and_then(|tenant| tenant.repeat);
-        [ends, repeat, self.glances_again()].into_iter().flatten().min()
+        let returned = self.min_hold().and_then(MinHold::ends_turn);
+        [ends, repeat, returned, self.glances_again()].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -326,6 +337,7 @@ impl Keeper {
             round,
             mode: demand.map_or(Mode::Exclusive, |demand| demand.mode),
             terms,
+            usual_terms: terms,
             deadline,
             renewing: None,
             glanced: now.boot,
@@ -384,11 +396,12 @@ impl Keeper {
 
     /// A renewal on other terms than the next turn waits for was sent earlier and counts for
     /// nothing: once shorter rows are under way, no turn may last longer (rule R5).
-    fn renewed(&mut self, terms: LeaseTerms, deadline: Duration) {
+    fn renewed(&mut self, now: Now, terms: LeaseTerms, deadline: Duration) {
         if let Place::Held(held) = &mut self.place
             && held.renewing.is_none_or(|wanted| wanted == terms)
         {
             (held.terms, held.deadline, held.renewing) = (terms, deadline, None);
+            self.note_rest(now, terms, deadline);
         }
     }
 
@@ -421,7 +434,7 @@ impl Keeper {
             {
                 let turn = *turn;
                 self.place = Place::Borrowed { turn, is_given: true };
-                self.give(caller, turn);
+                self.give(caller, turn, None);
             }
             (Place::Wanted(_) | Place::Borrowed { .. } | Place::Lost, _) => self.release(),
             // All that share a place begin at once.
@@ -448,19 +461,23 @@ impl Keeper {
             }
             return false;
         };
-        if held.renewing.is_some() {
+        let demand = user.demand();
+        // A place that is in use is shared on its terms. A guest takes the usual ones.
+        let wanted = match demand {
+            _ if is_shared => held.terms,
+            Some(demand) => demand.terms,
+            None => held.usual_terms,
+        };
+        if held.renewing == Some(wanted) {
             return false;
         }
-        // A place that is in use is shared on its terms.
-        let wanted = user.demand().filter(|_| !is_shared);
-        let wanted = wanted.map_or(held.terms, |demand| demand.terms);
-        let fresh_deadline = wanted.deadline(now.elapsed);
-        let lease = fresh_deadline - now.elapsed;
-        if wanted != held.terms || held.deadline < now.elapsed + lease / 2 {
-            held.renewing = Some(wanted);
-            // From now on the rows may last no longer than this (rule R5).
-            held.deadline = held.deadline.min(fresh_deadline);
-            self.outputs.push_back(Output::Renew { terms: wanted });
+        let lease = wanted.deadline(now.elapsed) - now.elapsed;
+        let least = (lease / 2).max(demand.map_or(Duration::ZERO, |demand| demand.min_hold));
+        let is_fit = wanted == held.terms && held.deadline >= now.elapsed + least;
+        if held.renewing.is_some() || !is_fit {
+            held.usual_terms = wanted;
+            let renew = held.renew_on(now, wanted);
+            self.outputs.push_back(renew);
             return false;
         }
         // As a turn is given: one that lasts asks nothing of the database.
@@ -471,7 +488,9 @@ impl Keeper {
         }
         match user {
             User::Caller(caller, demand) if demand.mode == Mode::Shared => self.share(caller, id),
-            User::Caller(caller, _) => self.give(caller, id),
+            User::Caller(caller, demand) => {
+                self.give(caller, id, MinHold::from(now, demand.min_hold));
+            }
             User::Guest(guest) => self.grant(now, guest, id, deadline),
         }
         true
@@ -533,9 +552,9 @@ impl Keeper {
     // Turns.
 
     /// Gives a turn to a caller.
-    fn give(&mut self, caller: u64, turn: TurnId) {
+    fn give(&mut self, caller: u64, turn: TurnId, min_hold: Option<MinHold>) {
         self.line.remove_caller(caller);
-        self.turn = Some(Turn { id: turn, tenant: None, token: None });
+        self.turn = Some(Turn { id: turn, tenant: None, min_hold, token: None });
         self.outputs.push_back(Output::Grant { caller, turn });
     }
 
@@ -555,7 +574,7 @@ impl Keeper {
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
         let tenant = Tenant { guest, ttl: waiting.ttl, granted, extended: None, ends, repeat };
-        self.turn = Some(Turn { id: turn, tenant: Some(tenant), token: None });
+        self.turn = Some(Turn { id: turn, tenant: Some(tenant), min_hold: None, token: None });
         self.send(guest, Response::Granted(granted));
     }
 

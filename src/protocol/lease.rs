@@ -10,6 +10,10 @@ pub(crate) const TTL_MIN: Duration = Duration::from_secs(5);
 /// Cassandra stores the expiry in whole seconds, so up to one second of a TTL is lost.
 const TTL_ROUNDING: Duration = Duration::from_secs(1);
 
+/// Rows live for this much longer than their place is to stay taken, or it would be lost before it
+/// is passed on.
+const TIME_TO_PASS_ON: Duration = Duration::from_millis(500);
+
 /// How late a sent request may still be coordinated: the server drops requests that waited for 12 s
 /// (`native_transport_timeout`), and the way there takes a little more.
 pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
@@ -42,13 +46,18 @@ impl LeaseTerms {
         LeaseTerms { ttl, max_clock_skew }
     }
 
-    /// The shortest terms on which a row is certainly seen for so long.
-    pub(crate) fn that_last(lease: Duration, max_clock_skew: Duration) -> Self {
-        let needed = lease + TTL_ROUNDING + max_clock_skew;
+    /// The shortest terms for a place that is to stay taken for so long, and to be passed on then.
+    pub(crate) fn for_min_hold(min_hold: Duration, max_clock_skew: Duration) -> Self {
+        let needed = min_hold + TIME_TO_PASS_ON + TTL_ROUNDING + max_clock_skew;
         let whole = needed.as_secs() + u64::from(needed.subsec_nanos() > 0);
         let least = ((TTL_ROUNDING + max_clock_skew) * 2).as_secs() + 1;
         let ttl = Duration::from_secs(whole.max(least)).max(TTL_MIN);
         LeaseTerms::new(ttl, max_clock_skew)
+    }
+
+    /// The longest time that a place can stay taken for without renewal, in a table with this TTL.
+    pub(crate) fn longest_min_hold(max_ttl: Duration, max_clock_skew: Duration) -> Duration {
+        Self::longest_lease(max_ttl, max_clock_skew) - TIME_TO_PASS_ON
     }
 
     /// The longest lease that rows with this TTL give.

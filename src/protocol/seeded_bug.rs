@@ -62,6 +62,9 @@ pub(crate) enum SeededBug {
     RowsDeletedInTurn,
     /// A keeper writes rows with a shorter TTL while a turn is out.
     RowsShortenedInTurn,
+    /// A keeper shortens its rows when a turn is returned early, and gives the next turn on the
+    /// earlier deadline.
+    RowsShortenedAfterReturn,
     /// A keeper queues a request again that is over.
     FinishedRequestsCount,
     /// A keeper hands out in a round what is left of the tokens of an earlier one.
@@ -96,7 +99,7 @@ impl SeededBug {
 
     /// The bugs of keepers and guests.
     #[cfg(model)]
-    pub(crate) const OF_TURNS: [SeededBug; 14] = [
+    pub(crate) const OF_TURNS: [SeededBug; 15] = [
         SeededBug::SubleaseBeyondPlace,
         SeededBug::NoDriftAllowance,
         SeededBug::SubleaseOnJumpingClock,
@@ -109,6 +112,7 @@ impl SeededBug {
         SeededBug::TurnWithoutClient,
         SeededBug::RowsDeletedInTurn,
         SeededBug::RowsShortenedInTurn,
+        SeededBug::RowsShortenedAfterReturn,
         SeededBug::FinishedRequestsCount,
         SeededBug::BlockCarriedOver,
     ];

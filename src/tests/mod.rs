@@ -15,7 +15,7 @@ use crate::clock::{Stamps, WallClockBound};
 use crate::engine::process::Process;
 use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
-use crate::protocol::ContenderId;
+use crate::protocol::{ContenderId, LeaseTerms};
 use crate::store::Embedded;
 use crate::testing::FaultyStore;
 
@@ -31,6 +31,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         id: ContenderId { host: 1, client: 2, slot: 0 },
         owner: String::from("host pid 1").into(),
         turns: true,
+        longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
         remembered: Remembered::default(),
         acquire_timeout: Duration::from_secs(5),

@@ -1,11 +1,14 @@
 //! Clients that take turns of each other, over a network within the process.
 
+mod give_up;
 mod lines;
 mod messages;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod min_hold;
 mod mishap;
 mod network;
+mod panic;
 mod shutdown;
 mod table;
 

@@ -16,7 +16,11 @@ async fn job(client: &LockClient) -> Option<LockGuard> {
 }
 
 async fn waits(client: &LockClient) -> LockGuard {
-    client.request(OBJECT).timeout(s(60)).acquire().await.expect("each caller is served")
+    waits_for(client, s(60)).await
+}
+
+async fn waits_for(client: &LockClient, timeout: Duration) -> LockGuard {
+    client.request(OBJECT).timeout(timeout).acquire().await.expect("each caller is served")
 }
 
 // Goal: a job that is done early does not run again before its time, and then it may, at once; that
@@ -140,6 +144,35 @@ async fn an_unlock_without_an_answer_is_told() {
     drop(next);
 }
 
+// Goal: nothing that is written at the release is needed for the lock to stay taken.
+// Method: the database is down when the lock is released, and the process ends. Without renewal,
+// the rows of the grant have to last as long.
+#[tokio::test(start_paused = true)]
+async fn lock_stays_taken_when_database_is_down_at_release() {
+    const LONG: Duration = s(60);
+    for renew in [true, false] {
+        let store = store();
+        let builder = store.client_builder().host("one").register_host(true).acquire_timeout(s(2));
+        let one = builder.build().await.expect("a client in memory is built");
+        let other = client(&store, "other").await;
+        let ttl = if renew { s(5) } else { s(63) };
+        let request = one.request(OBJECT).ttl(ttl).renew(renew).min_hold(LONG);
+        let guard = request.acquire().await.expect("the lock is free");
+        let granted = Instant::now();
+        sleep(ms(500)).await;
+        store.fail_next(usize::MAX, Fault::NotApplied);
+        guard.unlock().await.expect_err("the database is down");
+        one.shutdown().await.expect_err("the database is down");
+        drop(one);
+        sleep(s(2)).await;
+        store.fail_next(0, Fault::NotApplied);
+        let next = waits_for(&other, s(90)).await;
+        let taken = granted.elapsed();
+        assert!((LONG..LONG + s(15)).contains(&taken), "{taken:?}");
+        drop(next);
+    }
+}
+
 // Goal: what the table can't do is refused before anything is written.
 // Method: ask for it.
 #[tokio::test(start_paused = true)]
@@ -147,7 +180,7 @@ async fn what_the_table_can_not_do_is_refused() {
     let store = store();
     let client = client(&store, "one").await;
     let writes = client.statistics().writes;
-    let longest = s(118);
+    let longest = ms(117_500);
     let min_hold = longest + ms(1);
     for (request, expected) in [
         (
@@ -155,6 +188,10 @@ async fn what_the_table_can_not_do_is_refused() {
             InvalidOption::MinHoldTooLong { min_hold, longest },
         ),
         (client.request(OBJECT).shared().min_hold(s(1)), InvalidOption::SharedWithMinHold),
+        (
+            client.request(OBJECT).renew(false).ttl(s(30)).min_hold(s(60)),
+            InvalidOption::MinHoldWithoutRenewal { min_hold: s(60), least: s(63) },
+        ),
     ] {
         let error = request.acquire().await;
         assert!(matches!(&error, Err(LockError::Option(it)) if *it == expected), "{error:?}");

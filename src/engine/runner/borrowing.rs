@@ -35,21 +35,31 @@ const BACK_APART: Duration = Duration::from_millis(5);
 /// The turns that a client borrows of one object, one at a time.
 #[derive(Default)]
 pub(super) struct Borrowing {
-    /// The keeper that is asked, or whose turn the client has.
-    present: Option<KeeperId>,
+    state: State,
     /// One for each keeper that was asked. It stays until its last return is answered.
     guests: BTreeMap<KeeperId, Guest>,
     connecting: Option<Pin<Box<dyn Future<Output = Option<KeeperId>> + Send>>>,
     /// The clients that were asked for the present acquisition.
     asked: Vec<KeeperId>,
-    /// The sublease of the borrowed turn.
-    sublease: Option<(TurnId, Lease)>,
-    /// How many were ahead at the present keeper when it last said so.
-    ahead: u32,
     /// Who has the turn of a keeper, as far as is known.
     user: Option<(KeeperId, TurnUser)>,
-    /// When the client goes on in the table.
-    back: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// No keeper is asked.
+    #[default]
+    Idle,
+    /// A keeper is asked, and the first in the line waits there.
+    Asking {
+        keeper: KeeperId,
+        /// How many were ahead when it last said so.
+        ahead: u32,
+    },
+    /// The client has a turn of this keeper.
+    Inside { keeper: KeeperId, turn: TurnId, sublease: Lease },
+    /// A keeper did not serve this client, which acquires through the table from then on.
+    Back { at: Duration },
 }
 
 impl Borrowing {
@@ -62,17 +72,23 @@ impl Borrowing {
 
     /// When the next guest has to be woken, by the library's clock.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.guests.values().filter_map(Guest::deadline).chain(self.back).min()
+        let back = if let State::Back { at } = self.state { Some(at) } else { None };
+        self.guests.values().filter_map(Guest::deadline).chain(back).min()
     }
 
     /// Whether no turn is out or on its way back.
     pub(super) fn is_done(&self) -> bool {
-        self.guests.is_empty() && self.present.is_none()
+        self.guests.is_empty() && self.present().is_none()
     }
 
     /// The sublease of a turn, if it is borrowed.
     pub(super) fn sublease(&self, turn: TurnId) -> Option<Lease> {
-        self.sublease.filter(|(borrowed, _)| *borrowed == turn).map(|(_, lease)| lease)
+        match self.state {
+            State::Inside { turn: borrowed, sublease, .. } => {
+                (borrowed == turn).then_some(sublease)
+            }
+            State::Idle | State::Asking { .. } | State::Back { .. } => None,
+        }
     }
 
     /// Whether this keeper was asked for a turn that is not over.
@@ -87,18 +103,21 @@ impl Borrowing {
 
     /// Notes that a caller of this client has the turn of the present keeper.
     pub(super) fn note_own(&mut self, user: TurnUser) {
-        self.user = self.present.map(|keeper| (keeper, user));
+        self.user = self.present().map(|keeper| (keeper, user));
     }
 
     /// Who has the turn of the present keeper, as far as is known.
     pub(super) fn user(&self) -> Option<&TurnUser> {
         let (keeper, user) = self.user.as_ref()?;
-        (Some(*keeper) == self.present).then_some(user)
+        (Some(*keeper) == self.present()).then_some(user)
     }
 
     /// The keeper that is asked, or whose turn the client has.
     pub(super) fn present(&self) -> Option<KeeperId> {
-        self.present
+        match self.state {
+            State::Asking { keeper, .. } | State::Inside { keeper, .. } => Some(keeper),
+            State::Idle | State::Back { .. } => None,
+        }
     }
 }
 
@@ -106,6 +125,7 @@ impl Runner {
     /// Acquires a place for the first in the line: from a keeper that served this client of late,
     /// or through the table.
     pub(super) fn acquire_place(&mut self) {
+        self.note_wanted();
         self.borrowing.asked.clear();
         let now = self.shared.clock.elapsed();
         let keeper = self.shared.remembered.keeper(&self.object, now);
@@ -169,7 +189,7 @@ impl Runner {
     /// Whether the first in the line may use a turn of another keeper.
     fn may_borrow(&self) -> bool {
         self.network.is_some()
-            && self.borrowing.present.is_none()
+            && self.borrowing.present().is_none()
             && self.keeper.may_ask()
             && self.first().is_some_and(suits_borrowed_turn)
     }
@@ -177,7 +197,7 @@ impl Runner {
     /// The turn that is asked for goes to the first in the line, which another one may have become.
     /// If it can't use that turn, the line acquires through the table.
     pub(super) fn reconsider_asking(&mut self) {
-        let is_asking = self.borrowing.present.is_some() && self.keeper.may_ask();
+        let is_asking = self.borrowing.present().is_some() && self.keeper.may_ask();
         if is_asking && self.first().is_some_and(|first| !suits_borrowed_turn(first)) {
             self.stop_borrowing();
             self.feed_keeper(KeeperInput::Asking(false));
@@ -192,8 +212,7 @@ impl Runner {
         };
         let ttl = first.acquire.terms.ttl();
         debug!(parent: self.span(), object = shown(&self.object), keeper, "a keeper is asked");
-        self.borrowing.present = Some(keeper);
-        self.borrowing.ahead = 0;
+        self.borrowing.state = State::Asking { keeper, ahead: 0 };
         self.feed_keeper(KeeperInput::Asking(true));
         // Numbers of requests grow within a client, as stamps do.
         let stamp = self.shared.stamps.draw(&*self.shared.clock);
@@ -213,17 +232,15 @@ impl Runner {
 
     /// Stops asking, or returns the turn.
     pub(super) fn stop_borrowing(&mut self) {
-        self.borrowing.sublease = None;
-        self.borrowing.back = None;
-        if let Some(keeper) = self.borrowing.present.take() {
-            self.steps.push_back(Step::Guest(keeper, GuestInput::Leave));
-        }
+        let keeper = self.borrowing.present();
+        self.borrowing.state = State::Idle;
+        self.steps.extend(keeper.map(|keeper| Step::Guest(keeper, GuestInput::Leave)));
     }
 
     /// Acquires through the table if the line still wants a place and has no keeper.
     pub(super) fn go_on_in_table(&mut self) {
-        let waits = self.borrowing.present.is_some() || self.borrowing.back.is_some();
-        if self.keeper.wants_place() && !waits && self.contender.is_idle() {
+        let is_idle = matches!(self.borrowing.state, State::Idle) && self.contender.is_idle();
+        if self.keeper.wants_place() && is_idle {
             self.acquire_in_table();
         }
     }
@@ -235,7 +252,8 @@ impl Runner {
         let guests = self.borrowing.guests.iter().filter(|(_, guest)| is_due(guest));
         let due: Vec<_> = guests.map(|(keeper, _)| *keeper).collect();
         self.steps.extend(due.into_iter().map(|keeper| Step::Guest(keeper, GuestInput::Tick)));
-        if self.borrowing.back.take_if(|back| *back <= now).is_some() {
+        if matches!(self.borrowing.state, State::Back { at } if at <= now) {
+            self.borrowing.state = State::Idle;
             self.go_on_in_table();
         }
         self.settle();
@@ -268,28 +286,24 @@ impl Runner {
     fn guest_event(&mut self, keeper: KeeperId, event: GuestEvent) {
         match event {
             GuestEvent::Queued { ahead } => {
-                self.borrowing.ahead = ahead;
+                self.borrowing.state = State::Asking { keeper, ahead };
                 self.note_keeper(keeper);
                 self.leave_table();
             }
             GuestEvent::Granted { turn, until } => self.borrowed(keeper, turn, until),
             GuestEvent::Extended { until, sent } => self.extended(until, sent),
             GuestEvent::Token(value) => {
-                if let Some((turn, _)) = self.borrowing.sublease {
+                if let State::Inside { turn, .. } = self.borrowing.state {
                     self.token_drawn(turn, value);
                 }
             }
             GuestEvent::Lost(loss) => {
-                self.borrowing.present = None;
+                self.borrowing.state = State::Idle;
                 self.place_is_lost(&loss.into());
             }
             GuestEvent::Elsewhere => {
-                self.borrowing.present = None;
                 self.shared.remembered.forget(&self.object);
-                let apart = BACK_APART * self.borrowing.ahead.saturating_sub(BACK_AT_ONCE);
-                let now = self.shared.clock.elapsed();
-                let later = now + apart.mul_f64(0.5 + self.shared.entropy.jitter());
-                self.borrowing.back = Some(later).filter(|_| !apart.is_zero());
+                self.borrowing.state = self.way_back();
                 self.feed_keeper(KeeperInput::Asking(false));
                 self.go_on_in_table();
                 self.look_for_keeper();
@@ -297,12 +311,25 @@ impl Runner {
         }
     }
 
+    /// Where the client goes from a keeper that does not serve it.
+    fn way_back(&self) -> State {
+        let State::Asking { ahead, .. } = self.borrowing.state else {
+            return State::Idle;
+        };
+        let apart = BACK_APART * ahead.saturating_sub(BACK_AT_ONCE);
+        if apart.is_zero() {
+            return State::Idle;
+        }
+        let later = apart.mul_f64(0.5 + self.shared.entropy.jitter());
+        State::Back { at: self.shared.clock.elapsed() + later }
+    }
+
     fn borrowed(&mut self, keeper: KeeperId, turn: TurnId, until: Duration) {
         self.note_keeper(keeper);
         if self.keeper.may_ask() {
             self.leave_table();
-            let lease = Lease::sublease(self.shared.clock.elapsed(), until);
-            self.borrowing.sublease = Some((turn, lease));
+            let sublease = Lease::sublease(self.shared.clock.elapsed(), until);
+            self.borrowing.state = State::Inside { keeper, turn, sublease };
             self.feed_keeper(KeeperInput::Borrowed { turn });
         } else {
             self.stop_borrowing();
@@ -313,7 +340,7 @@ impl Runner {
     /// is borrowed.
     pub(super) fn renew_borrowed(&mut self, turn: TurnId) -> bool {
         let borrowed = self.borrowing.sublease(turn);
-        if let (Some(_), Some(keeper)) = (borrowed, self.borrowing.present) {
+        if let (Some(_), Some(keeper)) = (borrowed, self.borrowing.present()) {
             self.steps.push_back(Step::Guest(keeper, GuestInput::Renew));
         }
         borrowed.is_some()
@@ -321,7 +348,7 @@ impl Runner {
 
     fn extended(&mut self, until: Duration, sent: Duration) {
         let lease = Lease::sublease(self.shared.clock.elapsed(), until);
-        let Some((turn, sublease)) = &mut self.borrowing.sublease else {
+        let State::Inside { turn, sublease, .. } = &mut self.borrowing.state else {
             return;
         };
         let turn = *turn;

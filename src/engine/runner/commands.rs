@@ -69,7 +69,8 @@ impl Runner {
     fn acquire(&mut self, caller: Caller) {
         if caller.is_waiting() {
             let Acquire { mode, terms, patience, .. } = caller.acquire;
-            let (number, demand) = (caller.number, Demand { mode, terms, patience });
+            let Caller { number, min_hold, .. } = caller;
+            let demand = Demand { mode, terms, patience, min_hold };
             self.callers.insert(caller);
             self.tell_keeper(KeeperInput::Join { caller: number, demand });
         }
@@ -98,11 +99,11 @@ impl Runner {
         if let Some(End::Lost(reason)) = ended {
             return self.turn_is_lost(turn, reason);
         }
-        let rests = self.end_turn(turn);
+        self.end_turn(turn);
         let Some(reply) = reply else {
             return;
         };
-        if rests || self.keeper.is_releasing() {
+        if self.keeper.outlasts_turn() || self.keeper.is_releasing() {
             self.releases.push(self.shared.clock.elapsed(), reply);
         } else {
             // A caller that stopped waiting needs no answer.
@@ -164,8 +165,9 @@ impl Runner {
     fn close(&mut self) {
         self.tell_keeper(KeeperInput::Shutdown);
         self.is_closing = true;
+        let boot = self.shared.clock.since_boot();
         match self.holders.only() {
-            Some(turn) if self.stays(turn) => {
+            Some(turn) if self.keeper.outlasts_return(turn, boot) => {
                 self.lose_turn(turn, LostReason::ClientClosed);
             }
             Some(_) | None => self.place_is_lost(&LostReason::ClientClosed),

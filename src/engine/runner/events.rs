@@ -56,7 +56,6 @@ impl Runner {
         let mut renew_again = None;
         self.holders.for_each(|holder| renew_again = holder.renew(lease).or(renew_again.take()));
         self.steps.extend(renew_again.map(Step::Contender));
-        self.rest_is_written(lease, terms);
         self.check_health(CheckReason::Renewal);
         self.feed_keeper(KeeperInput::Renewed { terms, deadline: lease.deadline() });
     }

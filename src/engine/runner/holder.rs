@@ -40,11 +40,6 @@ impl Holders {
         self.holders.insert(turn, holder);
     }
 
-    /// The holder with this turn.
-    pub(super) fn get(&self, turn: TurnId) -> Option<&Holder> {
-        self.holders.get(&turn)
-    }
-
     /// Takes out the holder with this turn, if it is there.
     pub(super) fn take(&mut self, turn: TurnId) -> Option<Holder> {
         let holder = self.holders.remove(&turn)?;
@@ -122,8 +117,6 @@ pub(super) struct Holder {
     pub(super) grant: Arc<Grant>,
     /// Its name, which others are shown.
     pub(super) owner: String,
-    /// Until when its place stays taken, even if it is released before, by boot time.
-    pub(super) stays_until: Duration,
     renews: bool,
     /// A warning about the present risk was given.
     at_risk: bool,
@@ -141,13 +134,8 @@ struct Confirming {
 }
 
 impl Holder {
-    pub(super) fn new(
-        grant: Arc<Grant>,
-        owner: String,
-        renews: bool,
-        stays_until: Duration,
-    ) -> Self {
-        Holder { grant, owner, stays_until, renews, at_risk: false, confirming: Vec::new() }
+    pub(super) fn new(grant: Arc<Grant>, owner: String, renews: bool) -> Self {
+        Holder { grant, owner, renews, at_risk: false, confirming: Vec::new() }
     }
 
     /// When to look at it: at the end of its lease or of its hold limit, when it becomes at risk,

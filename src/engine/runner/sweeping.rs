@@ -13,11 +13,11 @@ impl Runner {
     /// Begins a sweep, if one is of use by the rows of a read that calls for it. It goes on beside
     /// the operations of the contender, and delays none.
     pub(super) fn consider_sweep(&mut self, rows: &[StoredRow]) {
-        let Some(acquired) = &self.acquired else {
+        let Some(wanted) = &self.wanted else {
             return;
         };
         let now = self.shared.now().stamp;
-        let horizon = sweep::horizon(rows, now, acquired.terms.max_clock_skew());
+        let horizon = sweep::horizon(rows, now, wanted.terms.max_clock_skew());
         if let (Some(horizon), None) = (horizon, &self.sweep) {
             let span = self.span().clone();
             let sweep = sweep(Arc::clone(&self.shared), Arc::clone(&self.object), horizon);

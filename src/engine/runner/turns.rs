@@ -27,6 +27,7 @@ impl Runner {
             }
             KeeperOutput::Grant { caller, turn } => self.grant(caller, turn),
             KeeperOutput::Renew { terms } => self.renew_on(terms),
+            KeeperOutput::Returned => self.returned(),
             KeeperOutput::Glance => self.start_glance(),
             KeeperOutput::Token { turn, value, .. } => self.token_drawn(turn, value),
             KeeperOutput::DrawBlock { round } => self.draw_block(round),
@@ -38,20 +39,25 @@ impl Runner {
         }
     }
 
-    /// Acquires a place through the table, for the first in the line. For a guest on the terms of
-    /// the last caller: guests join a line that a caller began.
+    /// Acquires a place through the table, for the first in the line.
     pub(super) fn acquire_in_table(&mut self) {
+        self.note_wanted();
+        let wanted = self.wanted.clone().expect("a caller began the line");
+        self.steps.push_back(Step::Contender(Input::Acquire(wanted)));
+    }
+
+    /// Notes how the first in the line wants the place. A guest takes it on the terms of the last
+    /// caller: guests join a line that a caller began, and that one may have left since.
+    pub(super) fn note_wanted(&mut self) {
         let first = self.first().map(|caller| caller.acquire.clone());
         // A guest waits and holds alone, whatever the caller before it wanted.
-        let for_guest = |acquired| Acquire {
+        let for_guest = |wanted| Acquire {
             mode: Mode::Exclusive,
             patience: Patience::Wait,
             renew: true,
-            ..acquired
+            ..wanted
         };
-        self.acquired = first.or_else(|| self.acquired.take().map(for_guest));
-        let acquire = self.acquired.clone().expect("a caller has acquired before");
-        self.steps.push_back(Step::Contender(Input::Acquire(acquire)));
+        self.wanted = first.or_else(|| self.wanted.take().map(for_guest));
     }
 
     /// Answers a guest. While it has its turn the place is renewed, whatever the caller before it
@@ -84,7 +90,7 @@ impl Runner {
     }
 
     fn granted(&mut self, caller: Caller, turn: TurnId) -> bool {
-        let Caller { acquire, hold_terms, min_hold, asked, reply, span, .. } = caller;
+        let Caller { acquire, hold_terms, asked, reply, span, .. } = caller;
         let Acquire { mode, terms, renew, owner, .. } = acquire;
         let lease = match self.borrowing.sublease(turn) {
             Some(sublease) => (sublease, LostReason::KeeperUnreachable),
@@ -113,8 +119,7 @@ impl Runner {
         // A guard that finds no caller is dropped.
         let is_taken = reply.send(Ok(Some(guard))).is_ok();
         if is_taken {
-            let stays_until = self.shared.clock.since_boot() + min_hold;
-            self.holders.insert(turn, Holder::new(grant, owner.clone(), renew, stays_until));
+            self.holders.insert(turn, Holder::new(grant, owner.clone(), renew));
             if self.borrowing.sublease(turn).is_some() {
                 let user = self.own(owner);
                 self.borrowing.note_own(user);
@@ -166,22 +171,16 @@ impl Runner {
         self.glance = Some(Box::pin(glance));
     }
 
-    /// Takes a holder whose turn is over from the holders. Returns whether its place stays taken.
-    pub(super) fn end_turn(&mut self, turn: TurnId) -> bool {
+    /// Returns a turn to the keeper; its holder is no longer among the holders.
+    pub(super) fn end_turn(&mut self, turn: TurnId) {
         self.draws.clear();
-        let stays = self.stays(turn);
-        match self.holders.take(turn) {
-            Some(holder) if stays => self.rest(turn, holder),
-            Some(_) => self.turn_is_over(turn),
-            None => {}
+        if let Some(holder) = self.holders.take(turn) {
+            if self.keeper.outlasts_return(turn, self.shared.clock.since_boot()) {
+                self.returned_early = Some(holder.grant);
+            }
+            self.assign_to_sharers();
+            self.tell_keeper(KeeperInput::Returned { turn });
         }
-        stays
-    }
-
-    /// A turn is over, and its holder is no longer among the holders.
-    pub(super) fn turn_is_over(&mut self, turn: TurnId) {
-        self.assign_to_sharers();
-        self.tell_keeper(KeeperInput::Returned { turn });
     }
 
     /// Ends a turn as lost, but not its place.
@@ -214,7 +213,7 @@ impl Runner {
     /// Tells all guards that their turns are lost.
     pub(super) fn lose_all(&mut self, reason: &LostReason) {
         self.draws.clear();
-        self.lose_rest(reason);
+        self.lose_returned(reason);
         for mut holder in self.holders.take_all() {
             holder.lose(reason.clone());
         }

@@ -18,6 +18,8 @@ pub(crate) struct Demand {
     pub(crate) terms: LeaseTerms,
     /// Whether to wait.
     pub(crate) patience: Patience,
+    /// How long the place stays taken at least, from the grant on. The terms last longer.
+    pub(crate) min_hold: Duration,
 }
 
 /// What happens to a keeper.
@@ -68,7 +70,7 @@ pub(crate) enum Input {
         /// The caller.
         caller: u64,
     },
-    /// A caller's turn is over.
+    /// A caller's turn is over, unless its place [stays taken](Demand::min_hold).
     Returned {
         /// The turn.
         turn: TurnId,
@@ -154,6 +156,9 @@ pub(crate) enum Output {
         /// The terms.
         terms: LeaseTerms,
     },
+    /// A turn that was returned early needs no more writes: the rows last as long as the place
+    /// stays taken, or that time is over.
+    Returned,
     /// Look for contenders in the table, beside all else; answer with [`Input::Glanced`]. It is a
     /// hint: one replica is enough.
     Glance,

@@ -94,12 +94,14 @@ impl Keeper {
             | Place::Lost
             | Place::Releasing => None,
         };
-        let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn else {
-            return;
+        let Some(Turn { tenant: Some(tenant), .. }) = self
+            .turn
+            .as_mut()
+            .filter(|present| present.id == turn && present.guest() == Some(guest))
+        else {
+            // Of an earlier keeper at this address, or one that is over.
+            return self.send(guest, Response::Leave { turn });
         };
-        if *id != turn || tenant.guest != guest {
-            return;
-        }
         tenant.repeat = None;
         let Some(deadline) = deadline else {
             return self.send(guest, Response::Leave { turn });

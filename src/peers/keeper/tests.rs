@@ -1,5 +1,6 @@
 //! Scripts of the keeper: what happens to it, and what it must ask for.
 
+mod min_hold;
 mod sharing;
 
 use std::time::Duration;
@@ -121,7 +122,8 @@ fn terms(ttl: u64) -> LeaseTerms {
 }
 
 fn demand(ttl: u64) -> Demand {
-    Demand { mode: Mode::Exclusive, terms: terms(ttl), patience: Patience::Wait }
+    let (patience, min_hold) = (Patience::Wait, Duration::ZERO);
+    Demand { mode: Mode::Exclusive, terms: terms(ttl), patience, min_hold }
 }
 
 /// Two tokens.
@@ -451,11 +453,24 @@ fn a_turn_is_extended_once_for_each_renewal() {
     script.answers(GUEST, first);
     script.hears(GUEST, ms(2_350), Request::Renew { turn: turn(2) });
     script.answers(GUEST, Response::Extended(extended(ms(2_350), left - s(2))));
-    // An older one that comes late, another guest's, and one of another turn.
+    // An older one that comes late.
     script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
-    script.hears(OTHER, ms(2_400), Request::Renew { turn: turn(2) });
-    script.hears(GUEST, ms(2_400), Request::Renew { turn: turn(1) });
     script.says(&[]);
+}
+
+#[test]
+fn renewal_of_any_turn_but_the_present_one_is_answered_with_leave() {
+    let mut script = Script::with_guest();
+    for (guest, number) in [(OTHER, 2), (GUEST, 1), (GUEST, 3)] {
+        script.hears(guest, ms(400), Request::Renew { turn: turn(number) });
+        script.answers(guest, Response::Leave { turn: turn(number) });
+    }
+    script.tell(Input::Lost);
+    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
+    script.said.clear();
+    script.hears(GUEST, ms(600), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, Response::Leave { turn: turn(2) });
 }
 
 #[test]

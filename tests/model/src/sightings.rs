@@ -76,9 +76,11 @@ pub(crate) enum Sight {
     CallersShare,
     /// The next holder in the table stops waiting.
     NextHolderGaveUp,
+    /// A caller leaves while its place stays taken.
+    ReturnedEarly,
 }
 
-const SIGHTS: [Sight; 35] = [
+const SIGHTS: [Sight; 36] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -114,6 +116,7 @@ const SIGHTS: [Sight; 35] = [
     Sight::LineDisbanded,
     Sight::CallersShare,
     Sight::NextHolderGaveUp,
+    Sight::ReturnedEarly,
 ];
 
 /// How often which was come across.

@@ -55,6 +55,8 @@ pub(crate) struct CallerPlan {
     /// Its TTL, in seconds.
     pub(crate) ttl: u64,
     pub(crate) mode: Mode,
+    /// How long the place stays taken at least, in ticks.
+    pub(crate) min_hold: Ticks,
 }
 
 impl Plan {
@@ -137,6 +139,10 @@ pub(crate) struct Moment {
     tokens: Vec<((u8, u64), i64)>,
     /// Whether a request was granted as two turns.
     granted_twice: bool,
+    /// Until when the place stays taken, even if it was returned.
+    taken_until: Ticks,
+    /// Whether another one was let in before.
+    freed_early: bool,
     /// The recovery is tried: nothing is counted.
     is_recovering: bool,
 }
@@ -219,8 +225,9 @@ impl Turns {
             Action::Table(event) => self.table_event(moment, event),
             Action::CallerJoins(i) => {
                 moment.callers[i] = Caller::Waiting;
-                let CallerPlan { ttl, mode } = self.plan.callers[i];
-                let demand = Demand { mode, terms: Self::terms(ttl), patience: Patience::Wait };
+                let CallerPlan { ttl, mode, min_hold } = self.plan.callers[i];
+                let (patience, min_hold) = (Patience::Wait, TICK * u32::from(min_hold));
+                let demand = Demand { mode, terms: Self::terms(ttl), patience, min_hold };
                 self.keeper(moment, KeeperInput::Join { caller: i as u64, demand });
             }
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
@@ -249,6 +256,7 @@ impl Turns {
                 moment.fence += i64::from(SPACING);
                 moment.tokens.push(((moment.grants, 1), moment.fence));
                 self.note(moment, Sight::NextHolderEntered);
+                moment.note_entry();
                 moment.next_holder = NextHolder::Inside;
             }
             Action::NextHolderLeaves => {
@@ -382,6 +390,10 @@ impl Turns {
         self.tells(!moment.granted_twice)
     }
 
+    fn stays_taken(&self, moment: &Moment) -> bool {
+        self.tells(!moment.freed_early)
+    }
+
     /// How many are inside. Those that share the place count as one.
     fn inside(&self, moment: &Moment) -> usize {
         let Moment { table, keeper, .. } = moment;
@@ -406,6 +418,11 @@ impl Moment {
     /// A user of the keeper's place has a token.
     fn note_token(&mut self, turn: u64, value: i64) {
         self.tokens.push(((self.table.grant, turn), value));
+    }
+
+    /// Someone has come in.
+    fn note_entry(&mut self) {
+        self.freed_early |= self.now < self.taken_until;
     }
 
     fn time(&self) -> Duration {
@@ -456,6 +473,8 @@ impl Model for Turns {
             fence: 0,
             tokens: Vec::new(),
             granted_twice: false,
+            taken_until: 0,
+            freed_early: false,
             is_recovering: false,
         }]
     }
@@ -487,6 +506,7 @@ impl Model for Turns {
             Property::always("at most one is inside", Self::is_exclusive),
             Property::always("tokens grow", Self::is_growing),
             Property::always("a request is granted once", Self::is_granted_once),
+            Property::always("a place stays taken as long as it must", Self::stays_taken),
         ];
         if self.plan.bug.is_none() {
             properties.push(Property::always("all are served, and no row is left", Self::recovers));

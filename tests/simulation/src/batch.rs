@@ -32,6 +32,7 @@ const TRIES: usize = 2_000;
 pub(crate) enum Invariant {
     MutualExclusion,
     Overlap,
+    MinHold,
     Fifo,
     Lines,
     Tokens,

@@ -6,7 +6,9 @@ use super::batch::Invariant;
 use super::plan::{Breach, Plan};
 use super::shrink::smaller;
 use super::world::{Outcome, run};
-use super::{acknowledged, fifo, leaving, lines, mutual_exclusion, overlap, rows, served, tokens};
+use super::{
+    acknowledged, fifo, leaving, lines, min_hold, mutual_exclusion, overlap, rows, served, tokens,
+};
 
 /// A run that breaks an invariant.
 #[derive(Clone, Debug)]
@@ -36,6 +38,7 @@ impl Failure {
             let checks = [
                 (Invariant::MutualExclusion, exclusion),
                 (Invariant::Overlap, overlap::check(plan, log, object)),
+                (Invariant::MinHold, min_hold::check(log, object)),
                 (Invariant::TokenOrder, token_order),
                 (Invariant::Fifo, fifo::check(plan, log, object)),
                 (Invariant::Lines, lines::check(plan, log, object)),

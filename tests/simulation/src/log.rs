@@ -56,6 +56,8 @@ pub(crate) struct Hold {
     pub(crate) ttl: Duration,
     /// Whether its lease is renewed.
     pub(crate) renews: bool,
+    /// How long it stays taken at least.
+    pub(crate) min_hold: Duration,
     /// When its caller asked; `None` if it let others go first, and came to the line later.
     pub(crate) asked: Option<Duration>,
     pub(crate) from: Duration,
@@ -121,6 +123,7 @@ impl Hold {
             mode: LockMode::Exclusive,
             ttl: Duration::from_secs(5),
             renews: true,
+            min_hold: Duration::ZERO,
             asked: Some(from),
             from,
             until: None,

@@ -23,6 +23,7 @@ mod batch;
 mod failure;
 mod log;
 mod machine;
+mod min_hold;
 mod operator;
 mod plan;
 mod shrink;

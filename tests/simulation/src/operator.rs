@@ -4,6 +4,7 @@ use bakery_lock::{Contender, LockClient};
 
 use super::log::Shutdown;
 use super::machine::Site;
+use super::min_hold::stays_taken;
 use super::worker::kind;
 
 /// The name of the rows that ask a contender to leave. A contender that left before it saw its own
@@ -48,7 +49,8 @@ pub(crate) async fn remove_by_force(client: LockClient, site: Site, object: Stri
 
 /// Shuts the client down, and looks whether anything is left once that is acknowledged.
 pub(crate) async fn shut_down(client: LockClient, site: Site, objects: Vec<String>) {
-    let shutdown = Shutdown { client: site.number, asked: site.now(), done: None };
+    let asked = site.now();
+    let shutdown = Shutdown { client: site.number, asked, done: None };
     let number = site.log().shutdowns.len();
     site.log().shutdowns.push(shutdown);
     if client.shutdown().await.is_err() {
@@ -57,7 +59,8 @@ pub(crate) async fn shut_down(client: LockClient, site: Site, objects: Vec<Strin
     let now = site.now();
     site.log().shutdowns[number].done = Some(now);
     let counts = |owner, name: &str| owner == site.number && name != REVOKED;
-    let whole = site.log().not_truncated(&objects);
+    let mut whole = site.log().not_truncated(&objects);
+    whole.retain(|object| !stays_taken(&site.log(), site.number, object, asked));
     site.log().note_rows(&site.cluster, &whole, now, counts);
 }
 

@@ -58,6 +58,8 @@ pub(crate) struct Mix {
     pub(crate) shared: bool,
     /// Some want it as a limited number, which this is.
     pub(crate) max_holders: Option<u32>,
+    /// Some that want it alone want it to stay taken for a while.
+    pub(crate) min_hold: bool,
 }
 
 /// A process that uses the library.
@@ -174,6 +176,10 @@ impl Plan {
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x54EE9));
         if draw.0.random_bool(0.7) {
             plan.many_dead = draw.0.random_range(0..4);
+        }
+        let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x3179));
+        for mix in &mut plan.mixes {
+            mix.min_hold = draw.0.random_bool(0.3);
         }
         plan
     }

@@ -68,8 +68,12 @@ fn with_less_work(plan: &Plan) -> Vec<Plan> {
         plans.push(less);
     }
     for object in 0..plan.objects.len() {
-        let Mix { shared, max_holders } = plan.mixes[object];
-        for mix in [Mix { shared: false, max_holders }, Mix { shared, max_holders: None }] {
+        let mix = plan.mixes[object];
+        for mix in [
+            Mix { shared: false, ..mix },
+            Mix { max_holders: None, ..mix },
+            Mix { min_hold: false, ..mix },
+        ] {
             let mut less = plan.clone();
             less.mixes[object] = mix;
             plans.push(less);

@@ -68,6 +68,14 @@ impl Worker {
             terms.asked = None;
             request = request.yield_to_shared(self.ms(1..2_000));
         }
+        if self.mixes[number].min_hold
+            && terms.mode == LockMode::Exclusive
+            && terms.renews
+            && self.rng.random_bool(0.5)
+        {
+            terms.min_hold = self.ms(200..4_000);
+            request = request.min_hold(terms.min_hold);
+        }
         if self.rng.random_bool(0.1) {
             request = request.max_hold(self.ms(1..2_000)).grace(self.ms(0..500));
         }
@@ -182,7 +190,8 @@ impl Worker {
         let object = self.objects[number].clone();
         loop {
             let (asked, ttl, mode) = (Some(self.site.now()), self.plan.ttl, self.mode(number));
-            let terms = Terms { asked, ttl, renews: true, mode };
+            let min_hold = Duration::ZERO;
+            let terms = Terms { asked, ttl, renews: true, mode, min_hold };
             let request = terms.request(&self.client, &object).timeout(SERVED_WITHIN);
             match request.acquire().await {
                 Ok(guard) => return self.hold_shortly(&object, guard, terms).await,
@@ -227,7 +236,7 @@ impl Worker {
         let hold = log.holds.len();
         self.site.held().insert(hold, Arc::downgrade(&guard));
         let (client, object, from) = (self.site.number, object.to_owned(), self.site.now());
-        let Terms { asked, ttl, renews, mode } = terms;
+        let Terms { asked, ttl, renews, mode, min_hold } = terms;
         let until = None;
         log.holds.push(Hold {
             client,
@@ -237,6 +246,7 @@ impl Worker {
             mode,
             ttl,
             renews,
+            min_hold,
             asked,
             from,
             until,
@@ -255,12 +265,13 @@ impl Worker {
         let more = if self.rng.random_bool(0.2) { MORE_TTL } else { Duration::ZERO };
         let ttl = self.plan.ttl + more;
         let renews = !self.rng.random_bool(0.1);
-        Terms { asked: Some(self.site.now()), ttl, renews, mode: self.mode(object) }
+        let (asked, mode) = (Some(self.site.now()), self.mode(object));
+        Terms { asked, ttl, renews, mode, min_hold: Duration::ZERO }
     }
 
     /// One of the ways in which an object may be wanted.
     fn mode(&mut self, object: usize) -> LockMode {
-        let Mix { shared, max_holders } = self.mixes[object];
+        let Mix { shared, max_holders, .. } = self.mixes[object];
         let shared = shared.then_some(LockMode::Shared);
         let limited = max_holders.map(|max_holders| LockMode::Limited { max_holders });
         let others: Vec<_> = shared.into_iter().chain(limited).collect();
@@ -292,6 +303,7 @@ struct Terms {
     ttl: Duration,
     renews: bool,
     mode: LockMode,
+    min_hold: Duration,
 }
 
 impl Terms {

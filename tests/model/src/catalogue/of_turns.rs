@@ -5,7 +5,7 @@ use crate::protocol::{Mode, SeededBug as Bug};
 use crate::sightings::Sight;
 use crate::turns::{CallerPlan, NO_TROUBLES, Plan, Troubles};
 
-const ALONE: CallerPlan = CallerPlan { ttl: 5, mode: Mode::Exclusive };
+const ALONE: CallerPlan = CallerPlan { ttl: 5, mode: Mode::Exclusive, min_hold: 0 };
 const TO_SHARE: CallerPlan = CallerPlan { mode: Mode::Shared, ..ALONE };
 
 /// A caller has the first turn, so that there is a keeper when the guest asks.
@@ -30,6 +30,12 @@ const NEXT_HOLDER: Plan = Plan {
     ..PLAN
 };
 const TWO_TTLS: Plan = Plan { callers: &[CallerPlan { ttl: 8, ..ALONE }, ALONE], ..NEXT_HOLDER };
+/// The rows of a place that stays taken are shortened for the rest of that time.
+const MIN_HOLD: Plan = Plan {
+    callers: &[CallerPlan { ttl: 8, min_hold: 1, ..ALONE }],
+    must_see: &[Sight::ReturnedEarly, Sight::GuestsTurn, Sight::NextHolderEntered],
+    ..NEXT_HOLDER
+};
 const ALL_PARTIES: Plan = Plan { callers: &[ALONE; 2], ..NEXT_HOLDER };
 /// Readers and a writer of one client, and a writer in the table.
 const SHARED: Plan = Plan {
@@ -103,6 +109,9 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns of two rounds", Short, TWO_ROUNDS.over(0).with(REPEATS)),
         ("turns, of two ttls", Short, TWO_TTLS.over(2).with(RENEWALS)),
         ("turns of a guest that waits in the table, too", Short, BOTH_WAYS.over(3)),
+        ("turns after a minimum time", Short, MIN_HOLD.over(3)),
+        ("turns after a minimum time, clock set ahead", Short, MIN_HOLD.over(2).with(JUMPS)),
+        ("turns after a minimum time, keeper and guest die", Short, MIN_HOLD.over(2).with(DEATHS)),
         ("turns, place revoked", Short, revoked.over(4).with(REVOKED)),
         ("turns, place removed", Short, NEXT_HOLDER.over(4).with(REMOVED)),
         ("turns, line disbanded", Short, disbanded.over(2).with(DISBANDED)),
@@ -126,6 +135,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("turns, messages repeated, for longer", Long, TWO_CALLERS.over(3).with(REPEATS)),
         ("turns, clock set ahead, for longer", Long, TWO_CALLERS.over(3).with(JUMPS)),
         ("turns of two rounds, for longer", Long, TWO_ROUNDS.over(1).with(REPEATS)),
+        ("turns after a minimum time, for longer", Long, MIN_HOLD.over(6)),
         ("turns, of two ttls, for longer", Long, TWO_TTLS.over(3).with(RENEWALS)),
         (
             "turns of two guests and two callers",
@@ -164,6 +174,7 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: turn without its client", Bug::TurnWithoutClient, death),
         ("flaw: rows deleted in a turn", Bug::RowsDeletedInTurn, NEXT_HOLDER),
         ("flaw: rows shortened in a turn", Bug::RowsShortenedInTurn, TWO_TTLS),
+        ("flaw: rows shortened after a return", Bug::RowsShortenedAfterReturn, MIN_HOLD),
         ("flaw: finished requests count", Bug::FinishedRequestsCount, PLAN),
         ("flaw: tokens carried over", Bug::BlockCarriedOver, ALL_PARTIES.over(0).with(DRAWS)),
     ];

@@ -126,8 +126,13 @@ impl Turns {
                 if moment.callers.iter().any(|caller| matches!(caller, Caller::Inside(_))) {
                     self.note(moment, Sight::CallersShare);
                 }
+                moment.note_entry();
                 let i = usize::try_from(caller).expect("callers are few");
                 moment.callers[i] = Caller::Inside(turn);
+                let min_hold = self.plan.callers[i].min_hold;
+                if min_hold > 0 {
+                    moment.taken_until = moment.now + min_hold;
+                }
             }
             KeeperOutput::Send { guest, response } => {
                 if let Response::Granted(granted) = &response {
@@ -136,6 +141,8 @@ impl Turns {
                 moment.network.send(Frame::ToGuest { guest, response });
             }
             KeeperOutput::Renew { terms } => table.renewing = Some(terms),
+            // The model's contender renews whenever it likes.
+            KeeperOutput::Returned => {}
             KeeperOutput::Glance => table.is_glancing = true,
             KeeperOutput::DrawBlock { round } => table.drawing = Some(round),
             KeeperOutput::Token { turn, value, .. } => moment.note_token(turn.number, value),
@@ -156,7 +163,12 @@ impl Turns {
                 moment.left.giving_up = moment.left.giving_up.saturating_sub(1);
                 self.keeper(moment, KeeperInput::Leave { caller: i as u64 });
             }
-            Caller::Inside(turn) => self.keeper(moment, KeeperInput::Returned { turn }),
+            Caller::Inside(turn) => {
+                if moment.now < moment.taken_until {
+                    self.note(moment, Sight::ReturnedEarly);
+                }
+                self.keeper(moment, KeeperInput::Returned { turn });
+            }
             Caller::Outside | Caller::Gone => unreachable!("a caller leaves after it came"),
         }
     }
@@ -173,6 +185,7 @@ impl Turns {
         let turn = machine.turn_number();
         let outputs: Vec<_> = std::iter::from_fn(|| machine.poll()).collect();
         if enters {
+            moment.note_entry();
             self.note(moment, Sight::GuestsTurn);
         }
         for output in outputs {

@@ -168,6 +168,7 @@ impl Turns {
             TableEvent::RemovedByForce => {
                 moment.left.removals -= 1;
                 moment.removed = true;
+                moment.taken_until = 0;
                 moment.table.rows_until = None;
             }
             TableEvent::Released => {
@@ -239,6 +240,7 @@ impl Turns {
     pub(super) fn lost(&self, moment: &mut Moment) {
         moment.table.is_held = false;
         moment.table.renewing = None;
+        moment.taken_until = 0;
         self.keeper(moment, KeeperInput::Lost);
         // Their guards know by the lease, or are told.
         for caller in &mut moment.callers {
