@@ -14,6 +14,7 @@ use tracing::debug;
 pub use self::leaders::Leaders;
 pub use self::leadership::Leadership;
 use crate::client::{LockClient, LockRequest};
+use crate::contender::LockMode;
 use crate::error::{LockError, TableError};
 use crate::options::{InvalidOption, PRIORITIES};
 
@@ -51,7 +52,7 @@ impl LockClient {
     /// ```
     pub fn election(&self, name: impl Into<String>) -> Election {
         let request = self.request(name);
-        let (client, seats, priority) = (self.clone(), 1, *PRIORITIES.end());
+        let (client, seats, priority) = (self.clone(), 1, *PRIORITIES.start());
         Election { client, request, seats, priority, watch: WATCH_DEFAULT }
     }
 }
@@ -84,7 +85,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// How many lead at the same time: one by default. All candidates have to name the same number.
+    /// How many lead at the same time: one by default. All candidates should name the same number:
+    /// those with another one wait until none of these leads.
     ///
     /// Leaders of more than one seat have no [fencing tokens](crate::FencingToken): they work
     /// beside each other.
@@ -93,7 +95,7 @@ impl Election {
         self
     }
 
-    /// How good this candidate is: from 1, the best, to 14, the default.
+    /// How good this candidate is: from 1, the best and the default, to 14.
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
@@ -118,16 +120,15 @@ impl Election {
         self
     }
 
-    /// Waits until this candidate leads, however long that takes, and while the database does not
-    /// answer as well.
+    /// Waits until this candidate leads, however long that takes: also while the database does not
+    /// answer, while clocks differ, and while others lead with another number of
+    /// [seats](Self::seats).
     ///
     /// # Errors
     ///
     /// - [`LockError::Option`]: an option is invalid. Nothing was written.
-    /// - [`LockError::OtherLimit`]: another candidate has another number of seats.
-    /// - [`LockError::Refused`], [`LockError::HostRemoved`], [`LockError::ClocksDiffer`],
-    ///   [`LockError::TableGone`], [`LockError::Closed`], [`LockError::Forked`]: this candidate
-    ///   can't lead.
+    /// - [`LockError::Refused`], [`LockError::HostRemoved`], [`LockError::TableGone`],
+    ///   [`LockError::Closed`], [`LockError::Forked`]: this candidate can't lead.
     /// - [`LockError::Revoked`]: an operator asked it to leave as it took the seat.
     ///
     /// In any case it does not lead.
@@ -196,6 +197,15 @@ impl Election {
         if self.watch.is_zero() { Err(InvalidOption::ZeroWatch) } else { Ok(()) }
     }
 
+    /// How the leaders hold the lock.
+    fn mode(&self) -> LockMode {
+        if self.seats == 1 {
+            LockMode::Exclusive
+        } else {
+            LockMode::Limited { max_holders: self.seats }
+        }
+    }
+
     /// One alone holds the lock, and has tokens.
     fn request(&self) -> LockRequest {
         let request = self.request.clone();
@@ -203,10 +213,15 @@ impl Election {
     }
 
     /// Whether fewer contenders than there are seats are in the table, be they leaders or
-    /// candidates that are taking a seat. Not for certain while the database does not answer.
+    /// candidates that are taking a seat, and none that has another number of seats. Not certain
+    /// while the database does not answer.
     async fn has_free_seat(&self) -> Result<bool, LockError> {
         match self.client.contenders(self.request.name()).await {
-            Ok(taken) => Ok(taken.len() < self.seats as usize),
+            Ok(taken) => {
+                let mode = self.mode();
+                let is_alike = taken.iter().all(|other| other.mode == Some(mode));
+                Ok(is_alike && taken.len() < self.seats as usize)
+            }
             Err(error @ TableError::TimedOut { .. }) => {
                 debug!(%error, "no look at the seats");
                 Ok(false)
@@ -228,13 +243,13 @@ fn is_passing(error: &LockError) -> bool {
         LockError::TimedOut { .. }
         | LockError::RowMissing { .. }
         | LockError::NoTicketLeft { .. }
+        | LockError::MarkOutOfReach { .. }
+        | LockError::ClocksDiffer { .. }
         | LockError::Lost { .. } => true,
         LockError::Option(_)
         | LockError::Refused { .. }
         | LockError::Revoked { .. }
-        | LockError::OtherLimit { .. }
         | LockError::HostRemoved { .. }
-        | LockError::ClocksDiffer { .. }
         | LockError::TableGone { .. }
         | LockError::Closed
         | LockError::Forked => false,

@@ -93,17 +93,18 @@ pub enum LockError {
         /// The object.
         name: String,
     },
-    /// Another client limits the holders of this lock to another number. Each of the two would
-    /// count by its own.
+    /// A client whose clock was more than a day ahead has swept the rows of clients that left, up
+    /// to its own time, and may hide every row that is written before that time: use another name.
     #[error(
-        "lock {:?}: others limit it to {max_holders} holders: use the same number, or another name",
+        "lock {:?}: a client whose clock was {ahead:?} ahead has swept it, so that new rows may be \
+         hidden: use another name",
         shown(name)
     )]
-    OtherLimit {
+    MarkOutOfReach {
         /// The object.
         name: String,
-        /// The number of the others.
-        max_holders: u32,
+        /// How far the mark of the sweep is ahead of this client's clock.
+        ahead: Duration,
     },
     /// The client's host was removed from the registry.
     #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]

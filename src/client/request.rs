@@ -351,9 +351,10 @@ impl LockRequest {
             None => self.inner.shared.owner.clone(),
         };
         let owner = owner.into();
-        let acquire = Acquire { mode, terms, patience, renew: self.renew, owner };
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
+        let (renew, gives_up) = (self.renew, Some(deadline));
+        let acquire = Acquire { mode, terms, patience, renew, gives_up, owner };
         if let Some(limit) = self.yield_limit
             && !self.yield_while_shared(limit, patience).await?
         {
@@ -420,6 +421,7 @@ impl Drop for Waiting {
 fn if_held(guard: LockGuard) -> Result<LockGuard, LockError> {
     match guard.state() {
         GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Expiring { .. } => {
+            guard.collect();
             Ok(guard)
         }
         GuardState::Lost(LostReason::Forked) => Err(LockError::Forked),

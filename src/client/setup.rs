@@ -14,6 +14,7 @@ use crate::engine::dispatch::Dispatcher;
 use crate::engine::health::{Baseline, HealthMonitor};
 use crate::engine::host::{REGISTRAR, RegisteredHost};
 use crate::engine::process::Process;
+use crate::engine::raised::Raised;
 use crate::engine::registration::Registration;
 use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
@@ -96,6 +97,7 @@ impl LockClient {
             wall_clock_bound: WallClockBound::new(&*clock),
             clock,
             stamps: Stamps::default(),
+            raised: Raised::default(),
             id: ContenderId { host: number, client, slot: 0 },
             owner: Owner::this_process(&host_name),
             entropy,

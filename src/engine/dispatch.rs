@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::sleep;
 use tokio_util::sync::DropGuard;
 use tracing::error;
 
+use crate::clock::SLEEP_MAX;
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
 use crate::engine::runner::{Command, Ended, Runner, SLOT_OF_TURNS, Seat};
 use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
-use crate::engine::waiters::Caller;
+use crate::engine::waiters::{Caller, Callers};
 use crate::error::LockError;
 use crate::network::{Message, ObjectKey, Received};
 use crate::peers::{Request, Response, TimedRequest};
@@ -60,6 +62,8 @@ pub(crate) struct Dispatcher {
     runners: BTreeMap<Seat, Entry>,
     /// The objects whose turns may be used by guests although their runner failed, and until when.
     orphaned: BTreeMap<Arc<str>, Duration>,
+    /// The limited callers that wait until a contender for their object is free.
+    overflow: BTreeMap<Arc<str>, Callers>,
     tasks: JoinSet<Ended>,
     /// What comes from other clients, if they take turns of each other.
     received: Option<mpsc::UnboundedReceiver<Received>>,
@@ -74,7 +78,7 @@ pub(crate) struct Dispatcher {
 }
 
 /// So many contenders of one client may stand for limited callers of one object. Further callers
-/// wait for one of these.
+/// wait until one of these is free.
 const LIMITED_MAX: u8 = 64;
 
 /// The slot that replaces the slot of turns while a guest may be inside the place of that one
@@ -96,6 +100,8 @@ enum Wake {
     RunnerEnded(Result<Ended, JoinError>),
     Received(Received),
     Registration(Event),
+    /// The timeout of a caller that waits for a contender has passed.
+    Overflow,
     Looked(Vec<(Node, Option<NodeReport>)>),
 }
 
@@ -117,6 +123,7 @@ impl Dispatcher {
             health,
             runners: BTreeMap::new(),
             orphaned: BTreeMap::new(),
+            overflow: BTreeMap::new(),
             tasks: JoinSet::new(),
             received,
             names: BTreeMap::new(),
@@ -152,12 +159,16 @@ impl Dispatcher {
                 Wake::RunnerEnded(Err(bug)) => self.runner_failed(&bug),
                 Wake::Received(received) => self.received(received),
                 Wake::Registration(event) => self.registration(event),
+                Wake::Overflow => self.dismiss_overflow(),
                 Wake::Looked(seen) => self.looked(&seen),
             }
         }
     }
 
     async fn wake(&mut self, calls_open: bool) -> Wake {
+        let now = self.shared.clock.elapsed();
+        let overflow =
+            self.overflow_deadline().map(|due| sleep(due.saturating_sub(now).min(SLEEP_MAX)));
         let registration = self.registration.as_mut().map(|it| it.event(&self.shared));
         let look = self.health.as_mut().map(HealthMonitor::seen);
         let received = self.received.as_mut().map(mpsc::UnboundedReceiver::recv);
@@ -170,6 +181,7 @@ impl Dispatcher {
                 Wake::RunnerEnded(ended)
             }
             Some(received) = when_some(received) => Wake::Received(received),
+            () = when_some(overflow) => Wake::Overflow,
             // Last: calls may come faster than they are passed on, and holders must not wait for
             // what a check found meanwhile. All other events follow from calls, and are rarer.
             call = self.calls.recv(), if calls_open => Wake::Call(call),
@@ -221,7 +233,10 @@ impl Dispatcher {
 
     /// Passes a caller on to the runner that serves it; starts one if there is none.
     fn pass_on(&mut self, object: Arc<str>, caller: Caller) {
-        let slot = self.slot_for(&object, &caller);
+        let Some(slot) = self.slot_for(&object, &caller) else {
+            self.overflow.entry(object).or_default().insert(caller);
+            return;
+        };
         let seat = Seat { object, slot };
         let command = Command::Acquire(caller);
         let Some(entry) = self.runners.get_mut(&seat) else {
@@ -234,17 +249,15 @@ impl Dispatcher {
     }
 
     /// The slot that serves a caller: one place for all that use it in turn, and for each limited
-    /// caller the first one that is free. If none is, it waits behind another one.
-    fn slot_for(&mut self, object: &Arc<str>, caller: &Caller) -> i16 {
+    /// caller the first one that is free, if one is.
+    fn slot_for(&mut self, object: &Arc<str>, caller: &Caller) -> Option<i16> {
         match caller.acquire.mode {
-            Mode::Exclusive | Mode::Shared if self.is_orphaned(object) => SLOT_OF_ORPHANED,
-            Mode::Exclusive | Mode::Shared => SLOT_OF_TURNS,
+            Mode::Exclusive | Mode::Shared if self.is_orphaned(object) => Some(SLOT_OF_ORPHANED),
+            Mode::Exclusive | Mode::Shared => Some(SLOT_OF_TURNS),
             Mode::Limited(_) => {
                 let seat = |slot| Seat { object: Arc::clone(object), slot };
                 let mut slots = SLOT_OF_TURNS + 1..=i16::from(LIMITED_MAX);
-                let free = slots.find(|slot| !self.runners.contains_key(&seat(*slot)));
-                let any = caller.number % u64::from(LIMITED_MAX);
-                free.unwrap_or(i16::try_from(any).expect("it is small") + SLOT_OF_TURNS + 1)
+                slots.find(|slot| !self.runners.contains_key(&seat(*slot)))
             }
         }
     }
@@ -325,7 +338,10 @@ impl Dispatcher {
 
     /// A caller has stopped waiting. If its runner has ended, the next one finds that out. The
     /// other runners of the object know no caller of this number.
-    fn leave(&self, object: &Arc<str>, caller: u64) {
+    fn leave(&mut self, object: &Arc<str>, caller: u64) {
+        if self.overflow.get_mut(object).is_some_and(|callers| callers.take(caller).is_some()) {
+            return;
+        }
         for (_, entry) in self.runners_of(object) {
             let _ = entry.commands.send(Command::Leave { caller });
         }
@@ -340,6 +356,37 @@ impl Dispatcher {
         }
         for caller in unserved.into_iter().chain(late.into_iter().flatten()) {
             self.serve((Arc::clone(object), caller));
+        }
+        if *slot > SLOT_OF_TURNS {
+            self.serve_overflow(object);
+        }
+    }
+
+    /// Serves the next limited caller that waits for a contender.
+    fn serve_overflow(&mut self, object: &Arc<str>) {
+        let Some(callers) = self.overflow.get_mut(object) else {
+            return;
+        };
+        match callers.take_first() {
+            Some(caller) => self.serve((Arc::clone(object), caller)),
+            None => drop(self.overflow.remove(object)),
+        }
+    }
+
+    /// When the next caller that waits for a contender gives up.
+    fn overflow_deadline(&self) -> Option<Duration> {
+        self.overflow.values().filter_map(Callers::deadline).min()
+    }
+
+    /// Dismisses callers whose timeout has passed before a contender was free.
+    fn dismiss_overflow(&mut self) {
+        let now = self.shared.clock.elapsed();
+        for (object, callers) in &mut self.overflow {
+            while let Some(caller) = callers.take_expired(now) {
+                let (name, waited) = (object.to_string(), now.saturating_sub(caller.asked));
+                let (user, ahead, cause) = (None, Vec::new(), None);
+                caller.answer(Err(LockError::TimedOut { name, waited, user, ahead, cause }));
+            }
         }
     }
 
@@ -374,6 +421,9 @@ impl Dispatcher {
 
     fn close(&mut self) {
         self.closing = true;
+        for caller in self.overflow.values_mut().flat_map(Callers::take_all) {
+            caller.answer(Err(LockError::Closed));
+        }
         if let Some(registration) = &mut self.registration {
             registration.close();
         }

@@ -39,6 +39,7 @@ pub(crate) struct Grant {
     token: CancellationToken,
     /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
+    is_collected: AtomicBool,
     tally: Arc<Tally>,
 }
 
@@ -227,6 +228,7 @@ impl Grant {
             ended: watch::Sender::new(None),
             token: CancellationToken::new(),
             overtaken: OnceLock::new(),
+            is_collected: AtomicBool::new(false),
             tally,
         }
     }
@@ -275,6 +277,23 @@ impl Grant {
         self.clocks_differ.store(differ, Ordering::Relaxed);
     }
 
+    /// Whether clocks differ by too much for leases.
+    pub(crate) fn clocks_differ(&self) -> bool {
+        self.clocks_differ.load(Ordering::Relaxed)
+    }
+
+    /// The caller has the guard.
+    pub(crate) fn collect(&self) {
+        // Nothing else is ordered by it, here and below.
+        self.is_collected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the caller has the guard. Until then that lies in the answer to a future, which may
+    /// never be polled again.
+    pub(crate) fn is_collected(&self) -> bool {
+        self.is_collected.load(Ordering::Relaxed)
+    }
+
     /// Ends the grant, once; `Err` says how it had ended before.
     pub(crate) fn end(&self, end: End) -> Result<(), End> {
         self.unless_ended(Some(end), |_| ())
@@ -319,8 +338,7 @@ impl Grant {
                 let ends = self.hold_ends().map_or(lease.deadline(), |e| e.min(lease.deadline()));
                 let remaining = ends.saturating_sub(now);
                 let is_expiring = self.hold_limit.is_some_and(|limit| now >= limit.expiring_from);
-                let clocks_differ = self.clocks_differ.load(Ordering::Relaxed);
-                if clocks_differ || now >= lease.at_risk_from() {
+                if self.clocks_differ() || now >= lease.at_risk_from() {
                     GuardState::AtRisk { remaining }
                 } else if is_expiring {
                     GuardState::Expiring { remaining }

@@ -63,6 +63,11 @@ impl LockGuard {
         LockGuard { handle: LockHandle::new(grant, tokens, requests) }
     }
 
+    /// Its caller has it.
+    pub(crate) fn collect(&self) {
+        self.handle.grant().collect();
+    }
+
     /// A handle for those who have to know of the lock and must not release it, such as tasks that
     /// work under it. It outlives the guard, and tells then that the lock is released.
     ///

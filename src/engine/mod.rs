@@ -16,6 +16,7 @@ pub(crate) mod hold_limit;
 pub(crate) mod host;
 pub(crate) mod inquirer;
 pub(crate) mod process;
+pub(crate) mod raised;
 pub(crate) mod registration;
 pub(crate) mod remembered;
 pub(crate) mod retry;

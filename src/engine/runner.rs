@@ -84,6 +84,10 @@ pub(crate) struct Runner {
     is_closing: bool,
     /// The outstanding operation of the contender.
     operation: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// Clocks differ by more than the table allows, as far as is known.
+    clocks_differ: bool,
+    /// A warning was given of the object's mark.
+    warned_of_mark: bool,
     /// The sweep under way.
     sweep: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// The outstanding glance of the keeper.
@@ -162,11 +166,13 @@ impl Runner {
         let (requests_sender, requests) = mpsc::unbounded_channel();
         let holders = Holders::new(shared.acquire_timeout);
         let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
+        let now = shared.now().stamp;
+        let raised = shared.raised.by(&(Arc::clone(&object), slot), now);
         let runner = Runner {
             object,
             slot,
             network,
-            contender: StateMachine::new(ContenderId { slot, ..shared.id }),
+            contender: StateMachine::raised(ContenderId { slot, ..shared.id }, raised),
             keeper: Keeper::new(shared.turns && slot == SLOT_OF_TURNS),
             steps: VecDeque::new(),
             shared,
@@ -181,6 +187,8 @@ impl Runner {
             returned_early: None,
             is_closing: false,
             operation: None,
+            clocks_differ: false,
+            warned_of_mark: false,
             sweep: None,
             glance: None,
             borrowing: Borrowing::default(),
@@ -319,8 +327,11 @@ impl Runner {
     /// Passes on the answer of the outstanding operation.
     fn answered(&mut self, Answer { input, error, calls_for_sweep }: Answer) {
         self.operation = None;
-        if let (true, Input::Read { rows: Ok(rows), .. }) = (calls_for_sweep, &input) {
-            self.consider_sweep(rows);
+        if let Input::Read { rows: Ok(rows), statics, .. } = &input {
+            self.look_at_mark(statics.mark);
+            if calls_for_sweep {
+                self.consider_sweep(rows, statics.mark);
+            }
         }
         if error.as_ref().is_some_and(DatabaseError::is_permanent) {
             self.check_health(CheckReason::Refusal);
@@ -427,6 +438,7 @@ impl Runner {
         for turn in self.holders.due(now) {
             let cause = self.setback.as_ref();
             let ended = self.holders.with(turn, |holder| {
+                holder.lose_uncollected(now);
                 holder.warn_if_at_risk();
                 holder.dismiss_expired(now, limit, cause);
                 holder.grant.ended()
@@ -499,6 +511,11 @@ impl Drop for Runner {
     fn drop(&mut self) {
         if let Some(network) = &self.network {
             network.inbox().close(network.key(&self.object));
+        }
+        if self.contender.raised_by() > 0 {
+            let now = self.shared.now().stamp;
+            let place = (Arc::clone(&self.object), self.slot);
+            self.shared.raised.note(place, self.contender.raised_by(), now);
         }
         for holder in self.holders.take_all() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.

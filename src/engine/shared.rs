@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Stamps, WallClockBound};
 use crate::engine::process::Process;
+use crate::engine::raised::Raised;
 use crate::engine::remembered::Remembered;
 use crate::engine::tally::Tally;
 use crate::entropy::Entropy;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) entropy: Arc<dyn Entropy>,
     /// The client's stamps.
     pub(crate) stamps: Stamps,
+    /// How far those of some contenders are raised.
+    pub(crate) raised: Raised,
     /// The bound on the client's wall clock.
     pub(crate) wall_clock_bound: WallClockBound,
     /// The client as a contender.
@@ -51,6 +54,14 @@ impl Shared {
     /// The present moment, for keepers and guests.
     pub(crate) fn moment(&self) -> peers::Now {
         peers::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
+    }
+
+    /// The client's wall clock, in µs since the Unix epoch, as far as the nodes' clocks confirm it:
+    /// for what other clients compare with theirs.
+    pub(crate) fn wall_clock(&self) -> i64 {
+        let max_clock_skew = self.longest_terms.max_clock_skew();
+        let bound = self.wall_clock_bound.at_most(&*self.clock, max_clock_skew);
+        self.clock.unix_micros().min(bound)
     }
 
     /// The present moment, for a contender.

@@ -83,6 +83,12 @@ impl Callers {
         Some(caller)
     }
 
+    /// Takes out the caller that asked first.
+    pub(crate) fn take_first(&mut self) -> Option<Caller> {
+        let (number, _) = self.callers.first_key_value()?;
+        self.take(*number)
+    }
+
     /// Takes out all callers.
     pub(crate) fn take_all(&mut self) -> Vec<Caller> {
         self.deadlines.clear();
@@ -117,6 +123,7 @@ mod tests {
             terms: LeaseTerms::new(s(60), s(1)),
             patience: Patience::Wait,
             renew: true,
+            gives_up: None,
             owner: "snap".to_owned(),
         };
         let deadline = s(deadline);

@@ -13,13 +13,14 @@ use super::seeded_bug::SeededBug;
 
 /// Whether a contender of `mode` is let in while contenders of these modes still block it.
 ///
-/// Only conflicting contenders block. For a limited one, only the limited blockers are counted: a
-/// single exclusive one keeps it out, however few holders there are.
+/// Only conflicting contenders block. For a limited one, only those with the same limit are
+/// counted: a single other one keeps it out, however few holders there are. Two limits would each
+/// count by their own number.
 pub(crate) fn admits(mode: Mode, blockers: impl IntoIterator<Item = Option<Mode>>) -> bool {
     let mut limited = 0;
     for blocker in blockers {
         match (mode, blocker) {
-            (Mode::Limited(_), Some(Mode::Limited(_))) => limited += 1,
+            (Mode::Limited(mine), Some(Mode::Limited(theirs))) if mine == theirs => limited += 1,
             (Mode::Limited(_), Some(Mode::Exclusive))
                 if SeededBug::LimitedCountsExclusive.is_planted() =>
             {
@@ -138,6 +139,8 @@ mod tests {
             (Limited(2), &[], true),
             (Limited(2), &[Some(Limited(2))], true),
             (Limited(2), &[Some(Limited(2)), Some(Limited(2))], false),
+            (Limited(2), &[Some(Limited(3))], false),
+            (Limited(3), &[Some(Limited(3)), Some(Limited(2))], false),
             (Limited(2), &[Some(Exclusive)], false),
             (Limited(2), &[Some(Shared)], false),
             (Limited(2), &[None], false),

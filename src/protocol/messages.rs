@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::admission::Denial;
 use super::lease::{Lease, LeaseTerms};
-use super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, StoredRow, row_name};
+use super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, Statics, StoredRow, row_name};
 
 /// The moment at which an input is handled.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,8 @@ pub(crate) enum Input {
         op: OpId,
         /// The rows seen.
         rows: Result<Vec<StoredRow>, ReadFailure>,
+        /// The static columns seen.
+        statics: Statics,
     },
     /// The deadline passed.
     Tick,
@@ -66,6 +68,8 @@ pub(crate) struct Acquire {
     pub(crate) patience: Patience,
     /// Whether to renew the lease while holding. While waiting it is always renewed.
     pub(crate) renew: bool,
+    /// When its caller gives up, by the library's clock, if that is known.
+    pub(crate) gives_up: Option<Duration>,
     /// Human-readable: host name, process id and label.
     pub(crate) owner: String,
 }
@@ -253,10 +257,10 @@ pub(crate) enum Failure {
     Rejected,
     /// The largest possible ticket was already written.
     NoTicketLeft,
-    /// Another contender limits the holders of the object to another number.
-    OtherLimit {
-        /// That number.
-        max_holders: i32,
+    /// The mark is so far ahead of the client's clock that no round is begun above it.
+    MarkOutOfReach {
+        /// How far it is ahead.
+        ahead: Duration,
     },
 }
 

@@ -16,6 +16,7 @@ mod progress;
 use std::time::Duration;
 
 use self::backoff::Handoff;
+pub(super) use self::backoff::within_patience;
 use self::progress::Progress;
 use super::admission::{Blockers, Place, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
@@ -263,7 +264,7 @@ fn middle(rest: &[Place]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::{Claim, LastRelease, Mode, StoredRow};
+    use super::super::row::{Claim, LastRelease, Mode, Statics, StoredRow};
     use super::*;
 
     pub(super) const ME: Place = Place { ticket: 10_000, contender: id(99) };
@@ -333,9 +334,12 @@ mod tests {
         let mut rows = rows(claims);
         for row in &mut rows {
             row.contender.client = u128::from(row.contender.host.unsigned_abs());
-            row.last_release = Some(last);
         }
-        Snapshot::of(&rows)
+        Snapshot::of(&rows).with(released(last))
+    }
+
+    fn released(last: LastRelease) -> Statics {
+        Statics { last_release: Some(last), mark: None }
     }
 
     #[test]
@@ -360,11 +364,9 @@ mod tests {
     #[test]
     fn releases_tell_nothing_of_a_line_that_does_not_leave_in_order() {
         let ms = Duration::from_millis;
-        let mut snapshot = rows_of(Mode::Shared, &tickets(8));
-        for row in &mut snapshot {
-            row.last_release = Some(LastRelease { client: 0, round: 1, handoff: ms(2), stamp: 1 });
-        }
-        let queue = Queue::new(ME, Mode::Exclusive, &Snapshot::of(&snapshot), ms(0), ms(10));
+        let last = LastRelease { client: 0, round: 1, handoff: ms(2), stamp: 1 };
+        let snapshot = Snapshot::of(&rows_of(Mode::Shared, &tickets(8))).with(released(last));
+        let queue = Queue::new(ME, Mode::Exclusive, &snapshot, ms(0), ms(10));
         assert_eq!(queue.question(), Question::Present(id(5)));
     }
 

@@ -133,9 +133,15 @@ pub(crate) struct StoredRow {
     pub(crate) why: Option<String>,
     /// The column `held_since`, in milliseconds since the Unix epoch.
     pub(crate) held_since: Option<i64>,
-    /// Of the static columns, which all rows of an object show: the last release.
+}
+
+/// The static columns of an object that the protocol reads: they belong to no row, and are there
+/// without any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Statics {
+    /// The last release.
     pub(crate) last_release: Option<LastRelease>,
-    /// The static column `mark`: up to which round no contender may enter.
+    /// The column `mark`: up to which round no contender may enter.
     pub(crate) mark: Option<i64>,
 }
 
@@ -171,8 +177,6 @@ impl StoredRow {
             owner: Some(claim.owner.clone()),
             why: None,
             held_since: claim.held_since,
-            last_release: None,
-            mark: None,
         }
     }
 
@@ -197,8 +201,6 @@ impl StoredRow {
             owner: Some(revocation.by.clone()),
             why: Some(revocation.why.clone()),
             held_since: None,
-            last_release: None,
-            mark: None,
         }
     }
 

@@ -38,6 +38,9 @@ pub(crate) struct StateMachine {
     revoked_row_seen: bool,
     /// When every row ever sent is certainly gone, deleted or not.
     gone_by: Duration,
+    /// How far the stamps of this contender are above those of its client: above the marks that it
+    /// has met. So a mark that is wrong concerns its object alone.
+    raised: i64,
     ahead: Vec<SeenContender>,
 }
 
@@ -87,7 +90,13 @@ enum Task {
 
 impl StateMachine {
     /// An idle contender.
+    #[cfg(any(test, model))]
     pub(crate) fn new(id: ContenderId) -> Self {
+        StateMachine::raised(id, 0)
+    }
+
+    /// An idle contender whose stamps are raised, like those of an earlier one with its id.
+    pub(crate) fn raised(id: ContenderId, raised: i64) -> Self {
         StateMachine {
             id,
             state: State::Idle,
@@ -98,6 +107,7 @@ impl StateMachine {
             ticket_sent: false,
             revoked_row_seen: false,
             gone_by: Duration::ZERO,
+            raised,
             ahead: Vec::new(),
         }
     }
@@ -109,6 +119,8 @@ impl StateMachine {
     /// If told to acquire while not idle, or if a write is answered as a read or a read as applied:
     /// bugs of the caller. No content of a read makes it panic.
     pub(crate) fn handle(&mut self, now: Now, input: Input) {
+        let now = Now { stamp: now.stamp.saturating_add(self.raised), ..now };
+        let was_releasing = matches!(self.state, State::Releasing { .. });
         // First, so that no answer is handled as if the lease were still valid.
         self.check_limit(now);
         match input {
@@ -122,15 +134,17 @@ impl StateMachine {
                     self.written(now, answered.task, outcome);
                 }
             }
-            Input::Read { op, rows } => {
+            Input::Read { op, rows, statics } => {
                 if let Some(answered) = self.take_outstanding(op) {
-                    self.read(now, &answered, rows);
+                    self.read(now, &answered, rows, statics);
                 }
             }
             Input::Tick => {}
             Input::Renew => self.with_held(Entry::renew_now),
             Input::Confirm => self.with_held(Entry::confirm_now),
             Input::Reassign(assignment) => self.reassign(assignment),
+            // The time has just ended the release, and said so.
+            Input::Release if was_releasing && self.is_idle() => {}
             Input::Release => self.release(now),
         }
         self.proceed(now);
@@ -176,6 +190,11 @@ impl StateMachine {
     /// The claim of a holder, as its rows state it from the first renewal on.
     pub(crate) fn held_claim(&self) -> Option<&Claim> {
         self.held_entry().map(|entry| &entry.claim)
+    }
+
+    /// How far the stamps of this contender are above those of its client.
+    pub(crate) fn raised_by(&self) -> i64 {
+        self.raised
     }
 
     /// The lease of a holder.

@@ -35,31 +35,40 @@ const STEP: Duration = Duration::from_secs(5);
 /// reads down as well. A sweep has three operations: one more in about twenty acquisitions.
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 
-/// Whether the object was ever swept, by the rows of a whole read.
-pub(crate) fn was_swept(rows: &[StoredRow]) -> bool {
-    rows.iter().any(|row| row.mark.is_some())
-}
-
-/// The horizon of a sweep, in µs, by the rows of a whole read; `None` if a sweep is of no use yet.
+/// The horizon of a sweep, in µs, by the rows and the mark of a whole read; `None` if a sweep is of
+/// no use yet.
 ///
-/// `now` is the client's time; the clock of another client may be behind by twice `max_clock_skew`.
-/// The mark is to send no contender back to a new round, so the horizon stays below that.
-pub(crate) fn horizon(rows: &[StoredRow], now: i64, max_clock_skew: Duration) -> Option<i64> {
+/// `now` is the client's time, as far as the nodes' clocks confirm it: a mark has no TTL, and one
+/// that is far ahead sends every contender back to a new round. The clock of another client may be
+/// behind by twice `max_clock_skew`; the horizon stays below that, so that it sends none back.
+pub(crate) fn horizon(
+    rows: &[StoredRow],
+    mark: Option<i64>,
+    now: i64,
+    max_clock_skew: Duration,
+) -> Option<i64> {
     let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     let latest = now.checked_sub(micros(2 * max_clock_skew + MARGIN))?;
     let rounds = rows.iter().map(|row| row.round.map(|round| round.saturating_sub(1)));
     // Of a row without a round nothing is known.
     let horizon = rounds.chain([Some(latest)]).min()??;
-    let before = rows.iter().filter_map(|row| row.mark).max();
-    let is_due = before.is_none_or(|before| horizon >= before.saturating_add(micros(STEP)));
+    let is_due = mark.is_none_or(|mark| horizon >= mark.saturating_add(micros(STEP)));
     is_due.then_some(horizon)
 }
 
-/// Whether a sweep up to the horizon hides no row that counts, by the rows of a whole read that
-/// began after the mark was acknowledged.
-pub(crate) fn is_clear(rows: &[StoredRow], horizon: i64) -> bool {
+/// How far a mark is ahead of what any client's clock may show, if it is: then some client's clock
+/// was wrong when it swept the object.
+pub(crate) fn ahead(mark: Option<i64>, now: i64, max_clock_skew: Duration) -> Option<Duration> {
+    let ahead = u64::try_from(mark?.saturating_sub(now)).ok().map(Duration::from_micros)?;
+    (ahead > 2 * max_clock_skew).then_some(ahead)
+}
+
+/// Whether a sweep up to the horizon hides no row that counts, by the rows and the mark of a whole
+/// read that began after the mark was acknowledged. A mark that is not shown would stop no one.
+pub(crate) fn is_clear(rows: &[StoredRow], mark: Option<i64>, horizon: i64) -> bool {
     let is_later = |row: &StoredRow| row.round.is_some_and(|round| round > horizon);
-    SeededBug::SweepUnchecked.is_planted() || rows.iter().all(is_later)
+    let is_clear = mark >= Some(horizon) && rows.iter().all(is_later);
+    SeededBug::SweepUnchecked.is_planted() || is_clear
 }
 
 #[cfg(test)]
@@ -70,7 +79,7 @@ mod tests {
     const SKEW: Duration = Duration::from_secs(1);
     const NOW: i64 = 1_700_000_000_000_000;
 
-    fn row(round: Option<i64>, mark: Option<i64>) -> StoredRow {
+    fn row(round: Option<i64>) -> StoredRow {
         let claim = Claim {
             contender: ContenderId { host: 1, client: 2, slot: 0 },
             round: 0,
@@ -79,41 +88,48 @@ mod tests {
             owner: String::new(),
             held_since: None,
         };
-        StoredRow { round, mark, ..StoredRow::entering(&claim) }
+        StoredRow { round, ..StoredRow::entering(&claim) }
     }
 
     #[test]
     fn a_horizon_is_below_every_round_and_below_clocks_that_are_behind() {
-        assert_eq!(horizon(&[], NOW, SKEW), Some(NOW - 5_000_000));
-        let rows = [row(Some(NOW), None), row(Some(NOW - 7_000_000), None)];
-        assert_eq!(horizon(&rows, NOW, SKEW), Some(NOW - 7_000_001));
-        assert_eq!(horizon(&rows[..1], NOW, SKEW), Some(NOW - 5_000_000));
-        assert_eq!(horizon(&[row(None, None)], NOW, SKEW), None, "it may be of any round");
+        let horizon = |rows: &[StoredRow]| horizon(rows, None, NOW, SKEW);
+        assert_eq!(horizon(&[]), Some(NOW - 5_000_000));
+        let rows = [row(Some(NOW)), row(Some(NOW - 7_000_000))];
+        assert_eq!(horizon(&rows), Some(NOW - 7_000_001));
+        assert_eq!(horizon(&rows[..1]), Some(NOW - 5_000_000));
+        assert_eq!(horizon(&[row(None)]), None, "it may be of any round");
     }
 
     #[test]
     fn an_object_is_swept_from_time_to_time() {
         let step = 5_000_000;
-        let seen = |mark| horizon(&[row(Some(NOW), Some(mark))], NOW + 2 * step, SKEW);
+        let seen = |mark| horizon(&[row(Some(NOW))], Some(mark), NOW + 2 * step, SKEW);
         assert_eq!(seen(NOW - 1 - step), Some(NOW - 1));
-        for mark in [NOW - step, NOW, NOW + step] {
+        for mark in [NOW - step, NOW, NOW + step, i64::MAX] {
             assert_eq!(seen(mark), None, "{mark}");
         }
     }
 
     #[test]
-    fn an_object_was_swept_if_any_of_its_rows_has_a_mark() {
-        assert!(!was_swept(&[]));
-        assert!(!was_swept(&[row(Some(NOW), None)]));
-        assert!(was_swept(&[row(Some(NOW), Some(NOW - 1))]));
+    fn mark_beyond_what_clocks_may_show_is_ahead() {
+        let ahead = |mark| ahead(mark, NOW, SKEW);
+        for mark in [None, Some(i64::MIN), Some(NOW), Some(NOW + 2_000_000)] {
+            assert_eq!(ahead(mark), None, "{mark:?}");
+        }
+        assert_eq!(ahead(Some(NOW + 2_000_001)), Some(Duration::from_micros(2_000_001)));
+        assert!(ahead(Some(i64::MAX)).is_some());
     }
 
     #[test]
     fn a_sweep_hides_no_row_of_a_later_round() {
-        assert!(is_clear(&[], NOW));
-        assert!(is_clear(&[row(Some(NOW + 1), None)], NOW));
+        assert!(is_clear(&[], Some(NOW), NOW));
+        assert!(is_clear(&[row(Some(NOW + 1))], Some(NOW + 1), NOW));
         for round in [Some(NOW), Some(NOW - 1), None] {
-            assert!(!is_clear(&[row(Some(NOW + 1), None), row(round, None)], NOW), "{round:?}");
+            assert!(!is_clear(&[row(Some(NOW + 1)), row(round)], Some(NOW), NOW), "{round:?}");
+        }
+        for mark in [None, Some(NOW - 1)] {
+            assert!(!is_clear(&[], mark, NOW), "{mark:?} sends no contender back");
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, Statics, StoredRow, Write};
 
 pub(crate) mod peers;
 pub(crate) mod replica;
@@ -275,10 +275,10 @@ impl Tables {
         let mark = self.replicas.iter().filter_map(|replica| replica.marks.get(object)).max();
         let mark = mark.copied();
         let rows = self.live_rows(object, read, now).into_iter();
-        let rows: Vec<_> =
-            rows.map(|timed| StoredRow { last_release, mark, ..timed.row }).collect();
+        let rows: Vec<_> = rows.map(|timed| timed.row).collect();
         let kept = self.replicas[0].objects.get(object).map_or(0, BTreeMap::len);
-        Seen { many_dead: kept > rows.len() + MANY_DEAD, rows }
+        let many_dead = kept > rows.len() + MANY_DEAD;
+        Seen { rows, statics: Statics { last_release, mark }, many_dead }
     }
 
     fn read_stamps(

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use tracing::debug;
 use uuid::Uuid;
 
-use crate::protocol::{ContenderId, Read, StoredRow, Write};
+use crate::protocol::{ContenderId, Read, Statics, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes, Rights,
@@ -176,6 +176,8 @@ pub(crate) trait Store: Debug + Send + Sync {
 pub(crate) struct Seen {
     /// The rows.
     pub(crate) rows: Vec<StoredRow>,
+    /// The static columns.
+    pub(crate) statics: Statics,
     /// Whether the database warns that the read met very many dead rows, or cells of them.
     pub(crate) many_dead: bool,
 }

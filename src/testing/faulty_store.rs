@@ -182,6 +182,19 @@ impl FaultyStore {
         self.memory.tables().write_fence(object, value, self.clock.elapsed());
     }
 
+    /// Raises the mark of an object to `ahead` of the clock, as a client does that sweeps it while
+    /// its clock is wrong by that much.
+    ///
+    /// # Panics
+    ///
+    /// When that is more than 290,000 years.
+    pub fn set_mark_ahead(&self, object: &str, ahead: Duration) {
+        let mark = self.clock.unix_micros() + signed_micros(ahead);
+        for replica in &mut self.memory.tables().replicas {
+            replica.raise_mark(object, mark);
+        }
+    }
+
     /// Sets the clock of the second of two nodes ahead by `apart`. With `None`, no node answers
     /// requests for its clock and the table.
     pub fn set_clocks_apart(&self, apart: Option<Duration>) {

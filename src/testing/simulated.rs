@@ -280,6 +280,12 @@ impl SimulatedCluster {
         self.network().truncate(now, object);
     }
 
+    /// Raises the mark of an object on all replicas, as a client does that sweeps it while its wall
+    /// clock is off by so many microseconds.
+    pub fn raise_mark(&self, now: Duration, object: &str, off_by: i64) {
+        self.network().raise_mark(now, object, link::unix_micros(now).saturating_add(off_by));
+    }
+
     /// All live rows that were lost, in the order of loss.
     #[must_use]
     pub fn losses(&self) -> Vec<LossRecord> {

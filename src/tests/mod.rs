@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
 use crate::engine::process::Process;
+use crate::engine::raised::Raised;
 use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
 use crate::protocol::{ContenderId, LeaseTerms};
@@ -28,6 +29,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         clock,
         entropy,
         stamps: Stamps::default(),
+        raised: Raised::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
         owner: String::from("host pid 1").into(),
         turns: true,

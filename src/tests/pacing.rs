@@ -10,7 +10,7 @@ use support::environment::seed_named;
 
 use crate::protocol::{
     Acquire, Change, ContenderId, Event, Input, LastRelease, LeaseTerms, Mode, Now, Output,
-    Patience, Read, StateMachine, StoredRow, Write, WriteOutcome,
+    Patience, Read, StateMachine, Statics, StoredRow, Write, WriteOutcome,
 };
 use crate::store::memory::replica::matches;
 
@@ -139,10 +139,10 @@ impl Race {
                     Output::Read { op, read } => {
                         let rows =
                             self.rows.iter().filter(|((name, id), _)| matches(read, name, *id));
+                        let rows = rows.map(|(_, row)| row.clone()).collect();
                         let last_release = self.last_release;
-                        let rows = rows.map(|(_, row)| StoredRow { last_release, ..row.clone() });
-                        let rows = rows.collect();
-                        Input::Read { op, rows: Ok(rows) }
+                        let statics = Statics { last_release, mark: None };
+                        Input::Read { op, rows: Ok(rows), statics }
                     }
                     Output::Event(_) => unreachable!("only requests arrive"),
                 };
@@ -226,6 +226,7 @@ fn acquire() -> Acquire {
         terms: LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(1)),
         patience: Patience::Wait,
         renew: true,
+        gives_up: None,
         owner: String::new(),
     }
 }

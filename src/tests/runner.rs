@@ -27,6 +27,7 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
         terms: LeaseTerms::new(Duration::from_secs(60), Duration::from_secs(1)),
         patience: Patience::Wait,
         renew: true,
+        gives_up: None,
         owner: "snap".to_owned(),
     };
     let (deadline, span) = (asked + Duration::from_secs(3_600), Span::none());

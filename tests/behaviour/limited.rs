@@ -103,32 +103,55 @@ async fn turns_of_one_alone_leave_room_for_a_limited_one() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: two numbers for one lock are an error for the later one, and nothing is left of it.
-// Method: ask with another number, and with none that a lock can have.
+// Goal: holders with another limit exclude each other, and both are served, without refusals.
+// Method: six clients with one number and one with another one lock over and over.
 #[tokio::test(start_paused = true)]
-async fn a_lock_has_one_limit() {
+async fn two_limits_exclude_each_other_and_share_the_time() {
     let store = store();
-    let (one, other) = (client(&store, "one").await, client(&store, "other").await);
-    let held = hold(&one).await;
-    for client in [&one, &other] {
-        let error = client.request(OBJECT).max_holders(LIMIT + 1).acquire().await;
-        let Err(LockError::OtherLimit { name, max_holders: LIMIT }) = error else {
-            panic!("{error:?}");
-        };
-        assert_eq!(name, OBJECT);
-        expect_rows(&store, 1).await;
+    store.delay_calls(ms(2));
+    let inside = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let mut tasks = JoinSet::new();
+    for number in 0..7 {
+        let client = client(&store, "host").await;
+        let inside = Arc::clone(&inside);
+        let group = usize::from(number == 6);
+        tasks.spawn(async move {
+            let mut grants = 0;
+            let until = Instant::now() + s(30);
+            while Instant::now() < until {
+                let limit = if group == 0 { 2 } else { 3 };
+                let request = client.request(OBJECT).max_holders(limit).timeout(s(60));
+                let guard = request.acquire().await.expect("each caller is served");
+                inside[group].fetch_add(1, Ordering::SeqCst);
+                let others = inside[1 - group].load(Ordering::SeqCst);
+                assert_eq!(others, 0, "holders with two limits are inside");
+                assert!(inside[group].load(Ordering::SeqCst) <= limit as usize);
+                sleep(ms(10)).await;
+                inside[group].fetch_sub(1, Ordering::SeqCst);
+                guard.unlock().await.expect("it was held");
+                grants += 1;
+            }
+            grants
+        });
     }
-    let written = one.statistics().writes;
+    let grants = tasks.join_all().await;
+    println!("grants of each client: {grants:?}");
+    assert!(grants.iter().all(|grants| *grants >= 20), "{grants:?}");
+}
+
+// Goal: what no limit can be is refused before anything is written.
+// Method: ask for it.
+#[tokio::test(start_paused = true)]
+async fn impossible_limit_is_refused() {
+    let store = store();
+    let client = client(&store, "one").await;
+    let written = client.statistics().writes;
     for max_holders in [0, u32::MAX] {
-        let error = one.request(OBJECT).max_holders(max_holders).acquire().await;
+        let error = client.request(OBJECT).max_holders(max_holders).acquire().await;
         let refused = InvalidOption::MaxHolders { max_holders };
         assert!(matches!(error, Err(LockError::Option(option)) if option == refused));
     }
-    assert_eq!(one.statistics().writes, written);
-    held.unlock().await.expect("it was held");
-    let other = other.request(OBJECT).max_holders(LIMIT + 1).acquire().await;
-    other.expect("none limits it any more").unlock().await.expect("it was held");
-    expect_rows(&store, 0).await;
+    assert_eq!(client.statistics().writes, written);
 }
 
 // Goal: there is no token where several hold and exclude others, and the error says so.
@@ -181,4 +204,38 @@ async fn many_callers_share_a_limit() {
     let average = held.as_secs_f64() / began.elapsed().as_secs_f64();
     assert!(average > 2.5, "{average} hold on average");
     timeout(SOON, expect_rows(&store, 0)).await.expect("no row is left");
+}
+
+// Goal: callers beyond the contenders that a client may have for a lock are served in their order
+// as soon as any place is free, give up in time, and are dismissed by a shutdown.
+// Method: 64 callers hold the lock; three more wait, of which one gives up.
+#[tokio::test(start_paused = true)]
+async fn any_free_place_serves_next_of_many_callers() {
+    const PLACES: u32 = 64;
+    let store = store();
+    let client = client(&store, "many").await;
+    let request = |timeout| client.request(OBJECT).max_holders(PLACES).timeout(timeout);
+    let mut held = Vec::new();
+    for _ in 0..PLACES {
+        held.push(request(s(60)).acquire().await.expect("there is a place"));
+    }
+    let impatient = tokio::spawn(request(s(3)).acquire());
+    sleep(ms(1)).await;
+    let left = tokio::spawn(request(s(600)).acquire());
+    let waiting = tokio::spawn(request(s(600)).acquire());
+    sleep(s(1)).await;
+    left.abort();
+    let error = impatient.await.expect("it does not panic").expect_err("all places are taken");
+    assert!(matches!(error, LockError::TimedOut { waited, .. } if waited == s(3)), "{error:?}");
+    // Not the place that the caller would have been tied to.
+    held.swap_remove(40).unlock().await.expect("it was held");
+    let next = timeout(SOON, waiting).await.expect("there is a place").expect("it does not panic");
+    held.push(next.expect("each caller is served"));
+    let dismissed = tokio::spawn(request(s(600)).acquire());
+    sleep(ms(1)).await;
+    client.shutdown().await.expect("all are given back");
+    let error = dismissed.await.expect("it does not panic").expect_err("the client is closed");
+    assert!(matches!(error, LockError::Closed), "{error:?}");
+    drop(held);
+    expect_rows(&store, 0).await;
 }

@@ -14,6 +14,7 @@ mod lease;
 mod limited;
 mod lock_all;
 mod locks;
+mod marks;
 mod metrics;
 mod min_hold;
 mod observer;

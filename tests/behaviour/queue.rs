@@ -197,3 +197,43 @@ async fn expect_taken(client: &LockClient, at_most: Duration) {
     assert!(won.is_none(), "a held lock was taken");
     assert!(asked.elapsed() <= at_most, "a try took {:?}", asked.elapsed());
 }
+
+// Goal: a waiter that is far back finds soon that the lock is free, although all ahead of it gave
+// up, which no release tells; with little time left, it looks in time.
+// Method: 400 clients queue for a few seconds behind a holder on a slow database, and one for
+// longer behind them. A release has told that handoffs are slow.
+#[tokio::test(start_paused = true)]
+async fn waiter_enters_soon_after_all_ahead_gave_up() {
+    for patience in [s(300), s(30)] {
+        let store = store();
+        store.delay_calls(ms(100));
+        let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+        let held = holder.lock(OBJECT).await.expect("the lock is free");
+        let waiting = tokio::spawn(other.request(OBJECT).timeout(s(60)).acquire());
+        sleep(s(3)).await;
+        held.unlock().await.expect("the store answers");
+        let told = waiting.await.expect("it does not panic").expect("it is its turn");
+        told.unlock().await.expect("the store answers");
+
+        let held = holder.lock(OBJECT).await.expect("the lock is free");
+        let mut herd = Vec::new();
+        for _ in 0..400 {
+            let client = client(&store, "herd").await;
+            herd.push(tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire()));
+        }
+        sleep(s(5)).await;
+        let waiting = tokio::spawn(other.request(OBJECT).timeout(patience).acquire());
+        sleep(s(5)).await;
+        for caller in herd {
+            caller.abort();
+        }
+        sleep(s(2)).await;
+        let free = Instant::now();
+        held.unlock().await.expect("the store answers");
+        let guard = waiting.await.expect("it does not panic").expect("the lock is free");
+        let waited = free.elapsed();
+        println!("with a timeout of {patience:?} it entered {waited:?} after the lock was free");
+        assert!(waited < s(5), "{waited:?}");
+        drop(guard);
+    }
+}

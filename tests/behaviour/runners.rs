@@ -156,3 +156,37 @@ async fn callers_reach_the_task_that_came_after() {
     let tasks = tokio::runtime::Handle::current().metrics();
     assert_eq!(tasks.num_alive_tasks(), 0, "the client's tasks have ended");
 }
+
+// Goal: a lock that was granted to a future that is not polled any more is given back within a
+// lease, and the caller learns that when it looks.
+// Method: poll an acquisition until it waits; another client wants the lock.
+#[tokio::test(start_paused = true)]
+async fn grant_that_is_not_collected_is_given_back() {
+    let store = store();
+    let (client, other) = (client(&store, "a").await, client(&store, "b").await);
+    let before = client.lock(OBJECT).await.expect("the lock is free");
+    let mut forgotten = pin!(client.request(OBJECT).ttl(TTL).timeout(s(600)).acquire());
+    assert!(poll_at_most(1, forgotten.as_mut(), async || ()).await.is_none(), "the lock is held");
+    sleep(SOON).await;
+    before.unlock().await.expect("it was held");
+    let next = timeout(TTL * 2, other.request(OBJECT).timeout(s(600)).acquire()).await;
+    let next = next.expect("it is given back").expect("each caller is served");
+    let error = forgotten.await.expect_err("it was given back");
+    let is_lost = matches!(error, LockError::Lost { reason: LostReason::Expired, .. });
+    assert!(is_lost, "{error:?}");
+    next.unlock().await.expect("it was held");
+}
+
+// Goal: the future that reports the end of a lock can be polled after that.
+// Method: poll it twice.
+#[tokio::test(start_paused = true)]
+async fn future_of_loss_may_be_polled_again() {
+    let store = store();
+    let client = client(&store, "a").await;
+    let guard = client.lock(OBJECT).await.expect("the lock is free");
+    let mut lost = guard.lost();
+    guard.unlock().await.expect("it was held");
+    for _ in 0..3 {
+        assert_eq!((&mut lost).await, None);
+    }
+}

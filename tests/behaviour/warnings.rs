@@ -150,6 +150,22 @@ async fn a_client_that_does_not_reach_itself_warns() {
     assert!(said.len() == 1 && warnings.take().is_empty(), "it was said once");
 }
 
+// Goal: a lock that is held for one lease on purpose comes to its end without a warning of a risk.
+// Method: let it end.
+#[tokio::test(start_paused = true)]
+async fn lock_without_renewal_is_not_at_risk() {
+    let warnings = Warnings::listen();
+    let store = store();
+    let client = client(&store, "a").await;
+    let request = client.request(OBJECT).ttl(TTL).renew(false);
+    let guard = request.acquire().await.expect("the lock is free");
+    sleep(LEASE - ms(10)).await;
+    assert!(guard.state().is_held(), "{guard:?}");
+    let said = warnings.take();
+    assert!(said.is_empty(), "{said:?}");
+    guard.unlock().await.expect("it was held");
+}
+
 // Goal: that clocks differ puts a holder at risk, which is said with its name.
 // Method: clocks that differ for a while.
 #[tokio::test(start_paused = true)]

@@ -100,7 +100,7 @@ impl From<LockError> for Failure {
             | LockError::Revoked { .. }
             | LockError::Lost { .. }
             | LockError::NoTicketLeft { .. }
-            | LockError::OtherLimit { .. }
+            | LockError::MarkOutOfReach { .. }
             | LockError::HostRemoved { .. }
             | LockError::ClocksDiffer { .. }
             | LockError::TableGone { .. }

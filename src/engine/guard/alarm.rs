@@ -15,8 +15,9 @@ use crate::engine::grant::Grant;
 /// Wakes a task at the end of a grant, and when it is time for another look at the clock.
 pub(super) struct Alarm {
     grant: Arc<Grant>,
-    /// Wakes when the client's task, or anything else that looks at the clock, ends the grant.
-    ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// Wakes when the client's task, or anything else that looks at the clock, ends the grant;
+    /// `None` once it has.
+    ended: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -28,13 +29,12 @@ impl Alarm {
             // The grant has the sender, and the alarm has the grant.
             let _ = ends.wait_for(Option::is_some).await;
         });
-        Alarm { grant, ended, timer: None }
+        Alarm { grant, ended: Some(ended), timer: None }
     }
 
     /// The grant, for a look that misses no end: the task is woken by one that comes later.
     pub(super) fn look(&mut self, cx: &mut Context<'_>) -> &Grant {
-        // Once it has ended, the look says so, and the alarm is not used again.
-        let _ = self.ended.as_mut().poll(cx);
+        self.ended.take_if(|ended| ended.as_mut().poll(cx).is_ready());
         &self.grant
     }
 

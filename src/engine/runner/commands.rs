@@ -147,6 +147,7 @@ impl Runner {
 
     fn health_changed(&mut self, problem: Option<&HealthProblem>) {
         let differ = matches!(problem, Some(HealthProblem::ClocksDiffer { .. }));
+        self.clocks_differ = differ;
         self.holders.for_each(|holder| {
             holder.grant.set_clocks_differ(differ);
             holder.warn_if_at_risk();
@@ -165,6 +166,8 @@ impl Runner {
     fn close(&mut self) {
         self.tell_keeper(KeeperInput::Shutdown);
         self.is_closing = true;
+        // Nothing waits for it, and it is harmless at any step.
+        self.sweep = None;
         let boot = self.shared.clock.since_boot();
         match self.holders.only() {
             Some(turn) if self.keeper.outlasts_return(turn, boot) => {

@@ -89,10 +89,7 @@ impl Runner {
                 LockError::Revoked { name, by: by.clone(), why: why.clone() }
             }
             Failure::NoTicketLeft => LockError::NoTicketLeft { name },
-            Failure::OtherLimit { max_holders } => {
-                // It is above zero, or its row can't be read.
-                LockError::OtherLimit { name, max_holders: max_holders.unsigned_abs() }
-            }
+            Failure::MarkOutOfReach { ahead } => LockError::MarkOutOfReach { name, ahead: *ahead },
             Failure::Rejected => {
                 let cause = self.setback.clone();
                 let cause = cause.expect("a refused request leaves its error");

@@ -118,6 +118,8 @@ pub(super) struct Holder {
     /// Its name, which others are shown.
     pub(super) owner: String,
     renews: bool,
+    /// Until when its caller must have collected the guard; `None` once it has.
+    uncollected_until: Option<Duration>,
     /// A warning about the present risk was given.
     at_risk: bool,
     /// In the order in which they asked.
@@ -135,15 +137,18 @@ struct Confirming {
 
 impl Holder {
     pub(super) fn new(grant: Arc<Grant>, owner: String, renews: bool) -> Self {
-        Holder { grant, owner, renews, at_risk: false, confirming: Vec::new() }
+        let uncollected_until = Some(grant.lease_ends());
+        let confirming = Vec::new();
+        Holder { grant, owner, renews, uncollected_until, at_risk: false, confirming }
     }
 
     /// When to look at it: at the end of its lease or of its hold limit, when it becomes at risk,
-    /// or when a caller has waited for long enough.
+    /// when its guard must have been collected, or when a caller has waited for long enough.
     fn due(&self, patience: Duration) -> Duration {
         let answer = self.confirming.first().map(|c| c.asked.saturating_add(patience));
-        let at_risk = (!self.at_risk).then(|| self.grant.at_risk_from());
-        let others = [answer, at_risk, self.grant.hold_ends()];
+        let waits = !self.at_risk && self.renews;
+        let at_risk = waits.then(|| self.grant.at_risk_from());
+        let others = [answer, at_risk, self.grant.hold_ends(), self.uncollected_until];
         others.into_iter().flatten().fold(self.grant.lease_ends(), Duration::min)
     }
 
@@ -216,10 +221,25 @@ impl Holder {
         }
     }
 
+    /// Ends the grant if its caller has not collected the guard within the first lease: its future
+    /// may never be polled again, and others wait.
+    pub(super) fn lose_uncollected(&mut self, now: Duration) {
+        if self.grant.is_collected() {
+            self.uncollected_until = None;
+        } else if self.uncollected_until.is_some_and(|until| until <= now) {
+            self.lose(LostReason::Expired);
+        }
+    }
+
+    /// One that is not renewed comes to its end as it should.
+    fn can_be_at_risk(&self) -> bool {
+        self.renews || self.grant.clocks_differ()
+    }
+
     /// Warns that the lock is at risk, once each time it becomes so.
     pub(super) fn warn_if_at_risk(&mut self) {
         match self.grant.state() {
-            GuardState::AtRisk { remaining } if !self.at_risk => {
+            GuardState::AtRisk { remaining } if !self.at_risk && self.can_be_at_risk() => {
                 self.at_risk = true;
                 self.grant.warn_at_risk(remaining);
             }

@@ -7,7 +7,7 @@ use tracing::debug;
 use super::sweeping;
 use crate::engine::shared::Shared;
 use crate::protocol::{
-    ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Write, WriteOutcome,
+    ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Statics, Write, WriteOutcome,
 };
 use crate::store::{DatabaseError, Outcome};
 
@@ -36,10 +36,12 @@ pub(super) async fn read(shared: Arc<Shared>, object: Arc<str>, op: OpId, read: 
     match shared.store.read(&object, read).await {
         Ok(seen) => {
             let calls_for_sweep = sweeping::is_called_for(&shared, read, &seen);
-            Answer { input: Input::Read { op, rows: Ok(seen.rows) }, error: None, calls_for_sweep }
+            let input = Input::Read { op, rows: Ok(seen.rows), statics: seen.statics };
+            Answer { input, error: None, calls_for_sweep }
         }
         Err(error) => {
-            let input = Input::Read { op, rows: Err(read_failure(&error)) };
+            let (rows, statics) = (Err(read_failure(&error)), Statics::default());
+            let input = Input::Read { op, rows, statics };
             Answer { input, error: Some(error), calls_for_sweep: false }
         }
     }

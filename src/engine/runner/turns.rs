@@ -55,6 +55,7 @@ impl Runner {
             mode: Mode::Exclusive,
             patience: Patience::Wait,
             renew: true,
+            gives_up: None,
             ..wanted
         };
         self.wanted = first.or_else(|| self.wanted.take().map(for_guest));

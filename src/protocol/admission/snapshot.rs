@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, Row, StoredRow};
+use super::super::row::{
+    Claim, ContenderId, LastRelease, Mode, Revocation, Row, Statics, StoredRow,
+};
 use super::super::seeded_bug::SeededBug;
 use super::{Blockers, Place, Standing, admits, conflicts};
 
@@ -14,19 +16,21 @@ pub(crate) struct Snapshot {
     revocations: BTreeMap<ContenderId, Option<Revocation>>,
     held_since: BTreeMap<ContenderId, i64>,
     largest_ticket: i64,
-    last_release: Option<LastRelease>,
-    mark: Option<i64>,
+    statics: Statics,
 }
 
 impl Snapshot {
+    /// Adds what the same read shows of the static columns.
+    pub(crate) fn with(self, statics: Statics) -> Self {
+        Snapshot { statics, ..self }
+    }
+
     /// Combines the rows of each contender.
     pub(crate) fn of(rows: &[StoredRow]) -> Self {
         let mut entering = BTreeMap::new();
         let mut tickets = BTreeMap::new();
         let mut snapshot = Snapshot::default();
         for row in rows {
-            snapshot.last_release = snapshot.last_release.or(row.last_release);
-            snapshot.mark = snapshot.mark.max(row.mark);
             match row.parse() {
                 Row::Entering { round, mode, held_since } => {
                     entering.insert(row.contender, (round, mode));
@@ -170,22 +174,14 @@ impl Snapshot {
 
     /// The last release, if one is known.
     pub(crate) fn last_release(&self) -> Option<LastRelease> {
-        self.last_release
+        self.statics.last_release
     }
 
-    /// Whether no contender may enter with this round: a client has begun to sweep what was written
-    /// up to it.
-    pub(crate) fn has_mark_from(&self, round: i64) -> bool {
-        self.mark >= Some(round) && !SeededBug::MarkIgnored.is_planted()
-    }
-
-    /// To how many another contender limits the holders of the object, where that is not what
-    /// `mode` says. Each of the two would count by its own number (design section 4).
-    pub(crate) fn other_limit(&self, me: ContenderId, mode: Mode) -> Option<i32> {
-        let mine = mode.max_holders()?;
-        let others = self.standings.iter().filter(|(contender, _)| **contender != me);
-        let limits = others.filter_map(|(_, standing)| standing.mode()?.max_holders());
-        limits.into_iter().find(|theirs| *theirs != mine)
+    /// The mark, if no contender may enter with this round: a client has begun to sweep what was
+    /// written up to it.
+    pub(crate) fn mark_from(&self, round: i64) -> Option<i64> {
+        let ignored = SeededBug::MarkIgnored.is_planted();
+        self.statics.mark.filter(|mark| *mark >= round && !ignored)
     }
 
     /// The blockers of `me` before it draws a ticket: every conflicting contender that is not

@@ -39,10 +39,14 @@ const PAUSE_PER_STAY: u32 = 16;
 /// A waiter looks at least this often, however many are ahead and however long they stay.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Where releases tell how far the queue has come, a waiter far back may pause for longer: for one
-/// part in this many of what it still has to wait. If all ahead of it leave at once, as when a
-/// process with many clients dies, it notices late, but still far earlier than it could expect its
-/// turn.
+/// part in this many of what it still has to wait.
 const PAUSES_PER_WAIT: u32 = 4;
+/// But not for longer than this: all ahead of it may leave at once, when a process with many
+/// clients dies, or callers give up, which no release tells.
+const TOLD_PAUSE_MAX: Duration = Duration::from_secs(3);
+/// A caller that soon gives up looks again when half of the time that is left to it has passed, or
+/// it would miss a lock that became free meanwhile; and no more often than this.
+const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// A round trip may measure as almost nothing; never spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
@@ -82,7 +86,7 @@ impl Queue {
     fn until_next(&self, handoff: Duration, least: Duration) -> Duration {
         // The last one may leave at any moment.
         let others = count(self.rest().len().saturating_sub(1));
-        let most = PAUSE_MAX.max(handoff * others / PAUSES_PER_WAIT);
+        let most = (handoff * others / PAUSES_PER_WAIT).clamp(PAUSE_MAX, TOLD_PAUSE_MAX);
         let others = f64::from(others);
         let surely = (others - UNCERTAINTY * others.sqrt()) * PAUSE_PER_TOLD_HANDOFF;
         let pause = handoff.mul_f64(surely.max(0.0));
@@ -185,6 +189,19 @@ impl Handoff {
     }
 }
 
+/// The pause of a waiter whose caller gives up at this time. A time that has passed is that of a
+/// caller that has left its place to another one.
+pub(in super::super) fn within_patience(
+    pause: Duration,
+    now: Duration,
+    gives_up: Option<Duration>,
+) -> Duration {
+    match gives_up.map(|gives_up| gives_up.saturating_sub(now)) {
+        Some(left) if !left.is_zero() => pause.min((left / 2).max(LAST_PAUSE)),
+        Some(_) | None => pause,
+    }
+}
+
 /// The jitter, in 0..1, keeps waiters from all asking at once.
 fn jittered(pause: Duration, jitter: f64) -> Duration {
     pause.min(PAUSE_MAX).mul_f64(0.75 + jitter / 2.0)
@@ -263,7 +280,8 @@ mod tests {
             Queue::new(ME, Mode::Exclusive, &snapshot, ms(0), ms(20)).first_pause(ms(0), 0.5)
         };
         assert_eq!(far_back(101), ms(1000), "a second, or a quarter of the wait");
-        assert_eq!(far_back(1001), ms(7500), "a quarter of a thousand handoffs");
+        assert_eq!(far_back(301), ms(2250), "a quarter of three hundred handoffs");
+        assert_eq!(far_back(1001), ms(3000));
         let mut queue = Queue::new(ME, Mode::Exclusive, &snapshot(99, ms(4)), ms(0), ms(20));
         let mut pause = |left, handoff, now| {
             assert!(!queue.answered(known(10), &snapshot(left, handoff), now));
@@ -278,6 +296,20 @@ mod tests {
         assert_eq!(pause(9, ms(18), ms(31)), us(2_250), "or an eighth of a handoff");
         assert_eq!(pause(9, ms(4), ms(2_030)), ms(125), "it stays");
         assert_eq!(pause(5, ms(4), ms(2_030)), ms(125), "an older release tells nothing new");
+    }
+
+    #[test]
+    fn caller_that_soon_gives_up_looks_more_often() {
+        let (ms, s) = (Duration::from_millis, Duration::from_secs);
+        let pause = |left| within_patience(s(3), s(100), Some(s(100) + left));
+        assert_eq!(pause(s(300)), s(3));
+        assert_eq!(pause(s(5)), ms(2_500));
+        assert_eq!(pause(ms(600)), ms(300));
+        assert_eq!(pause(ms(100)), ms(250));
+        assert_eq!(within_patience(ms(2), s(100), Some(s(101))), ms(2));
+        for gives_up in [None, Some(s(99)), Some(s(100))] {
+            assert_eq!(within_patience(s(3), s(100), gives_up), s(3), "{gives_up:?}");
+        }
     }
 
     #[test]

@@ -7,14 +7,18 @@ use super::super::entry::{BACKOFF_MAX, Entry};
 use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
-use super::super::queue::{Question, Queue};
-use super::super::row::StoredRow;
+use super::super::queue::{Question, Queue, within_patience};
+use super::super::row::{Statics, StoredRow};
 use super::super::seeded_bug::SeededBug;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
 /// The longest pause after a whole read that failed, in times of what it took: 16 s after the
 /// second that a try may take.
 const PAUSE_PER_FAILED_READ: u32 = 16;
+
+/// No round is begun above a mark that is farther ahead: it was written by mistake, and stamps that
+/// reach it leave none.
+const MARK_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl StateMachine {
     /// Handles the answer to a write.
@@ -34,9 +38,10 @@ impl StateMachine {
         now: Now,
         answered: &Outstanding,
         rows: Result<Vec<StoredRow>, ReadFailure>,
+        statics: Statics,
     ) {
         match rows {
-            Ok(rows) => self.seen(now, answered, &Snapshot::of(&rows)),
+            Ok(rows) => self.seen(now, answered, &Snapshot::of(&rows).with(statics)),
             Err(ReadFailure::Failed) => {
                 self.back_off(now, answered.task, longest_pause(now, answered));
             }
@@ -82,16 +87,14 @@ impl StateMachine {
     }
 
     fn looked(&mut self, now: Now, mut entry: Entry, snapshot: &Snapshot) {
+        // First: below it a sweep may have hidden the own row.
+        if let Some(mark) = snapshot.mark_from(entry.claim.round) {
+            return self.meet_mark(now, entry.acquire, mark);
+        }
         if let Err(denial) = snapshot.shows(&entry.claim) {
             return self.fail(now, denial.into());
         }
-        if snapshot.has_mark_from(entry.claim.round) {
-            return self.withdraw(now, Some(entry.acquire));
-        }
         let mode = entry.acquire.mode;
-        if let Some(max_holders) = snapshot.other_limit(self.id, mode) {
-            return self.fail(now, Failure::OtherLimit { max_holders });
-        }
         let blockers = snapshot.blockers_before_drawing(self.id, mode);
         self.ahead = blockers.contenders();
         if blockers.admit(mode) {
@@ -106,6 +109,19 @@ impl StateMachine {
         entry.claim.ticket = Some(ticket);
         let attempt = Attempt::put(now, &entry.claim, entry.acquire.terms);
         self.enter(State::Drawing(entry, attempt));
+    }
+
+    /// Begins a new round above the mark, which hides none of its rows, however wrong the clock of
+    /// the client was that wrote it.
+    fn meet_mark(&mut self, now: Now, acquire: Acquire, mark: i64) {
+        let ahead = u64::try_from(mark.saturating_sub(now.stamp)).unwrap_or_default();
+        let ahead = Duration::from_micros(ahead);
+        if ahead > MARK_AHEAD_MAX {
+            return self.fail(now, Failure::MarkOutOfReach { ahead });
+        }
+        // Stamps grow: the next one is above the mark.
+        self.raised += mark.saturating_sub(now.stamp).max(0);
+        self.withdraw(now, Some(acquire));
     }
 
     fn drawn(&mut self, now: Now, mut entry: Entry, attempt: &Attempt) {
@@ -173,6 +189,7 @@ impl StateMachine {
         if entry.acquire.patience == Patience::Try && queue.is_taken() {
             self.taken(now);
         } else {
+            let pause = within_patience(pause, now.elapsed, entry.acquire.gives_up);
             self.enter(State::Waiting(entry, queue));
             self.pace.pause(now, pause);
         }

@@ -20,10 +20,11 @@ impl Fingerprint for StateMachine {
             revoked_row_seen,
             // It lies beyond the end of any search.
             gone_by: _,
+            raised,
             ahead: _,
         } = self;
         assert!(outputs.is_empty(), "outputs are taken before anything else happens");
-        (id, ticket_sent, revoked_row_seen).hash(hasher);
+        (id, ticket_sent, revoked_row_seen, raised).hash(hasher);
         // The time of sending sets the length of a pause.
         let task = outstanding.as_ref().map(|Outstanding { op: _, task, sent: _ }| *task);
         task.hash(hasher);

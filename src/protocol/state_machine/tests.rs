@@ -22,7 +22,7 @@ use super::super::messages::{
     Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
     ReadFailure, Write, WriteOutcome,
 };
-use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, StoredRow};
+use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, Statics, StoredRow};
 use super::{State, StateMachine};
 
 /// The contender of every script. Hosts below it win ties, hosts above it lose them.
@@ -55,6 +55,7 @@ fn exclusive() -> Acquire {
         terms: terms(),
         patience: Patience::Wait,
         renew: true,
+        gives_up: None,
         owner: "me".to_owned(),
     }
 }
@@ -228,13 +229,18 @@ impl Script {
 
     /// The read shows these rows.
     fn sees_only(&mut self, rows: &[Vec<StoredRow>]) {
+        self.sees_statics(rows, Statics::default());
+    }
+
+    /// The read shows these rows and static columns.
+    fn sees_statics(&mut self, rows: &[Vec<StoredRow>], statics: Statics) {
         let op = self.outstanding();
-        self.tell(Input::Read { op, rows: Ok(rows.concat()) });
+        self.tell(Input::Read { op, rows: Ok(rows.concat()), statics });
     }
 
     fn read_fails(&mut self, failure: ReadFailure) {
         let op = self.outstanding();
-        self.tell(Input::Read { op, rows: Err(failure) });
+        self.tell(Input::Read { op, rows: Err(failure), statics: Statics::default() });
     }
 
     fn release(&mut self) {
@@ -491,7 +497,8 @@ impl Script {
         for op in stale.into_iter().chain([never]) {
             let outcome = WriteOutcome::Applied;
             assert_eq!(self.handle(Input::Written { op, outcome }), [], "a stale answer");
-            assert_eq!(self.handle(Input::Read { op, rows: Ok(Vec::new()) }), [], "a stale answer");
+            let (rows, statics) = (Ok(Vec::new()), Statics::default());
+            assert_eq!(self.handle(Input::Read { op, rows, statics }), [], "a stale answer");
         }
         assert_eq!(self.handle(Input::Tick), [], "a spurious tick");
         assert_eq!(format!("{:?}", self.contender), before);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::protocol::{
     Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Revocation,
-    StoredRow,
+    Statics, StoredRow,
 };
 use crate::store::{DatabaseError, HostRow, RowStamp, TimedRow};
 
@@ -152,10 +152,11 @@ pub(super) fn warns_of_dead_rows(result: &QueryResult) -> bool {
     result.warnings().any(|warning| warning.contains("tombstone"))
 }
 
-/// The rows of an object.
-pub(super) fn stored_rows(result: QueryResult) -> Result<Vec<StoredRow>, DatabaseError> {
+/// The rows of an object, and its static columns, which each row shows.
+pub(super) fn stored_rows(result: QueryResult) -> Result<(Vec<StoredRow>, Statics), DatabaseError> {
     let rows = decode::<LockRow>(result)?;
-    Ok(rows.into_iter().filter_map(LockRow::stored).collect())
+    let statics = rows.first().map(LockRow::statics).unwrap_or_default();
+    Ok((rows.into_iter().filter_map(LockRow::stored).collect(), statics))
 }
 
 /// Rows with their objects and times.
@@ -198,7 +199,6 @@ impl LockRow {
     /// `None` for the row without a key that a partition with only a static part shows: it is no
     /// row.
     fn stored(self) -> Option<StoredRow> {
-        let last_release = self.last_release();
         let client = self.client?.as_u128();
         Some(StoredRow {
             row_name: self.row_name?,
@@ -210,9 +210,11 @@ impl LockRow {
             owner: self.owner,
             why: self.why,
             held_since: self.held_since.map(|since| since.0),
-            last_release,
-            mark: self.mark,
         })
+    }
+
+    fn statics(&self) -> Statics {
+        Statics { last_release: self.last_release(), mark: self.mark }
     }
 
     /// What the static columns say, if they say all.

@@ -211,7 +211,8 @@ impl Store for CassandraStore {
                 }
             }?;
             let many_dead = warns_of_dead_rows(&result);
-            Ok(Seen { rows: stored_rows(result)?, many_dead })
+            let (rows, statics) = stored_rows(result)?;
+            Ok(Seen { rows, statics, many_dead })
         })
     }
 
@@ -246,7 +247,10 @@ impl Store for CassandraStore {
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        Box::pin(async move { stored_rows(self.execute(&self.rows.glance, (object,)).await?) })
+        Box::pin(async move {
+            let (rows, _) = stored_rows(self.execute(&self.rows.glance, (object,)).await?)?;
+            Ok(rows)
+        })
     }
 
     fn read_stamps<'a>(

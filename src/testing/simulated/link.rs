@@ -26,6 +26,12 @@ use crate::store::{
 /// The wall clock at the beginning of each simulation.
 const UNIX_ORIGIN_MICROS: i64 = 1_700_000_000_000_000;
 
+/// The true time, in µs since the Unix epoch.
+pub(super) fn unix_micros(now: Duration) -> i64 {
+    UNIX_ORIGIN_MICROS
+        + i64::try_from(now.as_micros()).expect("a simulation does not run for a thousand years")
+}
+
 /// A client of a [`SimulatedCluster`](super::SimulatedCluster).
 #[derive(Clone, Debug)]
 pub struct SimulatedClient {
@@ -128,9 +134,10 @@ impl Store for Link {
         Box::pin(async move {
             let seen = node::Seen::merge(self.ask(object, Ask::Read(read)).await?);
             let met = seen.rows.len();
+            let statics = seen.statics;
             let rows: Vec<_> = seen.live().into_iter().map(|timed| timed.row).collect();
             let many_dead = met - rows.len() > lock(&self.network).many_dead;
-            Ok(Seen { rows, many_dead })
+            Ok(Seen { rows, statics, many_dead })
         })
     }
 
@@ -286,9 +293,7 @@ impl Clock for SimulatedClock {
     }
 
     fn unix_micros(&self) -> i64 {
-        let elapsed = i64::try_from(self.true_time().as_micros());
-        let elapsed = elapsed.expect("a simulation does not run for a thousand years");
-        UNIX_ORIGIN_MICROS + elapsed + self.wall_error.load(Ordering::Relaxed)
+        unix_micros(self.true_time()) + self.wall_error.load(Ordering::Relaxed)
     }
 }
 

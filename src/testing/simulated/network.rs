@@ -275,6 +275,13 @@ impl Network {
         self.lose(now, object, Lost::Object, "objects truncated");
     }
 
+    pub(super) fn raise_mark(&mut self, now: Duration, object: &str, mark: i64) {
+        let order = Arc::new(Order::raise_mark(object, mark));
+        for node in &mut self.nodes {
+            node.carry_out(now, &order);
+        }
+    }
+
     pub(super) fn lose_rows_at_renewal(
         &mut self,
         object: &str,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, StoredRow, Write};
+use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, Statics, Write};
 use crate::store::TimedRow;
 use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 
@@ -75,17 +75,14 @@ impl Node {
     pub(super) fn seen(&self, object: &str, read: Read, now: Duration) -> Seen {
         let rows = self.replica.objects.get(object).into_iter().flatten();
         let asked = rows.filter(|((name, id), _)| matches(read, name, *id));
-        let last_release = self.replica.last_release(object, self.clock(now));
         let seen = asked.map(|(key, cell)| {
             let ttl_seconds = cell.ttl_seconds(self.clock(now));
-            // The newest row comes with what its own replica knows: so a reader may learn of the
-            // last release late, as it would if the answers of replicas did not arrive.
-            let row = cell.row.clone().map(|row| StoredRow { last_release, ..row });
-            SeenRow { key: key.clone(), cell: Cell { row, ..cell.clone() }, ttl_seconds }
+            SeenRow { key: key.clone(), cell: cell.clone(), ttl_seconds }
         });
         let sweep = self.replica.sweeps.get(object).copied();
+        let last_release = self.replica.last_release(object, self.clock(now));
         let mark = self.replica.marks.get(object).copied();
-        Seen { rows: seen.collect(), fence: None, sweep, mark }
+        Seen { rows: seen.collect(), fence: None, sweep, statics: Statics { last_release, mark } }
     }
 }
 
@@ -128,6 +125,11 @@ impl Order {
     /// The loss of rows that no client requested.
     pub(super) fn lose(object: &str, lost: Lost) -> Self {
         Order { object: object.to_owned(), action: Action::Lose(lost) }
+    }
+
+    /// Raises the mark of an object.
+    pub(super) fn raise_mark(object: &str, mark: i64) -> Self {
+        Order { object: object.to_owned(), action: Action::RaiseMark(mark) }
     }
 
     /// Writes rows as a coordinator has seen them, where they are missing.
@@ -225,7 +227,7 @@ pub(super) struct Seen {
     pub(super) rows: Vec<SeenRow>,
     pub(super) fence: Option<i64>,
     sweep: Option<Sweep>,
-    mark: Option<i64>,
+    pub(super) statics: Statics,
 }
 
 impl Seen {
@@ -246,7 +248,7 @@ impl Seen {
         let mut merged = Seen::default();
         for seen in answers {
             merged.sweep = merged.sweep.max(seen.sweep);
-            merged.mark = merged.mark.max(seen.mark);
+            merged.statics = newest_statics(merged.statics, seen.statics);
             for row in seen.rows {
                 if newest.get(&row.key).is_none_or(|newest| row.cell.beats(&newest.cell)) {
                     newest.insert(row.key.clone(), row);
@@ -261,10 +263,14 @@ impl Seen {
 
     /// The visible rows.
     pub(super) fn live(self) -> Vec<TimedRow> {
-        let mark = self.mark;
-        let live = self.rows.into_iter().filter_map(SeenRow::live);
-        live.map(|timed| TimedRow { row: StoredRow { mark, ..timed.row }, ..timed }).collect()
+        self.rows.into_iter().filter_map(SeenRow::live).collect()
     }
+}
+
+/// What two replicas show together of the static columns.
+fn newest_statics(one: Statics, other: Statics) -> Statics {
+    let releases = [one.last_release, other.last_release].into_iter().flatten();
+    Statics { last_release: releases.max_by_key(|last| last.stamp), mark: one.mark.max(other.mark) }
 }
 
 /// A row of one replica.

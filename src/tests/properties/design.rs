@@ -44,8 +44,8 @@ pub(super) fn let_in(mode: Mode, others: &[Option<Mode>]) -> bool {
         Mode::Exclusive => others.is_empty(),
         Mode::Shared => others.iter().all(|other| *other == Some(Mode::Shared)),
         Mode::Limited(most) => {
-            let limited = others.iter().all(|other| matches!(other, Some(Mode::Limited(_))));
-            limited && i32::try_from(others.len()).is_ok_and(|others| others < most)
+            let alike = others.iter().all(|other| *other == Some(mode));
+            alike && i32::try_from(others.len()).is_ok_and(|others| others < most)
         }
     }
 }

@@ -88,8 +88,6 @@ pub(super) fn any_row() -> impl Strategy<Value = StoredRow> {
                 owner,
                 why,
                 held_since,
-                last_release: None,
-                mark: None,
             }
         },
     )

@@ -87,6 +87,8 @@ pub(crate) fn for_comparison() -> Scenario {
 
 const SHARED: LockRequest = LockRequest { mode: Mode::Shared, patience: Patience::Wait };
 const LIMITED: LockRequest = LockRequest { mode: Mode::Limited(2), patience: Patience::Wait };
+/// One of a client with another limit, as while a program with a new one is being deployed.
+const OTHER_LIMIT: LockRequest = LockRequest { mode: Mode::Limited(3), patience: Patience::Wait };
 const TRY: LockRequest = LockRequest { mode: Mode::Exclusive, patience: Patience::Try };
 
 const TWO: [LockRequest; 2] = [EXCLUSIVE; 2];
@@ -157,6 +159,12 @@ fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("two, removed by force", Long, Replicas(with(&TWO, FORCE, revoked))),
         ("two tries", Short, Replicas(with(&[TRY, TRY], GIVING_UP, &[Sight::Taken]))),
         ("a shared and an exclusive one", Short, Replicas(all(&[SHARED, EXCLUSIVE], 1))),
+        ("two with two limits", Short, Replicas(all(&[LIMITED, OTHER_LIMIT], 1))),
+        (
+            "three with two limits, on registers",
+            Long,
+            Registers(all(&[LIMITED, LIMITED, OTHER_LIMIT], 1)),
+        ),
         ("three", Long, Replicas(Scenario::of(&THREE).must_see(ORDINARY))),
         ("three, all troubles, on registers", Short, Registers(all(&THREE, 1))),
         (

@@ -20,7 +20,7 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use crate::peer::{Errand, Peer, Reaction};
-use crate::protocol::{Event, Input, LeaseTerms, Loss, Read, SeededBug};
+use crate::protocol::{Event, Input, LeaseTerms, Loss, Read, SeededBug, Statics};
 use crate::scenario::{Flaw, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
@@ -191,7 +191,9 @@ impl Expiry {
                 let mode = |i: usize| self.scenario.requests[i].mode;
                 let rows = unanswered.rows.iter().map(|row| row.stored(mode));
                 let rows = Ok(rows.collect());
-                self.with_peer(moment, i, |peer| peer.answered(Input::Read { op, rows }));
+                let statics = Statics::default();
+                let answer = Input::Read { op, rows, statics };
+                self.with_peer(moment, i, |peer| peer.answered(answer));
             }
         }
     }

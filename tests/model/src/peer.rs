@@ -191,6 +191,7 @@ impl Peer {
             terms: self.terms,
             patience: request.patience,
             renew: true,
+            gives_up: None,
             owner: String::new(),
         }))
     }

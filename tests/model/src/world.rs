@@ -10,7 +10,8 @@ use stateright::{Model, Property};
 
 use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
 use crate::protocol::{
-    Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug, WriteOutcome, sweep,
+    Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug, Statics,
+    WriteOutcome, sweep,
 };
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
@@ -244,7 +245,8 @@ impl<S: Store> Contention<S> {
             }
             Errand::Read { op, .. } => match world.store.read_on(i, way) {
                 Some(rows) => {
-                    let answer = Input::Read { op, rows: Ok(stored(&rows, &self.modes())) };
+                    let (rows_seen, statics) = stored(&rows, &self.modes());
+                    let answer = Input::Read { op, rows: Ok(rows_seen), statics };
                     let outcome = self.with_peer(world, i, |peer| peer.answered(answer));
                     Outcome { rows, ..outcome }
                 }
@@ -256,7 +258,10 @@ impl<S: Store> Contention<S> {
     fn fail(&self, world: &mut World<S>, i: usize) -> Outcome {
         let answer = match world.peers[i].errand.expect("only what is under way fails") {
             Errand::Write { op, .. } => Input::Written { op, outcome: WriteOutcome::Unknown },
-            Errand::Read { op, .. } => Input::Read { op, rows: Err(ReadFailure::Failed) },
+            Errand::Read { op, .. } => {
+                let (rows, statics) = (Err(ReadFailure::Failed), Statics::default());
+                Input::Read { op, rows, statics }
+            }
         };
         self.with_peer(world, i, |peer| peer.answered(answer))
     }
@@ -327,7 +332,8 @@ impl<S: Store> Contention<S> {
 
     /// A range delete does to the rows of each contender what a delete of them does.
     fn sweep_if_clear(&self, world: &mut World<S>, rows: &[SeenRow]) {
-        if !sweep::is_clear(&stored(rows, &self.modes()), HORIZON) {
+        let (rows, statics) = stored(rows, &self.modes());
+        if !sweep::is_clear(&rows, statics.mark, HORIZON) {
             return self.sightings.note(Sight::NotSwept);
         }
         self.sightings.note(Sight::Swept);
@@ -354,7 +360,7 @@ impl<S: Store> Contention<S> {
             Mode::Exclusive => inside.len() == 1,
             Mode::Shared => inside.iter().all(|other| *other == Mode::Shared),
             Mode::Limited(most) => {
-                let alike = inside.iter().all(|other| matches!(other, Mode::Limited(_)));
+                let alike = inside.iter().all(|other| other == mode);
                 alike && i32::try_from(inside.len()).is_ok_and(|holders| holders <= *most)
             }
         })
@@ -561,7 +567,7 @@ impl<S: Store> Contention<S> {
                 }
                 Event::Lost(Loss::Expired)
                 | Event::Failed(
-                    Failure::Rejected | Failure::NoTicketLeft | Failure::OtherLimit { .. },
+                    Failure::Rejected | Failure::NoTicketLeft | Failure::MarkOutOfReach { .. },
                 ) => {
                     unreachable!(
                         "leases do not end, no row is lost, nothing is refused, and all have the \

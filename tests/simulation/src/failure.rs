@@ -38,7 +38,7 @@ impl Failure {
             let checks = [
                 (Invariant::MutualExclusion, exclusion),
                 (Invariant::Overlap, overlap::check(plan, log, object)),
-                (Invariant::MinHold, min_hold::check(log, object)),
+                (Invariant::MinHold, min_hold::check(plan, log, object)),
                 (Invariant::TokenOrder, token_order),
                 (Invariant::Fifo, fifo::check(plan, log, object)),
                 (Invariant::Lines, lines::check(plan, log, object)),

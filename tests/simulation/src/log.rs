@@ -40,6 +40,8 @@ pub(crate) struct Log {
     pub(crate) unserved: Vec<String>,
     /// How many workers have seen the end.
     pub(crate) workers_done: usize,
+    /// Wall clocks may be off by more than the bound.
+    pub(crate) has_wrong_clocks: bool,
 }
 
 /// A client held a lock.
@@ -136,10 +138,14 @@ impl Hold {
     }
 }
 
-/// Whether two must not hold together, if any two of a kind may.
+/// Whether two must not hold together, if any two of a kind may: of limited ones, with one limit.
 pub(crate) fn conflict(one: LockMode, other: LockMode) -> bool {
     use LockMode::{Limited, Shared};
-    !matches!((one, other), (Shared, Shared) | (Limited { .. }, Limited { .. }))
+    match (one, other) {
+        (Shared, Shared) => false,
+        (Limited { .. }, Limited { .. }) => one != other,
+        _ => true,
+    }
 }
 
 impl Log {

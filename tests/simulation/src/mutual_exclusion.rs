@@ -1,6 +1,7 @@
 //! At most one guard of a lock is valid, by its own clock, at any moment, unless a promise is
 //! broken on purpose: see [`overlap`](super::overlap).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bakery_lock::LockMode;
@@ -20,18 +21,18 @@ pub(crate) fn check(log: &Log, object: &str) -> Option<String> {
 
 /// That more held than the limit allows.
 fn too_many(log: &Log, object: &str) -> Option<String> {
-    let mut limit = None;
-    let mut limited = Vec::new();
+    let mut limited = BTreeMap::<u32, Vec<Moment>>::new();
     for hold in log.holds.iter().filter(|hold| hold.object == object) {
         if let LockMode::Limited { max_holders } = hold.mode {
-            limit = Some(max_holders);
             let (until, _) = hold.until.as_ref().expect("a hold has an end when the run has");
-            limited.push(Moment::Held { from: nanos(hold.from), until: nanos(*until) });
+            let held = Moment::Held { from: nanos(hold.from), until: nanos(*until) };
+            limited.entry(max_holders).or_default().push(held);
         }
     }
-    let (most, _) = inside(&limited, u64::MAX);
-    let is_too_many = limit.is_some_and(|limit| most > limit as usize);
-    is_too_many.then(|| format!("{most} hold {object} at once"))
+    limited.into_iter().find_map(|(limit, held)| {
+        let (most, _) = inside(&held, u64::MAX);
+        (most > limit as usize).then(|| format!("{most} hold {object} at once, limited to {limit}"))
+    })
 }
 
 // Goal: no two clients hold a lock together, whatever goes wrong.
@@ -64,4 +65,5 @@ fn those_that_must_not_hold_together_are_found() {
     assert!(found(&[(Shared, 0, 6), (limited, 5, 9)]));
     assert!(!found(&[(limited, 0, 6), (limited, 5, 9), (limited, 6, 9)]));
     assert!(found(&[(limited, 0, 6), (limited, 5, 9), (limited, 5, 9)]));
+    assert!(found(&[(limited, 0, 6), (LockMode::Limited { max_holders: 3 }, 5, 9)]));
 }

@@ -58,6 +58,8 @@ pub(crate) struct Mix {
     pub(crate) shared: bool,
     /// Some want it as a limited number, which this is.
     pub(crate) max_holders: Option<u32>,
+    /// Every second client wants it as one more than that.
+    pub(crate) other_limit: bool,
     /// Some that want it alone want it to stay taken for a while.
     pub(crate) min_hold: bool,
 }
@@ -105,6 +107,8 @@ pub(crate) enum Deed {
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
+    /// Raises the mark of an object to the time of a wall clock that is off by so many µs.
+    Mark { object: usize, off_by: i64 },
     /// Lets a machine ask a contender to leave an object: the one at this place, counted round and
     /// round.
     AskToLeave { machine: usize, object: usize, place: usize },
@@ -177,9 +181,11 @@ impl Plan {
         if draw.0.random_bool(0.7) {
             plan.many_dead = draw.0.random_range(0..4);
         }
+        Draw(StdRng::seed_from_u64(seed ^ 0xC10C)).wrong_clocks(&mut plan);
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x3179));
         for mix in &mut plan.mixes {
             mix.min_hold = draw.0.random_bool(0.3);
+            mix.other_limit = draw.0.random_bool(0.3);
         }
         plan
     }
@@ -238,6 +244,15 @@ impl Plan {
     /// How long a message to another client takes at most when messages flow.
     pub(crate) fn way_between_clients(&self) -> Duration {
         Duration::from_millis(self.weather.latency.max(Weather::CALM.latency)) + LATE_TO_RUN
+    }
+
+    /// Whether a wall clock is off by more than the bound at any time.
+    pub(crate) fn has_wrong_clocks(&self) -> bool {
+        let bound = MAX_CLOCK_SKEW.as_micros();
+        self.deeds.iter().any(|(_, deed)| {
+            let off_by = if let Deed::Step { wall_error, .. } = deed { *wall_error } else { 0 };
+            u128::from(off_by.unsigned_abs()) > bound
+        })
     }
 
     /// How long a write is held up at most.
@@ -322,6 +337,32 @@ impl Draw {
                 plan.deeds.extend([(begins, cut(true)), (ends, cut(false))]);
             }
         }
+    }
+
+    /// Sets some wall clocks hours ahead or back, most often for a moment, and marks objects by
+    /// such clocks.
+    fn wrong_clocks(&mut self, plan: &mut Plan) {
+        if self.0.random_bool(0.7) {
+            return;
+        }
+        for _ in 0..self.up_to(1, 3) {
+            let (begins, ends) = self.period();
+            let machine = self.0.random_range(0..plan.machines.len());
+            let (wrong, right) = (self.hours(), self.wall_error());
+            plan.deeds.push((begins, Deed::Step { machine, wall_error: wrong }));
+            plan.deeds.push((ends, Deed::Step { machine, wall_error: right }));
+        }
+        if self.0.random_bool(0.5) {
+            let at = Duration::from_millis(self.up_to(500, 14_000));
+            let object = self.0.random_range(0..plan.objects.len());
+            plan.deeds.push((at, Deed::Mark { object, off_by: self.hours() }));
+        }
+    }
+
+    /// Up to some hours ahead or back, in µs.
+    fn hours(&mut self) -> i64 {
+        const HOUR: i64 = 3_600_000_000;
+        self.0.random_range(-5 * HOUR..5 * HOUR)
     }
 
     /// Lets some tasks share objects, or want them as a limited number.
@@ -503,6 +544,7 @@ impl Deed {
             | Deed::Restart { .. }
             | Deed::Step { .. }
             | Deed::AskToLeave { .. }
+            | Deed::Mark { .. }
             | Deed::RemoveTheDead { .. }
             | Deed::ShutDown { .. }
             | Deed::LoseRows { .. }

@@ -73,6 +73,7 @@ fn with_less_work(plan: &Plan) -> Vec<Plan> {
             Mix { shared: false, ..mix },
             Mix { max_holders: None, ..mix },
             Mix { min_hold: false, ..mix },
+            Mix { other_limit: false, ..mix },
         ] {
             let mut less = plan.clone();
             less.mixes[object] = mix;
@@ -149,6 +150,7 @@ impl Deed {
             | Deed::Start { .. }
             | Deed::LoseRows { .. }
             | Deed::LoseRowsAtRenewal { .. }
+            | Deed::Mark { .. }
             | Deed::Truncate { .. } => [None, None],
         }
     }
@@ -158,6 +160,7 @@ impl Deed {
         match self {
             Deed::AskToLeave { object, .. }
             | Deed::RemoveTheDead { object, .. }
+            | Deed::Mark { object, .. }
             | Deed::LoseRows { object, .. }
             | Deed::LoseRowsAtRenewal { object, .. }
             | Deed::Truncate { object }

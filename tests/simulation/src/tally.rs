@@ -111,7 +111,7 @@ impl fmt::Display for Tally {
 }
 
 /// What goes wrong on purpose.
-const HARM: [&str; 23] = [
+const HARM: [&str; 24] = [
     "clients asked to leave",
     "clients cut off from each other",
     "clients killed",
@@ -119,6 +119,7 @@ const HARM: [&str; 23] = [
     "clients stopped",
     "dead clients removed",
     "links cut",
+    "marks of wrong clocks",
     "messages between clients cut off",
     "messages between clients late",
     "messages between clients lost",

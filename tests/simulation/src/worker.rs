@@ -271,9 +271,10 @@ impl Worker {
 
     /// One of the ways in which an object may be wanted.
     fn mode(&mut self, object: usize) -> LockMode {
-        let Mix { shared, max_holders, .. } = self.mixes[object];
+        let Mix { shared, max_holders, other_limit, .. } = self.mixes[object];
+        let more = u32::from(other_limit && self.site.number % 2 == 1);
         let shared = shared.then_some(LockMode::Shared);
-        let limited = max_holders.map(|max_holders| LockMode::Limited { max_holders });
+        let limited = max_holders.map(|most| LockMode::Limited { max_holders: most + more });
         let others: Vec<_> = shared.into_iter().chain(limited).collect();
         if others.is_empty() {
             return LockMode::Exclusive;

@@ -87,6 +87,7 @@ impl<'a> World<'a> {
             is_calm: false,
             harm: BTreeMap::new(),
         };
+        world.log().has_wrong_clocks = plan.has_wrong_clocks();
         for machine in 0..world.machines.len() {
             world.start(machine);
         }
@@ -177,6 +178,7 @@ impl<'a> World<'a> {
                     self.count(true, "wall clocks set");
                 }
             }
+            Deed::Mark { object, off_by } => self.mark(object, off_by),
             Deed::AskToLeave { machine, object, place } => {
                 let object = self.plan.objects[object].clone();
                 if let Some(machine) = &self.machines[machine] {
@@ -208,6 +210,11 @@ impl<'a> World<'a> {
                 }
             }
         }
+    }
+
+    fn mark(&mut self, object: usize, off_by: i64) {
+        self.cluster.raise_mark(self.now, &self.plan.objects[object], off_by);
+        self.count(true, "marks of wrong clocks");
     }
 
     fn slow(&mut self, replica: usize, by: u64) {

@@ -72,7 +72,7 @@ pub(super) struct ElectOptions {
     #[arg(
         long,
         value_name = "P",
-        default_value_t = 14,
+        default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(1..=14)
     )]
     priority: u8,

@@ -121,7 +121,8 @@ fn one_acquisition_at_a_time() {
 #[test]
 fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
     let mut announcing = Script::announcing(exclusive());
-    let read = Input::Read { op: announcing.outstanding(), rows: Ok(Vec::new()) };
+    let (rows, statics) = (Ok(Vec::new()), Statics::default());
+    let read = Input::Read { op: announcing.outstanding(), rows, statics };
     catch_unwind(AssertUnwindSafe(|| announcing.handle(read))).expect_err("it was a write");
 
     let mut looking = Script::looking(exclusive());

@@ -102,27 +102,55 @@ fn without_its_own_rows_it_is_never_let_in() {
 }
 
 #[test]
-fn a_mark_from_its_round_on_sends_it_back_to_a_new_one() {
-    for (above, enters) in [(-1, true), (0, false), (1, false)] {
-        let mut script = Script::looking(exclusive());
-        let mark = Some(script.claim.round + above);
-        let marked = |row| StoredRow { mark, ..row };
-        let rows = rows_of(&script.claim).into_iter().map(marked).collect();
-        script.sees_only(&[rows]);
-        if enters {
-            script.is_let_in();
-        } else {
+fn mark_at_or_after_round_restarts_acquisition_above_it() {
+    const HOUR: i64 = 3_600_000_000;
+    let marked = |mark| Statics { mark: Some(mark), ..Statics::default() };
+    for (above, enters) in [(-1, true), (0, false), (1, false), (HOUR, false)] {
+        for hidden in [false, true] {
+            let mut script = Script::looking(exclusive());
+            let mark = script.claim.round + above;
+            let mine = if hidden { Vec::new() } else { rows_of(&script.claim) };
+            script.sees_statics(&[mine], marked(mark));
+            if enters {
+                if hidden {
+                    script.fails(Failure::RowMissing, Rows::Entering);
+                } else {
+                    script.is_let_in();
+                }
+                continue;
+            }
             script.deletes(Rows::Entering);
             script.applied();
             script.announces();
+            assert!(script.claim.round > mark, "the sweep hides no row of the new round");
+            script.applied();
+            script.reads(Read::Object);
+            let mine = rows_of(&script.claim);
+            script.sees_statics(&[mine], marked(mark));
+            script.is_let_in();
         }
     }
     // Once it has looked, it is seen by the client that sweeps, so a mark does not concern it.
     let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
-    let mark = Some(script.claim.round);
-    let rows = rows_of(&script.claim).into_iter().map(|row| StoredRow { mark, ..row }).collect();
-    script.sees_only(&[rows]);
+    let (mine, mark) = (rows_of(&script.claim), script.claim.round);
+    script.sees_statics(&[mine], marked(mark));
     script.is_let_in();
+}
+
+#[test]
+fn mark_more_than_a_day_ahead_fails_acquisition() {
+    const HOUR: i64 = 3_600_000_000;
+    for (hours, fails) in [(23, false), (25, true), (365 * 24, true), (i64::MAX / HOUR, true)] {
+        let mut script = Script::looking(exclusive());
+        let mark = script.claim.round.saturating_add(hours * HOUR);
+        script.sees_statics(&[], Statics { mark: Some(mark), ..Statics::default() });
+        if fails {
+            let ahead = Duration::from_micros((mark - script.told).unsigned_abs());
+            script.fails(Failure::MarkOutOfReach { ahead }, Rows::Entering);
+        } else {
+            script.deletes(Rows::Entering);
+        }
+    }
 }
 
 #[test]
@@ -138,15 +166,15 @@ fn the_largest_number_there_is_leaves_no_ticket() {
 }
 
 #[test]
-fn a_limit_has_one_number() {
+fn contender_with_another_limit_is_waited_for() {
     let limited = |most| Acquire { mode: Mode::Limited(most), ..exclusive() };
     let other = |mode, ticket| vec![rows_of(&Claim { mode, ..claim(1, 1, ticket) })];
     for ticket in [None, Some(3)] {
-        let mut script = Script::looking(limited(2));
-        script.sees(&other(Mode::Limited(3), ticket));
-        script.fails(Failure::OtherLimit { max_holders: 3 }, Rows::Entering);
-        // One that wants all of it waits for any of them.
-        for mode in [Mode::Exclusive, Mode::Shared] {
+        let mut same = Script::looking(limited(2));
+        same.sees(&other(Mode::Limited(2), ticket));
+        same.is_let_in();
+        let modes = [Mode::Limited(2), Mode::Limited(4), Mode::Exclusive, Mode::Shared];
+        for mode in modes {
             let mut script = Script::looking(Acquire { mode, ..exclusive() });
             script.sees(&other(Mode::Limited(3), ticket));
             script.draws(ticket.unwrap_or(0) + 1);

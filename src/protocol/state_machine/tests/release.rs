@@ -36,7 +36,8 @@ fn every_state_can_be_left_and_late_answers_change_nothing() {
         }
         let mine = rows_of(&script.claim);
         for answer in [Ok(mine), Ok(Vec::new()), Err(ReadFailure::Rejected)] {
-            script.tell(Input::Read { op: superseded, rows: answer });
+            let statics = Statics::default();
+            script.tell(Input::Read { op: superseded, rows: answer, statics });
         }
         script.is_silent();
         script.applied();
@@ -66,9 +67,8 @@ fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
     // By a clock that is ahead.
     let stamp = script.stamp + 1_000_000;
     let before = LastRelease { client: 9, round: 3, handoff: ms(4), stamp };
-    let mine = rows_of(&script.claim).into_iter();
-    let mine = mine.map(|row| StoredRow { last_release: Some(before), ..row });
-    script.sees_only(&[mine.collect()]);
+    let mine = rows_of(&script.claim);
+    script.sees_statics(&[mine], Statics { last_release: Some(before), mark: None });
     script.is_let_in();
     script.release();
     let told = script.deletes(Rows::Both).expect("it waited");
@@ -245,5 +245,19 @@ fn an_idle_one_has_nothing_to_give_back() {
     let mut script = Script::new();
     script.release();
     script.says(Event::Released);
+    script.acquire(exclusive());
+}
+
+#[test]
+fn release_that_time_ends_is_reported_once() {
+    let mut script = Script::held(exclusive());
+    script.release();
+    script.deletes(Rows::Entering);
+    script.written(WriteOutcome::Unknown);
+    // The machine sleeps until the rows are gone in any case.
+    script.now += TTL * 10;
+    script.release();
+    script.says(Event::Released);
+    script.is_silent();
     script.acquire(exclusive());
 }

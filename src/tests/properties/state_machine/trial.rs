@@ -9,7 +9,7 @@ use super::super::design;
 use super::super::rows::{ME, one_of_each_key, rows_of};
 use crate::protocol::{
     Acquire, Change, Claim, ContenderId, Event, Failure, Input, Lease, Loss, Mode, Now, Output,
-    Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, StoredRow,
+    Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, Statics, StoredRow,
     WriteOutcome, row_name,
 };
 
@@ -67,7 +67,6 @@ pub(super) enum Turn {
     Revoked,
     Refused,
     NoTicketLeft,
-    OtherLimit,
     LostRows,
     LostByRevocation,
     LostToLaterHolder,
@@ -77,7 +76,7 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    pub(super) const ALL: [Turn; 17] = [
+    pub(super) const ALL: [Turn; 16] = [
         Turn::HeldAtOnce,
         Turn::HeldWithTicket,
         Turn::HeldAfterWaiting,
@@ -88,7 +87,6 @@ impl Turn {
         Turn::Revoked,
         Turn::Refused,
         Turn::NoTicketLeft,
-        Turn::OtherLimit,
         Turn::LostRows,
         Turn::LostByRevocation,
         Turn::LostToLaterHolder,
@@ -184,12 +182,14 @@ impl Trial {
             }
             Some(Output::Read { op, read }) => {
                 if let Some(failure) = answer.failure {
-                    return self.handle(Input::Read { op, rows: Err(failure) }, None);
+                    let (rows, statics) = (Err(failure), Statics::default());
+                    return self.handle(Input::Read { op, rows, statics }, None);
                 }
                 let rows = [self.own_rows(answer.own), answer.others].concat();
                 let rows = one_of_each_key(rows);
                 let sight = self.look(read, rows.clone());
-                self.handle(Input::Read { op, rows: Ok(rows) }, Some(&sight))
+                let statics = Statics::default();
+                self.handle(Input::Read { op, rows: Ok(rows), statics }, Some(&sight))
             }
             Some(Output::Event(_)) => unreachable!("an event waits for no answer"),
             None if self.contender.is_idle() => self.acquire(),
@@ -298,19 +298,7 @@ impl Trial {
                 Failure::Revoked(_) => Turn::Revoked,
                 Failure::Rejected => Turn::Refused,
                 Failure::NoTicketLeft => Turn::NoTicketLeft,
-                Failure::OtherLimit { max_holders } => {
-                    let theirs = Mode::Limited(*max_holders);
-                    let is_shown = sight.is_some_and(|sight| {
-                        let others = sight.rows.iter().filter(|row| row.contender != ME);
-                        let mut standings =
-                            others.filter_map(|row| design::standing(&sight.rows, row.contender));
-                        standings.any(|standing| standing.mode() == Some(theirs))
-                    });
-                    prop_assert!(is_shown, "none has this limit");
-                    prop_assert!(matches!(self.acquire.mode, Mode::Limited(_)));
-                    prop_assert!(self.acquire.mode != theirs, "it is the same limit");
-                    Turn::OtherLimit
-                }
+                Failure::MarkOutOfReach { .. } => unreachable!("no mark is shown"),
             })?,
             Event::Lost(loss) => self.leaves_by(match loss {
                 Loss::Expired => Turn::Expired,

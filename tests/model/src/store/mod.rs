@@ -11,7 +11,9 @@ pub(crate) mod replicas;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use crate::protocol::{Change, Claim, ContenderId, Mode, Read, Revocation, StoredRow, Write};
+use crate::protocol::{
+    Change, Claim, ContenderId, Mode, Read, Revocation, Statics, StoredRow, Write,
+};
 use crate::scenario::Scenario;
 
 /// The rows of one object, the requests under way, and what can become of them.
@@ -249,11 +251,11 @@ impl SeenRow {
 }
 
 /// The rows as the protocol takes them; `modes` says how contenders want to hold.
-pub(crate) fn stored(rows: &[SeenRow], modes: &[Mode]) -> Vec<StoredRow> {
+pub(crate) fn stored(rows: &[SeenRow], modes: &[Mode]) -> (Vec<StoredRow>, Statics) {
     let mark = rows.iter().find_map(|row| row.mark(modes.len()));
     let of_contenders = rows.iter().filter(|row| row.contender < modes.len());
     let stored = of_contenders.map(|row| row.stored(|contender| modes[contender]));
-    stored.map(|row| StoredRow { mark, ..row }).collect()
+    (stored.collect(), Statics { last_release: None, mark })
 }
 
 /// The newest stamp of the rows of a round, if its `entering::` row is there.
