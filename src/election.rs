@@ -144,7 +144,8 @@ impl Election {
         self.check()?;
         let request = self.request();
         request.check()?;
-        let handicap = self.watch.mul_f64(1.0 + JITTER) * u32::from(self.priority - 1);
+        let steps = f64::from(self.priority - 1);
+        let handicap = self.times(steps * (1.0 + JITTER));
         let mut free_since = None;
         loop {
             let looked = Instant::now();
@@ -233,7 +234,13 @@ impl Election {
     /// How long to pause between two looks.
     fn pause(&self) -> Duration {
         let shorter = JITTER * self.client.shared().entropy.jitter();
-        self.watch.mul_f64(1.0 - shorter)
+        self.times(1.0 - shorter)
+    }
+
+    /// The watch interval, so many times; the longest duration if there is none as long.
+    fn times(&self, factor: f64) -> Duration {
+        let seconds = self.watch.as_secs_f64() * factor;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 

@@ -9,7 +9,7 @@ use futures_core::Stream;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::Election;
+use super::{Election, WATCH_DEFAULT};
 use crate::contender::Contender;
 use crate::error::TableError;
 
@@ -43,7 +43,8 @@ impl Leaders {
     ///
     /// # Errors
     ///
-    /// See [`TableError`]. The next call looks again.
+    /// See [`TableError`]; [`TableError::Option`] for an option that is invalid. The next call
+    /// looks again.
     ///
     /// # Cancel safety
     ///
@@ -62,7 +63,9 @@ impl Leaders {
             let seen = ready!(self.look.as_mut().poll(cx));
             let election = self.election.clone();
             self.look = Box::pin(async move {
-                sleep(election.pause()).await;
+                // An interval of zero is refused, and not over and over at once.
+                let pause = election.pause();
+                sleep(if pause.is_zero() { WATCH_DEFAULT } else { pause }).await;
                 look(election).await
             });
             let leaders = match seen {
@@ -82,6 +85,7 @@ impl Leaders {
 
 /// The contenders whose rows tell that they hold the lock. Others are taking a seat.
 async fn look(election: Election) -> Look {
+    election.check()?;
     let mut contenders = election.client.contenders(election.request.name()).await?;
     contenders.retain(|contender| contender.held_since.is_some());
     Ok(contenders)

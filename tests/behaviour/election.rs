@@ -5,6 +5,7 @@ use std::time::Duration;
 use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
     Contender, Election, FencingError, InvalidOption, Leaders, Leadership, LockClient, LockError,
+    TableError,
 };
 use rand::Rng;
 use tokio::task::{JoinHandle, JoinSet};
@@ -227,4 +228,32 @@ async fn a_shutdown_ends_campaigns() {
     let error = campaign.await.expect("it does not panic").expect_err("it can't lead any more");
     assert!(matches!(error, LockError::Closed), "{error:?}");
     expect_rows(&store, 0).await;
+}
+
+// Goal: an interval of any length is one, and an observer without one reads nothing.
+// Method: the longest interval and none.
+#[tokio::test(start_paused = true)]
+async fn watch_interval_may_be_of_any_length_but_zero() {
+    let store = store();
+    let client = client(&store, "host").await;
+    let leads = client.election(OBJECT).watch(Duration::MAX).campaign().await;
+    let leads = leads.expect("the seat is free");
+    let late = client.election("other").watch(Duration::MAX).priority(14);
+    assert!(timeout(s(3_600), late.campaign()).await.is_err(), "its step is never over");
+    let mut leaders = client.election(OBJECT).watch(Duration::MAX).observe();
+    let seen = leaders.next().await.expect("the store answers");
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    leads.resign().await.expect("it led");
+
+    let before = client.statistics().object_reads;
+    let mut unwatched = client.election(OBJECT).watch(Duration::ZERO).observe();
+    let errors = async {
+        loop {
+            let error = unwatched.next().await.expect_err("it looks without a pause");
+            let expected = matches!(error, TableError::Option(InvalidOption::ZeroWatch));
+            assert!(expected, "{error:?}");
+        }
+    };
+    assert!(timeout(s(10), errors).await.is_err());
+    assert_eq!(client.statistics().object_reads, before);
 }
