@@ -396,8 +396,8 @@ impl Dispatcher {
     /// one is gone as soon as the new round is announced or the rows' TTL has passed. A leftover
     /// ticket counts in no other round.
     ///
-    /// A guest in a turn of that runner does not know before it extends the turn. So the object has
-    /// another contender until the rows are over.
+    /// A guest in a turn of that runner learns of it only when it extends the turn. Until the rows
+    /// are over, another contender stands for the object.
     fn runner_failed(&mut self, bug: &JoinError) {
         if bug.is_panic() {
             error!(%bug, "the task of a lock ended by a bug: its guard is lost, its callers fail");
@@ -414,6 +414,9 @@ impl Dispatcher {
 
     /// Whether a guest may be in a turn of a runner that failed.
     fn is_orphaned(&mut self, object: &Arc<str>) -> bool {
+        if self.orphaned.is_empty() {
+            return false;
+        }
         let now = self.shared.clock.elapsed();
         self.orphaned.retain(|_, over| now < *over);
         self.orphaned.contains_key(object)

@@ -166,7 +166,7 @@ impl Runner {
         let (requests_sender, requests) = mpsc::unbounded_channel();
         let holders = Holders::new(shared.acquire_timeout);
         let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
-        let now = shared.now().stamp;
+        let now = shared.stamps.draw(&*shared.clock);
         let raised = shared.raised.by(&(Arc::clone(&object), slot), now);
         let runner = Runner {
             object,
@@ -513,7 +513,7 @@ impl Drop for Runner {
             network.inbox().close(network.key(&self.object));
         }
         if self.contender.raised_by() > 0 {
-            let now = self.shared.now().stamp;
+            let now = self.shared.stamps.draw(&*self.shared.clock);
             let place = (Arc::clone(&self.object), self.slot);
             self.shared.raised.note(place, self.contender.raised_by(), now);
         }

@@ -39,7 +39,7 @@ pub(crate) struct StateMachine {
     /// When every row ever sent is certainly gone, deleted or not.
     gone_by: Duration,
     /// How far the stamps of this contender are above those of its client: above the marks that it
-    /// has met. So a mark that is wrong concerns its object alone.
+    /// has met. A wrong mark thus affects its own object only.
     raised: i64,
     ahead: Vec<SeenContender>,
 }

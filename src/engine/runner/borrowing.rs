@@ -339,11 +339,13 @@ impl Runner {
     /// Confirms a turn if it is borrowed, or extends it, as the keeper answers. Returns whether it
     /// is borrowed.
     pub(super) fn renew_borrowed(&mut self, turn: TurnId) -> bool {
-        let borrowed = self.borrowing.sublease(turn);
-        if let (Some(_), Some(keeper)) = (borrowed, self.borrowing.present()) {
-            self.steps.push_back(Step::Guest(keeper, GuestInput::Renew));
+        match self.borrowing.state {
+            State::Inside { keeper, turn: borrowed, .. } if borrowed == turn => {
+                self.steps.push_back(Step::Guest(keeper, GuestInput::Renew));
+                true
+            }
+            State::Idle | State::Asking { .. } | State::Inside { .. } | State::Back { .. } => false,
         }
-        borrowed.is_some()
     }
 
     fn extended(&mut self, until: Duration, sent: Duration) {

@@ -21,21 +21,19 @@ impl Runner {
     /// the operations of the contender, and delays none. While clocks are in doubt no object is
     /// swept.
     pub(super) fn consider_sweep(&mut self, rows: &[StoredRow], mark: Option<i64>) {
-        let Some(wanted) = &self.wanted else {
-            return;
-        };
-        let max_clock_skew = wanted.terms.max_clock_skew();
-        let horizon = sweep::horizon(rows, mark, self.shared.wall_clock(), max_clock_skew);
-        if horizon.is_some() && self.sweep.is_none() && !self.clocks_differ {
+        let is_free = self.sweep.is_none() && !self.clocks_differ;
+        if is_free && horizon(&self.shared, rows, mark).is_some() {
             let span = self.span().clone();
-            let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.object));
-            let sweep = sweep(shared, object, max_clock_skew);
+            let sweep = sweep(Arc::clone(&self.shared), Arc::clone(&self.object));
             self.sweep = Some(Box::pin(sweep.instrument(span)));
         }
     }
 
     /// Warns of a mark that only a wrong clock can have written, once.
     pub(super) fn look_at_mark(&mut self, mark: Option<i64>) {
+        let Some(mark) = mark else {
+            return;
+        };
         let max_clock_skew = self.shared.longest_terms.max_clock_skew();
         let ahead = sweep::ahead(mark, self.shared.wall_clock(), max_clock_skew);
         if let Some(ahead) = ahead
@@ -52,6 +50,11 @@ impl Runner {
     }
 }
 
+/// The horizon of a sweep by this client's clock.
+fn horizon(shared: &Shared, rows: &[StoredRow], mark: Option<i64>) -> Option<i64> {
+    sweep::horizon(rows, mark, shared.wall_clock(), shared.longest_terms.max_clock_skew())
+}
+
 /// Whether a read calls for a sweep: if it met very many dead rows; and, from time to time, if it
 /// shows that the object was swept before. Only a whole read shows all rows that must stay.
 pub(super) fn is_called_for(shared: &Shared, read: Read, seen: &Seen) -> bool {
@@ -61,9 +64,9 @@ pub(super) fn is_called_for(shared: &Shared, read: Read, seen: &Seen) -> bool {
 }
 
 /// Sweeps what was written up to the horizon. Each step is one try: a later read warns again.
-async fn sweep(shared: Arc<Shared>, object: Arc<str>, max_clock_skew: Duration) {
+async fn sweep(shared: Arc<Shared>, object: Arc<str>) {
     sleep(SPREAD.mul_f64(shared.entropy.jitter())).await;
-    match steps(&shared, &object, max_clock_skew).await {
+    match steps(&shared, &object).await {
         Ok(Some(horizon)) => debug!(horizon, "swept the rows of clients that left or died"),
         Ok(None) => debug!("not swept: another client has, or a contender has an earlier round"),
         Err(error) => debug!(%error, "a sweep was given up"),
@@ -72,15 +75,10 @@ async fn sweep(shared: Arc<Shared>, object: Arc<str>, max_clock_skew: Duration) 
 
 /// The horizon, if the object could be swept. An error ends it at any step: what was sent may be
 /// applied later, which is harmless.
-async fn steps(
-    shared: &Shared,
-    object: &str,
-    max_clock_skew: Duration,
-) -> Result<Option<i64>, DatabaseError> {
+async fn steps(shared: &Shared, object: &str) -> Result<Option<i64>, DatabaseError> {
     let store = &shared.store;
     let Seen { rows, statics, .. } = store.read(object, Read::Object).await?;
-    let horizon = sweep::horizon(&rows, statics.mark, shared.wall_clock(), max_clock_skew);
-    let Some(horizon) = horizon else {
+    let Some(horizon) = horizon(shared, &rows, statics.mark) else {
         return Ok(None);
     };
     store.write(object, &Write { stamp: horizon, change: Change::Mark }).await?;

@@ -459,7 +459,7 @@ fn a_turn_is_extended_once_for_each_renewal() {
 }
 
 #[test]
-fn renewal_of_any_turn_but_the_present_one_is_answered_with_leave() {
+fn renewal_of_other_turn_gets_leave() {
     let mut script = Script::with_guest();
     for (guest, number) in [(OTHER, 2), (GUEST, 1), (GUEST, 3)] {
         script.hears(guest, ms(400), Request::Renew { turn: turn(number) });

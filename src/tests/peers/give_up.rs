@@ -31,7 +31,7 @@ async fn serve(keeper: &LockClient, guest: &LockClient) {
 // Method: a caller asks a keeper that the client remembers, without the table; the keeper shuts
 // down; a guest joins before the way back is over; then the caller gives up.
 #[tokio::test(start_paused = true)]
-async fn place_is_acquired_for_guest_after_caller_gave_up_on_way_back() {
+async fn guest_is_served_after_caller_gave_up() {
     for seed in 0..20 {
         let (store, network) = (store(), TestNetwork::new(seed, Weather::CALM));
         let [first, middle, last] = [(); 3].map(|()| client(&store, &network));

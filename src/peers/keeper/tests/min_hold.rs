@@ -67,7 +67,7 @@ fn unwritten_rest_ends_in_time() {
 }
 
 #[test]
-fn guest_waits_for_usual_terms_when_rest_may_have_been_written() {
+fn guest_after_unwritten_rest_waits_for_usual_terms() {
     let mut script = returned();
     for asked in [ms(300), ms(2_200), ms(4_100), ms(6_000)] {
         script.asks(GUEST, 1, asked);
