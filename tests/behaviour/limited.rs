@@ -117,7 +117,7 @@ async fn two_limits_exclude_each_other_and_share_the_time() {
         let group = usize::from(number == 6);
         tasks.spawn(async move {
             let mut grants = 0;
-            let until = Instant::now() + s(30);
+            let until = Instant::now() + s(10);
             while Instant::now() < until {
                 let limit = if group == 0 { 2 } else { 3 };
                 let request = client.request(OBJECT).max_holders(limit).timeout(s(60));
@@ -136,7 +136,7 @@ async fn two_limits_exclude_each_other_and_share_the_time() {
     }
     let grants = tasks.join_all().await;
     println!("grants of each client: {grants:?}");
-    assert!(grants.iter().all(|grants| *grants >= 20), "{grants:?}");
+    assert!(grants.iter().all(|grants| *grants >= 7), "{grants:?}");
 }
 
 // Goal: what no limit can be is refused before anything is written.

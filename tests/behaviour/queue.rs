@@ -200,13 +200,13 @@ async fn expect_taken(client: &LockClient, at_most: Duration) {
 
 // Goal: a waiter that is far back finds soon that the lock is free, although all ahead of it gave
 // up, which no release tells; with little time left, it looks in time.
-// Method: 400 clients queue for a few seconds behind a holder on a slow database, and one for
+// Method: a hundred clients queue for a few seconds behind a holder on a slow database, and one for
 // longer behind them. A release has told that handoffs are slow.
 #[tokio::test(start_paused = true)]
 async fn waiter_enters_soon_after_all_ahead_gave_up() {
     for patience in [s(300), s(30)] {
         let store = store();
-        store.delay_calls(ms(100));
+        store.delay_calls(ms(200));
         let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
         let held = holder.lock(OBJECT).await.expect("the lock is free");
         let waiting = tokio::spawn(other.request(OBJECT).timeout(s(60)).acquire());
@@ -217,7 +217,7 @@ async fn waiter_enters_soon_after_all_ahead_gave_up() {
 
         let held = holder.lock(OBJECT).await.expect("the lock is free");
         let mut herd = Vec::new();
-        for _ in 0..400 {
+        for _ in 0..100 {
             let client = client(&store, "herd").await;
             herd.push(tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire()));
         }
