@@ -198,15 +198,16 @@ impl LockClientBuilder {
 
     /// Takes turns of other clients, and lets others take turns of this one; off by default. All
     /// clients that take turns of each other need the table `lock_peers`, which `lock-hosts init`
-    /// creates, and the right to read it.
+    /// creates, and the rights to read and to write it.
     ///
     /// Where many processes want one name, each grant through the table costs 17 operations. With
     /// this, a client that finds the lock held asks the holder's client over TCP, and waits in its
-    /// line; the holder passes the lock on by message. Connections are encrypted and authenticated
-    /// by keys in `lock_peers`.
+    /// line; the holder passes the lock on by message. Connections are encrypted, and each client
+    /// proves that it has published its row in `lock_peers`.
     ///
-    /// If the client does not reach itself at its advertised address, it warns, and only takes
-    /// turns of others. Without a connection, locks are taken through the table.
+    /// If the client does not reach itself at its advertised address, it warns, only takes turns of
+    /// others, and tries again every minute. Without a connection, locks are taken through the
+    /// table.
     #[cfg(feature = "peers")]
     pub fn peers(mut self, options: PeerOptions) -> Self {
         self.peers = Some(options);

@@ -2,8 +2,6 @@
 
 use std::fmt::Debug;
 
-#[cfg(feature = "peers")]
-use rand::{TryRngCore, rngs::OsRng};
 use uuid::Uuid;
 
 /// A source of randomness. Like the clock, it is passed in, so that a simulation can use its own
@@ -14,15 +12,6 @@ pub(crate) trait Entropy: Debug + Send + Sync {
 
     /// A number from 0 to below 1, to spread pauses.
     fn jitter(&self) -> f64;
-}
-
-/// Bytes to keep secret. They come from the system itself: a generator in this process would say
-/// the same twice after a fork. A simulation needs no secrets of its own.
-#[cfg(feature = "peers")]
-pub(crate) fn secret() -> std::io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    OsRng.try_fill_bytes(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(bytes)
 }
 
 /// The system's randomness.

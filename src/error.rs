@@ -227,7 +227,8 @@ pub enum LostReason {
     /// ended.
     #[error("the client that keeps the place of the lock was not reached in time")]
     KeeperUnreachable,
-    /// The client that keeps the place of the lock has lost it, or was asked to give it up.
+    /// The client that keeps the place of the lock has lost it, was asked to give it up, or limits
+    /// how long others may have it (`PeerOptions::max_guest_hold`).
     #[error("the client that keeps the place of the lock has lost it")]
     KeeperLost,
     /// The client was shut down, or the runtime that it was built on has ended; or the task behind

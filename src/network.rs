@@ -14,6 +14,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -21,7 +22,7 @@ pub(crate) use self::inbox::Inbox;
 #[cfg(feature = "peers")]
 pub(crate) use self::{
     sockets::{Listener, Site, join},
-    wire::Key,
+    wire::KeyPair,
 };
 use crate::line::{Line, TurnUser};
 use crate::peers::{GuestId, Response, TimedRequest};
@@ -64,6 +65,14 @@ pub(crate) trait Network: Debug + Send + Sync {
 
     /// Tells a guest the line of an object; `None` if this client has no place.
     fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>);
+
+    /// How long a guest may have a turn, if this client limits that.
+    fn guest_hold_max(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Leaves the network; resolves when the client has withdrawn what it has published.
+    fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 /// Resolves to the line that a client tells: `None` if it has no place.
@@ -84,6 +93,8 @@ pub(crate) enum Message {
     Request(GuestId, TimedRequest),
     /// What a keeper answers, and who has the turn, if it said so.
     Response(KeeperId, Response, Option<TurnUser>),
+    /// The connection of a guest has ended. What it asked before has come before.
+    Left(GuestId),
 }
 
 /// What comes from other clients.
@@ -127,5 +138,5 @@ pub(crate) struct NetworkEnd {
     /// To other clients.
     pub(crate) network: Arc<dyn Network>,
     /// From other clients, unless it is for the task of an object.
-    pub(crate) received: mpsc::UnboundedReceiver<Received>,
+    pub(crate) received: mpsc::Receiver<Received>,
 }

@@ -7,7 +7,8 @@ use std::process;
 const PID: &str = " pid ";
 
 /// The process behind a lock, for people: host name, process id and label, as the client wrote
-/// them. Its text has all three: `db7.example.com pid 4711 nightly job`.
+/// them. Its text has all three: `db7.example.com pid 4711 nightly job`. Control characters in it
+/// are replaced by U+FFFD.
 ///
 /// The parts are taken from that text, so they are missing where another program wrote it in
 /// another form.
@@ -63,8 +64,14 @@ impl Owner {
     }
 }
 
+/// What would move a terminal's cursor, or end a line of a log, is replaced: other programs, and
+/// other clients, write what they like.
 impl From<String> for Owner {
     fn from(text: String) -> Self {
+        if text.contains(char::is_control) {
+            let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+            return Owner { text: text.chars().map(shown).collect() };
+        }
         Owner { text }
     }
 }
@@ -101,6 +108,13 @@ mod tests {
         assert_eq!((labelled.host_name(), labelled.pid()), (own.host_name(), own.pid()));
         assert_eq!(labelled.label(), Some("job 7 pid 8"));
         assert_eq!(own.with_label("").label(), Some(""));
+    }
+
+    #[test]
+    fn control_characters_are_replaced() {
+        let owner = Owner::from("a pid 7 \u{1b}[2Jb\nc\u{9b}".to_owned());
+        assert_eq!(owner.as_str(), "a pid 7 \u{fffd}[2Jb\u{fffd}c\u{fffd}");
+        assert_eq!(owner.label(), Some("\u{fffd}[2Jb\u{fffd}c\u{fffd}"));
     }
 
     #[test]

@@ -98,8 +98,8 @@ pub struct Created {
 ///
 /// The tables are the lock table; `lock_table` if the lock table has another name, because the
 /// registry's own lock is there, whatever table the hosts use; the registry of hosts, `lock_hosts`;
-/// and `lock_peers`, in which clients that let others take turns publish where they listen, and the
-/// key to talk to them. A keyspace of an earlier version gets that one too.
+/// and `lock_peers`, in which clients that take turns of each other publish their keys, and where
+/// they listen. A keyspace of an earlier version gets that one too.
 ///
 /// Run it from one place at a time: Cassandra can't create one table twice at the same moment, and
 /// of two different settings recorded at the same moment the later ones stay.

@@ -48,9 +48,9 @@ struct Use {
 }
 
 /// A guest in the line.
-struct Guest {
-    client: LockClient,
-    asking: JoinHandle<Result<LockGuard, bakery_lock::LockError>>,
+pub(crate) struct Guest {
+    pub(crate) client: LockClient,
+    pub(crate) asking: JoinHandle<Result<LockGuard, bakery_lock::LockError>>,
 }
 
 /// Lets so many guests wait for one object, and then serves them.
@@ -58,17 +58,7 @@ pub(crate) async fn measure(scene: &Scene, guests: usize, length: Duration) -> R
     let name = support::unique("guests");
     let mut keeper = Process::start(scene, Task::Keep, &name, guests + 1).await?;
     let before = MEMORY.current_usage();
-    let mut clients = Vec::new();
-    while clients.len() < guests {
-        let mut building = JoinSet::new();
-        for _ in 0..BUILT_AT_ONCE.min(guests - clients.len()) {
-            let scene = scene.clone();
-            building.spawn(async move { peer(&scene, None).await });
-        }
-        for client in building.join_all().await {
-            clients.push(client?);
-        }
-    }
+    let clients = build(scene, guests).await?;
     let line = line(&clients, &name).await?;
     let memory = (MEMORY.current_usage() - before) / guests;
     let waiting = load(&mut keeper, &clients, length).await?;
@@ -91,6 +81,22 @@ pub(crate) async fn measure(scene: &Scene, guests: usize, length: Duration) -> R
     Ok(Guests { guests, waiting, served, grants: total, worst_share, memory })
 }
 
+/// Clients that keep no place for others.
+pub(crate) async fn build(scene: &Scene, guests: usize) -> Result<Vec<LockClient>> {
+    let mut clients = Vec::new();
+    while clients.len() < guests {
+        let mut building = JoinSet::new();
+        for _ in 0..BUILT_AT_ONCE.min(guests - clients.len()) {
+            let scene = scene.clone();
+            building.spawn(async move { peer(&scene, None).await });
+        }
+        for client in building.join_all().await {
+            clients.push(client?);
+        }
+    }
+    Ok(clients)
+}
+
 /// Lets all of them come to the line.
 async fn line(clients: &[LockClient], name: &str) -> Result<Vec<Guest>> {
     let mut line = Vec::new();
@@ -107,7 +113,7 @@ async fn line(clients: &[LockClient], name: &str) -> Result<Vec<Guest>> {
 }
 
 /// Comes to the line. A guest that stands in it has deleted its rows.
-async fn come(client: LockClient, name: String) -> Result<Guest> {
+pub(crate) async fn come(client: LockClient, name: String) -> Result<Guest> {
     const TRIES: usize = 20;
     for _ in 0..TRIES {
         let before = client.statistics().deletes;

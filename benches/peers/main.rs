@@ -2,13 +2,15 @@
 //!
 //! `cargo bench --bench peers` starts a three-node Cassandra and measures, one after the other: how
 //! long a client without peers waits beside processes that keep a name busy; what a thousand guests
-//! of one object cost its keeper; and how much memory objects take that two clients use in turn.
+//! of one object cost its keeper; what strangers and a hostile guest cost a keeper and its guests;
+//! and how much memory objects take that two clients use in turn.
 //! `docs/benchmark.md` has the figures.
 
 mod beside;
 mod guests;
 mod objects;
 mod process;
+mod strangers;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -25,8 +27,8 @@ use crate::process::Role;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// Measures clients that take turns of each other, in large numbers. `BAKERY_LOCK_TEST_NODES` names
-/// the nodes of an existing cluster.
+/// Measures clients that take turns of each other, in large numbers. A number of 0 leaves a part
+/// out. `BAKERY_LOCK_TEST_NODES` names the nodes of an existing cluster.
 #[derive(Debug, Parser)]
 #[command(name = "peers")]
 struct Arguments {
@@ -39,6 +41,12 @@ struct Arguments {
     /// How many guests wait for one object.
     #[arg(long, default_value_t = 1_000)]
     guests: usize,
+    /// How many guests come at once to a keeper that strangers besiege.
+    #[arg(long, default_value_t = 256)]
+    besieged: usize,
+    /// How many connections of each kind the strangers make.
+    #[arg(long, default_value_t = 1_000)]
+    strangers: usize,
     /// How many objects two clients use in turn.
     #[arg(long, default_value_t = 100_000)]
     objects: usize,
@@ -61,10 +69,20 @@ async fn main() -> Result<()> {
         return process::run(&Role::parse(&worker)?).await;
     }
     let (scene, length) = (Scene::new().await, Duration::from_secs(arguments.seconds));
-    let beside = beside::measure(&scene, arguments.processes, arguments.locks).await?;
-    println!("{beside}\n");
-    println!("{}\n", guests::measure(&scene, arguments.guests, length).await?);
-    println!("{}", objects::measure(&scene, arguments.objects).await?);
+    let Arguments { processes, locks, guests, besieged, strangers, objects, .. } = arguments;
+    // A part that was not asked for.
+    if locks > 0 {
+        println!("{}\n", beside::measure(&scene, processes, locks).await?);
+    }
+    if guests > 0 {
+        println!("{}\n", guests::measure(&scene, guests, length).await?);
+    }
+    if besieged > 0 {
+        println!("{}\n", strangers::measure(&scene, besieged, strangers, length).await?);
+    }
+    if objects > 0 {
+        println!("{}", objects::measure(&scene, objects).await?);
+    }
     Ok(())
 }
 

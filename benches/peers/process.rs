@@ -77,6 +77,12 @@ impl Process {
         Ok(self.0.answer().await?.parse()?)
     }
 
+    /// How often its own callers had a lock.
+    pub(crate) async fn grants(&mut self) -> Result<u64> {
+        self.0.tell("grants").await?;
+        Ok(self.0.answer().await?.parse()?)
+    }
+
     /// The processor time that it has used, in seconds.
     pub(crate) fn processor_time(&self) -> Result<f64> {
         let id = self.0.id().context("it runs")?;
@@ -117,6 +123,7 @@ pub(crate) async fn run(role: &Role) -> Result<()> {
                 say("released")?;
             }
             "messages" => say(&client.statistics().messages.to_string())?,
+            "grants" => say(&client.statistics().grants.to_string())?,
             other => bail!("unknown order {other}"),
         }
     }

@@ -5,6 +5,7 @@ mod text;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -12,13 +13,16 @@ pub use self::text::ParsePeersError;
 use super::error::BuildError;
 use crate::client::Join;
 use crate::clock::Clock;
-use crate::network::{self, Key, Listener, Site};
+use crate::network::{self, KeyPair, Listener, Site};
 use crate::owner::Owner;
 use crate::store::{Counted, Store};
 
 /// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
 /// an open file, of which a process has 1,024 by default.
 const GUESTS_DEFAULT: usize = 256;
+
+/// A guest has its turn for at least so long, if it wants.
+const GUEST_HOLD_MIN: Duration = Duration::from_secs(1);
 
 /// So many connections may wait until the client accepts them. When a keeper of many guests starts
 /// again, all of them connect at once, and a connection beyond the limit is delayed for seconds.
@@ -58,13 +62,24 @@ pub struct PeerOptions {
     keeps: bool,
     #[cfg_attr(feature = "serde", serde(default = "guests_default", rename = "max_guests"))]
     guests_max: usize,
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, rename = "max_guest_hold", with = "super::settings::files::duration")
+    )]
+    guest_hold_max: Option<Duration>,
 }
 
 impl PeerOptions {
     /// Listens for other clients at this address. With port 0 the system chooses one. For all
     /// addresses of the machine (0.0.0.0 or `[::]`), [advertise](Self::advertised) one of them.
     pub fn new(bind: SocketAddr) -> Self {
-        PeerOptions { bind, advertised: None, keeps: true, guests_max: GUESTS_DEFAULT }
+        PeerOptions {
+            bind,
+            advertised: None,
+            keeps: true,
+            guests_max: GUESTS_DEFAULT,
+            guest_hold_max: None,
+        }
     }
 
     /// Where other clients reach this one, as `host:port`, if that is not the address that it
@@ -90,6 +105,18 @@ impl PeerOptions {
         self
     }
 
+    /// How long another client may have a lock that this one passes on to it; without limit by
+    /// default. After this time it is asked to leave: its guard is lost
+    /// ([`KeeperLost`](crate::LostReason::KeeperLost)), and the next one has its turn when it has
+    /// answered, or its lease is over. That needs no right on the lock table, in which an operator
+    /// could revoke a holder; so limit it where peers have fewer rights than this client.
+    ///
+    /// At least a second; a shorter time counts as that.
+    pub fn max_guest_hold(mut self, limit: Duration) -> Self {
+        self.guest_hold_max = Some(limit);
+        self
+    }
+
     /// How a client joins the others, in this keyspace and lock table.
     pub(super) async fn join(
         self,
@@ -98,7 +125,8 @@ impl PeerOptions {
         (keyspace, table): (String, String),
         host_name: &str,
     ) -> Result<Join, BuildError> {
-        let key = Key::generate().map_err(|cause| BuildError::NoRandomness(Arc::new(cause)))?;
+        let keys =
+            KeyPair::generate().map_err(|cause| BuildError::NoRandomness(Arc::new(cause)))?;
         let site = Site {
             store: Arc::clone(store) as Arc<dyn Store>,
             clock: Arc::clone(clock),
@@ -107,12 +135,12 @@ impl PeerOptions {
             owner: Owner::this_process(host_name),
             listener: self.listen()?,
         };
-        Ok(Box::new(move |client| network::join(client, key, site)))
+        Ok(Box::new(move |client| network::join(client, keys, site)))
     }
 
     /// Begins to listen; `None` if the client keeps no place for others.
     fn listen(self) -> Result<Option<Listener>, BuildError> {
-        let PeerOptions { bind, advertised, keeps, guests_max } = self;
+        let PeerOptions { bind, advertised, keeps, guests_max, guest_hold_max } = self;
         if !keeps {
             return Ok(None);
         }
@@ -123,7 +151,8 @@ impl PeerOptions {
         let (socket, address) = listen_at(bind)
             .map_err(|cause| BuildError::Peers { address: bind, cause: Arc::new(cause) })?;
         let advertised = vec![advertised.unwrap_or_else(|| address.to_string())];
-        Ok(Some(Listener { socket, advertised, guests_max }))
+        let guest_hold_max = guest_hold_max.map(|limit| limit.max(GUEST_HOLD_MIN));
+        Ok(Some(Listener { socket, advertised, guests_max, guest_hold_max }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The settings of a client, as files and the environment give them.
 
 #[cfg(feature = "serde")]
-mod files;
+pub(super) mod files;
 
 use std::env::{self, VarError};
 use std::fmt::Display;
@@ -64,7 +64,8 @@ pub struct LockSettings {
     /// See [`LockClientBuilder::consistency`].
     pub consistency: Option<Consistency>,
     /// See [`LockClientBuilder::peers`]. In the environment it is text, as [`PeerOptions`] reads
-    /// it; in a file it has the names `bind`, `advertised`, `keep` and `max_guests`.
+    /// it; in a file it has the names `bind`, `advertised`, `keep`, `max_guests` and
+    /// `max_guest_hold`.
     #[cfg(feature = "peers")]
     pub peers: Option<PeerOptions>,
 }

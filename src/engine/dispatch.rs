@@ -11,6 +11,7 @@ use tokio_util::sync::DropGuard;
 use tracing::error;
 
 use crate::clock::SLEEP_MAX;
+use crate::engine::alternating::{Alternating, Next};
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
 use crate::engine::registration::{Asking, Event, Registration};
@@ -55,7 +56,8 @@ pub(crate) enum Call {
 /// The client's task. It ends after a shutdown, or when all clients, guards and releases are gone.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
-    calls: mpsc::UnboundedReceiver<Call>,
+    /// From the client, and what comes from other clients, if they take turns of each other.
+    incoming: Alternating<Call, Received>,
     registration: Option<Registration>,
     health: Option<HealthMonitor>,
     /// Ordered, so that a simulation closes them in the same order each time.
@@ -65,8 +67,6 @@ pub(crate) struct Dispatcher {
     /// The limited callers that wait until a contender for their object is free.
     overflow: BTreeMap<Arc<str>, Callers>,
     tasks: JoinSet<Ended>,
-    /// What comes from other clients, if they take turns of each other.
-    received: Option<mpsc::UnboundedReceiver<Received>>,
     /// The names of the objects in use, by their keys in messages.
     names: BTreeMap<ObjectKey, Arc<str>>,
     /// Reasons to check health, from the runners.
@@ -112,20 +112,19 @@ impl Dispatcher {
         calls: mpsc::UnboundedReceiver<Call>,
         registration: Option<Registration>,
         health: Option<HealthMonitor>,
-        received: Option<mpsc::UnboundedReceiver<Received>>,
+        received: Option<mpsc::Receiver<Received>>,
         ended: DropGuard,
     ) -> Self {
         let (check_sender, checks) = mpsc::unbounded_channel();
         Dispatcher {
             shared,
-            calls,
+            incoming: Alternating::new(calls, received),
             registration,
             health,
             runners: BTreeMap::new(),
             orphaned: BTreeMap::new(),
             overflow: BTreeMap::new(),
             tasks: JoinSet::new(),
-            received,
             names: BTreeMap::new(),
             checks,
             check_sender,
@@ -138,7 +137,7 @@ impl Dispatcher {
     pub(crate) async fn run(mut self) {
         let mut calls_open = true;
         while calls_open || !self.tasks.is_empty() {
-            match self.wake(calls_open).await {
+            match self.wake().await {
                 Wake::Call(Some(Call::Acquire(object, caller))) => self.acquire((object, caller)),
                 Wake::Call(Some(Call::Leave { object, caller })) => self.leave(&object, caller),
                 Wake::Call(Some(Call::Tell { object, inquirer })) => {
@@ -148,7 +147,7 @@ impl Dispatcher {
                 Wake::Call(Some(Call::TellProblem(reply))) => self.tell_problem(reply),
                 Wake::Call(Some(Call::Shutdown)) => {
                     // Earlier calls are answered; later ones find the channel closed.
-                    self.calls.close();
+                    self.incoming.close_own();
                     self.close();
                 }
                 Wake::Call(None) => calls_open = false,
@@ -163,15 +162,17 @@ impl Dispatcher {
                 Wake::Looked(seen) => self.looked(&seen),
             }
         }
+        if let Some(network) = &self.shared.network {
+            network.leave().await;
+        }
     }
 
-    async fn wake(&mut self, calls_open: bool) -> Wake {
+    async fn wake(&mut self) -> Wake {
         let now = self.shared.clock.elapsed();
         let overflow =
             self.overflow_deadline().map(|due| sleep(due.saturating_sub(now).min(SLEEP_MAX)));
         let registration = self.registration.as_mut().map(|it| it.event(&self.shared));
         let look = self.health.as_mut().map(HealthMonitor::seen);
-        let received = self.received.as_mut().map(mpsc::UnboundedReceiver::recv);
         tokio::select! {
             biased;
             event = when_some(registration) => Wake::Registration(event),
@@ -180,11 +181,14 @@ impl Dispatcher {
             Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Wake::RunnerEnded(ended)
             }
-            Some(received) = when_some(received) => Wake::Received(received),
             () = when_some(overflow) => Wake::Overflow,
-            // Last: calls may come faster than they are passed on, and holders must not wait for
-            // what a check found meanwhile. All other events follow from calls, and are rarer.
-            call = self.calls.recv(), if calls_open => Wake::Call(call),
+            // Last: calls and messages may come faster than they are passed on, and holders must
+            // not wait for what a check found meanwhile. All other events are rarer.
+            next = self.incoming.next() => match next {
+                Next::Own(call) => Wake::Call(Some(call)),
+                Next::OwnIsOver => Wake::Call(None),
+                Next::Others(received) => Wake::Received(received),
+            },
         }
     }
 
@@ -332,7 +336,7 @@ impl Dispatcher {
                 let sent = self.shared.clock.elapsed();
                 network.ask(keeper, object, TimedRequest { sent, request });
             }
-            Message::Response(..) => {}
+            Message::Response(..) | Message::Left(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //! client knows about its [`host`], [`health`] what it knows about clocks and table. An
 //! [`inquirer`] wants to know the line of an object.
 
+pub(crate) mod alternating;
 pub(crate) mod clock_skew;
 pub(crate) mod dispatch;
 pub(crate) mod drawing;

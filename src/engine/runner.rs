@@ -43,6 +43,7 @@ use self::releases::Releases;
 use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
+use crate::engine::alternating::{Alternating, Next};
 use crate::engine::grant::{End, Grant, GuardRequest};
 use crate::engine::health::CheckReason;
 use crate::engine::shared::Shared;
@@ -63,9 +64,8 @@ pub(crate) struct Runner {
     shared: Arc<Shared>,
     /// How messages go to other clients, if callers take turns of them.
     network: Option<Arc<dyn Network>>,
-    commands: mpsc::UnboundedReceiver<Command>,
-    /// From other clients.
-    messages: Option<mpsc::UnboundedReceiver<Message>>,
+    /// From the client's task, and from other clients.
+    incoming: Alternating<Command, Message>,
     /// Reasons to check health, for the client's task.
     checks: mpsc::UnboundedSender<CheckReason>,
     contender: StateMachine,
@@ -166,6 +166,8 @@ impl Runner {
         let (requests_sender, requests) = mpsc::unbounded_channel();
         let holders = Holders::new(shared.acquire_timeout);
         let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
+        let keeper = Keeper::new(shared.turns && slot == SLOT_OF_TURNS)
+            .with_guest_hold_max(network.as_ref().and_then(|it| it.guest_hold_max()));
         let now = shared.stamps.draw(&*shared.clock);
         let raised = shared.raised.by(&(Arc::clone(&object), slot), now);
         let runner = Runner {
@@ -173,11 +175,10 @@ impl Runner {
             slot,
             network,
             contender: StateMachine::raised(ContenderId { slot, ..shared.id }, raised),
-            keeper: Keeper::new(shared.turns && slot == SLOT_OF_TURNS),
+            keeper,
             steps: VecDeque::new(),
             shared,
-            commands,
-            messages,
+            incoming: Alternating::new(commands, messages),
             checks,
             callers: Callers::default(),
             holders,
@@ -245,7 +246,7 @@ impl Runner {
         let mut later = Vec::new();
         if self.keeper.is_line_empty() {
             tokio::task::yield_now().await;
-            while let Ok(command) = self.commands.try_recv() {
+            while let Some(command) = self.incoming.own_at_once() {
                 // For a try the place counts as free.
                 let joins = |caller: &Caller| caller.acquire.patience == Patience::Wait;
                 if matches!(&command, Command::Acquire(caller) if joins(caller)) {
@@ -264,9 +265,9 @@ impl Runner {
     /// Closes the command channel, and returns the callers of the commands still in it: also of
     /// those that are being sent at this moment, which only `recv` waits for.
     async fn close_commands(&mut self) -> Vec<Caller> {
-        self.commands.close();
+        self.incoming.close_own();
         let mut callers = Vec::new();
-        while let Some(command) = self.commands.recv().await {
+        while let Some(command) = self.incoming.own().await {
             if let Command::Acquire(caller) = command {
                 callers.push(caller);
             }
@@ -292,7 +293,6 @@ impl Runner {
         // First at each poll, so that a fork sends nothing.
         let forked =
             poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
-        let message = self.messages.as_mut().map(mpsc::UnboundedReceiver::recv);
         tokio::select! {
             biased;
             () = forked => Wake::Forked,
@@ -302,10 +302,13 @@ impl Runner {
             keeper = self.borrowing.connected() => Wake::Connected(keeper),
             drawn = self.draws.block() => Wake::Drawn(drawn),
             Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
-            Some(message) = when_some(message) => Wake::Received(message),
-            // After the answer: commands may come faster than they are handled, and a renewal must
-            // not wait for that. Work that is due is done after each command as well.
-            command = self.commands.recv() => Wake::Command(command),
+            // After the answer: commands and messages may come faster than they are handled, and a
+            // renewal must not wait for that. Work that is due is done after each of them as well.
+            next = self.incoming.next() => match next {
+                Next::Own(command) => Wake::Command(Some(command)),
+                Next::OwnIsOver => Wake::Command(None),
+                Next::Others(message) => Wake::Received(message),
+            },
             () = when_some(sleep.map(|sleep| self.timer.within(sleep))) => Wake::Timer,
         }
     }

@@ -1,21 +1,25 @@
 //! The network of real clients: TCP connections from guests to keepers (design section 7, R9 and
 //! R10).
 //!
-//! A client listens for guests, publishes where and with which key in the table `lock_peers`, and
-//! connects to keepers on demand. A lost connection loses messages, nothing else: keeper and guest
-//! repeat what matters.
+//! A client publishes its public key in the table `lock_peers`, and where it listens for guests. It
+//! connects to keepers on demand, and lets in as guests only clients with the private key to the
+//! public one that they have published. A lost connection loses messages, nothing else: keeper and
+//! guest repeat what matters.
 //!
 //! # Where to look
 //!
-//! This file is the client's end. [`guests`] accepts connections of guests, [`keepers`] makes
-//! connections to keepers, and [`outlet`] writes to either. [`inquiries`] asks keepers who is in
-//! line, and [`publishing`] keeps the client's row and key fresh.
+//! This file is the client's end. [`guests`] accepts connections of guests, [`handshakes`] limits
+//! how many strangers are listened to, [`keepers`] makes connections to keepers, and [`outlet`]
+//! writes to either. [`inquiries`] asks keepers who is in line, and [`publishing`] keeps the
+//! client's row fresh.
 
 mod guests;
+mod handshakes;
 mod inquiries;
 mod keepers;
 mod outlet;
 mod publishing;
+mod reaching;
 #[cfg(test)]
 mod tests;
 
@@ -23,18 +27,21 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use self::guests::Guests;
 use self::inquiries::Inquiries;
 use self::keepers::Keepers;
-use super::wire::{ClientName, Key, Keys, LineView, ObjectHash, ToGuest, ToKeeper};
+use self::publishing::Publishing;
+use super::wire::{ClientName, KeyPair, LineView, ObjectHash, ToGuest, ToKeeper};
 use super::{Inbox, KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
 use crate::clock::{Clock, Stamps};
 use crate::line::{Line, TurnUser};
@@ -65,6 +72,8 @@ pub(crate) struct Listener {
     pub(crate) advertised: Vec<String>,
     /// How many guests may be connected.
     pub(crate) guests_max: usize,
+    /// How long a guest may have a turn, if that is limited.
+    pub(crate) guest_hold_max: Option<Duration>,
 }
 
 /// A client's end of the network.
@@ -81,26 +90,30 @@ struct Shared {
     stamps: Stamps,
     keyspace: String,
     table: String,
-    keys: RwLock<Keys>,
+    keys: KeyPair,
+    publishing: Publishing,
     guests: Guests,
+    guest_hold_max: Option<Duration>,
     keepers: Keepers,
     inquiries: Inquiries,
     /// How many messages were sent.
     sent: Arc<AtomicU64>,
     inbox: Inbox,
     runtime: Handle,
-    /// Cancelled when the client's task has ended, and takes no messages any more.
+    /// Cancelled when the client leaves the network, or its task has ended.
     ended: CancellationToken,
+    /// The task that withdraws the client's row at the end.
+    withdrawal: TaskTracker,
 }
 
 /// Joins the network as the client with this uuid. Called on the client's runtime.
-pub(crate) fn join(client: u128, key: Key, site: Site) -> NetworkEnd {
-    let (shared, received) = start(client, key, site);
+pub(crate) fn join(client: u128, keys: KeyPair, site: Site) -> NetworkEnd {
+    let (shared, received) = start(client, keys, site);
     NetworkEnd { network: Arc::new(Sockets { shared }), received }
 }
 
 /// Starts the tasks of a client's end.
-fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedReceiver<Received>) {
+fn start(client: u128, keys: KeyPair, site: Site) -> (Arc<Shared>, mpsc::Receiver<Received>) {
     let (inbox, received) = Inbox::new();
     let client = Uuid::from_u128(client);
     let ended = CancellationToken::new();
@@ -113,35 +126,30 @@ fn start(client: u128, key: Key, site: Site) -> (Arc<Shared>, mpsc::UnboundedRec
         stamps: Stamps::default(),
         keyspace,
         table,
-        keys: RwLock::new(Keys { current: key, previous: None }),
+        keys,
+        publishing: Publishing::default(),
         guests: Guests::new(listener.as_ref().map_or(0, |listener| listener.guests_max)),
+        guest_hold_max: listener.as_ref().and_then(|listener| listener.guest_hold_max),
         keepers: Keepers::default(),
         inquiries: Inquiries::default(),
         sent: Arc::default(),
         inbox: inbox.clone(),
         runtime: Handle::current(),
         ended: ended.clone(),
+        withdrawal: TaskTracker::new(),
     });
+    let mut addresses = Vec::new();
     if let Some(Listener { socket, advertised, .. }) = listener {
-        let published = ended.child_token();
-        tokio::spawn(guests::accept(Arc::clone(&shared), socket, published.clone()));
-        tokio::spawn(publishing::publish(Arc::clone(&shared), advertised, published));
+        tokio::spawn(guests::accept(Arc::clone(&shared), socket));
+        addresses = advertised;
     }
+    shared.withdrawal.spawn(publishing::publish(Arc::clone(&shared), addresses));
+    shared.withdrawal.close();
     tokio::spawn(async move {
         inbox.ended().await;
         ended.cancel();
     });
     (shared, received)
-}
-
-impl Shared {
-    fn keys(&self) -> Keys {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set_keys(&self, keys: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
-    }
 }
 
 impl Network for Sockets {
@@ -198,6 +206,18 @@ impl Network for Sockets {
     fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>) {
         let (object, line) = (ObjectHash::from_bytes(object), line.map(LineView::from));
         self.shared.guests.send(guest, &ToGuest::Is { object, line });
+    }
+
+    fn guest_hold_max(&self) -> Option<Duration> {
+        self.shared.guest_hold_max
+    }
+
+    fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            shared.ended.cancel();
+            shared.withdrawal.wait().await;
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Connections between keepers and guests (design section 7, R9).
 //!
-//! A guest connects to a keeper, never the reverse. Both prove that they have the keeper's key, and
-//! then exchange messages in encrypted frames of at most 1 KiB. A frame that is too long, or that
-//! can't be decoded, ends the connection.
+//! A guest connects to a keeper, never the reverse. Both prove that they have the private key to
+//! the public one that they have published, and then exchange messages in encrypted frames of at
+//! most 1 KiB. A frame that is too long, or that can't be decoded, ends the connection.
 //!
 //! A connection says nothing about a lease. `keeper` and `guest` expect messages to be lost, and
 //! repeat what is not answered.
@@ -23,11 +23,11 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::key::{Key, Keys};
+pub(crate) use self::key::{KeyPair, PublicKey};
 pub(super) use self::{
     channel::{Channel, Receiver, Sender},
     error::WireError,
-    handshake::VERSION,
+    handshake::{HANDSHAKE_MAX, VERSION},
     message::{ClientName, LineView, ToGuest, ToKeeper},
     object::ObjectHash,
 };

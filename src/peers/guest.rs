@@ -10,7 +10,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::messages::{Extended, Granted, Now, Request, Response, TimedRequest, TurnId};
+use super::messages::{AHEAD_MAX, Extended, Granted, Now, Request, Response, TimedRequest, TurnId};
 use super::sublease::FIRST_RENEWAL;
 use crate::protocol::SeededBug;
 
@@ -321,6 +321,7 @@ impl Guest {
                     if ahead < ASKING_OFTEN {
                         asking.next = asking.next.min(now.elapsed + ASK_OFTEN);
                     }
+                    let ahead = ahead.min(AHEAD_MAX);
                     self.event(Event::Queued { ahead });
                 }
             }

@@ -58,6 +58,8 @@ pub(crate) enum TurnOf {
 pub(crate) struct Keeper {
     /// Whether a place is used more than once.
     gives_turns: bool,
+    /// How long a guest may have a turn, if that is limited.
+    guest_hold_max: Option<Duration>,
     place: Place,
     line: Line,
     turn: Option<Turn>,
@@ -147,6 +149,10 @@ struct Tenant {
     ends: Duration,
     /// When it is granted once more; `None` once the guest has named the turn.
     repeat: Option<Duration>,
+    /// When it is asked to leave; `None` if that is not limited, or once it was.
+    limit: Option<Duration>,
+    /// It was asked to leave, and its turn is extended no more.
+    leaves: bool,
 }
 
 impl Held {
@@ -183,6 +189,7 @@ impl Keeper {
     pub(crate) fn new(gives_turns: bool) -> Self {
         Keeper {
             gives_turns,
+            guest_hold_max: None,
             place: Place::None,
             line: Line::default(),
             turn: None,
@@ -195,9 +202,15 @@ impl Keeper {
         }
     }
 
+    /// The same keeper, which asks guests to leave that have had a turn for so long.
+    pub(crate) fn with_guest_hold_max(self, guest_hold_max: Option<Duration>) -> Self {
+        Keeper { guest_hold_max, ..self }
+    }
+
     /// Handles an input.
     pub(crate) fn handle(&mut self, now: Now, input: Input) {
         self.end_turn_in_time(now);
+        self.limit_turn(now);
         self.end_rest_in_time(now);
         match input {
             Input::Held { place, round, terms, deadline } => {
@@ -218,6 +231,7 @@ impl Keeper {
             Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
             Input::Block { round, block } => self.block_drawn(round, block),
             Input::Request { guest, request } => self.request(now, guest, request),
+            Input::GuestLeft { guest } => drop(self.line.remove_guest(guest)),
             Input::Glanced { outsiders } => self.glanced(now, outsiders),
             Input::Disband => self.disband(),
             Input::Shutdown => {
@@ -241,8 +255,9 @@ impl Keeper {
         let tenant = self.tenant();
         let ends = tenant.map(|tenant| tenant.ends);
         let repeat = tenant.and_then(|tenant| tenant.repeat);
+        let limit = tenant.and_then(|tenant| tenant.limit);
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        [ends, repeat, returned, self.glances_again()].into_iter().flatten().min()
+        [ends, repeat, limit, returned, self.glances_again()].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -573,7 +588,9 @@ impl Keeper {
         let Sublease { length, ends } = Sublease::until(deadline, wanted, now);
         let granted = Granted { request: waiting.request, turn, echo: waiting.sent, length };
         let repeat = Some(now.boot + REPEAT_AFTER);
-        let tenant = Tenant { guest, ttl: waiting.ttl, granted, extended: None, ends, repeat };
+        let limit = self.guest_hold_max.and_then(|limit| now.boot.checked_add(limit));
+        let (ttl, extended, leaves) = (waiting.ttl, None, false);
+        let tenant = Tenant { guest, ttl, granted, extended, ends, repeat, limit, leaves };
         self.turn = Some(Turn { id: turn, tenant: Some(tenant), min_hold: None, token: None });
         self.send(guest, Response::Granted(granted));
     }
@@ -586,6 +603,17 @@ impl Keeper {
             tenant.repeat = Some(now.boot + REPEAT_AFTER);
             let (guest, granted) = (tenant.guest, tenant.granted);
             self.send(guest, Response::Granted(granted));
+        }
+    }
+
+    /// Asks a guest to leave that has had its turn for as long as it may.
+    fn limit_turn(&mut self, now: Now) {
+        if let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn
+            && tenant.limit.is_some_and(|limit| limit <= now.boot)
+        {
+            (tenant.limit, tenant.repeat, tenant.leaves) = (None, None, true);
+            let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
+            self.send(guest, response);
         }
     }
 

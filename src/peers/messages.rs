@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::protocol::ContenderId;
 
+/// A guest is told how many are ahead of it only up to this number, to which they are counted. A
+/// larger one from another client counts as this.
+pub(super) const AHEAD_MAX: u32 = 100;
+
 /// The moment at which an input is handled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
@@ -77,7 +81,7 @@ pub(crate) enum Response {
     Queued {
         /// The number of the request.
         request: u64,
-        /// How many are ahead of it in the line; large numbers are cut.
+        /// How many are ahead of it in the line, [`AHEAD_MAX`] at most.
         ahead: u32,
     },
     /// The guest has the turn.

@@ -286,13 +286,12 @@ mod tests {
         let expected = [
             ("client", "uuid", "partition_key", 0),
             ("addresses", "frozen<list<text>>", "regular", -1),
-            ("key", "blob", "regular", -1),
-            ("previous_key", "blob", "regular", -1),
+            ("public_key", "blob", "regular", -1),
             ("version", "int", "regular", -1),
         ];
         assert_eq!(columns.collect::<Vec<_>>(), expected);
         let shown = "CREATE TABLE IF NOT EXISTS \"K\".\"lock_peers\" ( client uuid, addresses \
-                     frozen<list<text>>, key blob, previous_key blob, version int, PRIMARY KEY \
+                     frozen<list<text>>, public_key blob, version int, PRIMARY KEY \
                      ((client)) ) WITH default_time_to_live = 3600 AND gc_grace_seconds = 7200 AND \
                      caching = {'keys': 'ALL', 'rows_per_partition': 'NONE'} AND \
                      speculative_retry = 'MIN(99p,10ms)'";

@@ -66,6 +66,8 @@ pub(crate) mod clock;
 pub(crate) mod conformance;
 pub(crate) mod entropy;
 mod faulty_store;
+#[cfg(feature = "test-util")]
+mod flood;
 #[cfg(model)]
 mod seeded_bugs;
 pub(crate) mod simulated;
@@ -77,6 +79,9 @@ pub use crate::clock::set_wall_clock_error;
 #[doc(hidden)]
 pub use self::conformance::{cassandra_conforms, lock_table_id};
 pub use self::faulty_store::{Fault, FaultyStore};
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use self::flood::flood;
 #[cfg(model)]
 #[doc(hidden)]
 pub use self::seeded_bugs::{bugs, plant};

@@ -51,10 +51,10 @@ async fn a_keyspace_of_an_earlier_version_is_completed() {
 async fn a_table_with_other_columns_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("other_peers").await;
-    scene.change_schema(&format!("ALTER TABLE {} DROP key", table(&scene))).await;
+    scene.change_schema(&format!("ALTER TABLE {} DROP public_key", table(&scene))).await;
     let error = finding(&scene).await;
     assert_eq!(error.severity, Severity::Error, "{error}");
-    let told = "lock_peers: column key is missing; it has to be a regular blob column: ";
+    let told = "lock_peers: column public_key is missing; it has to be a regular blob column: ";
     assert!(error.to_string().starts_with(told), "{error}");
     let refused = scene.create(&CreateOptions::new()).await.expect_err("it is another table");
     assert!(matches!(refused, SchemaError::Differs { .. }), "{refused:?}");

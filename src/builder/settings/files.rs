@@ -22,7 +22,7 @@ impl<'de> Deserialize<'de> for Consistency {
 }
 
 /// Durations: written as text, read as text or as a number of seconds.
-pub(super) mod duration {
+pub(in crate::builder) mod duration {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -36,7 +36,7 @@ pub(super) mod duration {
         Text(String),
     }
 
-    pub(in crate::builder::settings) fn serialize<S: Serializer>(
+    pub(in crate::builder) fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -49,7 +49,7 @@ pub(super) mod duration {
         }
     }
 
-    pub(in crate::builder::settings) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::builder) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {
         Ok(match Option::<Form>::deserialize(deserializer)? {

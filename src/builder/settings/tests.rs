@@ -72,13 +72,14 @@ async fn settings_are_checked() {
 #[test]
 fn files_hold_settings() {
     let file = r#"{"ttl": 30, "acquire_timeout": "1500ms", "consistency": "local-quorum:dc1",
-        "peers": {"bind": "127.0.0.1:7100", "keep": false}}"#;
+        "peers": {"bind": "127.0.0.1:7100", "keep": false, "max_guest_hold": "5m"}}"#;
     let settings: LockSettings = serde_json::from_str(file).expect("it can be read");
     assert_eq!(settings.ttl, Some(Duration::from_secs(30)));
     let written = serde_json::to_value(&settings).expect("it can be written");
     assert_eq!((&written["ttl"], &written["acquire_timeout"]), (&"30s".into(), &"1500ms".into()));
     assert_eq!(written["consistency"], "local-quorum:dc1");
     assert_eq!((&written["peers"]["keep"], &written["host"]), (&false.into(), &None::<u8>.into()));
+    assert_eq!(written["peers"]["max_guest_hold"], "300s");
     let again: LockSettings = serde_json::from_value(written.clone()).expect("it can be read");
     assert_eq!(serde_json::to_value(&again).expect("it can be written"), written);
     for (bad, reason) in [

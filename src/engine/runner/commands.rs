@@ -117,6 +117,7 @@ impl Runner {
             Message::Request(guest, request) => {
                 self.tell_keeper(KeeperInput::Request { guest, request });
             }
+            Message::Left(guest) => self.tell_keeper(KeeperInput::GuestLeft { guest }),
             Message::Response(keeper, Response::Granted(granted), _)
                 if !self.borrowing.knows(keeper) =>
             {

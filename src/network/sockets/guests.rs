@@ -1,47 +1,52 @@
 //! Connections of guests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use uuid::Uuid;
 
-use super::super::wire::{Channel, ToGuest, ToKeeper, WireError};
-use super::super::{Message, Received};
+use super::super::wire::{
+    Channel, ClientName, HANDSHAKE_MAX, PublicKey, Receiver, ToGuest, ToKeeper, WireError,
+};
+use super::super::{Message, ObjectKey, Received};
+use super::handshakes::{Handshake, Handshakes};
 use super::outlet::Outlet;
 use super::{Shared, lock};
-use crate::peers::GuestId;
-
-/// So many connections may be without a finished handshake. Each has two seconds for it, so those
-/// that never finish one do not keep others out for long.
-const HANDSHAKES_MAX: usize = 64;
+use crate::peers::{GuestId, Request, TimedRequest};
 
 /// After an error of the socket itself, such as too many open files.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
+/// A guest that says nothing for so long is gone, even if its connection is not. One that waits or
+/// has a turn repeats itself more often, and one that does neither closes its connection.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// The objects of a connection are looked through when there are this many of them.
+const ASKED_MAX: usize = 256;
+
 /// The connected guests.
 pub(super) struct Guests {
     connected: Mutex<BTreeMap<GuestId, Connected>>,
-    places: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
+    guests_max: usize,
+    pub(super) handshakes: Handshakes,
 }
 
 /// A connected guest.
 struct Connected {
     owner: String,
     outlet: Arc<Outlet<ToGuest>>,
+    /// Cancelled when another connection of the same guest takes the place of this one.
+    replaced: CancellationToken,
 }
 
 impl Guests {
     pub(super) fn new(guests_max: usize) -> Self {
-        Guests {
-            connected: Mutex::default(),
-            places: Arc::new(Semaphore::new(guests_max)),
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
-        }
+        Guests { connected: Mutex::default(), guests_max, handshakes: Handshakes::default() }
     }
 
     pub(super) fn send(&self, guest: GuestId, message: &ToGuest) {
@@ -57,76 +62,142 @@ impl Guests {
     pub(super) fn owner(&self, guest: GuestId) -> Option<String> {
         lock(&self.connected).get(&guest).map(|connected| connected.owner.clone())
     }
+
+    /// Lets a guest in, in the place of its earlier connection if there is one. Returns what is
+    /// cancelled when it is replaced itself; `None` if there is no place.
+    fn enter(&self, name: &ClientName, outlet: &Arc<Outlet<ToGuest>>) -> Option<CancellationToken> {
+        let mut connected = lock(&self.connected);
+        let guest = name.client().as_u128();
+        match connected.get(&guest) {
+            Some(earlier) => earlier.replaced.cancel(),
+            None if connected.len() >= self.guests_max => return None,
+            None => {}
+        }
+        let replaced = CancellationToken::new();
+        let (owner, outlet) = (name.owner().to_owned(), Arc::clone(outlet));
+        connected.insert(guest, Connected { owner, outlet, replaced: replaced.clone() });
+        Some(replaced)
+    }
+
+    /// The connection of a guest has ended. Returns whether it was not replaced.
+    fn leave(&self, guest: GuestId, outlet: &Arc<Outlet<ToGuest>>) -> bool {
+        let mut connected = lock(&self.connected);
+        let is_present =
+            connected.get(&guest).is_some_and(|present| Arc::ptr_eq(&present.outlet, outlet));
+        if is_present {
+            connected.remove(&guest);
+        }
+        is_present
+    }
 }
 
-/// Accepts guests until `stopped`.
-pub(super) async fn accept(shared: Arc<Shared>, socket: TcpListener, stopped: CancellationToken) {
+/// Accepts guests until the client leaves the network.
+pub(super) async fn accept(shared: Arc<Shared>, socket: TcpListener) {
     loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stopped.cancelled() => return,
-            accepted = socket.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, from)) => {
-                let handshakes = Arc::clone(&shared.guests.handshakes);
-                // Beyond the limits a guest is refused, and waits in the table.
-                if let Ok(permit) = handshakes.try_acquire_owned() {
-                    let stopped = stopped.clone();
-                    let serving = serve(Arc::clone(&shared), stream, permit);
-                    tokio::spawn(async move {
-                        let served = stopped.run_until_cancelled(serving).await;
-                        debug!(%from, ?served, "a connection of a guest ended");
-                    });
-                }
+        let accepting = shared.guests.handshakes.accept(&socket);
+        match shared.ended.run_until_cancelled(accepting).await {
+            Some(Ok(Some((stream, handshake)))) => {
+                tokio::spawn(run(Arc::clone(&shared), stream, handshake));
             }
-            Err(error) => {
+            Some(Ok(None)) => debug!("a connection was closed: too many from its address"),
+            Some(Err(error)) => {
                 warn!(%error, "no guest can connect");
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             }
+            None => return,
         }
     }
 }
 
-async fn serve(
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    handshake: OwnedSemaphorePermit,
-) -> Result<(), WireError> {
+async fn run(shared: Arc<Shared>, stream: TcpStream, handshake: Handshake) {
+    let from = stream.peer_addr().ok();
+    let serving = serve(&shared, stream, handshake);
+    let served = shared.ended.run_until_cancelled(serving).await;
+    debug!(?from, ?served, "a connection of a guest ended");
+}
+
+async fn serve(shared: &Shared, stream: TcpStream, handshake: Handshake) -> Result<(), WireError> {
     stream.set_nodelay(true)?;
-    let keys = shared.keys();
-    let (channel, name) = Channel::accept(stream, shared.client, &keys).await?;
+    let (channel, name, key) = Channel::accept(stream, &shared.keys, shared.client).await?;
+    let known = timeout(HANDSHAKE_MAX, is_known(shared, name.client(), key));
+    if !known.await.unwrap_or(false) {
+        return Err(WireError::Unknown);
+    }
     drop(handshake);
-    let Ok(_place) = Arc::clone(&shared.guests.places).try_acquire_owned() else {
-        return Err(WireError::Closed);
-    };
-    let guest = name.client().as_u128();
     let (mut receiver, sender) = channel.split();
     let outlet = Arc::new(Outlet::new(sender, Arc::clone(&shared.sent)));
-    // A guest that connects again replaces its earlier connection.
-    let connected = Connected { owner: name.owner().to_owned(), outlet: Arc::clone(&outlet) };
-    lock(&shared.guests.connected).insert(guest, connected);
-    let reading = async {
-        loop {
-            let received = match receiver.recv().await? {
-                ToKeeper::Request { object, request } => {
-                    let object = object.into_bytes();
-                    Received::Message { object, message: Message::Request(guest, request) }
-                }
-                ToKeeper::Who { object } => Received::Who { guest, object: object.into_bytes() },
-            };
-            if shared.inbox.take(received).is_err() {
-                return Ok(());
-            }
-        }
-    };
+    let replaced = shared.guests.enter(&name, &outlet).ok_or(WireError::Full)?;
+    let guest = name.client().as_u128();
+    let mut asked = BTreeSet::new();
     let ended = tokio::select! {
-        ended = reading => ended,
+        () = replaced.cancelled() => return Ok(()),
+        ended = listen(shared, guest, &mut receiver, &mut asked) => ended,
         error = outlet.drain() => Err(error),
     };
-    let mut connected = lock(&shared.guests.connected);
-    if connected.get(&guest).is_some_and(|present| Arc::ptr_eq(&present.outlet, &outlet)) {
-        connected.remove(&guest);
+    if shared.guests.leave(guest, &outlet) {
+        for object in asked {
+            let message = Message::Left(guest);
+            // A client that has ended has no line.
+            let _ = shared.inbox.take(Received::Message { object, message }).await;
+        }
     }
     ended
+}
+
+/// Whether a client of this id has published this key. The one read of a connection; a stranger,
+/// which can't know the keeper's public key, does not get this far.
+async fn is_known(shared: &Shared, client: Uuid, key: PublicKey) -> bool {
+    if client == shared.client {
+        // This client tries whether others reach it, before it has a row.
+        return key == shared.keys.public();
+    }
+    match shared.store.read_peer(client).await {
+        Ok(row) => row.is_some_and(|row| row.key == *key.as_bytes()),
+        Err(error) => {
+            debug!(%client, %error, "a guest is refused: its row can't be read");
+            false
+        }
+    }
+}
+
+/// Takes in what a guest says, until the connection ends. Of the objects that it has `asked` for,
+/// those stay whose lines it may stand in.
+async fn listen(
+    shared: &Shared,
+    guest: GuestId,
+    receiver: &mut Receiver<tokio::net::tcp::OwnedReadHalf, ToKeeper>,
+    asked: &mut BTreeSet<ObjectKey>,
+) -> Result<(), WireError> {
+    loop {
+        let message = timeout(SILENCE_MAX, receiver.recv()).await;
+        let received = match message.map_err(|_| WireError::Silent)?? {
+            ToKeeper::Request { object, request } => {
+                let object = object.into_bytes();
+                note_asked(shared, asked, object, request);
+                Received::Message { object, message: Message::Request(guest, request) }
+            }
+            ToKeeper::Who { object } => Received::Who { guest, object: object.into_bytes() },
+        };
+        if shared.inbox.take(received).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn note_asked(
+    shared: &Shared,
+    asked: &mut BTreeSet<ObjectKey>,
+    object: ObjectKey,
+    request: TimedRequest,
+) {
+    match request.request {
+        Request::Ask { .. } => {
+            if asked.len() >= ASKED_MAX && !asked.contains(&object) {
+                asked.retain(|object| shared.inbox.is_open(*object));
+            }
+            asked.insert(object);
+        }
+        Request::Withdraw { .. } | Request::Return { .. } => drop(asked.remove(&object)),
+        Request::Renew { .. } | Request::DrawToken { .. } => {}
+    }
 }

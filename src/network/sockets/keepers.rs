@@ -5,28 +5,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 use uuid::Uuid;
 
-use super::super::wire::{Channel, Key, Receiver, ToGuest, ToKeeper, WireError};
+use super::super::wire::{Receiver, ToGuest, ToKeeper, WireError};
 use super::super::{KeeperId, Message, Received};
 use super::outlet::Outlet;
+use super::reaching::{ToTheKeeper, reach};
 use super::{Shared, lock};
 use crate::line::{Line, TurnUser};
-use crate::store::PeerRow;
-
-/// An address that does not answer by then is skipped.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
+use crate::peers::{Request, TimedRequest};
 
 /// A client that could not be reached is skipped for so long, twice as long each time.
-const SKIP_FIRST: Duration = Duration::from_secs(10);
+pub(super) const SKIP_FIRST: Duration = Duration::from_secs(1);
 const SKIP_MAX: Duration = Duration::from_secs(600);
 
 /// A connection without messages is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// A keeper answers at once. A connection on which it has not for so long is dead, or as good as
+/// dead, and is replaced: the next message makes another one.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Clients that were not reached are remembered up to this number.
 const SKIPPED_MAX: usize = 10_000;
@@ -36,14 +38,53 @@ const SKIPPED_MAX: usize = 10_000;
 pub(super) struct Keepers(Mutex<BTreeMap<KeeperId, Keeper>>);
 
 enum Keeper {
-    /// A connection is being made.
-    Connecting,
-    Connected(Arc<Outlet<ToKeeper>>),
+    /// A connection is being made; says whether there is one in the end.
+    Connecting(Outcome),
+    Connected(Arc<Connection>),
     /// It could not be reached.
     Skipped {
         until: Instant,
         pause: Duration,
     },
+}
+
+type Outcome = watch::Receiver<Option<bool>>;
+
+/// A connection to a keeper.
+struct Connection {
+    outlet: Outlet<ToKeeper>,
+    /// When the first message was sent to which no answer of any kind has come.
+    unanswered: Mutex<Option<Instant>>,
+}
+
+impl Connection {
+    fn send(&self, message: &ToKeeper) {
+        if is_answered(message) {
+            lock(&self.unanswered).get_or_insert_with(Instant::now);
+        }
+        self.outlet.send(message);
+    }
+}
+
+/// Whether a keeper answers a message in any case.
+fn is_answered(message: &ToKeeper) -> bool {
+    match message {
+        ToKeeper::Request { request: TimedRequest { request, .. }, .. } => match request {
+            Request::Ask { .. } | Request::Renew { .. } | Request::Return { .. } => true,
+            Request::Withdraw { .. } | Request::DrawToken { .. } => false,
+        },
+        ToKeeper::Who { .. } => true,
+    }
+}
+
+/// What becomes of the wish to be connected.
+enum Begun {
+    /// It is known already whether there is a connection.
+    Is(bool),
+    /// Another caller has begun to connect.
+    Waits(Outcome),
+    /// The caller has to connect, after a failure that was followed by this pause.
+    Connects { pause: Duration, done: watch::Sender<Option<bool>>, outcome: Outcome },
 }
 
 impl Keepers {
@@ -53,26 +94,28 @@ impl Keepers {
 
     /// Sends a message if there is a connection; returns whether there is one.
     pub(super) fn send(&self, keeper: KeeperId, message: &ToKeeper) -> bool {
-        let outlet = match lock(&self.0).get(&keeper) {
-            Some(Keeper::Connected(outlet)) => Arc::clone(outlet),
-            Some(Keeper::Connecting | Keeper::Skipped { .. }) | None => return false,
+        let connection = match lock(&self.0).get(&keeper) {
+            Some(Keeper::Connected(connection)) => Arc::clone(connection),
+            Some(Keeper::Connecting(_) | Keeper::Skipped { .. }) | None => return false,
         };
-        outlet.send(message);
+        connection.send(message);
         true
     }
 
-    /// Begins to connect; `Err` says whether there is a connection already.
-    fn begin(&self, keeper: KeeperId) -> Result<Duration, bool> {
+    fn begin(&self, keeper: KeeperId) -> Begun {
         let mut keepers = lock(&self.0);
         let pause = match keepers.get(&keeper) {
             None => Duration::ZERO,
-            Some(Keeper::Connected(_)) => return Err(true),
-            Some(Keeper::Connecting) => return Err(false),
-            Some(Keeper::Skipped { until, .. }) if Instant::now() < *until => return Err(false),
+            Some(Keeper::Connected(_)) => return Begun::Is(true),
+            Some(Keeper::Connecting(outcome)) => return Begun::Waits(outcome.clone()),
+            Some(Keeper::Skipped { until, .. }) if Instant::now() < *until => {
+                return Begun::Is(false);
+            }
             Some(Keeper::Skipped { pause, .. }) => *pause,
         };
-        keepers.insert(keeper, Keeper::Connecting);
-        Ok(pause)
+        let (done, outcome) = watch::channel(None);
+        keepers.insert(keeper, Keeper::Connecting(outcome.clone()));
+        Begun::Connects { pause, done, outcome }
     }
 
     fn skip(&self, keeper: KeeperId, pause: Duration) {
@@ -90,26 +133,27 @@ impl Keepers {
 
 /// Connects to a client, unless it is connected or was not reached of late. Returns whether it is
 /// connected now.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, the connection is made all the same: others may wait for it.
 pub(super) async fn connect(shared: &Arc<Shared>, keeper: KeeperId) -> bool {
-    let pause = match shared.keepers.begin(keeper) {
-        Ok(pause) => pause,
-        Err(is_connected) => return is_connected,
+    let mut outcome = match shared.keepers.begin(keeper) {
+        Begun::Is(is_connected) => return is_connected,
+        Begun::Waits(outcome) => outcome,
+        Begun::Connects { pause, done, outcome } => {
+            let making = make(Arc::clone(shared), keeper, pause);
+            tokio::spawn(async move { done.send(Some(making.await)) });
+            outcome
+        }
     };
-    // Not dropped half way: another caller may wait for this connection.
-    let connecting = tokio::spawn(make(Arc::clone(shared), keeper, pause));
-    connecting.await.unwrap_or(false)
+    outcome.wait_for(Option::is_some).await.is_ok_and(|made| *made == Some(true))
 }
 
 async fn make(shared: Arc<Shared>, keeper: KeeperId, pause: Duration) -> bool {
-    let connected = shared.ended.run_until_cancelled(reach(&shared, keeper)).await;
-    match connected {
+    match shared.ended.run_until_cancelled(reach(&shared, keeper)).await {
         Some(Ok(channel)) => {
-            let (receiver, sender) = channel.split();
-            let outlet = Arc::new(Outlet::new(sender, Arc::clone(&shared.sent)));
-            lock(&shared.keepers.0).insert(keeper, Keeper::Connected(Arc::clone(&outlet)));
-            tokio::spawn(run(Arc::clone(&shared), keeper, receiver, outlet, pause));
-            // What was sent before may be lost.
-            let _ = shared.inbox.take(Received::Reconnected { keeper });
+            start(&shared, keeper, channel, pause).await;
             true
         }
         Some(Err(why)) => {
@@ -121,34 +165,14 @@ async fn make(shared: Arc<Shared>, keeper: KeeperId, pause: Duration) -> bool {
     }
 }
 
-type ToTheKeeper = Channel<TcpStream, ToGuest, ToKeeper>;
-
-async fn reach(shared: &Shared, keeper: KeeperId) -> Result<ToTheKeeper, String> {
-    let client = Uuid::from_u128(keeper);
-    let row = shared.store.read_peer(client).await;
-    let row = row.map_err(|error| error.to_string())?.ok_or("it does not listen for guests")?;
-    let PeerRow { addresses, key, .. } = row;
-    let mut why = "it has no address".to_owned();
-    for address in addresses {
-        match reach_at(shared, client, &address, &Key::from_bytes(key)).await {
-            Ok(channel) => return Ok(channel),
-            Err(error) => why = format!("{address}: {error}"),
-        }
-    }
-    Err(why)
-}
-
-/// Connects to a client at one of its addresses.
-pub(super) async fn reach_at(
-    shared: &Shared,
-    client: Uuid,
-    address: &str,
-    key: &Key,
-) -> Result<ToTheKeeper, WireError> {
-    let connecting = TcpStream::connect(address);
-    let stream = timeout(CONNECT_MAX, connecting).await.map_err(|_| WireError::Timeout)??;
-    stream.set_nodelay(true)?;
-    Channel::connect(stream, client, key, shared.name.clone()).await
+async fn start(shared: &Arc<Shared>, keeper: KeeperId, channel: ToTheKeeper, pause: Duration) {
+    let (receiver, sender) = channel.split();
+    let outlet = Outlet::new(sender, Arc::clone(&shared.sent));
+    let connection = Arc::new(Connection { outlet, unanswered: Mutex::default() });
+    lock(&shared.keepers.0).insert(keeper, Keeper::Connected(Arc::clone(&connection)));
+    tokio::spawn(run(Arc::clone(shared), keeper, receiver, connection, pause));
+    // What was sent before may be lost.
+    let _ = shared.inbox.take(Received::Reconnected { keeper }).await;
 }
 
 /// Carries messages until the connection ends, or has carried none for a while. A keeper that ends
@@ -156,51 +180,73 @@ pub(super) async fn reach_at(
 async fn run(
     shared: Arc<Shared>,
     keeper: KeeperId,
-    mut receiver: Receiver<OwnedReadHalf, ToGuest>,
-    outlet: Arc<Outlet<ToKeeper>>,
+    receiver: Receiver<OwnedReadHalf, ToGuest>,
+    connection: Arc<Connection>,
     pause: Duration,
 ) {
-    let received = Mutex::new(Instant::now());
-    let has_answered = AtomicBool::new(false);
-    let reading = async {
-        loop {
-            let message = receiver.recv().await?;
-            has_answered.store(true, Ordering::Relaxed);
-            *lock(&received) = Instant::now();
-            match message {
-                ToGuest::Response { object, response, user } => {
-                    let (object, user) = (object.into_bytes(), user.map(TurnUser::from));
-                    let message = Message::Response(keeper, response, user);
-                    if shared.inbox.take(Received::Message { object, message }).is_err() {
-                        return Ok(());
-                    }
-                }
-                ToGuest::Is { object, line } => {
-                    shared.inquiries.answered(keeper, object, line.map(Line::from).as_ref());
-                }
-            }
-        }
-    };
-    let idle = async {
-        loop {
-            let due = outlet.last().max(*lock(&received)) + IDLE_MAX;
-            if due <= Instant::now() {
-                return;
-            }
-            sleep_until(due).await;
-        }
-    };
+    let heard = Heard { last: Mutex::new(Instant::now()), anything: AtomicBool::new(false) };
     let ended: Result<(), WireError> = tokio::select! {
         biased;
         () = shared.ended.cancelled() => Ok(()),
-        ended = reading => ended,
-        error = outlet.drain() => Err(error),
-        () = idle => Ok(()),
+        ended = listen(&shared, keeper, receiver, &connection, &heard) => ended,
+        error = connection.outlet.drain() => Err(error),
+        ended = supervise(&connection, &heard) => ended,
     };
     debug!(keeper = %Uuid::from_u128(keeper), ?ended, "a connection to a keeper ended");
-    if ended.is_err() && !has_answered.into_inner() {
+    if ended.is_err() && !heard.anything.into_inner() {
         shared.keepers.skip(keeper, pause);
     } else {
         lock(&shared.keepers.0).remove(&keeper);
+    }
+}
+
+/// What came from a keeper.
+struct Heard {
+    last: Mutex<Instant>,
+    anything: AtomicBool,
+}
+
+/// Passes on what the keeper says, until the connection ends.
+async fn listen(
+    shared: &Shared,
+    keeper: KeeperId,
+    mut receiver: Receiver<OwnedReadHalf, ToGuest>,
+    connection: &Connection,
+    heard: &Heard,
+) -> Result<(), WireError> {
+    loop {
+        let message = receiver.recv().await?;
+        heard.anything.store(true, Ordering::Relaxed);
+        *lock(&heard.last) = Instant::now();
+        *lock(&connection.unanswered) = None;
+        match message {
+            ToGuest::Response { object, response, user } => {
+                let (object, user) = (object.into_bytes(), user.map(TurnUser::from));
+                let message = Message::Response(keeper, response, user);
+                if shared.inbox.take(Received::Message { object, message }).await.is_err() {
+                    return Ok(());
+                }
+            }
+            ToGuest::Is { object, line } => {
+                shared.inquiries.answered(keeper, object, line.map(Line::from).as_ref());
+            }
+        }
+    }
+}
+
+/// Ends when the connection has carried nothing for a while, or when the keeper does not answer.
+/// Looks from time to time: to be woken by each message would cost more than the message.
+async fn supervise(connection: &Connection, heard: &Heard) -> Result<(), WireError> {
+    loop {
+        let now = Instant::now();
+        let unanswered = *lock(&connection.unanswered);
+        if unanswered.is_some_and(|since| since + ANSWER_MAX <= now) {
+            return Err(WireError::Silent);
+        }
+        let idle_at = connection.outlet.last().max(*lock(&heard.last)) + IDLE_MAX;
+        if idle_at <= now {
+            return Ok(());
+        }
+        sleep_until(idle_at.min(now + ANSWER_MAX / 2)).await;
     }
 }

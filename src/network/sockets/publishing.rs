@@ -1,54 +1,75 @@
-//! The client's row in the table `lock_peers`, and its keys.
+//! The client's row in the table `lock_peers`: its public key, and where it listens.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, info, warn};
 
-use super::super::wire::{Key, Keys, VERSION};
-use super::{Shared, keepers};
+use super::super::wire::VERSION;
+use super::Shared;
+use super::reaching::reach_at;
 use crate::store::{PEER_TTL_MAX, PeerRow};
 
-/// The row is written so often in its TTL. Then the key is rotated.
-pub(super) const WRITES_PER_TTL: u32 = 3;
+/// The row is written so often in its TTL.
+const WRITES_PER_TTL: u32 = 3;
 
-/// The row is written at this interval. A key is valid for as long after its rotation: twice the
-/// longest TTL of locks.
+/// The row is written at this interval.
 pub(super) const WRITE_EVERY: Duration =
     Duration::from_secs(PEER_TTL_MAX.as_secs() / WRITES_PER_TTL as u64);
 
 /// The pause before a failed write is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// Publishes where the client listens, until `stopped`, with another key each hour. Gives up, and
-/// stops listening, if the client does not reach itself at its own address.
-pub(super) async fn publish(
-    shared: Arc<Shared>,
-    addresses: Vec<String>,
-    stopped: CancellationToken,
-) {
+/// The pause before a client that does not reach itself tries again.
+pub(super) const CHECK_AGAIN: Duration = Duration::from_secs(60);
+
+/// So long a guest waits for its row before it gives up a connection.
+const PUBLISHED_MAX: Duration = Duration::from_secs(2);
+
+/// Whether others know this client.
+#[derive(Default)]
+pub(super) struct Publishing {
+    is_wanted: Notify,
+    /// Whether its row was written the last time; `None` before the first answer.
+    is_published: watch::Sender<Option<bool>>,
+}
+
+impl Shared {
+    /// Waits until this client has a row, by which keepers know it. `false` if the database refuses
+    /// it, or takes too long.
+    pub(super) async fn is_published(&self) -> bool {
+        self.publishing.is_wanted.notify_one();
+        let mut answers = self.publishing.is_published.subscribe();
+        let answered = timeout(PUBLISHED_MAX, answers.wait_for(Option::is_some)).await;
+        answered.is_ok_and(|answer| answer.is_ok_and(|written| *written == Some(true)))
+    }
+}
+
+/// Publishes the client's key and where it listens, until it leaves the network; then deletes its
+/// row. A client that does not reach itself at an address of its own publishes none, and gives no
+/// turns, until it does. A client that listens nowhere publishes its key once it asks a keeper.
+pub(super) async fn publish(shared: Arc<Shared>, advertised: Vec<String>) {
+    let mut has_written = false;
     let publishing = async {
-        if !reaches_itself(&shared, &addresses).await {
-            return;
+        if advertised.is_empty() {
+            shared.publishing.is_wanted.notified().await;
         }
-        for writes in 1.. {
-            write(&shared, &addresses).await;
-            sleep(WRITE_EVERY).await;
-            if writes % WRITES_PER_TTL == 0 {
-                rotate(&shared);
-            } else {
-                // A guest that read the row before the rotation has connected by now, or reads it
-                // again: it is longer ago than two of the longest TTLs.
-                let Keys { current, .. } = shared.keys();
-                shared.set_keys(Keys { current, previous: None });
+        let mut is_reachable = true;
+        loop {
+            let reached = reaches_itself(&shared, &advertised, is_reachable).await;
+            if reached && !is_reachable {
+                info!(?advertised, "this client reaches itself now, and gives turns to its peers");
             }
+            is_reachable = reached;
+            has_written = true;
+            write(&shared, if is_reachable { &advertised } else { &[] }).await;
+            sleep(if is_reachable { WRITE_EVERY } else { CHECK_AGAIN }).await;
         }
     };
-    let is_stopped = stopped.run_until_cancelled(publishing).await.is_none();
-    stopped.cancel();
-    if is_stopped {
+    shared.ended.run_until_cancelled(publishing).await;
+    if has_written {
         // Others would try to connect until the row expires.
         let stamp = shared.stamps.draw(&*shared.clock);
         if let Err(error) = shared.store.delete_peer(shared.client, stamp).await {
@@ -57,55 +78,54 @@ pub(super) async fn publish(
     }
 }
 
-/// Whether others can reach the client where it says: tried by itself, before it says so.
-async fn reaches_itself(shared: &Shared, addresses: &[String]) -> bool {
-    let Keys { current, .. } = shared.keys();
-    for address in addresses {
-        match keepers::reach_at(shared, shared.client, address, &current).await {
-            Ok(_) => return true,
-            Err(error) => warn!(
+/// Whether others can reach the client where it says, at each of its addresses: tried by itself,
+/// before it says so. A client without an address has nothing to try.
+async fn reaches_itself(shared: &Shared, advertised: &[String], warns: bool) -> bool {
+    let mut reached = advertised.is_empty();
+    for address in advertised {
+        match reach_at(shared, address, (shared.client, &shared.keys.public())).await {
+            Ok(_) => reached = true,
+            Err(error) if warns => warn!(
                 address,
                 %error,
                 "this client does not reach itself at the address for its peers, so it gives them \
-                 no turns: advertise another address, or open its port"
+                 no turns; it tries again every {CHECK_AGAIN:?}: advertise another address, or \
+                 open its port"
             ),
+            Err(error) => debug!(address, %error, "this client does not reach itself yet"),
         }
     }
-    false
+    reached
 }
 
 /// Writes the client's row until that is acknowledged or refused.
 async fn write(shared: &Shared, addresses: &[String]) {
     let ttl_seconds = crate::protocol::ttl_seconds(PEER_TTL_MAX);
+    let answer = |written| shared.publishing.is_published.send_replace(Some(written));
     loop {
-        let Keys { current, previous } = shared.keys();
         let row = PeerRow {
             client: shared.client,
             addresses: addresses.to_vec(),
-            key: *current.as_bytes(),
-            previous_key: previous.map(|key| *key.as_bytes()),
+            key: *shared.keys.public().as_bytes(),
             version: VERSION.into(),
             stamp: shared.stamps.draw(&*shared.clock),
         };
         match shared.store.write_peer(&row, ttl_seconds).await {
-            Ok(()) => return,
+            Ok(()) => {
+                answer(true);
+                return;
+            }
             Err(error) if error.is_permanent() => {
-                warn!(%error, "this client can't publish where it listens, so it gives no turns");
+                answer(false);
+                warn!(
+                    %error,
+                    "this client can't publish its key, so it gives its peers no turns and takes \
+                     none of theirs; it tries again in {WRITE_EVERY:?}"
+                );
                 return;
             }
             Err(error) => debug!(%error, "the row of this client was not written"),
         }
         sleep(RETRY_PAUSE).await;
-    }
-}
-
-/// Replaces the key. The one before stays valid for guests that read the row earlier.
-fn rotate(shared: &Shared) {
-    match Key::generate() {
-        Ok(current) => {
-            let Keys { current: previous, .. } = shared.keys();
-            shared.set_keys(Keys { current, previous: Some(previous) });
-        }
-        Err(error) => warn!(%error, "no randomness for another key: the present one stays"),
     }
 }

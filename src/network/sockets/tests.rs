@@ -3,11 +3,12 @@
 //! Messages pass over real sockets, but tokio's time is paused, and passes only where a test says
 //! [`later`]: however busy the machine is, no timeout of the library ends too early.
 
-mod keys;
+mod known;
 mod lines;
 mod outlets;
 mod reaching;
 mod refusals;
+mod strangers;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::{Listener, Shared, Site, Sockets, start};
-use crate::network::wire::{Key, Keys};
+use crate::network::wire::{KeyPair, PublicKey};
 use crate::network::{Message, Network, Received};
 use crate::owner::Owner;
 use crate::peers::{Request, TimedRequest};
@@ -45,7 +46,7 @@ const fn s(seconds: u64) -> Duration {
 struct Party {
     client: u128,
     sockets: Sockets,
-    received: mpsc::UnboundedReceiver<Received>,
+    received: mpsc::Receiver<Received>,
 }
 
 impl Party {
@@ -54,8 +55,7 @@ impl Party {
         let owner = Owner::from(format!("host pid {client}"));
         let (keyspace, table) = ("app".to_owned(), "locks".to_owned());
         let site = Site { store, clock, keyspace, table, owner, listener };
-        let key = Key::generate().expect("the system has randomness");
-        let (shared, received) = start(client, key, site);
+        let (shared, received) = start(client, keys(), site);
         Party { client, sockets: Sockets { shared }, received }
     }
 
@@ -67,9 +67,9 @@ impl Party {
     /// A client that listens at this address, and has published it.
     async fn keeper(store: &FaultyStore, client: u128, socket: TcpListener) -> Self {
         let advertised = vec![address(&socket).to_string()];
-        let party = Party::new(store, client, Some(Listener { socket, advertised, guests_max: 2 }));
-        let Keys { current, .. } = party.shared().keys();
-        let has_published = |row: PeerRow| row.key == *current.as_bytes();
+        let party = Party::new(store, client, Some(listener(socket, advertised)));
+        let key = party.shared().keys.public();
+        let has_published = |row: PeerRow| row.key == *key.as_bytes() && !row.addresses.is_empty();
         until("a row", async || party.row().await.is_some_and(has_published)).await;
         party
     }
@@ -85,6 +85,15 @@ impl Party {
 
     async fn reaches(&self, keeper: u128) -> bool {
         within_limit("a connection", self.sockets.connect(keeper)).await
+    }
+
+    /// The same, while time passes, which a connection may have to wait for.
+    async fn reaches_later(&self, keeper: u128) -> bool {
+        tokio::select! {
+            biased;
+            connected = self.sockets.connect(keeper) => connected,
+            () = until_later("an answer", async || false) => unreachable!("it never holds"),
+        }
     }
 
     /// Withdraws a request, which needs no answer.
@@ -129,6 +138,11 @@ async fn row(store: &Arc<dyn Store>, client: u128) -> Option<PeerRow> {
     store.read_peer(Uuid::from_u128(client)).await.expect("the store answers")
 }
 
+/// Listens for two guests.
+fn listener(socket: TcpListener, advertised: Vec<String>) -> Listener {
+    Listener { socket, advertised, guests_max: 2, guest_hold_max: None }
+}
+
 async fn socket() -> TcpListener {
     bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
 }
@@ -142,18 +156,21 @@ fn address(socket: &TcpListener) -> SocketAddr {
 }
 
 /// Publishes where a client listens, whether it does or not, in place of what it has published.
-async fn publish(store: &FaultyStore, client: u128, addresses: &[SocketAddr], key: &Key) {
+async fn publish(store: &FaultyStore, client: u128, addresses: &[SocketAddr], key: PublicKey) {
     later(Duration::ZERO).await;
     let Embedded { store, clock, .. } = store.embedded();
     let row = PeerRow {
         client: Uuid::from_u128(client),
         addresses: addresses.iter().map(ToString::to_string).collect(),
         key: *key.as_bytes(),
-        previous_key: None,
         version: 1,
         stamp: crate::clock::Stamps::default().draw(&*clock),
     };
     store.write_peer(&row, 3_600).await.expect("the store answers");
+}
+
+fn keys() -> KeyPair {
+    KeyPair::generate().expect("the system has randomness")
 }
 
 /// Lets this time pass at once, and a little more: timers go off at whole milliseconds.
@@ -173,6 +190,18 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
         assert!(began.elapsed() < pace::limit(), "{what}: not within {:?}", pace::limit());
         pass(STEP).await;
     }
+}
+
+/// The same, while time passes faster than on the wall.
+async fn until_later(what: &str, holds: impl AsyncFn() -> bool) {
+    let passes = async || {
+        let holds = holds().await;
+        if !holds {
+            later(STEP * 10).await;
+        }
+        holds
+    };
+    until(what, passes).await;
 }
 
 /// Waits for this; it hangs if that takes longer than the limit of all tests.

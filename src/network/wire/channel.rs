@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::error::WireError;
 use super::frames::{self, FRAME_MAX, FrameReader, FrameWriter, Stream};
 use super::handshake::{self, HANDSHAKE_MAX};
-use super::key::{Key, Keys};
+use super::key::{KeyPair, PublicKey};
 use super::message::{ClientName, ToGuest, ToKeeper, decode, encode};
 
 /// What encryption adds to a message.
@@ -30,7 +30,7 @@ pub(crate) struct Channel<S: Stream, In, Out> {
 }
 
 impl<S: Stream> Channel<S, ToGuest, ToKeeper> {
-    /// Connects a guest, which gives its name, to a keeper.
+    /// Connects a guest, which has these keys and gives its name, to a keeper of this id and key.
     ///
     /// # Errors
     ///
@@ -42,13 +42,13 @@ impl<S: Stream> Channel<S, ToGuest, ToKeeper> {
     /// Dropping the future closes the connection.
     pub(crate) async fn connect(
         stream: S,
-        keeper: Uuid,
-        key: &Key,
+        keys: &KeyPair,
+        keeper: (Uuid, &PublicKey),
         guest: ClientName,
     ) -> Result<Self, WireError> {
         let (mut reader, mut writer) = frames::split(stream);
         in_time(async {
-            let noise = handshake::as_guest(&mut reader, &mut writer, keeper, key).await?;
+            let noise = handshake::as_guest(&mut reader, &mut writer, keys, keeper).await?;
             let (receiver, mut sender) = pair(reader, writer, noise);
             sender.send(&[guest]).await?;
             Ok(Channel { receiver, sender: sender.sends() })
@@ -58,27 +58,29 @@ impl<S: Stream> Channel<S, ToGuest, ToKeeper> {
 }
 
 impl<S: Stream> Channel<S, ToKeeper, ToGuest> {
-    /// Accepts a guest, and tells its name. It is there now, not recorded, and has one of the keys.
+    /// Accepts a guest of the keeper with this id and these keys. Says the name that the guest
+    /// gives, and its public key: it is there now, not recorded, and has the private one. Whether
+    /// the name and the key belong together is not known yet.
     ///
     /// # Errors
     ///
-    /// See [`WireError`]: [`Refused`](WireError::Refused) if the guest means another keeper, or has
-    /// another key or version, [`Timeout`](WireError::Timeout) after two seconds.
+    /// See [`WireError`]: [`Refused`](WireError::Refused) if the guest means another keeper, key or
+    /// version, [`Timeout`](WireError::Timeout) after two seconds.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection.
     pub(crate) async fn accept(
         stream: S,
+        keys: &KeyPair,
         keeper: Uuid,
-        keys: &Keys,
-    ) -> Result<(Self, ClientName), WireError> {
+    ) -> Result<(Self, ClientName, PublicKey), WireError> {
         let (mut reader, mut writer) = frames::split(stream);
         in_time(async {
-            let noise = handshake::as_keeper(&mut reader, &mut writer, keeper, keys).await?;
+            let (noise, key) = handshake::as_keeper(&mut reader, &mut writer, keys, keeper).await?;
             let (mut receiver, sender) = pair(reader, writer, noise);
             let guest = receiver.recv().await?;
-            Ok((Channel { receiver: receiver.receives(), sender }, guest))
+            Ok((Channel { receiver: receiver.receives(), sender }, guest, key))
         })
         .await
     }

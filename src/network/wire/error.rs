@@ -17,11 +17,23 @@ pub(crate) enum WireError {
     /// Key, version or keeper are not those that the other side expects. A guest also gets it from
     /// a keeper that closes the connection instead of answering.
     #[error(
-        "the handshake with another client was refused: it runs another version, its key has \
-         changed, or its address now belongs to another client; if this stays so, run the same \
+        "the handshake with another client was refused: it has many others under way, runs another \
+         version, or its address now belongs to another client; if this stays so, run the same \
          version everywhere and give each client an address of its own"
     )]
     Refused,
+    /// The key of a guest is not the one that it has published in `lock_peers`.
+    #[error(
+        "the key of the other client is not the one in its row in lock_peers: it lacks the right \
+         to write that table, or is somebody else"
+    )]
+    Unknown,
+    /// There is no place for another guest.
+    #[error("as many clients are connected as `PeerOptions::max_guests` allows")]
+    Full,
+    /// The other side has said nothing for too long.
+    #[error("the other client is silent: it has stopped, or the connection is dead")]
+    Silent,
     /// A frame has more bytes than any message needs.
     #[error(
         "a frame has more than {FRAME_MAX} bytes: what is at the other end is no client of this \

@@ -1,50 +1,66 @@
-//! The secrets by which clients know each other.
+//! The keys by which clients know each other.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
-use crate::entropy;
+use snow::Builder;
 
-/// The secret of a keeper. A client that can read it may take turns there.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Key([u8; Key::BYTES]);
+use super::handshake::PATTERN;
 
-impl Key {
-    /// How many bytes it has.
-    pub(crate) const BYTES: usize = 32;
+/// How many bytes a key has.
+const BYTES: usize = 32;
 
-    /// A new one.
+/// What a client publishes, and by which others know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PublicKey([u8; BYTES]);
+
+impl PublicKey {
+    /// The key of these bytes.
+    pub(crate) fn from_bytes(bytes: [u8; BYTES]) -> Self {
+        PublicKey(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; BYTES] {
+        &self.0
+    }
+}
+
+/// The keys of a client, from its start to its end. Only the public one leaves the process.
+#[derive(Clone)]
+pub(crate) struct KeyPair {
+    private: [u8; BYTES],
+    public: PublicKey,
+}
+
+impl KeyPair {
+    /// A new one. The private key comes from the system: a generator in this process would say the
+    /// same twice after a fork.
     ///
     /// # Errors
     ///
     /// If the system has no randomness to give.
     pub(crate) fn generate() -> io::Result<Self> {
-        entropy::secret().map(Key)
+        let pattern = PATTERN.parse().map_err(io::Error::other)?;
+        let keys = Builder::new(pattern).generate_keypair().map_err(io::Error::other)?;
+        let snow::Keypair { private, public } = keys;
+        let bytes = |key: Vec<u8>| key.try_into().expect("a key of this curve has 32 bytes");
+        Ok(KeyPair { private: bytes(private), public: PublicKey(bytes(public)) })
     }
 
-    /// The key of these bytes.
-    pub(crate) fn from_bytes(bytes: [u8; Key::BYTES]) -> Self {
-        Key(bytes)
+    /// The key that proves that this is the client. It stays secret.
+    pub(super) fn private(&self) -> &[u8; BYTES] {
+        &self.private
     }
 
-    /// Its bytes.
-    pub(crate) fn as_bytes(&self) -> &[u8; Key::BYTES] {
-        &self.0
+    /// The key that the client publishes.
+    pub(crate) fn public(&self) -> PublicKey {
+        self.public
     }
 }
 
 /// Shows nothing of the secret: what is shown ends up in logs.
-impl fmt::Debug for Key {
+impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Key").finish_non_exhaustive()
+        f.debug_struct("KeyPair").field("public", &self.public).finish_non_exhaustive()
     }
-}
-
-/// The keys that a keeper accepts.
-#[derive(Clone, Debug)]
-pub(crate) struct Keys {
-    /// The one that it announces.
-    pub(crate) current: Key,
-    /// The one before, which guests may still have.
-    pub(crate) previous: Option<Key>,
 }

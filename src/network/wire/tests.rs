@@ -6,6 +6,8 @@ mod channel;
 mod handshake;
 mod messages;
 
+use std::sync::LazyLock;
+
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
@@ -13,7 +15,7 @@ use uuid::Uuid;
 use super::channel::Channel;
 use super::error::WireError;
 use super::frames::Stream;
-use super::key::{Key, Keys};
+use super::key::{KeyPair, PublicKey};
 use super::message::{ClientName, ToGuest, ToKeeper};
 use super::object::ObjectHash;
 
@@ -31,13 +33,20 @@ type AtKeeper<S = DuplexStream> = Channel<S, ToKeeper, ToGuest>;
 
 const KEEPER: Uuid = Uuid::from_u128(7);
 
-fn key(byte: u8) -> Key {
-    Key::from_bytes([byte; Key::BYTES])
+/// Those of the keeper, of its guest, and of a stranger.
+static KEYS: LazyLock<[KeyPair; 3]> =
+    LazyLock::new(|| [(); 3].map(|()| KeyPair::generate().expect("the system has randomness")));
+
+fn keepers() -> &'static KeyPair {
+    &KEYS[0]
 }
 
-/// The keys of a keeper that has had one only.
-fn only(current: Key) -> Keys {
-    Keys { current, previous: None }
+fn guests() -> &'static KeyPair {
+    &KEYS[1]
+}
+
+fn strangers() -> &'static KeyPair {
+    &KEYS[2]
 }
 
 fn guest() -> ClientName {
@@ -48,35 +57,37 @@ fn who(name: &str) -> ToKeeper {
     ToKeeper::Who { object: ObjectHash::of("app", "locks", name) }
 }
 
-/// Connects a guest with the first key.
+/// A guest that was accepted.
+type Accepted<S = DuplexStream> = (AtKeeper<S>, ClientName, PublicKey);
+
+/// Connects the guest to the keeper.
 async fn connect<S>(stream: S) -> Result<AtGuest<S>, WireError>
 where
     S: Stream,
 {
-    Channel::connect(stream, KEEPER, &key(1), guest()).await
+    Channel::connect(stream, guests(), (KEEPER, &keepers().public()), guest()).await
 }
 
-/// Accepts a guest with the first key.
-async fn accept<S>(stream: S) -> Result<(AtKeeper<S>, ClientName), WireError>
+/// Accepts a guest of the keeper.
+async fn accept<S>(stream: S) -> Result<Accepted<S>, WireError>
 where
     S: Stream,
 {
-    Channel::accept(stream, KEEPER, &only(key(1))).await
+    Channel::accept(stream, keepers(), KEEPER).await
 }
 
-/// What the two ends of a handshake have come to.
+/// What the two ends of a handshake have come to, if the guest means this keeper.
 async fn shake(
-    keys: &Keys,
-    (keeper, key): (Uuid, &Key),
-) -> (Result<AtGuest, WireError>, Result<(AtKeeper, ClientName), WireError>) {
+    keeper: (Uuid, &PublicKey),
+) -> (Result<AtGuest, WireError>, Result<Accepted, WireError>) {
     let (one, other) = tokio::io::duplex(4096);
-    tokio::join!(Channel::connect(one, keeper, key, guest()), Channel::accept(other, KEEPER, keys))
+    tokio::join!(Channel::connect(one, guests(), keeper, guest()), accept(other))
 }
 
 async fn connected() -> (AtGuest, AtKeeper) {
     let (one, other) = tokio::io::duplex(4096);
     let (at_guest, at_keeper) = tokio::join!(connect(one), accept(other));
-    (at_guest.expect("the keeper accepts"), at_keeper.expect("the guest has the key").0)
+    (at_guest.expect("the keeper accepts"), at_keeper.expect("the guest knows the keeper").0)
 }
 
 /// A runtime whose time passes only while it waits for it.

@@ -136,6 +136,13 @@ fn asking_is_repeated_and_more_often_near_the_head() {
 }
 
 #[test]
+fn no_more_than_a_hundred_are_ahead() {
+    let mut script = Script::asking();
+    script.hears(Response::Queued { request: 1, ahead: u32::MAX });
+    script.tells(Event::Queued { ahead: 100 });
+}
+
+#[test]
 fn a_silent_keeper_is_left() {
     let silent = Script::asking();
     let mut answering = Script::asking();

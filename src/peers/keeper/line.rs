@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::messages::{Demand, GuestId};
-
-/// A guest is told how many are ahead of it only up to this number, to which they are counted.
-const AHEAD_MAX: usize = 100;
+use crate::peers::messages::AHEAD_MAX;
 
 /// Who stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,8 +105,8 @@ impl Line {
     /// How many are ahead of a guest in the line, [`AHEAD_MAX`] at most.
     pub(super) fn ahead_of(&self, guest: GuestId) -> u32 {
         let number = self.guests.get(&guest).map_or(u64::MAX, |(number, _)| *number);
-        let ahead = self.users.range(..number).take(AHEAD_MAX).count();
-        u32::try_from(ahead).expect("it is at most a hundred")
+        let ahead = self.users.range(..number).zip(1..=AHEAD_MAX).last();
+        ahead.map_or(0, |(_, count)| count)
     }
 
     fn push(&mut self, user: User) -> u64 {

@@ -97,6 +97,11 @@ pub(crate) enum Input {
         /// What it asks.
         request: TimedRequest,
     },
+    /// The connection of a guest has ended. It leaves the line; a turn that it has goes on.
+    GuestLeft {
+        /// The guest.
+        guest: GuestId,
+    },
     /// The answer to [`Output::Glance`]: whether contenders outside the line wait in the table.
     Glanced {
         /// Whether there is one.

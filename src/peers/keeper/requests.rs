@@ -103,7 +103,7 @@ impl Keeper {
             return self.send(guest, Response::Leave { turn });
         };
         tenant.repeat = None;
-        let Some(deadline) = deadline else {
+        let Some(deadline) = deadline.filter(|_| !tenant.leaves) else {
             return self.send(guest, Response::Leave { turn });
         };
         let extended = match tenant.extended {

@@ -509,6 +509,54 @@ fn a_request_that_is_over_is_not_granted_again() {
 }
 
 #[test]
+fn a_guest_is_asked_to_leave_when_its_time_is_over() {
+    let mut script = Script::new();
+    script.keeper = Keeper::new(true).with_guest_hold_max(Some(s(10)));
+    script.joins(1, 60);
+    script.is_held(terms(60));
+    script.asks(GUEST, 1, ms(300));
+    script.tell(Input::Returned { turn: turn(1) });
+    let began = script.now;
+    for second in 1..10 {
+        script.said.clear();
+        script.now = began + s(second);
+        script.hears(GUEST, s(second), Request::Renew { turn: turn(2) });
+        let extended = script.said.pop_back();
+        assert!(
+            matches!(extended, Some(Output::Send { response: Response::Extended(_), .. })),
+            "{extended:?}"
+        );
+    }
+    assert_eq!(script.keeper.deadline(), Some(began + s(10)));
+    script.joins(2, 60);
+    script.said.clear();
+    script.sleeps(s(1));
+    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.hears(GUEST, s(10), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.hears(GUEST, s(11), Request::Return { turn: turn(2) });
+    assert!(script.said.iter().any(|it| matches!(it, Output::Grant { caller: 2, .. })));
+}
+
+#[test]
+fn a_guest_whose_connection_ends_leaves_the_line_and_keeps_its_turn() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(1));
+    script.is_queued(OTHER, 1, 0);
+    script.joins(2, 60);
+    script.tell(Input::GuestLeft { guest: OTHER });
+    script.tell(Input::GuestLeft { guest: GUEST });
+    script.says(&[]);
+    assert_eq!(script.keeper.line().collect::<Vec<_>>(), [User::Caller(2, demand(60))]);
+    assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
+    // It may come back, over another connection.
+    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    assert!(matches!(script.said.pop_front(), Some(Output::Send { guest: GUEST, .. })));
+    script.asks(OTHER, 1, ms(500));
+    script.is_queued(OTHER, 1, 1);
+}
+
+#[test]
 fn a_withdrawn_request_leaves_the_line_or_ends_its_turn() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));

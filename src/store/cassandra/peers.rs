@@ -30,12 +30,12 @@ impl PeerStatements {
         let table = format!("\"{keyspace}\".\"lock_peers\"");
         Ok(PeerStatements {
             write: prepare(format!(
-                "INSERT INTO {table} (client, addresses, key, previous_key, version) \
-                 VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+                "INSERT INTO {table} (client, addresses, public_key, version) \
+                 VALUES (?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
             ))
             .await?,
             read: prepare(format!(
-                "SELECT addresses, key, previous_key, version, WRITETIME(key) FROM {table} \
+                "SELECT addresses, public_key, version, WRITETIME(public_key) FROM {table} \
                  WHERE client = ?"
             ))
             .await?,
@@ -47,10 +47,8 @@ impl PeerStatements {
 
 /// The values to write the row of a client.
 pub(super) fn peer_values(peer: &PeerRow, ttl_seconds: i32) -> impl SerializeRow {
-    let PeerRow { client, addresses, key, previous_key, version, stamp } = peer;
-    // A null on purpose if there is no previous key: an older one must not stay.
-    let previous_key = previous_key.as_ref().map(<[u8; 32]>::as_slice);
-    (client, addresses, key.as_slice(), previous_key, version, stamp, ttl_seconds)
+    let PeerRow { client, addresses, key, version, stamp } = peer;
+    (client, addresses, key.as_slice(), version, stamp, ttl_seconds)
 }
 
 /// The row of a client.
@@ -59,26 +57,23 @@ pub(super) fn peer(client: Uuid, result: QueryResult) -> Result<Option<PeerRow>,
     row.map(|columns| understood(client, columns)).transpose()
 }
 
-/// Addresses, key, previous key, version and stamp.
-type Columns = (Option<Vec<String>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<i32>, Option<i64>);
+/// Addresses, public key, version and stamp.
+type Columns = (Option<Vec<String>>, Option<Vec<u8>>, Option<i32>, Option<i64>);
 
-/// Clients write their rows whole, so a row that lacks something is not theirs. The error does not
-/// show keys.
+/// Clients write their rows whole, so a row that lacks something is not theirs.
 fn understood(client: Uuid, columns: Columns) -> Result<PeerRow, DatabaseError> {
-    let (addresses, key, previous_key, version, stamp) = columns;
+    let (addresses, key, version, stamp) = columns;
     let refusal = |problem: String| {
         DatabaseError::permanent(format!("the row of client {client} in lock_peers {problem}"))
     };
     let lacks = |column: &str| refusal(format!("has no {column}"));
-    let of_32_bytes = |column: &str, bytes: Vec<u8>| {
-        let length = bytes.len();
-        bytes.try_into().map_err(|_| refusal(format!("has a {column} of {length} bytes, not 32")))
-    };
+    let key = key.ok_or_else(|| lacks("public_key"))?;
+    let length = key.len();
+    let not_32 = |_| refusal(format!("has a public_key of {length} bytes, not 32"));
     Ok(PeerRow {
         client,
         addresses: addresses.ok_or_else(|| lacks("addresses"))?,
-        key: of_32_bytes("key", key.ok_or_else(|| lacks("key"))?)?,
-        previous_key: previous_key.map(|key| of_32_bytes("previous_key", key)).transpose()?,
+        key: key.try_into().map_err(not_32)?,
         version: version.ok_or_else(|| lacks("version"))?,
         stamp: stamp.ok_or_else(|| lacks("stamp"))?,
     })
@@ -102,15 +97,11 @@ mod tests {
         let addresses = || Some(vec!["a".to_owned()]);
         let key = |length| Some(vec![0xee; length]);
         for (columns, expected) in [
-            ((None, key(32), None, Some(3), Some(4)), "has no addresses"),
-            ((addresses(), None, None, Some(3), None), "has no key"),
-            ((addresses(), key(31), None, Some(3), Some(4)), "has a key of 31 bytes, not 32"),
-            (
-                (addresses(), key(32), key(0), Some(3), Some(4)),
-                "has a previous_key of 0 bytes, not 32",
-            ),
-            ((addresses(), key(32), key(32), None, Some(4)), "has no version"),
-            ((addresses(), key(32), key(32), Some(3), None), "has no stamp"),
+            ((None, key(32), Some(3), Some(4)), "has no addresses"),
+            ((addresses(), None, Some(3), None), "has no public_key"),
+            ((addresses(), key(31), Some(3), Some(4)), "has a public_key of 31 bytes, not 32"),
+            ((addresses(), key(32), None, Some(4)), "has no version"),
+            ((addresses(), key(32), Some(3), None), "has no stamp"),
         ] {
             let error = understood(CLIENT, columns).expect_err("the row is broken");
             assert!(error.is_permanent(), "{error:?}");
@@ -119,26 +110,23 @@ mod tests {
         }
     }
 
-    // Goal: any row is a peer or an error, and none panics; only the previous key may be missing.
+    // Goal: any row is a peer or an error, and none panics.
     // Method: any column null or not, keys of any length.
     #[test]
     fn a_row_is_whole_or_refused() {
-        let key = || of(prop_oneof![3 => vec(any::<u8>(), 32), 1 => vec(any::<u8>(), 0..40)]);
+        let key = of(prop_oneof![3 => vec(any::<u8>(), 32), 1 => vec(any::<u8>(), 0..40)]);
         let addresses = of(vec("\\PC{0,8}", 0..3));
-        let cases = (addresses, key(), key(), of(any::<i32>()), of(any::<i64>()));
+        let cases = (addresses, key, of(any::<i32>()), of(any::<i64>()));
         for_all(&cases, |columns| {
-            let (addresses, key, previous_key, version, stamp) = columns.clone();
-            let is_key = |key: &Vec<u8>| key.len() == 32;
+            let (addresses, key, version, stamp) = columns.clone();
             let is_whole = addresses.is_some()
-                && key.as_ref().is_some_and(is_key)
-                && previous_key.as_ref().is_none_or(is_key)
+                && key.as_ref().is_some_and(|key| key.len() == 32)
                 && version.is_some()
                 && stamp.is_some();
             let peer = understood(CLIENT, columns).ok();
             prop_assert_eq!(peer.is_some(), is_whole);
             if let Some(peer) = peer {
                 prop_assert_eq!(Some(peer.key.to_vec()), key);
-                prop_assert_eq!(peer.previous_key.map(Vec::from), previous_key);
                 prop_assert_eq!(Some(peer.addresses), addresses);
                 prop_assert_eq!((Some(peer.version), Some(peer.stamp)), (version, stamp));
             }

@@ -60,7 +60,6 @@ mod tests {
             client: Uuid::from_u128(client),
             addresses: Vec::new(),
             key: [0; 32],
-            previous_key: None,
             version: 1,
             stamp: 1,
         };

@@ -69,6 +69,8 @@ struct Hub {
     #[cfg(test)]
     sent: usize,
     line: Vec<LineMessage>,
+    /// When a message was sent or arrived last.
+    now: Duration,
     harm: Harm,
 }
 
@@ -130,6 +132,7 @@ impl Messenger {
             #[cfg(test)]
             sent: 0,
             line: Vec::new(),
+            now: Duration::ZERO,
             harm: Harm::default(),
         })))
     }
@@ -162,13 +165,14 @@ impl Messenger {
         let Some(((now, _), message)) = hub.in_flight.pop_first() else {
             return;
         };
+        hub.now = now;
         if hub.is_cut(message.from, message.to) {
             return hub.harm.count("messages between clients cut off", 1);
         }
         hub.note_request(now, &message);
         if let Some(end) = hub.ends.get(&message.to) {
             // A client that has ended hears nothing.
-            let _ = end.take(message.content);
+            let _ = end.take_at_once(message.content);
         }
     }
 
@@ -217,8 +221,10 @@ impl Messenger {
         let all = hub.ends.keys().copied().filter(|id| *id != client);
         let others: Vec<_> = all.filter(|id| other.is_none_or(|other| other == *id)).collect();
         for other in others {
-            hub.tell_of_connection(client, other);
-            hub.tell_of_connection(other, client);
+            for (guest, keeper) in [(client, other), (other, client)] {
+                hub.end_connection(guest, keeper);
+                hub.tell_of_connection(guest, keeper);
+            }
         }
     }
 
@@ -249,6 +255,7 @@ impl Hub {
         {
             self.sent += 1;
         }
+        self.now = now;
         self.note_response(now, message);
         if let Some(journey) = &mut self.journey {
             let arrives = journey.arrives(now, message.from, message.to, &mut self.rng);
@@ -325,13 +332,31 @@ impl Hub {
         self.ends.get(&client).is_some_and(|end| !end.has_ended())
     }
 
+    /// Tells a keeper that the connection of a guest has ended, which stands in some of its lines.
+    fn end_connection(&mut self, guest: u128, keeper: KeeperId) {
+        let of_both = |it: &&LineMessage| (it.guest, it.keeper) == (guest, keeper);
+        let last: BTreeMap<_, _> =
+            self.line.iter().filter(of_both).map(|it| (it.object, *it)).collect();
+        for (object, said) in last {
+            if said.kind == LineKind::Asks
+                && let Some(end) = self.ends.get(&keeper)
+            {
+                let message = Message::Left(guest);
+                // A client that has ended has no line.
+                let _ = end.take_at_once(Received::Message { object, message });
+                let (at, kind) = (self.now, LineKind::Disconnected);
+                self.line.push(LineMessage { at, kind, ..said });
+            }
+        }
+    }
+
     /// Tells a guest of its new connection to a keeper.
     fn tell_of_connection(&self, guest: u128, keeper: KeeperId) {
         if !self.is_cut(guest, keeper)
             && let Some(end) = self.ends.get(&guest)
         {
             // A client that has ended hears nothing.
-            let _ = end.take(Received::Reconnected { keeper });
+            let _ = end.take_at_once(Received::Reconnected { keeper });
         }
     }
 
@@ -423,6 +448,10 @@ impl Network for End {
     }
 
     fn tell(&self, _: GuestId, _: ObjectKey, _: Option<Line>) {}
+
+    fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(ready(()))
+    }
 }
 
 impl fmt::Debug for End {

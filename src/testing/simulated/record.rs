@@ -96,6 +96,8 @@ pub enum LineKind {
     Granted,
     /// The keeper sends it away.
     SentAway,
+    /// Its connection has ended.
+    Disconnected,
 }
 
 impl WriteRecord {

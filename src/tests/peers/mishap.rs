@@ -62,7 +62,9 @@ impl Kind {
                     Response::Elsewhere { .. } => Kind::Elsewhere,
                 })
             }
-            Received::Who { .. } | Received::Reconnected { .. } => None,
+            Received::Message { message: Message::Left(_), .. }
+            | Received::Who { .. }
+            | Received::Reconnected { .. } => None,
         }
     }
 }

@@ -74,7 +74,7 @@ impl Plan {
 pub(crate) struct Troubles {
     /// Messages are delivered twice.
     pub(crate) repeats: u8,
-    /// Guests send everything again that is not answered.
+    /// Guests send everything again that is not answered, or their connection ends.
     pub(crate) reconnects: u8,
     /// The keeper's process dies, and another one takes over its address.
     pub(crate) keeper_deaths: u8,
@@ -174,6 +174,8 @@ pub(crate) enum Action {
     Draws(User),
     GuestWakes(usize),
     GuestReconnects(usize),
+    /// The keeper learns that the connection of a guest has ended.
+    GuestDisconnects(usize),
     GuestDies(usize),
     NextHolderEnters,
     NextHolderLeaves,
@@ -243,10 +245,8 @@ impl Turns {
             }
             Action::Draws(user) => self.draws(moment, user),
             Action::GuestWakes(i) => self.guest(moment, i, GuestInput::Tick),
-            Action::GuestReconnects(i) => {
-                moment.left.reconnects -= 1;
-                self.guest(moment, i, GuestInput::Reconnected);
-            }
+            Action::GuestReconnects(i) => self.guest_reconnects(moment, i),
+            Action::GuestDisconnects(i) => self.guest_disconnects(moment, i),
             Action::GuestDies(i) => {
                 moment.left.guest_deaths -= 1;
                 moment.guest_dies(i);
@@ -275,6 +275,17 @@ impl Turns {
                 self.deliver(moment, frame);
             }
         }
+    }
+
+    fn guest_reconnects(&self, moment: &mut Moment, i: usize) {
+        moment.left.reconnects -= 1;
+        self.guest(moment, i, GuestInput::Reconnected);
+    }
+
+    fn guest_disconnects(&self, moment: &mut Moment, i: usize) {
+        moment.left.reconnects -= 1;
+        let guest = moment.guests[i].uuid;
+        self.keeper(moment, KeeperInput::GuestLeft { guest });
     }
 
     fn draws(&self, moment: &mut Moment, user: User) {
@@ -358,7 +369,7 @@ impl Turns {
                 actions.push(Action::Draws(User::Guest(i)));
             }
             if moment.left.reconnects > 0 && !guest.machine.is_done() {
-                actions.push(Action::GuestReconnects(i));
+                actions.extend([Action::GuestReconnects(i), Action::GuestDisconnects(i)]);
             }
             if moment.left.guest_deaths > 0 && !guest.machine.is_done() {
                 actions.push(Action::GuestDies(i));
@@ -533,6 +544,7 @@ impl Tell for Action {
             Action::Draws(User::Guest(i)) => format!("guest {i} draws a token"),
             Action::GuestWakes(i) => format!("guest {i} wakes up"),
             Action::GuestReconnects(i) => format!("guest {i} connects again"),
+            Action::GuestDisconnects(i) => format!("the connection of guest {i} ends"),
             Action::GuestDies(i) => format!("guest {i} dies"),
             Action::NextHolderEnters => "the next holder enters".to_owned(),
             Action::NextHolderLeaves => "the next holder leaves".to_owned(),

@@ -56,6 +56,8 @@ impl Line {
         match kind {
             LineKind::Asks => self.asks(guest, request, at),
             LineKind::Withdraws | LineKind::SentAway => self.leaves(guest, request),
+            // It may ask for the same over another connection.
+            LineKind::Disconnected => self.waiting.retain(|waiting| waiting.guest != guest),
             LineKind::Granted => {
                 let place =
                     self.waiting.iter().position(|w| (w.guest, w.request) == (guest, request));

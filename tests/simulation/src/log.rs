@@ -388,6 +388,7 @@ impl fmt::Display for Log {
                 LineKind::Withdraws => "withdraws",
                 LineKind::Granted => "is granted a turn",
                 LineKind::SentAway => "is sent away",
+                LineKind::Disconnected => "is disconnected",
             };
             lines.push((*at, format!("guest {guest} of {keeper} {told}: {object} {request}")));
         }

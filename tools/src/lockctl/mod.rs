@@ -23,6 +23,7 @@ use bakery_lock::{LockClient, PeerOptions};
 use clap::{Parser, Subcommand};
 use scylla::client::session::Session;
 
+use self::host::shut_down;
 use crate::completions::{CompletionsOptions, print_completions};
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
@@ -151,7 +152,10 @@ async fn observe(
     let session = Arc::new(signals.or(connection.connect()).await?);
     let work = Box::pin(async {
         let client = observer(&session, connection).await?;
-        work(&client).await
+        let done = work(&client).await;
+        // To keepers it was a guest, with a row in the table of peers.
+        shut_down(&client).await;
+        done
     });
     signals.or(explained(&session, connection, work)).await.map(|()| ExitCode::SUCCESS)
 }

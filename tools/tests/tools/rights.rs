@@ -173,7 +173,7 @@ async fn each_missing_permission_is_named() {
     let node = Node::start().await;
     let grants = Grant::documented();
     node.execute("DROP KEYSPACE IF EXISTS bakery_lock").await;
-    for role in ["installer", "admin", "service", "viewer", "revoker", "peer"] {
+    for role in ["installer", "admin", "service", "viewer", "revoker", "peer", "keeper"] {
         node.execute(&format!("DROP ROLE IF EXISTS {role}")).await;
         node.execute(&format!("CREATE ROLE {role} WITH PASSWORD = '{role}' AND LOGIN = true"))
             .await;
@@ -215,10 +215,13 @@ async fn check_missing(node: &Node, grant: &Grant, problems: &mut Vec<String>) {
     }
 }
 
-/// A client that may not read `lock_peers` finds no keeper, and one that may not write it is none.
+/// A client that may not read `lock_peers` finds no keeper, and one that may not write it is let in
+/// by none.
 async fn turns_need_both(node: &Node, grants: &[Grant]) {
-    for grant in grants.iter().filter(|grant| grant.role == "service") {
-        node.execute(&Grant { role: "peer".to_owned(), ..grant.clone() }.cql()).await;
+    for role in ["peer", "keeper"] {
+        for grant in grants.iter().filter(|grant| ["service", "peer"].contains(&&*grant.role)) {
+            node.execute(&Grant { role: role.to_owned(), ..grant.clone() }.cql()).await;
+        }
     }
     for grant in grants.iter().filter(|grant| grant.role == "peer") {
         node.execute(&grant.revocation()).await;
@@ -230,17 +233,17 @@ async fn turns_need_both(node: &Node, grants: &[Grant]) {
     pace::until(what, async || Box::pin(line(node)).await.is_ok()).await;
 }
 
-/// The line of a lock that one client of role `peer` holds, as another one learns it; an error if
-/// it does not in a while.
+/// The line of a lock that a client of role `keeper` holds, as one of role `peer` learns it; an
+/// error if it does not in a while.
 async fn line(node: &Node) -> Result<(), LineError> {
-    let peer = async || {
-        let session = login(&node.address, "peer").await;
+    let client = async |role| {
+        let session = login(&node.address, role).await;
         let peers = PeerOptions::new(([127, 0, 0, 1], 0).into());
         let client = LockClient::builder(session, "bakery_lock").host(HOST).peers(peers);
         let client = client.acquire_timeout(pace::limit());
         client.build().await.expect("peers are built with the grants of services")
     };
-    let (keeper, other) = (peer().await, peer().await);
+    let (keeper, other) = (client("keeper").await, client("peer").await);
     let guard = keeper.lock("kept").await.expect("it is free");
     let began = Instant::now();
     // The keeper publishes its address in the background.

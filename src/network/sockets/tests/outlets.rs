@@ -11,16 +11,17 @@ use tokio::net::tcp::OwnedReadHalf;
 /// The way out of a keeper, and a guest that reads when it is asked to.
 async fn connection(sent: &Arc<AtomicU64>) -> (Outlet<ToGuest>, Receiver<OwnedReadHalf, ToGuest>) {
     let listener = socket().await;
-    let (keeper, key) = (Uuid::from_u128(KEEPER), Key::generate().expect("there is randomness"));
-    let keys = Keys { current: key.clone(), previous: None };
+    let (keeper, keepers, guests) = (Uuid::from_u128(KEEPER), keys(), keys());
     let connecting = async {
         let stream = TcpStream::connect(address(&listener)).await.expect("it listens");
         let name = ClientName::new(Uuid::from_u128(GUEST), "host pid 2");
-        Channel::connect(stream, keeper, &key, name).await.expect("it has the key")
+        let keeper = (keeper, &keepers.public());
+        Channel::connect(stream, &guests, keeper, name).await.expect("it knows the keeper")
     };
     let accepting = async {
         let (stream, _) = listener.accept().await.expect("a guest connects");
-        Channel::<_, ToKeeper, _>::accept(stream, keeper, &keys).await.expect("it has the key").0
+        let accepted = Channel::<_, ToKeeper, _>::accept(stream, &keepers, keeper).await;
+        accepted.expect("it knows the keeper").0
     };
     let (at_guest, at_keeper) = tokio::join!(connecting, accepting);
     let (_, sender) = at_keeper.split();

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::super::keepers::{ANSWER_MAX, SKIP_FIRST};
+use super::super::reaching::RETRIES;
 use super::*;
 
 /// A program that is no client: it counts connections, and closes them.
@@ -30,30 +32,33 @@ impl Stranger {
     }
 }
 
+/// So often a client is called that closes the connection.
+const CALLS: usize = RETRIES as usize + 1;
+
 /// An address at which nothing listens.
 async fn dead() -> SocketAddr {
     address(&socket().await)
 }
 
-fn any_key() -> Key {
-    Key::from_bytes([7; Key::BYTES])
+fn any_key() -> PublicKey {
+    keys().public()
 }
 
-// Goal: a client that is not reached is skipped for ten seconds, then for twice as long each time,
-// up to ten minutes; then it is tried again, and used once it is reached.
+// Goal: a client that is not reached, although that is tried some times, is skipped for a second,
+// then for twice as long each time, up to ten minutes; then it is tried again, and used once it is
+// reached.
 // Method: count connections at the address that a client has published; it listens there later.
 #[tokio::test]
 async fn a_client_that_is_not_reached_is_skipped_for_longer_each_time() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let stranger = Stranger::new().await;
-    publish(&store, KEEPER, &[stranger.address], &any_key()).await;
     let guest = Party::guest(&store, GUEST);
     let mut calls = 0;
-    for skipped in [10, 20, 40, 80, 160, 320, 600, 600] {
+    for skipped in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600] {
         // The row lives for an hour.
-        publish(&store, KEEPER, &[stranger.address], &any_key()).await;
-        assert!(!guest.reaches(KEEPER).await);
-        calls += 1;
+        publish(&store, KEEPER, &[stranger.address], any_key()).await;
+        assert!(!guest.reaches_later(KEEPER).await);
+        calls += CALLS;
         until("a call", async || stranger.calls() == calls).await;
         later(s(skipped) - s(1)).await;
         assert!(!guest.reaches(KEEPER).await);
@@ -73,12 +78,12 @@ async fn addresses_are_tried_in_turn() {
     let socket = socket().await;
     let (own, stranger) = (address(&socket), Stranger::new().await);
     let mut keeper = Party::keeper(&store, KEEPER, socket).await;
-    let key = Key::from_bytes(keeper.row().await.expect("it is published").key);
-    publish(&store, KEEPER, &[dead().await, stranger.address, own], &key).await;
+    let key = keeper.shared().keys.public();
+    publish(&store, KEEPER, &[dead().await, stranger.address, own], key).await;
     let guest = Party::guest(&store, GUEST);
-    assert!(guest.reaches(KEEPER).await);
+    assert!(guest.reaches_later(KEEPER).await);
     guest.is_heard_by(&mut keeper, 1).await;
-    assert_eq!(stranger.calls(), 1);
+    assert_eq!(stranger.calls(), CALLS);
 }
 
 // Goal: a client without a row, or whose row has expired, is not reached.
@@ -90,35 +95,10 @@ async fn a_client_without_a_row_is_not_reached() {
     assert!(!guest.reaches(KEEPER).await);
 
     let stranger = Stranger::new().await;
-    publish(&store, KEEPER, &[stranger.address], &any_key()).await;
+    publish(&store, KEEPER, &[stranger.address], any_key()).await;
     later(s(3_601)).await;
     assert!(!guest.reaches(KEEPER).await);
     assert_eq!(stranger.calls(), 0, "its row has expired");
-}
-
-// Goal: a client that does not reach itself at its address publishes nothing and stops listening,
-// but takes turns of others.
-// Method: advertise an address where nothing listens, and one of another client.
-#[tokio::test]
-async fn a_client_that_does_not_reach_itself_is_a_guest_only() {
-    let (_still, store) = (still_time(), FaultyStore::new());
-    let other = socket().await;
-    let others = address(&other);
-    let mut keeper = Party::keeper(&store, KEEPER, other).await;
-    for (client, advertised) in [(10, dead().await), (11, others)] {
-        let socket = socket().await;
-        let own = address(&socket);
-        let advertised = vec![advertised.to_string()];
-        let listener = Listener { socket, advertised, guests_max: 2 };
-        let party = Party::new(&store, client, Some(listener));
-        // A socket that is closed can be bound again.
-        until("it is closed", async || TcpListener::bind(own).await.is_ok()).await;
-        assert!(party.row().await.is_none());
-        // The first request is lost, and makes the connection.
-        party.asks(KEEPER, 1);
-        until("a connection", async || party.sockets.is_connected(KEEPER)).await;
-        party.is_heard_by(&mut keeper, 2).await;
-    }
 }
 
 // Goal: a client that is restarted at the same address is another one: it gets the messages to it,
@@ -142,8 +122,8 @@ async fn a_client_that_is_restarted_is_reached_again() {
     until("an end", async || !guest.sockets.is_connected(KEEPER)).await;
     let socket = bind(at).await;
     let mut restarted = Party::keeper(&store, RESTARTED, socket).await;
-    publish(&store, KEEPER, &[at], &Key::from_bytes(row.key)).await;
-    assert!(!guest.reaches(KEEPER).await, "it is another client now");
+    publish(&store, KEEPER, &[at], PublicKey::from_bytes(row.key)).await;
+    assert!(!guest.reaches_later(KEEPER).await, "it is another client now");
     assert!(guest.reaches(RESTARTED).await);
     guest.is_heard_by(&mut restarted, 2).await;
 }
@@ -167,4 +147,49 @@ async fn an_idle_connection_is_closed() {
 
     assert!(guest.reaches(KEEPER).await);
     guest.is_heard_by(&mut keeper, 2).await;
+}
+
+// Goal: a keeper that does not answer has a dead connection, which is replaced when it is needed.
+// Method: ask for a turn, and let the time for an answer pass; a message that needs no answer
+// leaves the connection as it is.
+#[tokio::test]
+async fn a_connection_without_answers_is_replaced() {
+    let (_still, store) = (still_time(), FaultyStore::new());
+    let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
+    let guest = Party::guest(&store, GUEST);
+    assert!(guest.reaches(KEEPER).await);
+    guest.is_heard_by(&mut keeper, 1).await;
+    later(ANSWER_MAX * 2).await;
+    pass(A_WHILE).await;
+    assert!(guest.sockets.is_connected(KEEPER), "nothing was asked");
+
+    let request = Request::Ask { request: 2, ttl: s(60) };
+    let asked = TimedRequest { sent: s(0), request };
+    guest.sockets.ask(KEEPER, guest.sockets.key("a"), asked);
+    let heard = async { while keeper.hears().await != (GUEST, asked) {} };
+    within_limit("the question", heard).await;
+    assert!(guest.sockets.is_connected(KEEPER), "there is time to answer");
+    later(ANSWER_MAX).await;
+    until_later("an end", async || !guest.sockets.is_connected(KEEPER)).await;
+    // It has never answered anything.
+    later(SKIP_FIRST).await;
+    assert!(guest.reaches(KEEPER).await);
+    guest.is_heard_by(&mut keeper, 3).await;
+}
+
+// Goal: all that need a connection at once share the one that is made.
+// Method: connect ten times at once.
+#[tokio::test]
+async fn a_connection_in_the_making_is_shared() {
+    let (_still, store) = (still_time(), FaultyStore::new());
+    let _keeper = Party::keeper(&store, KEEPER, socket().await).await;
+    let mut guest = Party::guest(&store, GUEST);
+    let mut connecting = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        connecting.spawn(guest.sockets.connect(KEEPER));
+    }
+    let connected = within_limit("a connection", connecting.join_all()).await;
+    assert_eq!(connected, [true; 10]);
+    assert!(matches!(guest.received.try_recv(), Ok(Received::Reconnected { keeper: KEEPER })));
+    assert!(guest.received.try_recv().is_err(), "there was one connection");
 }

@@ -49,10 +49,11 @@ async fn a_guest_with_too_long_a_frame_is_disconnected() {
     let stream = stream.into_std().expect("it is a socket");
     let mut behind = stream.try_clone().expect("it is a socket");
     let stream = TcpStream::from_std(stream).expect("it does not block");
-    let (client, name) = (Uuid::from_u128(KEEPER), ClientName::new(Uuid::from_u128(9), "long"));
-    let key = Key::from_bytes(row.key);
+    let (name, own) = (ClientName::new(Uuid::from_u128(9), "long"), keys());
+    publish(&store, 9, &[], own.public()).await;
+    let known = (Uuid::from_u128(KEEPER), &PublicKey::from_bytes(row.key));
     let channel: Channel<_, ToGuest, ToKeeper> =
-        Channel::connect(stream, client, &key, name).await.expect("it has the key");
+        Channel::connect(stream, &own, known, name).await.expect("it knows the keeper");
     until("a guest", async || keeper.sockets.owner(9).is_some()).await;
     let frame = [&1_023_u16.to_be_bytes(), [0; 1_023].as_slice()].concat();
     behind.write_all(&frame).expect("there is room");

@@ -12,6 +12,7 @@ use super::super::error::WireError;
 use super::super::frames::{self, FrameReader, FrameWriter};
 use super::super::message::{ToGuest, ToKeeper};
 use super::super::object::ObjectHash;
+use super::handshake::{FIRST, SECOND};
 use super::{AtGuest, AtKeeper, accept, connect, connected, paused, who};
 
 type Reader = FrameReader<ReadHalf<DuplexStream>>;
@@ -41,7 +42,7 @@ impl Tapped {
         let accepting = accept(keeper_end);
         let (at_guest, at_keeper, ()) = tokio::join!(connecting, accepting, handshake);
         let (answers, guest) = at_guest.expect("the keeper accepts").split();
-        let (keeper, _) = at_keeper.expect("the guest has the key").0.split();
+        let (keeper, _) = at_keeper.expect("the guest knows the keeper").0.split();
         Tapped { guest, answers, keeper, from_guest, to_guest, to_keeper }
     }
 
@@ -147,7 +148,7 @@ async fn a_frame_that_is_cut_off_ends_the_connection() {
     let (mut other, keeper_end) = duplex(4096);
     let keeper = async {
         let accepted = accept(keeper_end).await;
-        let (mut receiver, _sender) = accepted.expect("the guest has the key").0.split();
+        let (mut receiver, _sender) = accepted.expect("the guest knows the keeper").0.split();
         receiver.recv().await
     };
     let guest = async {
@@ -157,11 +158,11 @@ async fn a_frame_that_is_cut_off_ends_the_connection() {
     };
     let between = async {
         let (mut one, mut answers) = tokio::io::split(one);
-        let mut first = [0; 50];
+        let (mut first, mut second) = ([0; FIRST], [0; SECOND]);
         one.read_exact(&mut first).await.expect("the guest asks");
         other.write_all(&first).await.expect("there is room");
-        other.read_exact(&mut first).await.expect("the keeper answers");
-        answers.write_all(&first).await.expect("there is room");
+        other.read_exact(&mut second).await.expect("the keeper answers");
+        answers.write_all(&second).await.expect("there is room");
         let mut rest = Vec::new();
         one.read_to_end(&mut rest).await.expect("the guest says all");
         other.write_all(&rest[..rest.len() - 1]).await.expect("there is room");

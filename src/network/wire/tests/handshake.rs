@@ -7,41 +7,55 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::super::channel::Channel;
 use super::super::error::WireError;
 use super::super::frames;
-use super::super::handshake::{HANDSHAKE_MAX, PATTERN, PSK, VERSION, prologue};
-use super::super::key::{Key, Keys};
+use super::super::handshake::{HANDSHAKE_MAX, PATTERN, VERSION, prologue};
 use super::super::message::{ClientName, ToGuest, ToKeeper};
-use super::{KEEPER, accept, connect, guest, key, only, paused, shake, who};
+use super::{KEEPER, accept, connect, guest, guests, keepers, paused, shake, strangers, who};
 use crate::line::{Line, TurnUser};
 use crate::testing::clock::still_time;
 
+/// The bytes of the first two frames: a length, a key of this connection, in the first one the
+/// guest's key and its tag, and a tag.
+pub(super) const FIRST: usize = 2 + 32 + 48 + 16;
+pub(super) const SECOND: usize = 2 + 32 + 16;
+
 #[tokio::test(start_paused = true)]
-async fn a_keeper_learns_the_name_of_its_guest() {
-    let (at_guest, at_keeper) = shake(&only(key(1)), (KEEPER, &key(1))).await;
+async fn a_keeper_learns_the_name_and_the_key_of_its_guest() {
+    let (at_guest, at_keeper) = shake((KEEPER, &keepers().public())).await;
     at_guest.expect("the keeper accepts");
-    let (_, name) = at_keeper.expect("the guest has the key");
-    assert_eq!(name, guest());
+    let (_, name, key) = at_keeper.expect("the guest knows the keeper");
+    assert_eq!((name, key), (guest(), guests().public()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_keys_of_a_keeper_work_and_no_third() {
-    let keys = Keys { current: key(1), previous: Some(key(2)) };
-    for known in [1, 2] {
-        let (at_guest, at_keeper) = shake(&keys, (KEEPER, &key(known))).await;
-        let (_answers, mut sender) = at_guest.expect("the keeper accepts").split();
-        let (mut receiver, _answering) = at_keeper.expect("the guest has a key").0.split();
-        sender.send(&[who("a")]).await.expect("the keeper is there");
-        assert_eq!(receiver.recv().await.expect("the guest is there"), who("a"));
-    }
-    let unknown = Key::generate().expect("the system has randomness");
-    refused(shake(&keys, (KEEPER, &unknown)).await);
-    refused(shake(&only(key(1)), (KEEPER, &key(2))).await);
+async fn a_guest_without_the_keepers_key_is_refused() {
+    refused(shake((KEEPER, &strangers().public())).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_of_another_keeper_is_refused() {
-    refused(shake(&only(key(1)), (Uuid::from_u128(8), &key(1))).await);
+    refused(shake((Uuid::from_u128(8), &keepers().public())).await);
+}
+
+// Goal: who knows the public keys of keeper and guest is neither of them.
+// Method: handshakes with the private key of a stranger, in both places.
+#[tokio::test(start_paused = true)]
+async fn public_keys_prove_nothing() {
+    let (one, other) = tokio::io::duplex(4096);
+    let keeper = (KEEPER, &keepers().public());
+    let guest_of_stranger = Channel::connect(one, guests(), keeper, guest());
+    let strange_keeper = Channel::accept(other, strangers(), KEEPER);
+    refused(tokio::join!(guest_of_stranger, strange_keeper));
+
+    let (one, other) = tokio::io::duplex(4096);
+    let strange_guest = Channel::connect(one, strangers(), keeper, guest());
+    let (connected, accepted) = tokio::join!(strange_guest, accept(other));
+    connected.expect("the keeper answers all that know its key");
+    let (_, name, key) = accepted.expect("it knows the keeper's key");
+    assert_eq!(name, guest(), "it says what it likes");
+    assert_eq!(key, strangers().public(), "and is known by its key");
 }
 
 fn refused<G, K>((at_guest, at_keeper): (Result<G, WireError>, Result<K, WireError>)) {
@@ -63,15 +77,16 @@ async fn a_handshake_says_nothing_else() {
     assert!(matches!(accepted(&first_frame(VERSION, &[1])).await, WireError::Garbage));
 }
 
-/// The first frame of a guest that has the key.
+/// The first frame of a guest that knows the keeper's key.
 fn first_frame(version: u16, says: &[u8]) -> Vec<u8> {
-    let (prologue, key) = (prologue(version, KEEPER), key(1));
+    let (prologue, keeper) = (prologue(version, KEEPER), keepers().public());
     let mut noise = Builder::new(PATTERN.parse().expect("it is a pattern"))
         .prologue(&prologue)
-        .and_then(|builder| builder.psk(PSK, key.as_bytes()))
+        .and_then(|builder| builder.local_private_key(guests().private()))
+        .and_then(|builder| builder.remote_public_key(keeper.as_bytes()))
         .and_then(Builder::build_initiator)
         .expect("nothing is missing");
-    let mut frame = [0; 100];
+    let mut frame = [0; FIRST];
     let length = noise.write_message(says, &mut frame).expect("it is our turn");
     frame[..length].to_vec()
 }
@@ -94,11 +109,10 @@ async fn a_recorded_handshake_is_not_accepted() {
     let (one, mut tap) = tokio::io::duplex(4096);
     let (mut forwarded, other) = tokio::io::duplex(4096);
     let recorded = async {
-        // Each frame of the handshake is a length, a public key and a tag.
-        let mut first = [0; 50];
+        let mut first = [0; FIRST];
         tap.read_exact(&mut first).await.expect("the guest is there");
         forwarded.write_all(&first).await.expect("the keeper is there");
-        let mut answer = [0; 50];
+        let mut answer = [0; SECOND];
         forwarded.read_exact(&mut answer).await.expect("the keeper answers");
         tap.write_all(&answer).await.expect("the guest is there");
         let mut third = Vec::new();
@@ -111,7 +125,7 @@ async fn a_recorded_handshake_is_not_accepted() {
     };
     let accepted = accept(other);
     let ((first, third), (), accepted) = tokio::join!(recorded, connected, accepted);
-    accepted.expect("the guest has the key");
+    accepted.expect("the guest knows the keeper");
 
     // The same bytes once more.
     let (mut replay, other) = tokio::io::duplex(4096);
@@ -150,8 +164,8 @@ async fn a_peer_that_says_a_byte_from_time_to_time_is_left_too() {
     let begun = Instant::now();
     let (mut slow, other) = tokio::io::duplex(4096);
     let says = async {
-        slow.write_all(&[0, 48]).await?;
-        for _ in 0..48 {
+        slow.write_all(&[0, 96]).await?;
+        for _ in 0..96 {
             tokio::time::sleep(HANDSHAKE_MAX / 20).await;
             slow.write_all(&[0]).await?;
         }
@@ -168,11 +182,11 @@ async fn a_guest_without_an_answer_is_refused() {
     let (one, other) = tokio::io::duplex(4096);
     drop(other);
     let connected = connect(one).await;
-    assert!(matches!(connected.err(), Some(WireError::Io(_))), "there is no way to ask");
+    assert!(matches!(connected.err(), Some(WireError::Refused)), "there is no way to ask");
 
     let (one, mut other) = tokio::io::duplex(4096);
     let closing = async move {
-        other.read_exact(&mut [0; 50]).await.expect("the guest asks");
+        other.read_exact(&mut [0; FIRST]).await.expect("the guest asks");
     };
     let (connected, ()) = tokio::join!(connect(one), closing);
     assert!(matches!(connected.err(), Some(WireError::Refused)));
@@ -186,7 +200,7 @@ async fn it_works_over_tcp() {
     let keeper = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.expect("the guest connects");
         stream.set_nodelay(true).expect("it is TCP");
-        let (channel, name) = accept(stream).await.expect("the guest has the key");
+        let (channel, name, _) = accept(stream).await.expect("the guest knows the keeper");
         let (mut receiver, mut sender) = channel.split();
         while let Ok(ToKeeper::Who { object }) = receiver.recv().await {
             let keeper = TurnUser::from(name.clone());
@@ -220,8 +234,8 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 48)) {
-        let refusals = refusals(&[&[0, 48], bytes.as_slice()].concat());
+    fn a_frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 96)) {
+        let refusals = refusals(&[&[0, 96], bytes.as_slice()].concat());
         prop_assert!(matches!(refusals, [Some(WireError::Refused), Some(WireError::Refused)]));
     }
 }

@@ -9,10 +9,9 @@ use uuid::Uuid;
 
 use super::super::channel::MESSAGE_MAX;
 use super::super::error::WireError;
-use super::super::key::Key;
+use super::super::key::{KeyPair, PublicKey};
 use super::super::message::{ClientName, LineView, ToGuest, ToKeeper, decode, encode};
 use super::super::object::ObjectHash;
-use super::key;
 use crate::line::{Line, TOLD_MAX, TurnUser};
 use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::protocol::ContenderId;
@@ -282,9 +281,10 @@ fn the_hash_of_an_object_is_this() {
 }
 
 #[test]
-fn a_key_is_shown_to_none() {
-    assert_eq!(format!("{:?}", key(77)), "Key(..)");
-    let [one, other] = [(); 2].map(|()| Key::generate().expect("the system has randomness"));
-    assert_ne!(one, other);
-    assert_eq!(Key::from_bytes(*one.as_bytes()), one);
+fn a_private_key_is_shown_to_none() {
+    let [one, other] = [(); 2].map(|()| KeyPair::generate().expect("the system has randomness"));
+    assert_ne!(one.private(), other.private());
+    assert_ne!(one.public(), other.public());
+    let public = PublicKey::from_bytes(*one.public().as_bytes());
+    assert_eq!(format!("{one:?}"), format!("KeyPair {{ public: {public:?}, .. }}"));
 }

@@ -70,6 +70,7 @@ impl Turns {
             | Action::Draws(_)
             | Action::GuestAsks(_)
             | Action::GuestReconnects(_)
+            | Action::GuestDisconnects(_)
             | Action::GuestDies(_)
             | Action::Deliver(_)
             | Action::Repeat(_) => false,
