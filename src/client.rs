@@ -112,7 +112,8 @@ impl LockClient {
     /// Clients are admitted in the order in which they drew their tickets, and the callers of one
     /// client in the order in which they asked. An uncontended lock costs two quorum operations. If
     /// the host's registration was read more than a minute ago, it is first read again, by one more
-    /// operation; the caller waits for that until its timeout.
+    /// operation; the caller waits for that, but not for longer than two seconds. A registry that
+    /// does not answer by then stops no lock: [`health`](Self::health) warns of it.
     ///
     /// While locks are held, and once a minute when they are requested, the client checks in the
     /// background that clocks still agree and that the lock table is still the same. If not, it

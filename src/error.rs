@@ -20,8 +20,8 @@ pub enum LockError {
     /// The name or an option is invalid. Nothing was written.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// The timeout passed before the lock was free, or while the database did not answer: for the
-    /// lock, or for the host's registration once that was a minute old.
+    /// The timeout passed before the lock was free, or while the database did not answer. A caller
+    /// whose timeout is shorter than two seconds may have waited for the host's registration.
     #[error(
         "lock {:?} was not obtained within {waited:?}{}",
         shown(name),
@@ -106,7 +106,7 @@ pub enum LockError {
         /// How far the mark of the sweep is ahead of this client's clock.
         ahead: Duration,
     },
-    /// The client's host was removed from the registry.
+    /// The client's host was removed from the registry, as the client read there.
     #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
     HostRemoved {
         /// The host's name.

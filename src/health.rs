@@ -14,6 +14,8 @@ use crate::store::DatabaseError;
 pub struct Health {
     /// What keeps the client from getting locks; empty if nothing does.
     pub reasons: Vec<UnreadyReason>,
+    /// What should be seen to although it keeps no lock from being granted.
+    pub warnings: Vec<HealthWarning>,
 }
 
 impl Health {
@@ -22,17 +24,21 @@ impl Health {
     pub fn is_ready(&self) -> bool {
         self.reasons.is_empty()
     }
+
+    /// The health of a client that has ended.
+    pub(crate) fn ended(reason: UnreadyReason) -> Self {
+        Health { reasons: vec![reason], warnings: Vec::new() }
+    }
 }
 
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_ready() {
-            return f.write_str("ready");
-        }
-        f.write_str("not ready")?;
-        for (index, reason) in self.reasons.iter().enumerate() {
-            write!(f, "{}{reason}", if index == 0 { ": " } else { " | " })?;
-            if let Some(cause) = reason.source() {
+        f.write_str(if self.is_ready() { "ready" } else { "not ready" })?;
+        let reasons = self.reasons.iter().map(|reason| reason as &dyn Error);
+        let warnings = self.warnings.iter().map(|warning| warning as &dyn Error);
+        for (index, item) in reasons.chain(warnings).enumerate() {
+            write!(f, "{}{item}", if index == 0 { ": " } else { " | " })?;
+            if let Some(cause) = item.source() {
                 write!(f, ": {cause}")?;
             }
         }
@@ -50,19 +56,6 @@ pub enum UnreadyReason {
          the nodes that are down"
     )]
     Unanswered {
-        /// How long the call waited.
-        waited: Duration,
-        /// The last error of the database, if any.
-        #[source]
-        cause: Option<DatabaseError>,
-    },
-    /// The registry of hosts did not answer in time, and what is known of the client's host is more
-    /// than a minute old. It passes by itself when it answers.
-    #[error(
-        "the registry of hosts did not answer within {waited:?}, and no lock is granted without \
-         it: run `lock-hosts check`, which names the nodes that are down"
-    )]
-    RegistryUnanswered {
         /// How long the call waited.
         waited: Duration,
         /// The last error of the database, if any.
@@ -103,4 +96,27 @@ pub enum UnreadyReason {
     /// This process is a fork of the one that built the client. That is final here.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
+}
+
+/// What an operator should see to although the client gets locks.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HealthWarning {
+    /// What is known of the client's host is more than a minute old, and the registry of hosts
+    /// can't be read. Locks are granted as if it was still registered, which is safe; a removal is
+    /// noticed once the registry is read again, which is tried every second or two. It passes by
+    /// itself then.
+    #[error(
+        "the registration of host {host:?} was last read {unread_for:?} ago and can't be read now; \
+         locks are granted meanwhile: run `lock-hosts check`"
+    )]
+    RegistryUnread {
+        /// The host's name.
+        host: String,
+        /// How long ago the last successful read began.
+        unread_for: Duration,
+        /// The last error of the database, if any.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
 }

@@ -195,11 +195,11 @@ impl HostRegistry {
         }
     }
 
-    /// Removes a host: its new acquisitions fail within a minute, held locks stay held, and none of
-    /// its clients can be built, not even one that registers its host, until it is
-    /// [added](Self::add) again. The number stays with the name. Returns the host, or `None` if no
-    /// host of that name was ever added. If the host is already removed, it is returned and nothing
-    /// is written.
+    /// Removes a host: its new acquisitions fail within a minute, or, while its clients can't read
+    /// the registry, as soon as they can; held locks stay held, and none of its clients can be
+    /// built, not even one that registers its host, until it is [added](Self::add) again. The
+    /// number stays with the name. Returns the host, or `None` if no host of that name was ever
+    /// added. If the host is already removed, it is returned and nothing is written.
     ///
     /// # Errors
     ///

@@ -205,7 +205,7 @@ pub use error::{
     TableError, UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
-pub use health::{Health, UnreadyReason};
+pub use health::{Health, HealthWarning, UnreadyReason};
 pub use line::{Line, TurnUser};
 pub use options::{
     Consistency, InvalidOption, ParseConsistencyError, ParseDurationError, check_name,

@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 
 use super::{Interruption, LockClient};
 use crate::engine::dispatch::Call;
+use crate::engine::registration::HostReport;
 use crate::engine::retry::until_answered;
 use crate::health::{Health, UnreadyReason};
 use crate::protocol::Read;
-use crate::store::Answer;
 
 impl LockClient {
     /// Whether this client gets locks now, for readiness probes.
@@ -18,7 +18,8 @@ impl LockClient {
     /// host was removed from the registry, if clocks certainly differ by too much, or if the lock
     /// table is not the one that it was built on; each reason says what to do. So a request for a
     /// free lock that is made now succeeds, as far as reading can tell: a right to write that is
-    /// missing shows at the first lock.
+    /// missing shows at the first lock. [`Health::warnings`] has what should be seen to although
+    /// locks are granted: a registry of hosts that does not answer.
     ///
     /// The call costs one read of an object that does not exist, at the consistency of locks
     /// ([`Statistics::object_reads`](crate::Statistics::object_reads) counts it). Its name is
@@ -67,14 +68,16 @@ impl LockClient {
     /// ```
     pub async fn health(&self) -> Health {
         let found = tokio::try_join!(self.table(), self.host(), self.problem());
-        let reasons = match found {
+        match found {
             // It may have been shut down meanwhile.
-            Ok(_) if self.inner.calls.is_closed() => vec![UnreadyReason::Closed],
-            Ok((table, host, problem)) => [table, host, problem].into_iter().flatten().collect(),
-            Err(Ended::Closed) => vec![UnreadyReason::Closed],
-            Err(Ended::Forked) => vec![UnreadyReason::Forked],
-        };
-        Health { reasons }
+            Ok(_) if self.inner.calls.is_closed() => Health::ended(UnreadyReason::Closed),
+            Ok((table, host, problem)) => Health {
+                reasons: [table, host.reason, problem].into_iter().flatten().collect(),
+                warnings: host.warning.into_iter().collect(),
+            },
+            Err(Ended::Closed) => Health::ended(UnreadyReason::Closed),
+            Err(Ended::Forked) => Health::ended(UnreadyReason::Forked),
+        }
     }
 
     /// What keeps the lock table from being read.
@@ -92,24 +95,14 @@ impl LockClient {
         }
     }
 
-    /// What is wrong with the client's host.
-    async fn host(&self) -> Found {
-        let mut setback = None;
-        let removed = until_answered(|| self.removed_host(), &mut setback);
-        match self.unless_interrupted(removed).await {
-            Ok(Ok(Some(removed))) => Ok(removed.map(|host| UnreadyReason::HostRemoved { host })),
-            Ok(Ok(None)) => Err(Ended::Closed),
-            Ok(Err(cause)) => Ok(Some(UnreadyReason::Refused { cause })),
-            Err(interruption) => {
-                let waited = interruption.time()?;
-                Ok(Some(UnreadyReason::RegistryUnanswered { waited, cause: setback }))
-            }
+    /// What the client's task knows of the host.
+    async fn host(&self) -> Result<HostReport, Ended> {
+        match self.unless_interrupted(self.ask(Call::TellHost)).await {
+            Ok(Some(report)) => Ok(report),
+            Ok(None) => Err(Ended::Closed),
+            // The registry still has time to answer.
+            Err(interruption) => interruption.time().map(|_| HostReport::default()),
         }
-    }
-
-    /// Asks the client's task whether the host was removed; `None` if the task has ended.
-    fn removed_host(&self) -> Answer<'_, Option<Option<String>>> {
-        Box::pin(async { self.ask(Call::TellHost).await.transpose() })
     }
 
     /// What the client's task has found that keeps it from granting locks.

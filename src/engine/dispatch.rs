@@ -14,7 +14,7 @@ use crate::clock::SLEEP_MAX;
 use crate::engine::alternating::{Alternating, Next};
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
-use crate::engine::registration::{Asking, Event, Registration};
+use crate::engine::registration::{Asking, Event, HostReport, Registration};
 use crate::engine::runner::{Command, Ended, Runner, SLOT_OF_TURNS, Seat};
 use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
@@ -23,7 +23,7 @@ use crate::error::LockError;
 use crate::network::{Message, ObjectKey, Received};
 use crate::peers::{Request, Response, TimedRequest};
 use crate::protocol::Mode;
-use crate::store::{DatabaseError, Node, NodeReport};
+use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.
 #[derive(Debug)]
@@ -44,8 +44,9 @@ pub(crate) enum Call {
         /// Where the answer goes.
         inquirer: Inquirer,
     },
-    /// Tell the name of the client's host if it was removed, from a registration that counts.
-    TellHost(oneshot::Sender<Result<Option<String>, DatabaseError>>),
+    /// Report what is known of the client's host, from a registration that counts if the registry
+    /// answers in time.
+    TellHost(oneshot::Sender<HostReport>),
     /// Tell what keeps locks from being granted, from a check that is not older than it may be for
     /// one.
     TellProblem(oneshot::Sender<Option<HealthProblem>>),
@@ -343,6 +344,9 @@ impl Dispatcher {
     /// A caller has stopped waiting. If its runner has ended, the next one finds that out. The
     /// other runners of the object know no caller of this number.
     fn leave(&mut self, object: &Arc<str>, caller: u64) {
+        if self.registration.as_mut().is_some_and(|registration| registration.leave(caller)) {
+            return;
+        }
         if self.overflow.get_mut(object).is_some_and(|callers| callers.take(caller).is_some()) {
             return;
         }
@@ -440,11 +444,11 @@ impl Dispatcher {
     }
 
     /// A client that takes no locks has no host.
-    fn tell_host(&mut self, reply: oneshot::Sender<Result<Option<String>, DatabaseError>>) {
+    fn tell_host(&mut self, reply: oneshot::Sender<HostReport>) {
         match &mut self.registration {
             _ if self.closing => {}
-            Some(registration) => registration.tell(reply, &self.shared),
-            None => drop(reply.send(Ok(None))),
+            Some(registration) => registration.report(reply, &self.shared),
+            None => drop(reply.send(HostReport::default())),
         }
     }
 

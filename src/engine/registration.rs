@@ -1,38 +1,57 @@
 //! What a client knows about its host's registration.
 //!
-//! It counts for a minute. A later caller waits until it is read again, so that a removed host gets
-//! no lock, however long its client was idle. A registration that can't be read counts as unknown,
-//! not as registered: it is read again until the caller's timeout.
+//! It counts for a minute. The next caller then waits until it is read again, so that a removed
+//! host gets no lock, however long its client was idle. The registry has [`CHANCE`] to answer.
+//! After that callers go on with the last state that was read, without waiting, until a read shows
+//! that the host was removed: a stale registration is safe, because a number is never given to
+//! another host, and the client's uuid tells apart what has the same number. The registry is read
+//! until it answers, so that a removal is noticed as soon as it does.
 //!
 //! Once a day the client records in the registry that its host is in use, so that unused hosts can
 //! be found and removed. That happens in the background, even while no lock is requested.
 
-use std::collections::VecDeque;
-use std::error::Error as _;
+use std::error::Error;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tracing::{debug, warn};
+use tokio::time::Sleep;
+use tracing::{debug, info, warn};
 
 use crate::clock::{Moment, SLEEP_MAX};
 use crate::engine::host::{self, Lookup, RegisteredHost, SIGHTING_PAUSE};
 use crate::engine::retry::RETRY_PAUSE;
 use crate::engine::shared::Shared;
 use crate::engine::wait::when_some;
-use crate::engine::waiters::Caller;
+use crate::engine::waiters::{Caller, Callers};
 use crate::error::LockError;
+use crate::health::{HealthWarning, UnreadyReason};
 use crate::store::DatabaseError;
 
 /// How long a registration counts, and so how often it is read at most (design section 9).
 const LIFE: Duration = Duration::from_secs(60);
+
+/// How long callers wait for the registry before they go on without it: a request takes a second
+/// at most, and one is not enough, because it may go to a node that has just died. It is measured
+/// by a timer, which stands still while the machine is suspended, like the read.
+const CHANCE: Duration = Duration::from_secs(2);
+
+/// The pause before a registry that had its [`CHANCE`] is read again.
+const UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a sighting of the host is tried again.
 const SIGHTING_RETRY: Duration = Duration::from_secs(600);
 
 /// A caller, and the object it requests.
 pub(crate) type Asking = (Arc<str>, Caller);
+
+impl AsRef<Caller> for Asking {
+    fn as_ref(&self) -> &Caller {
+        &self.1
+    }
+}
 
 /// What is known about the host's registration, and the callers that wait for a new read.
 #[derive(Debug)]
@@ -48,16 +67,38 @@ pub(crate) struct Registration {
     sighting: JoinSet<Result<(), DatabaseError>>,
     /// The read in progress, if any.
     read: JoinSet<Read>,
+    /// What the registry owes.
+    demand: Demand,
     /// Why the last read failed, if it did.
     setback: Option<DatabaseError>,
-    /// The callers that wait for a read, in order of arrival.
-    waiting: VecDeque<Asking>,
+    /// The callers that wait for a read.
+    waiting: Callers<Asking>,
     /// Those who wait for a read to know whether the host was removed.
     inquiries: Vec<Inquiry>,
 }
 
-/// Where the name of the host goes if it was removed.
-type Inquiry = oneshot::Sender<Result<Option<String>, DatabaseError>>;
+/// Whether an overdue registration is being read again.
+#[derive(Debug)]
+enum Demand {
+    /// Nobody has asked for more since the last read.
+    None,
+    /// Callers wait for it until this timer ends.
+    Awaited(Pin<Box<Sleep>>),
+    /// The registry had its time. Callers don't wait.
+    Unanswered,
+}
+
+/// Where the answer to a question about the host goes.
+type Inquiry = oneshot::Sender<HostReport>;
+
+/// What a client knows about its host.
+#[derive(Debug, Default)]
+pub(crate) struct HostReport {
+    /// Why it gets no locks, if it does not.
+    pub(crate) reason: Option<UnreadyReason>,
+    /// What should be seen to, if anything.
+    pub(crate) warning: Option<HealthWarning>,
+}
 
 /// A read, and when it began.
 #[derive(Debug)]
@@ -71,6 +112,8 @@ pub(crate) struct Read {
 pub(crate) enum Event {
     /// It was read.
     Read(Read),
+    /// The registry had its time to answer.
+    ChanceOver,
     /// A sighting was written, or failed.
     Sighted(Result<(), DatabaseError>),
     /// A caller's timeout may have passed, or a sighting is due.
@@ -93,8 +136,9 @@ impl Registration {
             sighting_due: Some(began.elapsed),
             sighting: JoinSet::new(),
             read: JoinSet::new(),
+            demand: Demand::None,
             setback: None,
-            waiting: VecDeque::new(),
+            waiting: Callers::default(),
             inquiries: Vec::new(),
         };
         registration.see(host, began, shared);
@@ -103,24 +147,25 @@ impl Registration {
 
     /// Returns a caller that may proceed now. Any other one is answered, or waits.
     pub(crate) fn admit(&mut self, asking: Asking, shared: &Arc<Shared>) -> Option<Asking> {
-        if self.waiting.is_empty() && self.counts(shared) {
-            return self.judge(asking);
+        if self.is_awaited(shared) {
+            self.waiting.insert(asking);
+            return None;
         }
-        self.waiting.push_back(asking);
-        if self.read.is_empty() {
-            self.begin_read(shared, None);
-        }
-        None
+        self.judge(asking)
     }
 
-    /// Tells the name of the host if it was removed, after a read if it is time for one. Unlike a
-    /// caller, an inquiry is answered by a failed read too.
-    pub(crate) fn tell(&mut self, inquiry: Inquiry, shared: &Arc<Shared>) {
+    /// A caller has stopped waiting; returns whether it waited here.
+    pub(crate) fn leave(&mut self, caller: u64) -> bool {
+        self.waiting.take(caller).is_some()
+    }
+
+    /// Reports what is known of the host, after a read if it is time for one and the registry
+    /// answers in time.
+    pub(crate) fn report(&mut self, inquiry: Inquiry, shared: &Arc<Shared>) {
+        let waits = self.is_awaited(shared);
         self.inquiries.push(inquiry);
-        if self.counts(shared) {
-            self.answer_inquiries(&Ok(()));
-        } else if self.read.is_empty() {
-            self.begin_read(shared, None);
+        if !waits {
+            self.answer_inquiries(shared);
         }
     }
 
@@ -131,21 +176,26 @@ impl Registration {
     /// Dropping the future loses nothing.
     pub(crate) async fn event(&mut self, shared: &Shared) -> Event {
         let now = shared.clock.elapsed();
-        let deadline = self.waiting.iter().map(|(_, caller)| caller.deadline).min();
         // Callers are answered in time even after a suspend; a sighting may come later.
-        let sleep = match (deadline, self.sighting_due) {
+        let sleep = match (self.waiting.deadline(), self.sighting_due) {
             (Some(deadline), _) => Some(deadline.saturating_sub(now).min(SLEEP_MAX)),
             (None, due) => due.map(|due| due.saturating_sub(now)),
+        };
+        let chance = match &mut self.demand {
+            Demand::Awaited(chance) => Some(chance),
+            Demand::None | Demand::Unanswered => None,
         };
         tokio::select! {
             biased;
             Some(Ok(read)) = self.read.join_next() => Event::Read(read),
             Some(Ok(sighted)) = self.sighting.join_next() => Event::Sighted(sighted),
+            () = when_some(chance) => Event::ChanceOver,
             () = when_some(sleep.map(tokio::time::sleep)) => Event::Timer,
         }
     }
 
-    /// Handles an event; returns the callers that may proceed now, in order of arrival.
+    /// Handles an event; returns the callers that may proceed now, in the order in which they
+    /// asked.
     pub(crate) fn handle(&mut self, event: Event, shared: &Arc<Shared>) -> Vec<Asking> {
         let now = shared.clock.elapsed();
         let admitted = match event {
@@ -154,34 +204,44 @@ impl Registration {
                 self.sighted(written, now);
                 Vec::new()
             }
+            Event::ChanceOver => self.go_on(shared),
             Event::Read(Read { began, shown: Ok(shown) }) => self.shown(began, &shown, shared),
-            Event::Read(Read { shown: Err(cause), .. }) => {
-                self.failed(cause);
-                Vec::new()
-            }
+            Event::Read(Read { shown: Err(cause), .. }) => self.failed(cause, shared),
         };
         self.dismiss_late(now);
-        if !self.waiting.is_empty() && self.read.is_empty() {
-            self.begin_read(shared, Some(RETRY_PAUSE));
-        } else if self.sighting_due.is_some_and(|due| due <= now) {
-            // The read shows whether another client of the host was seen meanwhile.
-            self.sighting_due = Some(now + SIGHTING_RETRY);
-            if self.read.is_empty() {
-                self.begin_read(shared, None);
-            }
-        }
+        self.read_again(shared);
         admitted
     }
 
     /// Dismisses all waiting callers: the client is closing.
     pub(crate) fn close(&mut self) {
         self.inquiries.clear();
-        for (_, caller) in self.waiting.drain(..) {
+        for (_, caller) in self.waiting.take_all() {
             caller.answer(Err(LockError::Closed));
         }
     }
 
+    /// Whether the registration is overdue and the registry still has time to answer. The first
+    /// one that asks begins a read.
+    fn is_awaited(&mut self, shared: &Arc<Shared>) -> bool {
+        if !self.counts(shared) && matches!(self.demand, Demand::None) {
+            self.demand = Demand::Awaited(Box::pin(tokio::time::sleep(CHANCE)));
+            self.setback = None;
+            self.begin_read(shared, None);
+        }
+        matches!(self.demand, Demand::Awaited(_))
+    }
+
+    fn counts(&self, shared: &Shared) -> bool {
+        shared.clock.elapsed() < self.read_at + LIFE
+    }
+
     fn shown(&mut self, began: Moment, shown: &Lookup, shared: &Arc<Shared>) -> Vec<Asking> {
+        if matches!(self.demand, Demand::Unanswered) {
+            let (host, unread_for) = (&self.host_name, self.unread_for(shared));
+            info!(host, ?unread_for, "the registry of hosts is read again");
+        }
+        self.demand = Demand::None;
         self.read_at = began.elapsed;
         self.setback = None;
         // A host with another number is another one: its row was deleted by hand and created again.
@@ -192,9 +252,8 @@ impl Registration {
                 self.sighting_due = self.sighting_due.map(|_| began.elapsed + SIGHTING_PAUSE);
             }
         }
-        self.answer_inquiries(&Ok(()));
-        let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_iter().filter_map(|asking| self.judge(asking)).collect()
+        self.answer_inquiries(shared);
+        self.judge_all()
     }
 
     /// Records that the host is in use, if that was not done for a day.
@@ -231,27 +290,56 @@ impl Registration {
         }
     }
 
-    fn failed(&mut self, cause: DatabaseError) {
-        if cause.is_permanent() {
-            for (object, caller) in self.waiting.drain(..) {
-                let (name, cause) = (object.to_string(), cause.clone());
-                caller.answer(Err(LockError::Refused { name, cause }));
-            }
-        }
-        self.answer_inquiries(&Err(cause.clone()));
+    /// A refused read is refused again, so nobody waits for another one.
+    fn failed(&mut self, cause: DatabaseError, shared: &Arc<Shared>) -> Vec<Asking> {
+        let is_refused = cause.is_permanent();
         self.setback = Some(cause);
-    }
-
-    fn counts(&self, shared: &Shared) -> bool {
-        shared.clock.elapsed() < self.read_at + LIFE
-    }
-
-    fn answer_inquiries(&mut self, read: &Result<(), DatabaseError>) {
-        let removed = self.removed.then(|| self.host_name.clone());
-        for inquiry in self.inquiries.drain(..) {
-            // One that stopped waiting needs no answer.
-            let _ = inquiry.send(read.clone().map(|()| removed.clone()));
+        match self.demand {
+            Demand::Awaited(_) if is_refused => self.go_on(shared),
+            Demand::Awaited(_) | Demand::None | Demand::Unanswered => Vec::new(),
         }
+    }
+
+    /// Lets callers go on with what is known: the registry had its chance, and has not answered.
+    fn go_on(&mut self, shared: &Shared) -> Vec<Asking> {
+        let (host, unread_for) = (&self.host_name, self.unread_for(shared));
+        let cause = self.setback.as_ref().map(|cause| -> &(dyn Error + 'static) { cause });
+        warn!(
+            host,
+            ?unread_for,
+            cause,
+            "the registry of hosts can't be read: what is known of this host still counts"
+        );
+        self.demand = Demand::Unanswered;
+        self.answer_inquiries(shared);
+        self.judge_all()
+    }
+
+    /// How long ago the last successful read began.
+    fn unread_for(&self, shared: &Shared) -> Duration {
+        shared.clock.elapsed().saturating_sub(self.read_at)
+    }
+
+    fn answer_inquiries(&mut self, shared: &Shared) {
+        let unread_for = self.unread_for(shared);
+        let host = || self.host_name.clone();
+        let is_unanswered = matches!(self.demand, Demand::Unanswered);
+        for inquiry in self.inquiries.drain(..) {
+            let reason = self.removed.then(|| UnreadyReason::HostRemoved { host: host() });
+            let warning = is_unanswered.then(|| HealthWarning::RegistryUnread {
+                host: host(),
+                unread_for,
+                cause: self.setback.clone(),
+            });
+            // One that stopped waiting needs no answer.
+            let _ = inquiry.send(HostReport { reason, warning });
+        }
+    }
+
+    /// Returns those of the waiting callers that may proceed. The others are answered.
+    fn judge_all(&mut self) -> Vec<Asking> {
+        let waiting = self.waiting.take_all();
+        waiting.into_iter().filter_map(|asking| self.judge(asking)).collect()
     }
 
     fn judge(&self, (object, caller): Asking) -> Option<Asking> {
@@ -264,12 +352,7 @@ impl Registration {
     }
 
     fn dismiss_late(&mut self, now: Duration) {
-        let late: VecDeque<_>;
-        (late, self.waiting) = std::mem::take(&mut self.waiting)
-            .into_iter()
-            .filter(|(_, caller)| !caller.reply.is_closed())
-            .partition(|(_, caller)| caller.deadline <= now);
-        for (object, caller) in late {
+        while let Some((object, caller)) = self.waiting.take_expired(now) {
             let error = LockError::TimedOut {
                 name: object.to_string(),
                 waited: now.saturating_sub(caller.asked),
@@ -281,7 +364,26 @@ impl Registration {
         }
     }
 
+    /// Reads the registry again after a failure if that is wanted, or if a sighting is due: the
+    /// read shows whether another client of the host was seen meanwhile.
+    fn read_again(&mut self, shared: &Arc<Shared>) {
+        let now = shared.clock.elapsed();
+        match self.demand {
+            Demand::Awaited(_) => self.begin_read(shared, Some(RETRY_PAUSE)),
+            Demand::Unanswered => self.begin_read(shared, Some(UNANSWERED_PAUSE)),
+            Demand::None => {}
+        }
+        if self.sighting_due.is_some_and(|due| due <= now) {
+            self.sighting_due = Some(now + SIGHTING_RETRY);
+            self.begin_read(shared, None);
+        }
+    }
+
+    /// Begins a read after a pause, unless one is in progress.
     fn begin_read(&mut self, shared: &Arc<Shared>, pause: Option<Duration>) {
+        if !self.read.is_empty() {
+            return;
+        }
         let (shared, name) = (Arc::clone(shared), self.host_name.clone());
         self.read.spawn(async move {
             if let Some(pause) = pause {

@@ -52,51 +52,63 @@ impl Caller {
     }
 }
 
-/// The callers that wait. Their order is the keeper's.
+impl AsRef<Caller> for Caller {
+    fn as_ref(&self) -> &Caller {
+        self
+    }
+}
+
+/// The callers that wait, each alone or with what it waits for. Their order is the keeper's.
 ///
-/// Thousands may wait, and the runner queries them at each wake-up, so no query looks at all of
-/// them.
-#[derive(Debug, Default)]
-pub(crate) struct Callers {
+/// Thousands may wait, and they are queried at each wake-up, so no query looks at all of them.
+#[derive(Debug)]
+pub(crate) struct Callers<C = Caller> {
     /// By number.
-    callers: BTreeMap<u64, Caller>,
+    callers: BTreeMap<u64, C>,
     /// The numbers again, by deadline.
     deadlines: BTreeSet<(Duration, u64)>,
 }
 
-impl Callers {
+impl<C> Default for Callers<C> {
+    fn default() -> Self {
+        Callers { callers: BTreeMap::new(), deadlines: BTreeSet::new() }
+    }
+}
+
+impl<C: AsRef<Caller>> Callers<C> {
     /// Adds a caller.
-    pub(crate) fn insert(&mut self, caller: Caller) {
-        self.deadlines.insert((caller.deadline, caller.number));
-        self.callers.insert(caller.number, caller);
+    pub(crate) fn insert(&mut self, waiting: C) {
+        let Caller { number, deadline, .. } = *waiting.as_ref();
+        self.deadlines.insert((deadline, number));
+        self.callers.insert(number, waiting);
     }
 
     /// The caller with this number.
-    pub(crate) fn get(&self, number: u64) -> Option<&Caller> {
+    pub(crate) fn get(&self, number: u64) -> Option<&C> {
         self.callers.get(&number)
     }
 
     /// Takes out the caller with this number, if it is there.
-    pub(crate) fn take(&mut self, number: u64) -> Option<Caller> {
-        let caller = self.callers.remove(&number)?;
-        self.deadlines.remove(&(caller.deadline, number));
-        Some(caller)
+    pub(crate) fn take(&mut self, number: u64) -> Option<C> {
+        let waiting = self.callers.remove(&number)?;
+        self.deadlines.remove(&(waiting.as_ref().deadline, number));
+        Some(waiting)
     }
 
     /// Takes out the caller that asked first.
-    pub(crate) fn take_first(&mut self) -> Option<Caller> {
+    pub(crate) fn take_first(&mut self) -> Option<C> {
         let (number, _) = self.callers.first_key_value()?;
         self.take(*number)
     }
 
-    /// Takes out all callers.
-    pub(crate) fn take_all(&mut self) -> Vec<Caller> {
+    /// Takes out all callers, in the order in which they asked.
+    pub(crate) fn take_all(&mut self) -> Vec<C> {
         self.deadlines.clear();
         std::mem::take(&mut self.callers).into_values().collect()
     }
 
     /// Takes out the caller whose timeout passed first, if one has at `now`.
-    pub(crate) fn take_expired(&mut self, now: Duration) -> Option<Caller> {
+    pub(crate) fn take_expired(&mut self, now: Duration) -> Option<C> {
         let (_, number) = *self.deadlines.first().filter(|(due, _)| *due <= now)?;
         self.take(number)
     }
@@ -109,6 +121,9 @@ impl Callers {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
     use crate::protocol::{LeaseTerms, Mode, Patience};
 
@@ -156,6 +171,38 @@ mod tests {
         assert_eq!(expired(&mut callers, s(6)), [8, 7]);
         assert_eq!(callers.deadline(), Some(s(7)));
         assert!(callers.get(8).is_none() && callers.get(9).is_some());
+    }
+
+    /// A caller, and how often anything looked at it.
+    struct Watched(Caller, Rc<Cell<usize>>);
+
+    impl AsRef<Caller> for Watched {
+        fn as_ref(&self) -> &Caller {
+            self.1.set(self.1.get() + 1);
+            &self.0
+        }
+    }
+
+    // Goal: callers that wait cost the same, however many wait beside them.
+    // Method: of many, ask for the next deadline each time that one comes, let some leave and
+    // others expire, and count the looks at callers.
+    #[test]
+    fn each_caller_is_looked_at_twice() {
+        const MANY: u64 = 32_000;
+        let looks = Rc::new(Cell::new(0));
+        let mut callers = Callers::default();
+        let mut answers = Vec::new();
+        for number in 0..MANY {
+            let (caller, answer) = caller(number, 1 + number % 7);
+            callers.insert(Watched(caller, Rc::clone(&looks)));
+            answers.push(answer);
+            assert!(callers.deadline().is_some() && callers.take_expired(s(0)).is_none());
+        }
+        for number in (0..MANY).step_by(2) {
+            assert!(callers.take(number).is_some());
+        }
+        let expired = std::iter::from_fn(|| callers.take_expired(s(7))).count();
+        assert_eq!((expired, looks.get()), (16_000, 2 * 32_000));
     }
 
     #[test]

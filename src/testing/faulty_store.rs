@@ -77,6 +77,7 @@ struct Plan {
     table_dropped: bool,
     looks: usize,
     registry_silent: bool,
+    registry_reads: usize,
     most_hosts_read: usize,
     sightings: usize,
     failing_sightings: Option<Fault>,
@@ -230,9 +231,16 @@ impl FaultyStore {
         self.set(|plan| plan.looks)
     }
 
-    /// Leaves reads of the registry unanswered, and nothing else, or answers them again.
+    /// Leaves reads of the registry unanswered, and nothing else, or answers them again. Each try
+    /// fails after a second, as on a cluster.
     pub fn silence_registry(&self, silent: bool) {
         self.set(|plan| plan.registry_silent = silent);
+    }
+
+    /// How often the registry was read, by clients and by tools, whether it answered or not.
+    #[must_use]
+    pub fn registry_reads(&self) -> usize {
+        self.set(|plan| plan.registry_reads)
     }
 
     /// Makes writes of sightings fail, or succeed again. No other fault affects them: clients write
@@ -268,9 +276,14 @@ impl FaultyStore {
         })
     }
 
-    /// An error if the registry does not answer.
-    fn ask_registry(&self) -> Result<(), DatabaseError> {
-        if self.set(|plan| plan.registry_silent) {
+    /// An error after some time if the registry does not answer.
+    async fn ask_registry(&self) -> Result<(), DatabaseError> {
+        let silent = self.set(|plan| {
+            plan.registry_reads += 1;
+            plan.registry_silent
+        });
+        if silent {
+            pass(SILENCE).await;
             return Err(DatabaseError::new(Outcome::Unknown, INJECTED));
         }
         Ok(())
@@ -340,7 +353,7 @@ impl Store for FaultyStore {
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
-            self.ask_registry()?;
+            self.ask_registry().await?;
             let host = self.call(self.memory.read_host(name)).await?;
             self.hosts_read(host.iter().len());
             Ok(host)
@@ -353,7 +366,7 @@ impl Store for FaultyStore {
 
     fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
         Box::pin(async move {
-            self.ask_registry()?;
+            self.ask_registry().await?;
             let hosts = self.call(self.memory.read_hosts(after)).await?;
             self.hosts_read(hosts.len());
             Ok(hosts)
@@ -443,6 +456,9 @@ async fn meet<T>(fault: Option<Fault>, call: Answer<'_, T>) -> Result<T, Databas
 }
 
 const INJECTED: &str = "a fault that a test asked for";
+
+/// How long a try takes that gets no answer.
+const SILENCE: Duration = Duration::from_secs(1);
 
 async fn pass(delay: Duration) {
     if !delay.is_zero() {

@@ -7,10 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::builder::LockClientBuilder;
+use crate::client::LockClient;
 use crate::engine::host::{Lookup, lookup};
 use crate::error::LockError;
+use crate::health::{HealthWarning, UnreadyReason};
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
@@ -408,6 +412,99 @@ async fn a_host_with_another_number_is_not_seen_by_the_client_of_the_old_one() {
     let error = client.lock("users::snap").await.expect_err("the host is another one");
     assert!(matches!(error, LockError::HostRemoved { .. }), "{error:?}");
     assert_eq!(store.sightings(), 1);
+}
+
+/// A client of a host that is removed behind its back, with a registration that is overdue.
+async fn client_of_a_removed_host(store: &FaultyStore) -> LockClient {
+    let client = store.client_builder().host("a").register_host(true);
+    let client = client.build().await.expect("a client in memory is built");
+    let registered = store.read_host("a").await.expect("the store answers");
+    let registered = registered.expect("the client registered it");
+    let (removed_at_millis, stamp) = (Some(0), registered.stamp + 1);
+    let removed = HostRow { removed_at_millis, stamp, ..registered };
+    store.write_host(&removed).await.expect("the row is written");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    client
+}
+
+// Goal: a removal stops a client as soon as the registry shows it, however long it was silent
+// before. What is held stays held.
+// Method: the registry is silent for hours after a removal, while locks are taken; then it answers.
+#[tokio::test(start_paused = true)]
+async fn removal_stops_a_client_once_a_silent_registry_answers() {
+    let store = FaultyStore::new();
+    let client = client_of_a_removed_host(&store).await;
+    store.silence_registry(true);
+    for _ in 0..100 {
+        let guard = client.lock("users::snap").await.expect("no removal was seen");
+        guard.unlock().await.expect("it was held");
+        tokio::time::sleep(Duration::from_secs(100)).await;
+    }
+    let guard = client.lock("held").await.expect("no removal was seen");
+    store.silence_registry(false);
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    store.silence_registry(true);
+    let expect_removed = async || {
+        let error = client.lock("users::snap").await.expect_err("the host was removed");
+        assert!(matches!(error, LockError::HostRemoved { .. }), "{error:?}");
+    };
+    expect_removed().await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    expect_removed().await;
+    let health = client.health().await;
+    assert!(matches!(health.reasons[..], [UnreadyReason::HostRemoved { .. }]), "{health}");
+    assert!(matches!(health.warnings[..], [HealthWarning::RegistryUnread { .. }]), "{health}");
+    assert!(guard.state().is_held(), "{:?}", guard.state());
+    guard.unlock().await.expect("it was held");
+}
+
+// Goal: nobody is let through before a slow registry has had its time: a removal counts if it
+// comes within two seconds.
+// Method: a read that takes nearly so long, one that takes longer, and one that is lost before the
+// next is answered.
+#[tokio::test(start_paused = true)]
+async fn slow_registry_is_waited_for() {
+    for (ms, removed) in [(1_900, true), (2_100, false)] {
+        let store = FaultyStore::new();
+        let client = client_of_a_removed_host(&store).await;
+        // Half of the delay passes before the call, and the other half is what it is by then.
+        store.delay_calls(Duration::from_millis(2 * ms));
+        let asking = tokio::spawn(client.request("users::snap").acquire());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        store.delay_calls(Duration::ZERO);
+        let answer = asking.await.expect("no task panics");
+        let is_removed = matches!(answer, Err(LockError::HostRemoved { .. }));
+        assert_eq!((is_removed, answer.is_ok()), (removed, !removed), "{ms} ms: {answer:?}");
+    }
+    let store = FaultyStore::new();
+    let client = client_of_a_removed_host(&store).await;
+    store.silence_registry(true);
+    let asking = tokio::spawn(client.request("users::snap").acquire());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    store.silence_registry(false);
+    let error = asking.await.expect("no task panics").expect_err("the host was removed");
+    assert!(matches!(error, LockError::HostRemoved { .. }), "{error:?}");
+}
+
+// Goal: a registry that refuses to be read stops no lock either, and no caller waits for it.
+// Method: refuse reads of the registry, and nothing else.
+#[tokio::test(start_paused = true)]
+async fn refused_registry_stops_no_lock() {
+    let store = Planned::new(&[]);
+    let builder = LockClientBuilder::embedded(Embedded {
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        ..store.memory.embedded()
+    });
+    let client = builder.host("a").register_host(true).build().await;
+    let client = client.expect("a client in memory is built");
+    store.fates.lock().expect("no test failed before").extend([Fate::Refused; 100]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let asked = Instant::now();
+    let guard = client.lock("users::snap").await.expect("the last known registration counts");
+    assert!(asked.elapsed() < Duration::from_secs(1), "it waited for {:?}", asked.elapsed());
+    guard.unlock().await.expect("it was held");
+    let health = client.health().await;
+    assert!(health.is_ready() && health.to_string().contains("can't be read now"), "{health}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,18 +85,6 @@ async fn each_reason_is_named_and_passes() {
     store.fail_next(3, Fault::UnknownNotApplied);
     expect_lock(&client).await;
 
-    store.silence_registry(true);
-    expect_lock(&client).await;
-    sleep(LIFE).await;
-    let silent = reason(&client).await;
-    assert!(
-        matches!(silent, UnreadyReason::RegistryUnanswered { cause: Some(_), .. }),
-        "{silent:?}"
-    );
-    expect_refusal(&client, "the registry of hosts did not answer within 5s").await;
-    store.silence_registry(false);
-    expect_lock(&client).await;
-
     let registry = store.host_registry();
     registry.remove("web1").await.expect("the store answers");
     sleep(LIFE).await;

@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use bakery_lock::hosts::{Host, RegistryError};
 use bakery_lock::testing::{Fault, FaultyStore};
-use bakery_lock::{BuildError, LockClient, LockError};
+use bakery_lock::{BuildError, HealthWarning, LockClient, LockError};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, SOON, client, ms, s, store};
 
 /// How long a registration counts without being read again.
 const LIFE: Duration = s(60);
+
+/// How long callers wait for the registry at most.
+const CHANCE: Duration = s(2);
+
+const HOUR: Duration = s(60 * 60);
 
 const DAY: Duration = s(24 * 60 * 60);
 
@@ -99,43 +104,112 @@ async fn a_caller_that_waits_for_the_registration_keeps_its_place() {
     assert_eq!(*order.lock().expect("no task panics"), [0, 1, 2, 3, 4]);
 }
 
-// Goal: when the registration can't be read, that is not taken for being registered: a caller waits
-// for it until its own timeout, and is told why; it is served once the registry answers again.
-// Until the registration is a minute old, callers need no registry.
-// Method: the registry is silent; ask before and after a minute, and let it answer while a caller
-// waits.
+// Goal: a registry that does not answer stops no name. The first callers wait for it for a bounded
+// time, later ones not at all, and the client says so: it is ready, with a warning. It reads the
+// registry again at a slow pace, and all is as before once it answers.
+// Method: only the registry is silent, for hours, while names are locked with short timeouts.
 #[tokio::test(start_paused = true)]
-async fn an_unknown_registration_is_waited_for() {
+async fn locks_continue_while_the_registry_is_silent() {
     let store = store();
     let client = client(&store, "a").await;
     store.silence_registry(true);
     sleep(LIFE - s(1)).await;
-    lock_once(&client).await.expect("the registration was read a minute ago");
+    lock_once(&client).await.expect("the registration was read less than a minute ago");
+    sleep(s(1)).await;
+    let silent = Instant::now();
+    lock_once(&client).await.expect("the last known registration counts");
+    let waited = silent.elapsed();
+    assert!((CHANCE..CHANCE + SOON).contains(&waited), "it waited for {waited:?}");
 
+    let before = store.registry_reads();
+    while silent.elapsed() < 6 * HOUR {
+        let name = format!("name {}", silent.elapsed().as_secs());
+        let guard = client.request(name).timeout(SOON).acquire().await;
+        guard.expect("the lock is free").unlock().await.expect("the lock was held");
+        sleep(s(30)).await;
+    }
+    let reads = store.registry_reads() - before;
+    assert!((10_700..=10_900).contains(&reads), "{reads} reads in six hours, one each two seconds");
+    let health = client.health().await;
+    let [HealthWarning::RegistryUnread { host, unread_for, cause: Some(_), .. }] =
+        &health.warnings[..]
+    else {
+        panic!("the registry is silent: {health}");
+    };
+    assert!(health.is_ready() && host == "a" && *unread_for > 6 * HOUR, "{health}");
+    let text = health.to_string();
+    assert!(text.starts_with("ready: ") && text.contains("run `lock-hosts check`"), "{text}");
+
+    store.silence_registry(false);
+    sleep(s(3)).await;
+    let health = client.health().await;
+    assert_eq!(health.to_string(), "ready", "the registry answers");
+    let answered = store.registry_reads();
+    sleep(LIFE / 2).await;
+    lock_once(&client).await.expect("the host is registered");
+    assert_eq!(store.registry_reads(), answered, "the registration was read a moment ago");
+}
+
+// Goal: a caller is answered at its own timeout while the registry still has time to answer, with
+// the reason; one that leaves is forgotten. Nothing is asked of the lock table for them.
+// Method: callers with timeouts shorter and longer than that time come when the registration is
+// overdue; one of them is dropped.
+#[tokio::test(start_paused = true)]
+async fn short_callers_time_out_before_the_registry_has_had_its_time() {
+    let store = store();
+    let client = client(&store, "a").await;
+    store.silence_registry(true);
     sleep(s(600)).await;
     let before = client.statistics();
     let asked = Instant::now();
-    let error = client.request(OBJECT).timeout(s(3)).acquire().await.expect_err("it is unknown");
-    assert!((s(3)..s(3) + SOON).contains(&asked.elapsed()), "told after {:?}", asked.elapsed());
+    let longer = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());
+    let dropped = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());
+    let trying = tokio::spawn(client.request(OBJECT).timeout(ms(300)).try_acquire());
+    let patience = ms(1_500);
+    let error = client.request(OBJECT).timeout(patience).acquire().await.expect_err("it is late");
+    let waited = asked.elapsed();
+    assert!((patience..patience + ms(10)).contains(&waited), "told after {waited:?}");
     let LockError::TimedOut { cause: Some(_), waited, ahead, .. } = &error else {
         panic!("another error came: {error:?}");
     };
-    assert!(*waited >= s(3) && ahead.is_empty(), "{error:?}");
-    let trying = client.request(OBJECT).timeout(s(1)).try_acquire().await;
-    assert!(matches!(trying, Err(LockError::TimedOut { .. })), "{trying:?}");
-    let mut expected = before;
-    expected.timeouts += 2;
-    assert_eq!(client.statistics(), expected, "something was asked of the lock table");
-
-    let waiting = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());
-    let dropped = tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire());
-    sleep(s(30)).await;
+    assert!(*waited >= patience && ahead.is_empty(), "{error:?}");
     dropped.abort();
-    store.silence_registry(false);
-    let answered = Instant::now();
-    let guard = waiting.await.expect("no task panics").expect("the registry answers again");
-    assert!(answered.elapsed() < SOON, "it took {:?}", answered.elapsed());
+    let trying = trying.await.expect("no task panics");
+    assert!(matches!(trying, Err(LockError::TimedOut { .. })), "{trying:?}");
+    let now = client.statistics();
+    assert_eq!(now.operations(), before.operations(), "something was asked of the lock table");
+    assert_eq!((now.timeouts, now.grants), (before.timeouts + 2, before.grants));
+
+    let guard = longer.await.expect("no task panics").expect("the last known registration counts");
+    assert!(asked.elapsed() < CHANCE + SOON, "it waited for {:?}", asked.elapsed());
     guard.unlock().await.expect("the lock was held");
+    assert_eq!(client.statistics().grants, before.grants + 1, "one of them has left");
+}
+
+// Goal: callers that wait for a silent registry cost no reads of it, however many they are, and all
+// of them are served.
+// Method: very many callers come at once when the registration is overdue.
+#[tokio::test(start_paused = true)]
+async fn very_many_callers_wait_for_one_read() {
+    const CALLERS: u64 = 32_000;
+    let store = store();
+    let client = client(&store, "a").await;
+    store.silence_registry(true);
+    sleep(LIFE).await;
+    let (before, asked) = (store.registry_reads(), Instant::now());
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let request = client.request(OBJECT).timeout(s(60));
+            tokio::spawn(async move { request.acquire().await.map(drop) })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.expect("no task panics").expect("the last known registration counts");
+    }
+    assert!(asked.elapsed() < CHANCE + s(10), "it took {:?}", asked.elapsed());
+    assert_eq!(client.statistics().grants, CALLERS);
+    let (reads, limit) = (store.registry_reads() - before, 2 + asked.elapsed().as_secs());
+    assert!(reads as u64 <= limit, "{reads} reads, of which each takes a second");
 }
 
 // Goal: a shutdown does not wait for the registration, nor do the callers that waited for it.

@@ -183,6 +183,30 @@ async fn a_holder_is_warned_of_clocks_that_differ() {
     guard.unlock().await.expect("it was held");
 }
 
+// Goal: that the registry can't be read is said once, with how long, and once when it is again.
+// Method: it is silent while locks are taken for an hour, then answers.
+#[tokio::test(start_paused = true)]
+async fn silent_registry_is_reported_once() {
+    let warnings = Warnings::listen();
+    let store = store();
+    let client = client(&store, "web1").await;
+    store.silence_registry(true);
+    sleep(s(60)).await;
+    for _ in 0..120 {
+        let guard = client.lock(OBJECT).await.expect("the last known registration counts");
+        guard.unlock().await.expect("it was held");
+        sleep(s(30)).await;
+    }
+    let what = "the registry of hosts can't be read";
+    warnings.expect_one(&["WARN", what, "web1", "unread_for=62", "cause="]);
+    store.silence_registry(false);
+    sleep(s(3)).await;
+    warnings.expect_one(&["INFO", "the registry of hosts is read again", "web1", "unread_for=3"]);
+    sleep(s(600)).await;
+    client.lock(OBJECT).await.expect("the host is registered").unlock().await.expect("it was held");
+    assert!(warnings.take().is_empty(), "all is well");
+}
+
 // Goal: a revocation is said with its reason, of a holder and of a waiter.
 // Method: another client revokes both.
 #[tokio::test(start_paused = true)]
