@@ -238,6 +238,11 @@ impl SimulatedCluster {
         self.network().set_cut(client, replica, cut);
     }
 
+    /// Leaves all requests of a client to the registry of hosts unanswered from now on.
+    pub fn silence_registry(&self, client: usize) {
+        self.network().clients[client].registry_answers = false;
+    }
+
     /// Makes each message to or from a replica take `by` more milliseconds.
     pub fn set_slow(&self, replica: usize, by: u64) {
         self.network().nodes[replica].slow_by = by;

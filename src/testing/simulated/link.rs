@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::lock;
@@ -19,8 +19,8 @@ use crate::clock::{Clock, Lead};
 use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store,
-    Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
+    Store, Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -182,10 +182,16 @@ impl Store for Link {
         Box::pin(async move { self.ask(object, Ask::WriteFence(value)).await.map(|_| ()) })
     }
 
-    // The registry always answers: no request to it is urgent, and no simulation changes it.
+    // The registry answers at once or not at all: no request to it is urgent, and no simulation
+    // changes it.
 
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
+            let answers = lock(&self.network).clients[self.client].registry_answers;
+            if !answers {
+                sleep(SILENCE).await;
+                return Err(DatabaseError::new(Outcome::Unknown, "the registry is silent"));
+            }
             let network = lock(&self.network);
             Ok(network.hosts.iter().find(|host| host.name == name).cloned())
         })
@@ -246,6 +252,9 @@ impl Store for Link {
         Box::pin(async { Vec::new() })
     }
 }
+
+/// How long a request to a silent registry takes.
+const SILENCE: Duration = Duration::from_secs(1);
 
 const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
 

@@ -60,6 +60,8 @@ pub(super) struct Client {
     cuts: [Cut; REPLICAS],
     pub(super) zone: usize,
     pub(super) wall_error: Arc<AtomicI64>,
+    /// Whether the registry answers it.
+    pub(super) registry_answers: bool,
 }
 
 /// Rows that are lost when a client renews them.
@@ -142,7 +144,8 @@ impl Network {
 
     /// Connects a client. Returns its number, and the `Notify` for its requests.
     pub(super) fn connect(&mut self, wall_error: Arc<AtomicI64>) -> (usize, Arc<Notify>) {
-        self.clients.push(Client { cuts: [Cut::default(); REPLICAS], zone: 0, wall_error });
+        let cuts = [Cut::default(); REPLICAS];
+        self.clients.push(Client { cuts, zone: 0, wall_error, registry_answers: true });
         (self.clients.len() - 1, Arc::new(Notify::new()))
     }
 

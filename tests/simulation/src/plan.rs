@@ -107,6 +107,8 @@ pub(crate) enum Deed {
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
+    /// Leaves all requests of a machine's client to the registry of hosts unanswered, to the end.
+    SilenceRegistry { machine: usize },
     /// Raises the mark of an object to the time of a wall clock that is off by so many µs.
     Mark { object: usize, off_by: i64 },
     /// Lets a machine ask a contender to leave an object: the one at this place, counted round and
@@ -182,6 +184,7 @@ impl Plan {
             plan.many_dead = draw.0.random_range(0..4);
         }
         Draw(StdRng::seed_from_u64(seed ^ 0xC10C)).wrong_clocks(&mut plan);
+        Draw(StdRng::seed_from_u64(seed ^ 0x4057)).silent_registry(&mut plan);
         let mut draw = Draw(StdRng::seed_from_u64(seed ^ 0x3179));
         for mix in &mut plan.mixes {
             mix.min_hold = draw.0.random_bool(0.3);
@@ -292,6 +295,9 @@ impl fmt::Display for Plan {
     }
 }
 
+/// An hour in µs.
+const HOUR: i64 = 3_600_000_000;
+
 /// What deeds are done to.
 #[derive(Clone, Copy)]
 struct Scene {
@@ -359,9 +365,22 @@ impl Draw {
         }
     }
 
+    /// Silences the registry for some machines, and sets their wall clocks ahead, so that what they
+    /// know of their host is overdue.
+    fn silent_registry(&mut self, plan: &mut Plan) {
+        if self.0.random_bool(0.9) {
+            return;
+        }
+        for _ in 0..self.up_to(1, 2) {
+            let machine = self.0.random_range(0..plan.machines.len());
+            let (begins, steps) = self.period();
+            plan.deeds.push((begins, Deed::SilenceRegistry { machine }));
+            plan.deeds.push((steps, Deed::Step { machine, wall_error: HOUR }));
+        }
+    }
+
     /// Up to some hours ahead or back, in µs.
     fn hours(&mut self) -> i64 {
-        const HOUR: i64 = 3_600_000_000;
         self.0.random_range(-5 * HOUR..5 * HOUR)
     }
 
@@ -545,6 +564,7 @@ impl Deed {
             | Deed::Step { .. }
             | Deed::AskToLeave { .. }
             | Deed::Mark { .. }
+            | Deed::SilenceRegistry { .. }
             | Deed::RemoveTheDead { .. }
             | Deed::ShutDown { .. }
             | Deed::LoseRows { .. }

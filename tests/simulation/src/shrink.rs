@@ -141,6 +141,7 @@ impl Deed {
             | Deed::Kill { machine }
             | Deed::Restart { machine }
             | Deed::Step { machine, .. }
+            | Deed::SilenceRegistry { machine }
             | Deed::AskToLeave { machine, .. }
             | Deed::RemoveTheDead { machine, .. }
             | Deed::ShutDown { machine }
@@ -175,6 +176,7 @@ impl Deed {
             | Deed::Kill { .. }
             | Deed::Restart { .. }
             | Deed::Step { .. }
+            | Deed::SilenceRegistry { .. }
             | Deed::ShutDown { .. } => None,
         }
     }

@@ -111,7 +111,7 @@ impl fmt::Display for Tally {
 }
 
 /// What goes wrong on purpose.
-const HARM: [&str; 24] = [
+const HARM: [&str; 25] = [
     "clients asked to leave",
     "clients cut off from each other",
     "clients killed",
@@ -129,6 +129,7 @@ const HARM: [&str; 24] = [
     "messages to a dead replica",
     "objects swept",
     "outcomes unknown",
+    "registries silent",
     "replicas crashed",
     "replicas slow",
     "requests queued",

@@ -179,6 +179,7 @@ impl<'a> World<'a> {
                 }
             }
             Deed::Mark { object, off_by } => self.mark(object, off_by),
+            Deed::SilenceRegistry { machine } => self.silence_registry(machine),
             Deed::AskToLeave { machine, object, place } => {
                 let object = self.plan.objects[object].clone();
                 if let Some(machine) = &self.machines[machine] {
@@ -215,6 +216,13 @@ impl<'a> World<'a> {
     fn mark(&mut self, object: usize, off_by: i64) {
         self.cluster.raise_mark(self.now, &self.plan.objects[object], off_by);
         self.count(true, "marks of wrong clocks");
+    }
+
+    fn silence_registry(&mut self, number: usize) {
+        if let Some(machine) = &self.machines[number] {
+            self.cluster.silence_registry(machine.client());
+            self.count(true, "registries silent");
+        }
     }
 
     fn slow(&mut self, replica: usize, by: u64) {
