@@ -43,7 +43,9 @@ pub enum LockError {
         cause: Option<DatabaseError>,
     },
     /// The database refuses a statement: the table is gone, as later callers are
-    /// [told](Self::TableGone), or access is denied. `lock-hosts check` shows what is wrong.
+    /// [told](Self::TableGone), or access is denied; `lock-hosts check` shows what is wrong. Or the
+    /// nodes refuse the [login of the session](DatabaseError::is_login_refused), as after its
+    /// password was changed.
     #[error(
         "lock {:?}: the database refuses the request{}",
         shown(name),

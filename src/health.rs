@@ -62,6 +62,16 @@ pub enum UnreadyReason {
         #[source]
         cause: Option<DatabaseError>,
     },
+    /// The nodes refuse the login of the client's session: its password was changed, or its user
+    /// may not log in any more. A session keeps the credentials that it was built with, so that is
+    /// final for this client unless they become valid again: build another session with the present
+    /// ones, and another client on it.
+    #[error("the nodes refuse the login of this client's session")]
+    LoginRefused {
+        /// The error of the database.
+        #[source]
+        cause: DatabaseError,
+    },
     /// The database refuses to read the tables: one is gone, or access is denied.
     #[error("the database refuses a request: run `lock-hosts check`")]
     Refused {
@@ -96,6 +106,17 @@ pub enum UnreadyReason {
     /// This process is a fork of the one that built the client. That is final here.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
+}
+
+impl UnreadyReason {
+    /// The reason behind an error that a later try would meet again.
+    pub(crate) fn refused(cause: DatabaseError) -> Self {
+        if cause.is_login_refused() {
+            UnreadyReason::LoginRefused { cause }
+        } else {
+            UnreadyReason::Refused { cause }
+        }
+    }
 }
 
 /// What an operator should see to although the client gets locks.

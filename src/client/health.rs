@@ -87,7 +87,7 @@ impl LockClient {
         let rows = until_answered(|| self.shared().store.read(&object, Read::Object), &mut setback);
         match self.unless_interrupted(rows).await {
             Ok(Ok(_)) => Ok(None),
-            Ok(Err(cause)) => Ok(Some(UnreadyReason::Refused { cause })),
+            Ok(Err(cause)) => Ok(Some(UnreadyReason::refused(cause))),
             Err(interruption) => {
                 let waited = interruption.time()?;
                 Ok(Some(UnreadyReason::Unanswered { waited, cause: setback }))

@@ -11,8 +11,17 @@ use super::MissingGrant;
 pub struct DatabaseError {
     outcome: Outcome,
     permanent: bool,
-    missing_grant: Option<Arc<MissingGrant>>,
+    denial: Option<Denial>,
     source: Arc<dyn StdError + Send + Sync>,
+}
+
+/// What the database denies to the user of the session.
+#[derive(Clone, Debug)]
+pub(crate) enum Denial {
+    /// A permission.
+    Grant(Arc<MissingGrant>),
+    /// To log in.
+    Login,
 }
 
 /// The outcome of a failed request.
@@ -34,7 +43,7 @@ impl DatabaseError {
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
         let source = Arc::from(source.into());
-        DatabaseError { outcome, permanent: false, missing_grant: None, source }
+        DatabaseError { outcome, permanent: false, denial: None, source }
     }
 
     /// An error that the same request will meet again: the statement itself is refused.
@@ -42,9 +51,9 @@ impl DatabaseError {
         DatabaseError { permanent: true, ..Self::new(Outcome::NotApplied, source) }
     }
 
-    /// The same error, and the permission that the request needed, if that is its cause.
-    pub(super) fn lacking(self, grant: Option<MissingGrant>) -> Self {
-        DatabaseError { missing_grant: grant.map(Arc::new), ..self }
+    /// The same error, and what the database denied, if that is its cause.
+    pub(crate) fn denied(self, denial: Option<Denial>) -> Self {
+        DatabaseError { denial, ..self }
     }
 
     /// The outcome of the request.
@@ -54,7 +63,7 @@ impl DatabaseError {
     }
 
     /// Whether the same request is bound to fail again: the database refuses the statement, the
-    /// table is gone, or access is denied.
+    /// table is gone, or access is denied, the login included.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.permanent
@@ -63,12 +72,26 @@ impl DatabaseError {
     /// The permission that the request needed and the database user lacks, if that is the cause.
     #[must_use]
     pub fn missing_grant(&self) -> Option<&MissingGrant> {
-        self.missing_grant.as_deref()
+        match &self.denial {
+            Some(Denial::Grant(grant)) => Some(grant),
+            Some(Denial::Login) | None => None,
+        }
     }
 
-    /// What to do, as the end of a message: grant the missing permission, or else `otherwise`.
+    /// Whether the nodes refuse the login of the session: its password was changed, its user may
+    /// not log in any more, or the nodes ask for a login and the session has none.
+    ///
+    /// A session keeps the credentials that it was built with, and uses them for each new
+    /// connection. So this begins when the last of the old connections ends, as when nodes are
+    /// started again. Build another session with the present credentials, and another client on it.
+    #[must_use]
+    pub fn is_login_refused(&self) -> bool {
+        matches!(self.denial, Some(Denial::Login))
+    }
+
+    /// What to do, as the end of a message: about what was denied, or else `otherwise`.
     pub(crate) fn remedy(&self, otherwise: &'static str) -> Remedy<'_> {
-        Remedy { grant: self.missing_grant(), otherwise }
+        Remedy { denial: self.denial.as_ref(), otherwise }
     }
 }
 
@@ -77,7 +100,7 @@ impl fmt::Debug for DatabaseError {
         f.debug_struct("DatabaseError")
             .field("outcome", &self.outcome)
             .field("permanent", &self.permanent)
-            .field("missing_grant", &self.missing_grant)
+            .field("denial", &self.denial)
             .field("source", &self.source)
             .finish()
     }
@@ -96,14 +119,20 @@ impl fmt::Display for DatabaseError {
 
 /// What to do about an error, as the end of a message.
 pub(crate) struct Remedy<'a> {
-    grant: Option<&'a MissingGrant>,
+    denial: Option<&'a Denial>,
     otherwise: &'static str,
 }
 
 impl fmt::Display for Remedy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.grant {
-            Some(grant) => write!(f, "; user {:?} lacks a permission: run `{grant}`", grant.role()),
+        match self.denial {
+            Some(Denial::Grant(grant)) => {
+                write!(f, "; user {:?} lacks a permission: run `{grant}`", grant.role())
+            }
+            Some(Denial::Login) => f.write_str(
+                "; the login of the session is refused: build another session with the present \
+                 credentials, and another client on it",
+            ),
             None => f.write_str(self.otherwise),
         }
     }

@@ -27,6 +27,7 @@ pub(crate) use cassandra::{
     SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::{Calls, Counted};
+pub(crate) use error::Denial;
 pub use error::{DatabaseError, Outcome};
 pub use grant::MissingGrant;
 pub(crate) use identifier::Identifier;

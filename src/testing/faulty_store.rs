@@ -14,8 +14,8 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, MemoryStore, Outcome, Page, Part, PeerRow,
-    RowStamp, Seen, Store, Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, MemoryStore, Outcome, Page, Part,
+    PeerRow, RowStamp, Seen, Store, Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -30,6 +30,9 @@ pub enum Fault {
     UnknownApplied,
     /// It is refused permanently, as when the table is gone.
     Refused,
+    /// It is refused because the nodes refuse the login of the session, as after its password was
+    /// changed.
+    LoginRefused,
     /// It is not applied, and the calling task panics, as a bug would make it.
     Panic,
 }
@@ -451,6 +454,9 @@ async fn meet<T>(fault: Option<Fault>, call: Answer<'_, T>) -> Result<T, Databas
         Some(Fault::NotApplied) => Err(DatabaseError::new(Outcome::NotApplied, INJECTED)),
         Some(Fault::UnknownNotApplied) => Err(DatabaseError::new(Outcome::Unknown, INJECTED)),
         Some(Fault::Refused) => Err(DatabaseError::permanent(INJECTED)),
+        Some(Fault::LoginRefused) => {
+            Err(DatabaseError::permanent(INJECTED).denied(Some(Denial::Login)))
+        }
         Some(Fault::Panic) => panic!("{INJECTED}"),
     }
 }

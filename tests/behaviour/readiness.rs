@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::testing::Fault;
-use bakery_lock::{Health, LockClient, UnreadyReason};
+use bakery_lock::{Health, LockClient, LockError, UnreadyReason};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{OBJECT, client, ms, s, store};
@@ -82,6 +82,10 @@ async fn each_reason_is_named_and_passes() {
     store.fail_next(usize::MAX, Fault::Refused);
     assert!(matches!(reason(&client).await, UnreadyReason::Refused { .. }));
     expect_refusal(&client, "the database refuses a request: run `lock-hosts check`").await;
+    store.fail_next(usize::MAX, Fault::LoginRefused);
+    assert!(matches!(reason(&client).await, UnreadyReason::LoginRefused { .. }));
+    expect_refusal(&client, "the nodes refuse the login of this client's session").await;
+    expect_refusal(&client, "build another session with the present credentials").await;
     store.fail_next(3, Fault::UnknownNotApplied);
     expect_lock(&client).await;
 
@@ -114,6 +118,36 @@ async fn each_reason_is_named_and_passes() {
     store.make_table_again();
     assert!(matches!(reason(&client).await, UnreadyReason::TableGone));
     expect_refusal(&client, "build another client").await;
+}
+
+// Goal: a refused login is named as such to callers and holders too, with what to do, and a waiting
+// caller does not wait for what can't come.
+// Method: the nodes refuse the login of a client that holds one lock and waits for another one.
+#[tokio::test(start_paused = true)]
+async fn refused_login_is_named_in_errors() {
+    let store = store();
+    let (client, other) = (client(&store, "web1").await, client(&store, "web2").await);
+    let guard = client.lock("held").await.expect("the lock is free");
+    let _taken = other.lock(OBJECT).await.expect("the lock is free");
+    let waiting = tokio::spawn(client.request(OBJECT).timeout(s(300)).acquire());
+    sleep(s(1)).await;
+    store.fail_next(usize::MAX, Fault::LoginRefused);
+    let began = Instant::now();
+    let waited = waiting.await.expect("no task panics").expect_err("the login is refused");
+    assert!(began.elapsed() < s(10), "it waited for {:?}", began.elapsed());
+    let free = client.lock("free").await.expect_err("the login is refused");
+    for error in [waited, free] {
+        let LockError::Refused { cause, .. } = &error else {
+            panic!("another error came: {error:?}");
+        };
+        assert!(cause.is_login_refused() && cause.missing_grant().is_none(), "{cause:?}");
+        assert!(error.to_string().contains("the login of the session is refused"), "{error}");
+    }
+    let token = guard.fencing_token().await.expect_err("the login is refused");
+    assert!(token.to_string().contains("the login of the session is refused"), "{token}");
+    assert!(guard.state().is_held(), "it is held until its lease ends: {:?}", guard.state());
+    store.fail_next(0, Fault::LoginRefused);
+    guard.unlock().await.expect("it was held");
 }
 
 // Goal: a client that was shut down says so at once, and so does one whose shutdown waits for a

@@ -1,8 +1,13 @@
 //! Classifies errors of the driver by the outcome of the request.
 
-use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use std::sync::Arc;
 
-use crate::store::{DatabaseError, MissingGrant, Outcome};
+use scylla::errors::{
+    ConnectionPoolError, DbError, ExecutionError, PrepareError, RequestAttemptError,
+};
+
+use super::login::refuses_login;
+use crate::store::{DatabaseError, Denial, MissingGrant, Outcome};
 
 /// Classifies the failure of a request.
 ///
@@ -10,12 +15,12 @@ use crate::store::{DatabaseError, MissingGrant, Outcome};
 /// error of the only attempt that was sent. The driver's enums may grow: an error unknown here
 /// counts as an unknown outcome, which is always safe.
 pub(super) fn classify(error: &ExecutionError) -> DatabaseError {
-    verdict(error).of(error.clone()).lacking(missing_grant(error))
+    verdict(error).of(error.clone()).denied(denial(error))
 }
 
 /// Classifies a failure to prepare a statement. Preparing changes nothing.
 pub(super) fn classify_preparation(error: &PrepareError) -> DatabaseError {
-    preparation(error).of(error.clone()).lacking(missing_to_prepare(error))
+    preparation(error).of(error.clone()).denied(denied_preparation(error))
 }
 
 /// The outcome of a request, and whether to retry it.
@@ -42,7 +47,8 @@ impl Verdict {
 fn verdict(error: &ExecutionError) -> Verdict {
     match error {
         ExecutionError::BadQuery(_) => Verdict::Refused,
-        ExecutionError::EmptyPlan | ExecutionError::ConnectionPoolError(_) => Verdict::NotApplied,
+        ExecutionError::EmptyPlan => Verdict::NotApplied,
+        ExecutionError::ConnectionPoolError(error) => no_connection(error),
         ExecutionError::PrepareError(error) => preparation(error),
         ExecutionError::LastAttemptError(error) => attempt(error),
         // After a timeout the request stays in flight. The other three come after an answer.
@@ -60,10 +66,15 @@ fn preparation(error: &PrepareError) -> Verdict {
             Verdict::Refused => Verdict::Refused,
             Verdict::NotApplied | Verdict::Unknown => Verdict::NotApplied,
         },
-        PrepareError::ConnectionPoolError(_) | PrepareError::PreparedStatementIdsMismatch | _ => {
-            Verdict::NotApplied
-        }
+        PrepareError::ConnectionPoolError(error) => no_connection(error),
+        PrepareError::PreparedStatementIdsMismatch | _ => Verdict::NotApplied,
     }
+}
+
+/// No node took the request. A refused login is refused again: a session does not change its
+/// credentials.
+fn no_connection(error: &ConnectionPoolError) -> Verdict {
+    if refuses_login(error) { Verdict::Refused } else { Verdict::NotApplied }
 }
 
 fn attempt(error: &RequestAttemptError) -> Verdict {
@@ -116,41 +127,50 @@ fn answer(error: &DbError) -> Verdict {
     }
 }
 
-/// The permission whose lack is the cause.
-fn missing_grant(error: &ExecutionError) -> Option<MissingGrant> {
+/// What was denied, if that is the cause.
+fn denial(error: &ExecutionError) -> Option<Denial> {
     if let ExecutionError::PrepareError(error) = error {
-        missing_to_prepare(error)
+        denied_preparation(error)
     } else if let ExecutionError::LastAttemptError(attempt) = error {
-        missing_to(attempt)
+        denied_attempt(attempt)
+    } else if let ExecutionError::ConnectionPoolError(error) = error {
+        denied_connection(error)
     } else {
         None
     }
 }
 
-fn missing_to_prepare(error: &PrepareError) -> Option<MissingGrant> {
+fn denied_preparation(error: &PrepareError) -> Option<Denial> {
     if let PrepareError::AllAttemptsFailed { first_attempt } = error {
-        missing_to(first_attempt)
+        denied_attempt(first_attempt)
+    } else if let PrepareError::ConnectionPoolError(error) = error {
+        denied_connection(error)
     } else {
         None
     }
 }
 
-fn missing_to(attempt: &RequestAttemptError) -> Option<MissingGrant> {
+fn denied_attempt(attempt: &RequestAttemptError) -> Option<Denial> {
     if let RequestAttemptError::DbError(DbError::Unauthorized, said) = attempt {
-        MissingGrant::parse(said)
+        MissingGrant::parse(said).map(|grant| Denial::Grant(Arc::new(grant)))
+    } else if let RequestAttemptError::DbError(DbError::AuthenticationError, _) = attempt {
+        Some(Denial::Login)
     } else {
         None
     }
+}
+
+fn denied_connection(error: &ConnectionPoolError) -> Option<Denial> {
+    refuses_login(error).then_some(Denial::Login)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use scylla::errors::{
-        BadKeyspaceName, BadQuery, BrokenConnectionErrorKind, ConnectionError, ConnectionPoolError,
-        CqlResponseKind, OperationType, SchemaAgreementError, UseKeyspaceError, WriteType,
+        BadKeyspaceName, BadQuery, BrokenConnectionErrorKind, ConnectionError, CqlResponseKind,
+        OperationType, SchemaAgreementError, UseKeyspaceError, WriteType,
     };
     use scylla::statement::Consistency;
 
@@ -281,6 +301,18 @@ mod tests {
         let invalid = RequestAttemptError::DbError(DbError::Invalid, said.into());
         for error in [denied("not now"), invalid] {
             assert_eq!(classify(&error.into()).missing_grant(), None);
+        }
+    }
+
+    #[test]
+    fn refused_login_is_told_from_a_missing_grant() {
+        let answer = RequestAttemptError::DbError(DbError::AuthenticationError, "no".into());
+        let error = classify(&answer.into());
+        assert!(error.is_login_refused() && error.missing_grant().is_none(), "{error:?}");
+        let pool =
+            ConnectionPoolError::Broken { last_connection_error: ConnectionError::ConnectTimeout };
+        for error in [pool, ConnectionPoolError::Initializing] {
+            assert!(!classify(&error.into()).is_login_refused());
         }
     }
 

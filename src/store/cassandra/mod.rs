@@ -4,6 +4,7 @@ mod catalog;
 mod classify;
 mod codec;
 mod execution_profile;
+mod login;
 mod nodes;
 mod peers;
 mod settings;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scylla::client::session::Session;
+use scylla::errors::ExecutionError;
 use scylla::response::query_result::QueryResult;
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::serialize::row::SerializeRow;
@@ -28,6 +30,7 @@ use self::codec::{
     last_release_values, mark_values, next, revocation_values, row_stamps, sighting_values,
     sightings_begin, stored_rows, sweep_values, timed_rows, warns_of_dead_rows,
 };
+use self::login::LoginWatch;
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
@@ -73,6 +76,7 @@ pub(crate) struct CassandraStore {
     registry: RegistryStatements,
     /// `None` if there is no table of peers, or no use for it.
     peers: Option<PeerStatements>,
+    login: LoginWatch,
 }
 
 impl CassandraStore {
@@ -105,7 +109,17 @@ impl CassandraStore {
         })?;
         let (keyspace, lock_table) = (keyspace.clone(), lock_table.clone());
         let consistency = consistency.clone();
-        Ok(CassandraStore { session, keyspace, lock_table, consistency, rows, registry, peers })
+        let login = LoginWatch::default();
+        Ok(CassandraStore {
+            session,
+            keyspace,
+            lock_table,
+            consistency,
+            rows,
+            registry,
+            peers,
+            login,
+        })
     }
 
     /// The present id of the lock table; `None` if the table is gone. If the id has changed, the
@@ -119,8 +133,14 @@ impl CassandraStore {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, DatabaseError> {
-        let result = self.session.execute_unpaged(statement, values).await;
-        result.map_err(|error| classify(&error))
+        self.answered(self.session.execute_unpaged(statement, values).await)
+    }
+
+    /// The answer of a request.
+    fn answered<T>(&self, result: Result<T, ExecutionError>) -> Result<T, DatabaseError> {
+        let answer = result.map_err(|error| classify(&error));
+        self.login.seen(&answer);
+        answer
     }
 
     fn hosts(&self, result: QueryResult) -> Result<Vec<HostRow>, DatabaseError> {
@@ -143,8 +163,7 @@ impl CassandraStore {
         }
         let batch = batches.iter().find(|batch| batch.statements.len() == rows.len());
         let batch = batch.expect("there is a batch for each number of rows");
-        let result = self.session.batch(batch, rows).await;
-        result.map(drop).map_err(|error| classify(&error))
+        self.answered(self.session.batch(batch, rows).await).map(drop)
     }
 
     /// Deletes two rows and tells those that wait, as a unit.
@@ -158,8 +177,7 @@ impl CassandraStore {
             unreachable!("a holder that waited has two rows");
         };
         let values = (entering, ticket, last_release_values(object, last));
-        let result = self.session.batch(&self.rows.release_batch, values).await;
-        result.map(drop).map_err(|error| classify(&error))
+        self.answered(self.session.batch(&self.rows.release_batch, values).await).map(drop)
     }
 }
 
@@ -191,8 +209,8 @@ impl Store for CassandraStore {
                 }
                 Change::Sweep => {
                     let values = sweep_values(object, write.stamp);
-                    let result = self.session.batch(&statements.sweep.deletes, values).await;
-                    result.map(drop).map_err(|error| classify(&error))
+                    let swept = self.session.batch(&statements.sweep.deletes, values).await;
+                    self.answered(swept).map(drop)
                 }
             }
         })
@@ -237,7 +255,7 @@ impl Store for CassandraStore {
                 tokens,
                 from.unwrap_or_default(),
             );
-            let (result, next) = page.await.map_err(|error| classify(&error))?;
+            let (result, next) = self.answered(page.await)?;
             let next = match next {
                 PagingStateResponse::HasMorePages { state } => state.as_bytes_slice().cloned(),
                 PagingStateResponse::NoMorePages => None,

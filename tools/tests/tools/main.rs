@@ -7,6 +7,7 @@ mod lockctl;
 mod outages;
 mod output;
 mod rights;
+mod rotated;
 mod secrets;
 mod secured;
 mod tls;
