@@ -59,11 +59,10 @@ impl Fence {
         let limit = self.fence.shared.acquire_timeout;
         let mut setback = None;
         let drawing = tokio::time::timeout(limit, self.draw_in_turn(right, &mut setback));
-        let mut ended = self.grant.subscribe();
         let drawn = tokio::select! {
             biased;
             // The outcome of the read and the write no longer matters then.
-            _ = ended.wait_for(Option::is_some) => None,
+            () = self.grant.until_ended() => None,
             drawn = drawing => Some(drawn),
         };
         // Last, and by the clock: no other client was admitted before the value was acknowledged,

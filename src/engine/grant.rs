@@ -1,7 +1,8 @@
 //! One grant of a lock: the state that its guard and its runner share, and the guard's requests.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,11 +32,14 @@ pub(crate) struct Grant {
     hold_limit: Option<HoldLimit>,
     /// Why it is lost when its lease ends.
     expiry: LostReason,
-    /// Locked only briefly. It orders renewals and ends, so that a lost lock stays lost.
+    /// Locked only briefly, and never while foreign code runs: a waker, a recorder of metrics or a
+    /// subscriber to warnings may look at the guard. It orders renewals and ends, so that a lost
+    /// lock stays lost.
     standing: Mutex<Standing>,
     /// Clocks differ by too much, so leases may be worth less than they say.
     clocks_differ: AtomicBool,
-    ended: watch::Sender<Option<End>>,
+    /// Wakes those that wait for the end, after it stands in `standing`.
+    ended: watch::Sender<bool>,
     token: CancellationToken,
     /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
@@ -175,12 +179,14 @@ impl GuardState {
     }
 }
 
-/// The lease of a grant that has not ended.
-#[derive(Clone, Copy, Debug)]
+/// The lease of a grant, and how it ended.
+#[derive(Clone, Debug)]
 struct Standing {
     lease: Lease,
     /// When the grant or the last renewal was acknowledged.
     acknowledged: Duration,
+    /// Final.
+    end: Option<End>,
 }
 
 /// How a grant ended.
@@ -223,9 +229,9 @@ impl Grant {
             granted,
             hold_limit: hold_terms.map(|terms| terms.limit(granted)),
             expiry,
-            standing: Mutex::new(Standing { lease, acknowledged: granted }),
+            standing: Mutex::new(Standing { lease, acknowledged: granted, end: None }),
             clocks_differ: AtomicBool::new(false),
-            ended: watch::Sender::new(None),
+            ended: watch::Sender::new(false),
             token: CancellationToken::new(),
             overtaken: OnceLock::new(),
             is_collected: AtomicBool::new(false),
@@ -259,16 +265,23 @@ impl Grant {
     }
 
     fn lease(&self) -> Lease {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).lease
+        self.standing().lease
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Installs a renewed lease; `Err` says how the grant had ended before.
     pub(crate) fn renew(&self, renewed: Lease) -> Result<(), End> {
         let acknowledged = self.clock.elapsed();
-        self.unless_ended(None, |standing| {
-            self.tally.renewed(standing.lease.left(acknowledged));
-            *standing = Standing { lease: renewed, acknowledged };
-        })
+        let left = self.unless_ended(None, |standing| {
+            let left = standing.lease.left(acknowledged);
+            (standing.lease, standing.acknowledged) = (renewed, acknowledged);
+            left
+        })?;
+        self.tally.renewed(left);
+        Ok(())
     }
 
     /// Records whether clocks differ by too much for leases.
@@ -362,9 +375,13 @@ impl Grant {
         next.map_or(Duration::ZERO, |next| next - now)
     }
 
-    /// Subscribes to the end of the grant.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<End>> {
-        self.ended.subscribe()
+    /// Resolves when the grant has ended, which [`ended`](Self::ended) then shows.
+    pub(crate) fn until_ended(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        let mut ended = self.ended.subscribe();
+        async move {
+            // Without its sender the grant is gone, and with it all that could wait for its end.
+            let _ = ended.wait_for(|ended| *ended).await;
+        }
     }
 
     /// A token that is cancelled when the grant ends.
@@ -375,22 +392,22 @@ impl Grant {
     /// Counts that the lock became at risk, and warns.
     pub(crate) fn warn_at_risk(&self, remaining: Duration) {
         self.tally.at_risk();
-        let standing = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (held_for, unrenewed_for) = self.times(standing);
+        let acknowledged = self.standing().acknowledged;
+        let (held_for, unrenewed_for) = self.times(acknowledged);
         let object = shown(&self.name);
         warn!(parent: &self.span, object, ?remaining, ?held_for, ?unrenewed_for, "lock at risk");
     }
 
-    fn warn_lost(&self, reason: &LostReason, standing: Standing) {
-        let (held_for, unrenewed_for) = self.times(standing);
+    fn warn_lost(&self, reason: &LostReason, acknowledged: Duration) {
+        let (held_for, unrenewed_for) = self.times(acknowledged);
         let object = shown(&self.name);
         warn!(parent: &self.span, object, %reason, ?held_for, ?unrenewed_for, "lock lost");
     }
 
     /// How long the lock has been held, and how long no renewal was acknowledged.
-    fn times(&self, standing: Standing) -> (Duration, Duration) {
+    fn times(&self, acknowledged: Duration) -> (Duration, Duration) {
         let now = self.clock.elapsed();
-        (now.saturating_sub(self.granted), now.saturating_sub(standing.acknowledged))
+        (now.saturating_sub(self.granted), now.saturating_sub(acknowledged))
     }
 
     /// Applies `act` to the lease, and then ends the grant if there is an `end`; `Err` says how it
@@ -400,34 +417,39 @@ impl Grant {
         end: Option<End>,
         act: impl FnOnce(&mut Standing) -> T,
     ) -> Result<T, End> {
-        let mut locked = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ended) = self.ended.borrow().clone() {
-            return Err(ended);
+        let mut standing = self.standing();
+        if let Some(ended) = &standing.end {
+            return Err(ended.clone());
         }
-        let over = self.loss(locked.lease).map(End::Lost);
+        let over = self.loss(standing.lease).map(End::Lost);
         let outcome = match &over {
             Some(over) => Err(over.clone()),
-            None => Ok(act(&mut locked)),
+            None => Ok(act(&mut standing)),
         };
-        let standing = *locked;
+        let acknowledged = standing.acknowledged;
         let end = over.or(end);
-        if let Some(end) = &end {
-            self.ended.send_replace(Some(end.clone()));
-            self.token.cancel();
-            let held = || self.times(standing).0;
-            match end {
-                End::Lost(reason) => self.tally.lost(reason, held),
-                End::Released => self.tally.released(held),
-            }
-        }
-        // A subscriber to warnings may look at the guard.
-        drop(locked);
-        match end {
-            // In a fork there is nothing to lose: the parent holds the lock.
-            Some(End::Lost(LostReason::Forked) | End::Released) | None => {}
-            Some(End::Lost(reason)) => self.warn_lost(&reason, standing),
+        standing.end.clone_from(&end);
+        drop(standing);
+        if let Some(end) = end {
+            self.announce(&end, acknowledged);
         }
         outcome
+    }
+
+    /// Wakes those that wait for the end, counts it and warns of it.
+    fn announce(&self, end: &End, acknowledged: Duration) {
+        self.ended.send_replace(true);
+        self.token.cancel();
+        let held = || self.clock.elapsed().saturating_sub(self.granted);
+        match end {
+            End::Released => self.tally.released(held),
+            End::Lost(reason) => self.tally.lost(reason, held),
+        }
+        match end {
+            // In a fork there is nothing to lose: the parent holds the lock.
+            End::Lost(LostReason::Forked) | End::Released => {}
+            End::Lost(reason) => self.warn_lost(reason, acknowledged),
+        }
     }
 
     /// Why a grant that was not ended explicitly is over, if it is.

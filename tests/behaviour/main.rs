@@ -8,6 +8,7 @@ mod dropped;
 mod election;
 mod fencing;
 mod flood;
+mod foreign_code;
 mod health;
 mod hold;
 mod lease;

@@ -24,11 +24,7 @@ pub(super) struct Alarm {
 
 impl Alarm {
     pub(super) fn new(grant: Arc<Grant>) -> Self {
-        let mut ends = grant.subscribe();
-        let ended = Box::pin(async move {
-            // The grant has the sender, and the alarm has the grant.
-            let _ = ends.wait_for(Option::is_some).await;
-        });
+        let ended = Box::pin(grant.until_ended());
         Alarm { grant, ended: Some(ended), timer: None }
     }
 
