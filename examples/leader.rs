@@ -74,14 +74,14 @@ async fn lead(election: &Election) -> Result<()> {
 /// Prints the leaders each time that others lead.
 async fn show(election: Election) -> Result<()> {
     let mut leaders = election.observe();
-    loop {
-        let leaders = leaders.next().await?;
+    while let Some(leaders) = leaders.next().await? {
         let owners: Vec<_> = leaders.iter().map(|leader| leader.owner.as_str()).collect();
         match owners[..] {
             [] => println!("none leads"),
             _ => println!("leading: {}", owners.join(", ")),
         }
     }
+    Ok(())
 }
 
 /// Three candidates, each of which leads for a while.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,7 @@ pub use self::request::LockRequest;
 pub(crate) use self::setup::{ClientSetup, Join, Registered};
 use crate::engine::dispatch::Call;
 use crate::engine::guard::LockGuard;
+use crate::engine::runtime::with_timers;
 use crate::engine::shared::Shared;
 use crate::error::{LockError, ShutdownError, TableError};
 use crate::owner::Owner;
@@ -67,6 +69,8 @@ pub struct LockClient {
 
 struct Inner {
     calls: mpsc::UnboundedSender<Call>,
+    /// The client's runtime: it has the timers of calls that are polled outside any.
+    runtime: Handle,
     ended: CancellationToken,
     /// Whether it takes no locks.
     observer: bool,
@@ -225,8 +229,8 @@ impl LockClient {
         // If the task has already ended, there is nothing to shut down.
         let _ = self.inner.calls.send(Call::Shutdown);
         let waited = self.inner.shared.acquire_timeout;
-        let ended = tokio::time::timeout(waited, self.inner.ended.cancelled());
-        ended.await.map_err(|_| ShutdownError { waited })
+        let ended = async { tokio::time::timeout(waited, self.inner.ended.cancelled()).await };
+        with_timers(&self.inner.runtime, ended).await.map_err(|_| ShutdownError { waited })
     }
 
     /// What this client has done since it was built: locks granted and lost, operations.
@@ -265,14 +269,30 @@ impl LockClient {
             return Err(Interruption::Forked);
         }
         let waited = self.inner.shared.acquire_timeout;
-        tokio::select! {
-            biased;
-            // The connections may have ended with the task's runtime; then no request is answered.
-            () = self.inner.ended.cancelled() => Err(Interruption::Closed),
-            done = tokio::time::timeout(waited, work) => {
-                done.map_err(|_| Interruption::TimedOut { waited })
+        let unless_ended = async {
+            tokio::select! {
+                biased;
+                // The connections may have ended with the task's runtime; then no request is
+                // answered.
+                () = self.inner.ended.cancelled() => Err(Interruption::Closed),
+                done = tokio::time::timeout(waited, work) => {
+                    done.map_err(|_| Interruption::TimedOut { waited })
+                }
             }
-        }
+        };
+        with_timers(&self.inner.runtime, unless_ended).await
+    }
+
+    /// Waits until this time has passed, or the client's task ends.
+    pub(crate) async fn pause(&self, pause: Duration) {
+        let pausing = async {
+            tokio::select! {
+                biased;
+                () = self.inner.ended.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        };
+        with_timers(&self.inner.runtime, pausing).await;
     }
 
     /// What the client shares with its task.

@@ -8,7 +8,7 @@ mod leadership;
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tracing::debug;
 
 pub use self::leaders::Leaders;
@@ -154,7 +154,7 @@ impl Election {
                 let since = *free_since.get_or_insert(looked);
                 let left = handicap.saturating_sub(since.elapsed());
                 if !left.is_zero() {
-                    sleep(left.min(self.pause())).await;
+                    self.client.pause(left.min(self.pause())).await;
                     continue;
                 }
                 match request.clone().try_acquire().await {
@@ -165,7 +165,7 @@ impl Election {
                 }
             }
             free_since = None;
-            sleep(self.pause()).await;
+            self.client.pause(self.pause()).await;
         }
     }
 
@@ -181,7 +181,7 @@ impl Election {
     /// # let store = MemoryStore::new();
     /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
     /// let mut leaders = client.election("scheduler").observe();
-    /// for leader in leaders.next().await? {
+    /// for leader in leaders.next().await?.ok_or("the client was shut down")? {
     ///     println!("{} leads", leader.owner);
     /// }
     /// # Ok(())

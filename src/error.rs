@@ -333,6 +333,16 @@ pub enum TableError {
     Forked,
 }
 
+impl TableError {
+    /// Whether each later request fails in the same way.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            TableError::Option(_) | TableError::Closed | TableError::Forked => true,
+            TableError::TimedOut { .. } | TableError::Refused { .. } => false,
+        }
+    }
+}
+
 impl From<TableError> for LockError {
     fn from(error: TableError) -> Self {
         match error {
@@ -377,6 +387,16 @@ pub enum LocksError {
     /// This process is a fork of the one that built the client.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
+}
+
+impl LocksError {
+    /// Whether each later read fails in the same way.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            LocksError::Closed | LocksError::Forked => true,
+            LocksError::TimedOut { .. } | LocksError::Refused { .. } => false,
+        }
+    }
 }
 
 /// Why a contender was not [revoked](crate::LockClient::revoke), or not for certain.

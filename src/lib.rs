@@ -140,6 +140,10 @@
 //! with [`unlock`](LockGuard::unlock) or [`shutdown`](LockClient::shutdown): a guard that is
 //! dropped as `main` ends sends no release.
 //!
+//! The futures and streams of a client, its guards and its elections may be polled on another
+//! runtime, or outside tokio. Their timers are those of the runtime that polls them, and outside one
+//! those of the client's; only [`LockHandle::lost`] and [`LockHandle::states`] have none there.
+//!
 //! Synchronous programs keep a runtime with a thread of its own, which renews their locks:
 //!
 //! ```

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{Interruption, LockClient};
 use crate::contender::Contender;
@@ -60,6 +60,7 @@ impl LockClient {
             pause: Duration::ZERO,
             incomplete: Vec::new(),
             found: VecDeque::new(),
+            is_over: false,
         }
     }
 }
@@ -89,6 +90,8 @@ pub struct Locks {
     /// Rows of an object with more to come.
     incomplete: Vec<(String, TimedRow)>,
     found: VecDeque<LockInUse>,
+    /// The client has ended: there is nothing more to read.
+    is_over: bool,
 }
 
 struct Reading {
@@ -101,7 +104,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// See [`LocksError`]. The next call makes the failed read again.
+    /// See [`LocksError`]. The next call makes the failed read again; after
+    /// [`Closed`](LocksError::Closed) and [`Forked`](LocksError::Forked) it returns `None`.
     ///
     /// # Cancel safety
     ///
@@ -160,7 +164,7 @@ impl Stream for Locks {
             if let Some(lock) = self.found.pop_front() {
                 return Poll::Ready(Some(Ok(lock)));
             }
-            let Some(part) = self.parts.front().copied() else {
+            let Some(part) = self.parts.front().copied().filter(|_| !self.is_over) else {
                 return Poll::Ready(None);
             };
             let Locks { client, next, read, pause, .. } = &mut *self;
@@ -172,7 +176,10 @@ impl Stream for Locks {
             self.pause = took.min(PAUSE_MAX);
             match page {
                 Ok(page) => self.take(page),
-                Err(error) => return Poll::Ready(Some(Err(error))),
+                Err(error) => {
+                    self.is_over = error.is_final();
+                    return Poll::Ready(Some(Err(error)));
+                }
             }
         }
     }
@@ -184,7 +191,7 @@ async fn read_page(
     next: Option<Cursor>,
     pause: Duration,
 ) -> Reading {
-    sleep(pause).await;
+    client.pause(pause).await;
     let began = Instant::now();
     let mut setback = None;
     let store = &client.shared().store;

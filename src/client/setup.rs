@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -123,10 +124,12 @@ impl LockClient {
             received,
             drop_guard,
         );
-        tokio::spawn(dispatcher.run());
+        let runtime = Handle::current();
+        runtime.spawn(dispatcher.run());
         LockClient {
             inner: Arc::new(Inner {
                 calls,
+                runtime,
                 ended,
                 observer,
                 store,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::request::LockRequest;
 use crate::contender::Contender;
 use crate::engine::retry::until_answered;
+use crate::engine::runtime::with_timers;
 use crate::error::LockError;
 use crate::protocol::{Mode, Patience, Read, Snapshot};
 use crate::store::DatabaseError;
@@ -25,12 +26,15 @@ impl LockRequest {
     ) -> Result<bool, LockError> {
         let (mut sharers, mut setback) = (Vec::new(), None);
         let looking = self.look_until_unshared(patience, &mut sharers, &mut setback);
-        let looked = tokio::select! {
-            biased;
-            // The connections may have ended with the client's runtime.
-            () = self.client().ended.cancelled() => return Err(LockError::Closed),
-            looked = tokio::time::timeout(limit.min(self.longest_wait()), looking) => looked,
+        let unless_ended = async {
+            tokio::select! {
+                biased;
+                // The connections may have ended with the client's runtime.
+                () = self.client().ended.cancelled() => Err(LockError::Closed),
+                looked = tokio::time::timeout(limit.min(self.longest_wait()), looking) => Ok(looked),
+            }
         };
+        let looked = with_timers(&self.client().runtime, unless_ended).await?;
         let name = self.name().to_owned();
         match looked {
             Ok(looked) => looked.map_err(|cause| LockError::Refused { name, cause }),

@@ -6,15 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{Election, WATCH_DEFAULT};
+use super::Election;
 use crate::contender::Contender;
 use crate::error::TableError;
 
 /// Who leads, from [`Election::observe`]: the stream yields all leaders each time that they are
-/// others than before, and never ends.
+/// others than before. It ends once the client has ended.
 ///
 /// It reads the table once per [watch interval](Election::watch). A leader is shown from its first
 /// renewal on, which follows its election at once, until its rows are gone: one that was killed is
@@ -25,7 +24,8 @@ pub struct Leaders {
     election: Election,
     /// Those that it yielded last.
     last: Option<Vec<Seat>>,
-    look: Pin<Box<dyn Future<Output = Look> + Send>>,
+    /// `None` once each further look would fail.
+    look: Option<Pin<Box<dyn Future<Output = Look> + Send>>>,
 }
 
 type Look = Result<Vec<Contender>, TableError>;
@@ -35,16 +35,18 @@ type Seat = (Uuid, i16, Option<i64>);
 
 impl Leaders {
     pub(super) fn of(election: Election) -> Self {
-        let look = Box::pin(look(election.clone()));
-        Leaders { election, last: None, look }
+        let first = Box::pin(look(election.clone()));
+        Leaders { election, last: None, look: Some(first) }
     }
 
-    /// The present leaders, once they are others than the last time.
+    /// The present leaders, once they are others than the last time; `None` once the stream has
+    /// ended.
     ///
     /// # Errors
     ///
-    /// See [`TableError`]; [`TableError::Option`] for an option that is invalid. The next call
-    /// looks again.
+    /// See [`TableError`]. The next call looks again; after [`Closed`](TableError::Closed),
+    /// [`Forked`](TableError::Forked) and [`Option`](TableError::Option), an option that is
+    /// invalid, it returns `None`.
     ///
     /// # Cancel safety
     ///
@@ -53,34 +55,39 @@ impl Leaders {
     /// # Panics
     ///
     /// The future panics when polled on a tokio runtime without timers.
-    pub async fn next(&mut self) -> Result<Vec<Contender>, TableError> {
-        let next = poll_fn(|cx| self.poll_leaders(cx));
-        next.await
+    pub async fn next(&mut self) -> Result<Option<Vec<Contender>>, TableError> {
+        poll_fn(|cx| self.poll_leaders(cx)).await.transpose()
     }
 
-    fn poll_leaders(&mut self, cx: &mut Context<'_>) -> Poll<Look> {
+    fn poll_leaders(&mut self, cx: &mut Context<'_>) -> Poll<Option<Look>> {
         loop {
-            let seen = ready!(self.look.as_mut().poll(cx));
-            let election = self.election.clone();
-            self.look = Box::pin(async move {
-                // An interval of zero is refused, and not over and over at once.
-                let pause = election.pause();
-                sleep(if pause.is_zero() { WATCH_DEFAULT } else { pause }).await;
-                look(election).await
-            });
+            let Some(looking) = &mut self.look else {
+                return Poll::Ready(None);
+            };
+            let seen = ready!(looking.as_mut().poll(cx));
+            self.look = if seen.as_ref().is_err_and(TableError::is_final) {
+                None
+            } else {
+                Some(Box::pin(look_after_pause(self.election.clone())))
+            };
             let leaders = match seen {
                 Ok(leaders) => leaders,
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => return Poll::Ready(Some(Err(error))),
             };
             let seats = leaders.iter().map(|leader| (leader.client, leader.slot, leader.round));
             let mut seats: Vec<_> = seats.collect();
             seats.sort_unstable();
             if self.last.as_ref() != Some(&seats) {
                 self.last = Some(seats);
-                return Poll::Ready(Ok(leaders));
+                return Poll::Ready(Some(Ok(leaders)));
             }
         }
     }
+}
+
+async fn look_after_pause(election: Election) -> Look {
+    election.client.pause(election.pause()).await;
+    look(election).await
 }
 
 /// The contenders whose rows tell that they hold the lock. Others are taking a seat.
@@ -95,7 +102,7 @@ impl Stream for Leaders {
     type Item = Result<Vec<Contender>, TableError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_leaders(cx).map(Some)
+        self.poll_leaders(cx)
     }
 }
 

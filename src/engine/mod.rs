@@ -4,7 +4,8 @@
 //! the protocol and does its I/O. [`waiters`] is the queue of an object's callers, [`grant`] the
 //! state that guard and runner share, [`guard`] what the caller holds. [`registration`] is what a
 //! client knows about its [`host`], [`health`] what it knows about clocks and table. An
-//! [`inquirer`] wants to know the line of an object.
+//! [`inquirer`] wants to know the line of an object. [`runtime`] has timers for what is polled
+//! outside any runtime.
 
 pub(crate) mod alternating;
 pub(crate) mod clock_skew;
@@ -22,6 +23,7 @@ pub(crate) mod registration;
 pub(crate) mod remembered;
 pub(crate) mod retry;
 pub(crate) mod runner;
+pub(crate) mod runtime;
 pub(crate) mod shared;
 pub(crate) mod tally;
 pub(crate) mod timer;

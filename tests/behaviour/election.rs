@@ -49,7 +49,7 @@ fn numbers(leaders: &[Contender]) -> Vec<u8> {
 
 async fn next(leaders: &mut Leaders) -> Vec<u8> {
     let seen = timeout(s(60), leaders.next()).await.expect("others lead");
-    numbers(&seen.expect("it is answered"))
+    numbers(&seen.expect("it is answered").expect("the client lives"))
 }
 
 // Goal: of five candidates the best one wins, whoever began first, in at least 95 of 100 elections;
@@ -241,19 +241,37 @@ async fn watch_interval_may_be_of_any_length_but_zero() {
     let late = client.election("other").watch(Duration::MAX).priority(14);
     assert!(timeout(s(3_600), late.campaign()).await.is_err(), "its step is never over");
     let mut leaders = client.election(OBJECT).watch(Duration::MAX).observe();
-    let seen = leaders.next().await.expect("the store answers");
+    let seen = leaders.next().await.expect("the store answers").expect("the client lives");
     assert_eq!(seen.len(), 1, "{seen:?}");
     leads.resign().await.expect("it led");
 
     let before = client.statistics().object_reads;
     let mut unwatched = client.election(OBJECT).watch(Duration::ZERO).observe();
-    let errors = async {
-        loop {
-            let error = unwatched.next().await.expect_err("it looks without a pause");
-            let expected = matches!(error, TableError::Option(InvalidOption::ZeroWatch));
-            assert!(expected, "{error:?}");
-        }
-    };
-    assert!(timeout(s(10), errors).await.is_err());
+    let error = unwatched.next().await.expect_err("it would look without a pause");
+    assert!(matches!(error, TableError::Option(InvalidOption::ZeroWatch)), "{error:?}");
+    assert_eq!(unwatched.next().await.expect("it has ended"), None);
     assert_eq!(client.statistics().object_reads, before);
+}
+
+// Goal: the stream of leaders ends with its client, after one error that says why; an outage does
+// not end it.
+// Method: no answers for a while, then a shutdown.
+#[tokio::test(start_paused = true)]
+async fn stream_of_leaders_ends_with_its_client() {
+    let store = store();
+    let client = client(&store, "host").await;
+    let mut leaders = client.election(OBJECT).observe();
+    assert!(next(&mut leaders).await.is_empty(), "none leads");
+    store.fail_next(usize::MAX, Fault::NotApplied);
+    for _ in 0..2 {
+        let error = leaders.next().await.expect_err("the store fails");
+        assert!(matches!(error, TableError::TimedOut { .. }), "{error:?}");
+    }
+    store.fail_next(0, Fault::NotApplied);
+    client.shutdown().await.expect("nothing is held");
+    let error = leaders.next().await.expect_err("the client is shut down");
+    assert!(matches!(error, TableError::Closed), "{error:?}");
+    for _ in 0..2 {
+        assert_eq!(leaders.next().await.expect("it has ended"), None);
+    }
 }

@@ -56,8 +56,8 @@ async fn locks_in_use_are_found() {
 }
 
 // Goal: a read that fails loses nothing: what fails for a moment is read again, and after an error
-// the stream goes on.
-// Method: fail reads for a moment, for longer than the client waits, and for good.
+// the stream goes on. The end of its client ends it, after one error.
+// Method: fail reads for a moment, for longer than the client waits, and for good; shut down.
 #[tokio::test(start_paused = true)]
 async fn a_failed_read_loses_no_lock() {
     let store = store();
@@ -84,4 +84,7 @@ async fn a_failed_read_loses_no_lock() {
     client.shutdown().await.expect("the store answers");
     let error = locks.next().await.expect_err("the client is shut down");
     assert!(matches!(error, LocksError::Closed), "{error:?}");
+    for _ in 0..2 {
+        assert_eq!(next(&mut locks).await, None, "it has ended");
+    }
 }

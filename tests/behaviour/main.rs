@@ -20,6 +20,7 @@ mod metrics;
 mod min_hold;
 mod observer;
 mod options;
+mod outside_tokio;
 mod queue;
 mod readiness;
 mod registry;

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{GuardStates, LostFuture};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{Grant, GuardRequest, GuardState, Need, Requests};
+use crate::engine::runtime::with_timers;
 use crate::error::EnsureError;
 use crate::fence::{FencingError, FencingToken};
 
@@ -22,6 +24,8 @@ pub(crate) enum Tokens {
     OfKeeper {
         /// How long the guard waits for one.
         limit: Duration,
+        /// The client's runtime.
+        runtime: Handle,
     },
 }
 
@@ -303,11 +307,16 @@ impl LockHandle {
         self.held_for().and(answer)
     }
 
-    async fn ask_keeper(&self, limit: Duration) -> Result<FencingToken, FencingError> {
+    async fn ask_keeper(
+        &self,
+        limit: Duration,
+        runtime: &Handle,
+    ) -> Result<FencingToken, FencingError> {
         self.grant.check_held()?;
         let (reply, answer) = oneshot::channel();
         self.requests.send(GuardRequest::DrawToken { reply });
-        let answer = tokio::time::timeout(limit, answer).await;
+        let answered = async { tokio::time::timeout(limit, answer).await };
+        let answer = with_timers(runtime, answered).await;
         self.grant.check_held()?;
         let name = self.name().to_owned();
         match answer {
@@ -367,7 +376,7 @@ impl LockHandle {
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
         match &self.tokens {
             Tokens::Own(fence) => fence.draw().await,
-            Tokens::OfKeeper { limit } => self.ask_keeper(*limit).await,
+            Tokens::OfKeeper { limit, runtime } => self.ask_keeper(*limit, runtime).await,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tracing::{Instrument, debug};
 
 use super::holder::Holder;
@@ -112,7 +113,10 @@ impl Runner {
                 Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim.clone(), skew))
             }
             // Guests draw tokens of the same place, and theirs and ours have to grow together.
-            Some(_) | None => Tokens::OfKeeper { limit: self.shared.acquire_timeout },
+            Some(_) | None => {
+                let (limit, runtime) = (self.shared.acquire_timeout, Handle::current());
+                Tokens::OfKeeper { limit, runtime }
+            }
         };
         let requests = Requests::of(turn, self.requests_sender.clone());
         let guard = LockGuard::new(Arc::clone(&grant), tokens, requests);

@@ -176,7 +176,8 @@ pub(super) async fn observe(client: &LockClient, options: &ElectOptions) -> Resu
     let mut leaders = options.election(client).observe();
     loop {
         match leaders.next().await {
-            Ok(leaders) => output::print(&options.line(&leaders))?,
+            Ok(Some(leaders)) => output::print(&options.line(&leaders))?,
+            Ok(None) => return Ok(()),
             // The next look may be answered.
             Err(error) => output::warn(&Failure::from(error).passing()?),
         }

@@ -1,0 +1,20 @@
+//! Timers for futures that are polled outside a tokio runtime.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+
+use tokio::runtime::Handle;
+
+/// Polls `work` in the context of `runtime` where it is polled outside any runtime. Inside one its
+/// timers belong to the runtime that polls it, which may run while `runtime` is blocked.
+///
+/// A timer panics on a runtime that has ended. So what outlives a client has to look first whether
+/// its task has ended.
+pub(crate) async fn with_timers<T>(runtime: &Handle, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let _context = Handle::try_current().is_err().then(|| runtime.enter());
+        work.as_mut().poll(cx)
+    })
+    .await
+}
