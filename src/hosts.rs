@@ -32,7 +32,7 @@ use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::host::{RegisteredHost, SIGHTING_PAUSE};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::options::{Consistency, MAX_CLOCK_SKEW};
+use crate::options::{Consistency, MAX_CLOCK_SKEW, REGISTRY_LOCK};
 use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
 use crate::store::{
@@ -42,9 +42,6 @@ use crate::store::{
 /// The shortest unseen time that can be requested: a host in use is seen once a day, sometimes some
 /// hours late.
 pub const UNSEEN_MIN: Duration = Duration::from_secs(2 * SIGHTING_PAUSE.as_secs());
-
-/// The object that is locked during a change of the registry.
-const REGISTRY_LOCK: &str = "bakery-lock::hosts";
 
 /// The default timeout of a change of the registry: longer than a client killed during a change
 /// blocks others.

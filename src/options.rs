@@ -29,6 +29,13 @@ pub(crate) const MAX_CLOCK_SKEW_RANGE: RangeInclusive<Duration> =
 /// The longest object name, in bytes: a partition key holds no more.
 pub(crate) const NAME_BYTES_MAX: usize = 65_535;
 
+/// The longest label of a request, and the longest reason of a revocation, in bytes. Each look of a
+/// client reads them with the rows.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// The lock under which the registry of hosts is changed.
+pub(crate) const REGISTRY_LOCK: &str = "bakery-lock::hosts";
+
 /// The priorities of candidates, the best one first, as in snaplock.
 pub(crate) const PRIORITIES: RangeInclusive<u8> = 1..=14;
 
@@ -62,6 +69,21 @@ pub enum InvalidOption {
     /// An object name does not fit into a partition key.
     #[error("an object name has {NAME_BYTES_MAX} bytes at most, not {bytes}; hash longer ones")]
     NameTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The name is that of the lock under which the registry of hosts is changed.
+    #[error("the lock {REGISTRY_LOCK:?} belongs to the registry of hosts: use another name")]
+    ReservedName,
+    /// A [label](crate::LockRequest::label) is too long: all clients of the lock read it.
+    #[error("a label has {TEXT_BYTES_MAX} bytes at most, not {bytes}")]
+    LabelTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The reason of a [revocation](crate::LockClient::revoke) is too long.
+    #[error("the reason of a revocation has {TEXT_BYTES_MAX} bytes at most, not {bytes}")]
+    ReasonTooLong {
         /// Its length.
         bytes: usize,
     },
@@ -166,6 +188,18 @@ pub fn check_name(name: &str) -> Result<(), InvalidOption> {
         bytes if bytes > NAME_BYTES_MAX => Err(InvalidOption::NameTooLong { bytes }),
         _ => Ok(()),
     }
+}
+
+/// Checks the label of a request.
+pub(crate) fn check_label(label: Option<&str>) -> Result<(), InvalidOption> {
+    let bytes = label.map_or(0, str::len);
+    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::LabelTooLong { bytes }) } else { Ok(()) }
+}
+
+/// Checks the reason of a revocation.
+pub(crate) fn check_reason(why: &str) -> Result<(), InvalidOption> {
+    let bytes = why.len();
+    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::ReasonTooLong { bytes }) } else { Ok(()) }
 }
 
 /// Checks an acquire timeout.

@@ -13,7 +13,7 @@ pub struct Statistics {
     pub grants: u64,
     /// Locks that callers hold now.
     pub held: u64,
-    /// Locks that callers wait for now, tries included.
+    /// Locks that callers wait for now, tries included, and those that let others go first.
     pub waiting: u64,
     /// Requests that [timed out](crate::LockError::TimedOut).
     pub timeouts: u64,

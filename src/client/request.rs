@@ -13,9 +13,13 @@ use crate::engine::dispatch::Call;
 use crate::engine::grant::GuardState;
 use crate::engine::guard::LockGuard;
 use crate::engine::hold_limit::HoldTerms;
+use crate::engine::host::REGISTRAR;
+use crate::engine::shared::Shared;
 use crate::engine::waiters::{Caller, Reply};
 use crate::error::{LockError, LostReason};
-use crate::options::{InvalidOption, check_name, check_timeout, lease_terms, shown};
+use crate::options::{
+    InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
+};
 use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
 
 /// A request for a lock, with options of its own.
@@ -234,7 +238,7 @@ impl LockRequest {
         self
     }
 
-    /// What others see of this client besides host name and process id.
+    /// What others see of this client besides host name and process id: 1,024 bytes at most.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
@@ -292,6 +296,10 @@ impl LockRequest {
         if self.inner.observer {
             return Err(InvalidOption::Observer);
         }
+        if self.name == REGISTRY_LOCK && self.inner.shared.id.host != REGISTRAR {
+            return Err(InvalidOption::ReservedName);
+        }
+        check_label(self.label.as_deref())?;
         let mode = self.mode()?;
         if self.yield_limit.is_some() && mode != Mode::Exclusive {
             return Err(InvalidOption::YieldsWithOthers);
@@ -350,11 +358,24 @@ impl LockRequest {
             Some(label) => self.inner.shared.owner.with_label(label),
             None => self.inner.shared.owner.clone(),
         };
-        let owner = owner.into();
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
-        let (renew, gives_up) = (self.renew, Some(deadline));
+        let (renew, gives_up, owner) = (self.renew, Some(deadline), owner.into());
         let acquire = Acquire { mode, terms, patience, renew, gives_up, owner };
+        let counted = CountedWait::begin(Arc::clone(&self.inner.shared));
+        let answer = self.join(acquire, hold_terms, asked, deadline).await;
+        counted.end(answer)?.map(if_held).transpose()
+    }
+
+    /// Joins the line of the object, after those that share it if it yields to them.
+    async fn join(
+        self,
+        acquire: Acquire,
+        hold_terms: Option<HoldTerms>,
+        asked: Duration,
+        deadline: Duration,
+    ) -> Reply {
+        let patience = acquire.patience;
         if let Some(limit) = self.yield_limit
             && !self.yield_while_shared(limit, patience).await?
         {
@@ -368,9 +389,8 @@ impl LockRequest {
         let object = Arc::from(self.name);
         let call = Call::Acquire(Arc::clone(&object), caller);
         self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
-        self.inner.shared.tally.waits();
         let waiting = Waiting { inner: self.inner, object, number, answer, answered: false };
-        waiting.answer().await.and_then(|guard| guard.map(if_held).transpose())
+        waiting.answer().await
     }
 }
 
@@ -379,6 +399,28 @@ fn limited(max_holders: u32) -> Result<Mode, InvalidOption> {
     match i32::try_from(max_holders) {
         Ok(most) if most > 0 => Ok(Mode::Limited(most)),
         Ok(_) | Err(_) => Err(InvalidOption::MaxHolders { max_holders }),
+    }
+}
+
+/// A caller that the statistics count as waiting while this lives.
+struct CountedWait(Arc<Shared>);
+
+impl CountedWait {
+    fn begin(shared: Arc<Shared>) -> Self {
+        shared.tally.waits();
+        CountedWait(shared)
+    }
+
+    /// Counts the answer too.
+    fn end(self, answer: Reply) -> Reply {
+        self.0.tally.answered(answer.as_ref().map(Option::is_some));
+        answer
+    }
+}
+
+impl Drop for CountedWait {
+    fn drop(&mut self) {
+        self.0.tally.waited();
     }
 }
 
@@ -396,15 +438,12 @@ impl Waiting {
     async fn answer(mut self) -> Reply {
         let answer = (&mut self.answer).await;
         self.answered = true;
-        let answer = answer.unwrap_or(Err(LockError::Closed));
-        self.inner.shared.tally.answered(answer.as_ref().map(Option::is_some));
-        answer
+        answer.unwrap_or(Err(LockError::Closed))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.inner.shared.tally.waited();
         if self.answered {
             return;
         }

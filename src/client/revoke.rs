@@ -7,7 +7,7 @@ use crate::contender::Contender;
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::{RevokeError, TableError};
-use crate::options::check_name;
+use crate::options::{check_name, check_reason};
 use crate::owner::Owner;
 use crate::protocol::{Change, Revocation, Write, row_name, ttl_seconds};
 use crate::store::{DatabaseError, RowStamp};
@@ -15,7 +15,7 @@ use crate::store::{DatabaseError, RowStamp};
 impl LockClient {
     /// Asks a contender of the lock of `name`, as [`contenders`](Self::contenders) or
     /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up the lock or its place in the
-    /// queue. The contender is told which client asks, and `why`.
+    /// queue. The contender is told which client asks, and `why`, in 1,024 bytes at most.
     ///
     /// This is safe: only the contender itself acts on the request, and no client is admitted
     /// before it has left. A holder finds the request at its next renewal, after a third of its TTL
@@ -115,7 +115,7 @@ impl LockClient {
         why: &str,
         means: Means,
     ) -> Result<(), RevokeError> {
-        check_name(name).map_err(TableError::from)?;
+        check_name(name).and_then(|()| check_reason(why)).map_err(TableError::from)?;
         let owner = &contender.owner;
         let Some(round) = contender.round else {
             return Err(RevokeError::Unreadable { name: name.to_owned(), owner: owner.clone() });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::{BuildError, InvalidOption, LockError, Statistics};
+use bakery_lock::{BuildError, InvalidOption, LockError, RevokeError, Statistics, TableError};
 
 use super::{OBJECT, client, ms, s, store};
 
@@ -71,4 +71,73 @@ async fn a_timeout_of_zero_is_refused() {
     let builder = store.client_builder().host("a").acquire_timeout(Duration::ZERO);
     let error = builder.build().await.expect_err("it is refused");
     assert!(matches!(error, BuildError::Option(InvalidOption::ZeroTimeout)), "{error:?}");
+}
+
+/// The longest label, and the longest reason, in bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+// Goal: a label or a reason that is too long is an error that says the limit, before anything is
+// written; the longest ones are stored whole.
+// Method: both at the limit and above, in bytes of a text whose characters have two.
+#[tokio::test(start_paused = true)]
+async fn long_labels_and_reasons_are_refused() {
+    let store = store();
+    let client = client(&store, "a").await;
+    let longest = "é".repeat(TEXT_BYTES_MAX / 2);
+    let too_long = format!("{longest}x");
+    let bytes = too_long.len();
+    let request = client.request(OBJECT).label(too_long.as_str());
+    let error = request.clone().acquire().await.expect_err("the label is too long");
+    assert!(
+        matches!(error, LockError::Option(InvalidOption::LabelTooLong { bytes: it }) if it == bytes)
+    );
+    assert_eq!(error.to_string(), "a label has 1024 bytes at most, not 1025");
+    let election = client.election(OBJECT).label(too_long.as_str());
+    let errors = [
+        request.try_acquire().await.expect_err("the label is too long"),
+        client.request_all([OBJECT]).label(&too_long).acquire().await.expect_err("so is this one"),
+        election.campaign().await.expect_err("so is this one"),
+    ];
+    for error in errors {
+        let expected = matches!(error, LockError::Option(InvalidOption::LabelTooLong { .. }));
+        assert!(expected, "{error:?}");
+    }
+    assert_eq!(client.statistics(), Statistics::default());
+
+    let guard = client.request(OBJECT).label(longest.as_str()).acquire().await;
+    let guard = guard.expect("the label is short enough");
+    let seen = client.contenders(OBJECT).await.expect("the store answers");
+    assert_eq!(seen[0].owner.label(), Some(longest.as_str()));
+    let before = client.statistics();
+    let error = client.revoke(OBJECT, &seen[0], &too_long).await.expect_err("it is too long");
+    let RevokeError::Table(TableError::Option(InvalidOption::ReasonTooLong { .. })) = error else {
+        panic!("another error came: {error:?}");
+    };
+    assert_eq!(client.statistics(), before);
+    client.revoke(OBJECT, &seen[0], &longest).await.expect("the reason is short enough");
+    let error = guard.check().await.expect_err("it was revoked").to_string();
+    assert!(error.contains(&longest), "{error}");
+}
+
+// Goal: nobody but the registry takes its lock, and everybody sees it.
+// Method: ask for it in each way; then add a host, which takes it.
+#[tokio::test(start_paused = true)]
+async fn lock_of_the_registry_is_refused() {
+    const REGISTRY: &str = "bakery-lock::hosts";
+    let store = store();
+    let client = client(&store, "a").await;
+    let errors = [
+        client.lock(REGISTRY).await.expect_err("it is refused"),
+        client.try_lock(REGISTRY).await.expect_err("it is refused"),
+        client.lock_all([OBJECT, REGISTRY]).await.expect_err("it is refused"),
+        client.election(REGISTRY).campaign().await.expect_err("it is refused"),
+    ];
+    for error in errors {
+        assert!(matches!(error, LockError::Option(InvalidOption::ReservedName)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(REGISTRY) && text.contains("use another name"), "{text}");
+    }
+    assert_eq!(client.statistics(), Statistics::default());
+    assert_eq!(client.contenders(REGISTRY).await.expect("the store answers"), []);
+    super::client(&store, "b").await;
 }

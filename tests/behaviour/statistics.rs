@@ -70,3 +70,30 @@ async fn losses_are_counted_by_their_reason() {
     assert_eq!((lost.expired, lost.hold_limit, lost.revoked), (1, 1, 1), "{lost:?}");
     assert_eq!((lost.row_missing, lost.client_closed), (1, 1), "{lost:?}");
 }
+
+// Goal: a caller that lets readers go first is counted as one that waits; its timeout and its
+// refused try are counted like all others.
+// Method: such a caller times out, gives up, is refused, and is let in.
+#[tokio::test(start_paused = true)]
+async fn callers_that_yield_are_counted() {
+    let store = store();
+    let [client, readers] = [client(&store, "a").await, client(&store, "b").await];
+    let reader = readers.request(OBJECT).shared().acquire().await.expect("the lock is free");
+    let yielding = client.request(OBJECT).yield_to_shared(s(60)).timeout(s(60));
+    let waiting = tokio::spawn(yielding.clone().acquire());
+    let leaving = tokio::spawn(yielding.clone().acquire());
+    sleep(s(1)).await;
+    assert_eq!(counts(&client), [0, 0, 2, 0, 0, 0]);
+    leaving.abort();
+    sleep(ms(1)).await;
+    assert_eq!(counts(&client), [0, 0, 1, 0, 0, 0]);
+    let refused = yielding.clone().try_acquire().await.expect("the store answers");
+    assert!(refused.is_none());
+    let timed_out = yielding.timeout(s(1)).acquire().await;
+    assert!(matches!(timed_out, Err(LockError::TimedOut { .. })), "{timed_out:?}");
+    assert_eq!(counts(&client), [0, 0, 1, 1, 1, 0]);
+    reader.unlock().await.expect("it is held");
+    let guard = waiting.await.expect("it does not panic").expect("no reader is left");
+    assert_eq!(counts(&client), [1, 1, 0, 1, 1, 0]);
+    guard.unlock().await.expect("it is held");
+}
