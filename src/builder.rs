@@ -172,7 +172,8 @@ impl LockClientBuilder {
 
     /// How long rows live without renewal unless a request says otherwise: whole seconds, from 5 to
     /// the longest TTL that the lock table allows; 60 by default. They are renewed at a third of
-    /// it. A crashed holder blocks the lock for at most this long plus the clock skew.
+    /// it. A crashed holder blocks the lock for at most this long plus the clock skew; up to 15 s
+    /// longer if a write of it was still under way in an overloaded database.
     ///
     /// A renewal is a read and a write. With 5 s it is due halfway through a lease of 3 s, and has
     /// the other half for both; use 10 s or more where the database may stall for a moment.
@@ -200,7 +201,7 @@ impl LockClientBuilder {
     /// clients that take turns of each other need the table `lock_peers`, which `lock-hosts init`
     /// creates, and the rights to read and to write it.
     ///
-    /// Where many processes want one name, each grant through the table costs 17 operations. With
+    /// Where many processes want one name, each grant through the table costs 11 operations. With
     /// this, a client that finds the lock held asks the holder's client over TCP, and waits in its
     /// line; the holder passes the lock on by message. Connections are encrypted, and each client
     /// proves that it has published its row in `lock_peers`.

@@ -44,7 +44,8 @@
 //! - At most one guard of a name is held at any moment.
 //! - First come, first served: a client that has drawn a ticket goes before all that come later, or
 //!   gives up.
-//! - A holder that crashes blocks others for its TTL and the clock skew at most.
+//! - A holder that crashes blocks others for its TTL and the clock skew at most; up to 15 s longer if
+//!   a write of it was still under way in an overloaded database.
 //! - Unlocking, dropping a guard and dropping a future leave no row behind.
 //!
 //! # What is assumed

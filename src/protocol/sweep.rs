@@ -16,7 +16,8 @@
 //! A contender whose look shows a mark that is not below its own round begins a new one. So of a
 //! contender with an earlier round, either the announcement was acknowledged before the read of
 //! step 2 began, and that shows it; or its look begins after the mark was acknowledged, and shows
-//! that. No clock is involved, and a client may stop for any time between the steps.
+//! that. It does not matter how far the clocks of clients are apart, from which rounds and horizon
+//! come, and a client may stop for any time between the steps.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use super::seeded_bug::SeededBug;
 /// announcement of a round may be repeated for a while until it is acknowledged.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// How much a horizon must be above the one before it: so often an object is swept, at most.
+/// How much a horizon must be above the last mark. Clients that read the same mark may each sweep.
 const STEP: Duration = Duration::from_secs(5);
 
 /// Of the whole reads of an object that was swept before, this share begins a sweep though no node
@@ -40,7 +41,8 @@ pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 ///
 /// `now` is the client's time, as far as the nodes' clocks confirm it: a mark has no TTL, and one
 /// that is far ahead sends every contender back to a new round. The clock of another client may be
-/// behind by twice `max_clock_skew`; the horizon stays below that, so that it sends none back.
+/// behind by twice `max_clock_skew`; the horizon stays below that, so that it sends back only
+/// contenders whose first read is answered more than [`MARGIN`] after their announcement.
 pub(crate) fn horizon(
     rows: &[StoredRow],
     mark: Option<i64>,
