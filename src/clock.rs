@@ -166,17 +166,22 @@ impl Compared {
     }
 }
 
-/// Draws stamps: write timestamps in µs, strictly increasing within a client whatever its wall
-/// clock does (design section 2).
+/// Draws stamps: write timestamps in µs, strictly increasing within a client whatever the time does
+/// by which they are drawn (design section 2).
 #[derive(Debug, Default)]
 pub(crate) struct Stamps {
     last: AtomicI64,
 }
 
 impl Stamps {
-    /// A stamp above all earlier ones: the time, or one above the last stamp.
+    /// A stamp above all earlier ones: the time by the wall clock, or one above the last stamp.
+    #[cfg(any(test, feature = "peers"))]
     pub(crate) fn draw(&self, clock: &dyn Clock) -> i64 {
-        let now = clock.unix_micros();
+        self.draw_at(clock.unix_micros())
+    }
+
+    /// A stamp above all earlier ones: this time, in µs, or one above the last stamp.
+    pub(crate) fn draw_at(&self, now: i64) -> i64 {
         let next = |last: i64| Some(now.max(last + 1));
         let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let last = last.expect("the closure always gives a value");

@@ -168,7 +168,7 @@ impl Runner {
         let messages = network.as_ref().map(|it| it.inbox().open(it.key(&object)));
         let keeper = Keeper::new(shared.turns && slot == SLOT_OF_TURNS)
             .with_guest_hold_max(network.as_ref().and_then(|it| it.guest_hold_max()));
-        let now = shared.stamps.draw(&*shared.clock);
+        let now = shared.stamp();
         let raised = shared.raised.by(&(Arc::clone(&object), slot), now);
         let runner = Runner {
             object,
@@ -516,7 +516,7 @@ impl Drop for Runner {
             network.inbox().close(network.key(&self.object));
         }
         if self.contender.raised_by() > 0 {
-            let now = self.shared.stamps.draw(&*self.shared.clock);
+            let now = self.shared.stamp();
             let place = (Arc::clone(&self.object), self.slot);
             self.shared.raised.note(place, self.contender.raised_by(), now);
         }

@@ -64,9 +64,16 @@ impl Shared {
         self.clock.unix_micros().min(bound)
     }
 
+    /// A stamp above all earlier ones of this client, and not above what the nodes' clocks confirm
+    /// unless earlier ones are. A wall clock that was wrong for a moment would otherwise leave
+    /// stamps ahead for as long as it was.
+    pub(crate) fn stamp(&self) -> i64 {
+        self.stamps.draw_at(self.wall_clock())
+    }
+
     /// The present moment, for a contender.
     pub(crate) fn now(&self) -> Now {
-        let stamp = self.stamps.draw(&*self.clock);
+        let stamp = self.stamp();
         Now { elapsed: self.clock.elapsed(), stamp, jitter: self.entropy.jitter() }
     }
 }

@@ -215,7 +215,7 @@ impl Runner {
         self.borrowing.state = State::Asking { keeper, ahead: 0 };
         self.feed_keeper(KeeperInput::Asking(true));
         // Numbers of requests grow within a client, as stamps do.
-        let stamp = self.shared.stamps.draw(&*self.shared.clock);
+        let stamp = self.shared.stamp();
         let guest = || Guest::new(stamp.unsigned_abs());
         self.borrowing.guests.entry(keeper).or_insert_with(guest);
         self.steps.push_back(Step::Guest(keeper, GuestInput::Ask { ttl }));
