@@ -8,6 +8,7 @@ mod health;
 mod line;
 mod lock_all;
 mod locks;
+mod repair;
 mod request;
 mod revoke;
 mod setup;

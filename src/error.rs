@@ -95,11 +95,12 @@ pub enum LockError {
         /// The object.
         name: String,
     },
-    /// A client whose clock was more than a day ahead has swept the rows of clients that left, up
-    /// to its own time, and may hide every row that is written before that time: use another name.
+    /// The mark of the lock, up to which no round counts, was written by hand and is larger than
+    /// any clock shows. [`repair_mark`](crate::LockClient::repair_mark) replaces it, and so does
+    /// `lockctl repair`.
     #[error(
-        "lock {:?}: a client whose clock was {ahead:?} ahead has swept it, so that new rows may be \
-         hidden: use another name",
+        "lock {:?}: its mark is {ahead:?} ahead, more than a clock shows: run `lockctl repair {}`",
+        shown(name),
         shown(name)
     )]
     MarkOutOfReach {
@@ -426,6 +427,27 @@ pub enum RevokeError {
     },
     /// The request failed. If it [timed out](TableError::TimedOut) or the client was
     /// [closed](TableError::Closed), the contender may be revoked or not.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// Why the mark of a lock was not [repaired](crate::LockClient::repair_mark), or not for certain.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum RepairError {
+    /// The write timestamp of the mark is larger than any clock shows as well. A mark that replaces
+    /// it would be as large, and no round would be above it. Nothing was written.
+    #[error(
+        "lock {:?}: the write timestamp of its mark is more than any clock shows, so that nothing \
+         can replace it: use another name",
+        shown(name)
+    )]
+    OutOfReach {
+        /// The object.
+        name: String,
+    },
+    /// The request failed. If it [timed out](TableError::TimedOut) or the client was
+    /// [closed](TableError::Closed), the mark may be repaired or not.
     #[error(transparent)]
     Table(#[from] TableError),
 }

@@ -44,8 +44,8 @@
 //! - At most one guard of a name is held at any moment.
 //! - First come, first served: a client that has drawn a ticket goes before all that come later, or
 //!   gives up.
-//! - A holder that crashes blocks others for its TTL and the clock skew at most; up to 15 s longer if
-//!   a write of it was still under way in an overloaded database.
+//! - A holder that crashes blocks others for its TTL and the clock skew at most; up to 15 s longer
+//!   if a write of it was still under way in an overloaded database.
 //! - Unlocking, dropping a guard and dropping a future leave no row behind.
 //!
 //! # What is assumed
@@ -142,8 +142,8 @@
 //! dropped as `main` ends sends no release.
 //!
 //! The futures and streams of a client, its guards and its elections may be polled on another
-//! runtime, or outside tokio. Their timers are those of the runtime that polls them, and outside one
-//! those of the client's; only [`LockHandle::lost`] and [`LockHandle::states`] have none there.
+//! runtime, or outside tokio. Their timers are those of the runtime that polls them, and outside
+//! one those of the client's; only [`LockHandle::lost`] and [`LockHandle::states`] have none there.
 //!
 //! Synchronous programs keep a runtime with a thread of its own, which renews their locks:
 //!
@@ -206,8 +206,8 @@ pub use election::{Election, Leaders, Leadership};
 pub use engine::grant::GuardState;
 pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{
-    EnsureError, LineError, LockError, LocksError, LostReason, RevokeError, ShutdownError,
-    TableError, UnlockError, WithLockError,
+    EnsureError, LineError, LockError, LocksError, LostReason, RepairError, RevokeError,
+    ShutdownError, TableError, UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use health::{Health, HealthWarning, UnreadyReason};

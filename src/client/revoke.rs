@@ -192,8 +192,8 @@ impl Revoking<'_> {
             return Ok(());
         };
         // Just above the rows of this round, and so below those of the next round: its first stamp
-        // is above that of this round's release.
-        let stamp = newest + 1;
+        // is above that of this round's release. With the largest stamp a delete still wins.
+        let stamp = newest.saturating_add(1);
         // It says nothing of how the queue moves.
         let last_release = None;
         let change = Change::Delete { contender, ticket: true, revoked: false, last_release };

@@ -26,12 +26,13 @@ impl LockRequest {
     ) -> Result<bool, LockError> {
         let (mut sharers, mut setback) = (Vec::new(), None);
         let looking = self.look_until_unshared(patience, &mut sharers, &mut setback);
+        let longest = limit.min(self.longest_wait());
         let unless_ended = async {
             tokio::select! {
                 biased;
                 // The connections may have ended with the client's runtime.
                 () = self.client().ended.cancelled() => Err(LockError::Closed),
-                looked = tokio::time::timeout(limit.min(self.longest_wait()), looking) => Ok(looked),
+                looked = tokio::time::timeout(longest, looking) => Ok(looked),
             }
         };
         let looked = with_timers(&self.client().runtime, unless_ended).await?;

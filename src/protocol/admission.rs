@@ -229,6 +229,27 @@ mod tests {
         assert_eq!(holds, [(1, None), (2, Some(false))], "what can't be read blocks");
     }
 
+    // Goal: of two holders whose rows conflict, exactly one finds that the other is later, whatever
+    // their clocks showed.
+    // Method: all pairs of some times, none of which is older than its round.
+    #[test]
+    fn exactly_one_of_two_holders_gives_way() {
+        for round in [i64::MIN, 0, 5_000] {
+            let times = [round / 1_000, 5, 6, 3_600_000, i64::MAX];
+            for (mine, theirs) in times.iter().flat_map(|mine| times.map(|theirs| (*mine, theirs)))
+            {
+                let held = |host, since| Claim {
+                    held_since: Some(since),
+                    ..claim(host, round, None, Mode::Exclusive)
+                };
+                let both = [held(2, mine), held(3, theirs)];
+                let snapshot = Snapshot::of(&rows(&both));
+                let lost = both.map(|it| snapshot.later_holder(&it).is_some());
+                assert_eq!(lost, [mine <= theirs, theirs < mine], "{mine} {theirs} in {round}");
+            }
+        }
+    }
+
     #[test]
     fn blockers_are_those_choosing_or_before_me() {
         let mode = Mode::Exclusive;

@@ -257,7 +257,7 @@ pub(crate) enum Failure {
     Rejected,
     /// The largest possible ticket was already written.
     NoTicketLeft,
-    /// The mark is so far ahead of the client's clock that no round is begun above it.
+    /// The mark is larger than any that a client writes, so that no round is begun above it.
     MarkOutOfReach {
         /// How far it is ahead.
         ahead: Duration,

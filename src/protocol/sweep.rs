@@ -36,6 +36,10 @@ const STEP: Duration = Duration::from_secs(5);
 /// reads down as well. A sweep has three operations: one more in about twenty acquisitions.
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 
+/// The largest mark above which a contender begins a round. No clock shows as much, in µs, so no
+/// client ever writes a larger one: it was written by hand. Stamps above it would soon run out.
+pub(crate) const MARK_MAX: i64 = i64::MAX / 2;
+
 /// The horizon of a sweep, in µs, by the rows and the mark of a whole read; `None` if a sweep is of
 /// no use yet.
 ///
@@ -56,6 +60,16 @@ pub(crate) fn horizon(
     let horizon = rounds.chain([Some(latest)]).min()??;
     let is_due = mark.is_none_or(|mark| horizon >= mark.saturating_add(micros(STEP)));
     is_due.then_some(horizon)
+}
+
+/// The mark that may replace one with this value and write stamp: one above the stamp. `None` if
+/// none is needed, because a client wrote it, of which the value is the stamp; or none is possible.
+///
+/// It is a mark like all others, and needs no other step. A sweep up to some horizon relies on what
+/// reads show once its own mark is acknowledged: that, or a mark with a higher stamp. The new one
+/// is as high as its stamp.
+pub(crate) fn repaired(value: i64, stamp: i64) -> Option<i64> {
+    (value > stamp && stamp < MARK_MAX).then(|| stamp + 1)
 }
 
 /// How far a mark is ahead of what any client's clock may show, if it is: then some client's clock
@@ -121,6 +135,43 @@ mod tests {
         }
         assert_eq!(ahead(NOW + 2_000_001), Some(Duration::from_micros(2_000_001)));
         assert!(ahead(i64::MAX).is_some());
+    }
+
+    #[test]
+    fn only_mark_above_its_stamp_is_repaired() {
+        let cases = [
+            ((NOW, NOW), None),
+            ((NOW - 1, NOW), None),
+            ((MARK_MAX, MARK_MAX), None),
+            ((i64::MAX, i64::MAX), None),
+            ((i64::MAX, MARK_MAX), None),
+            ((NOW + 1, NOW), Some(NOW + 1)),
+            ((i64::MAX, NOW), Some(NOW + 1)),
+            ((i64::MAX, MARK_MAX - 1), Some(MARK_MAX)),
+        ];
+        for ((value, stamp), expected) in cases {
+            assert_eq!(repaired(value, stamp), expected, "{value} at {stamp}");
+        }
+    }
+
+    // Goal: from the acknowledgement of a client's mark on, reads show one that is not below it,
+    // whatever is written by hand and repaired.
+    // Method: all orders of four writes of the mark, and each state in between.
+    #[test]
+    fn repaired_mark_protects_each_sweep() {
+        let stamps = [NOW - 7, NOW, NOW + 9];
+        for by_hand in stamps {
+            let new = repaired(i64::MAX, by_hand).expect("it is in reach");
+            let writes = [(NOW - 6, NOW - 6), (by_hand, i64::MAX), (NOW + 8, NOW + 8), (new, new)];
+            for applied in 1_u8..16 {
+                let is_applied = |&(index, _): &(usize, _)| applied & (1 << index) != 0;
+                let there = writes.iter().enumerate().filter(is_applied).map(|(_, write)| *write);
+                let there: Vec<_> = there.collect();
+                let (_, shown) = *there.iter().max().expect("one is there");
+                let swept = there.iter().filter(|(stamp, value)| stamp == value);
+                assert!(swept.clone().all(|(horizon, _)| shown >= *horizon), "{there:?}");
+            }
+        }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use self::metrics::{Begun, CallMetrics};
 #[cfg(not(feature = "metrics"))]
 use self::no_metrics::{Begun, CallMetrics};
 use super::{
-    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store, Testimonies, TimedRow,
+    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store, StoredMark, Testimonies,
+    TimedRow,
 };
 use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
@@ -131,6 +132,11 @@ impl Store for Counted {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         self.counters.read(Kind::ContenderRead, self.store.read_stamps(object, contender))
+    }
+
+    /// No kind of its own: only repairs make it.
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+        self.store.read_mark(object)
     }
 
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {

@@ -12,7 +12,7 @@ use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
     Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
-    RowStamp, Seen, Store, Testimonies, TimedRow,
+    RowStamp, Seen, Store, StoredMark, Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -153,6 +153,10 @@ impl Store for MemoryStore {
         self.answer(move |tables, now| tables.read_stamps(object, contender, now))
     }
 
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+        self.answer(move |tables, _| tables.mark(object))
+    }
+
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
         self.answer(move |tables, now| tables.read_fence(object, now))
     }
@@ -259,7 +263,7 @@ impl Tables {
         }
         for replica in &mut self.replicas {
             match write.change {
-                Change::Mark => replica.raise_mark(object, write.stamp),
+                Change::Mark => replica.raise_mark(object, StoredMark::of(write.stamp)),
                 Change::Sweep => {
                     replica.sweep(object, Sweep { horizon: write.stamp, dead_from: now });
                 }
@@ -272,13 +276,16 @@ impl Tables {
     pub(crate) fn read(&mut self, object: &str, read: Read, now: Duration) -> Seen {
         let known = self.replicas.iter().filter_map(|replica| replica.last_release(object, now));
         let last_release = known.max_by_key(|last| last.stamp);
-        let mark = self.replicas.iter().filter_map(|replica| replica.marks.get(object)).max();
-        let mark = mark.copied();
+        let mark = self.mark(object).map(|mark| mark.value);
         let rows = self.live_rows(object, read, now).into_iter();
         let rows: Vec<_> = rows.map(|timed| timed.row).collect();
         let kept = self.replicas[0].objects.get(object).map_or(0, BTreeMap::len);
         let many_dead = kept > rows.len() + MANY_DEAD;
         Seen { rows, statics: Statics { last_release, mark }, many_dead }
+    }
+
+    fn mark(&self, object: &str) -> Option<StoredMark> {
+        self.replicas.iter().filter_map(|replica| replica.marks.get(object)).max().copied()
     }
 
     fn read_stamps(

@@ -106,6 +106,9 @@ pub(crate) trait Store: Debug + Send + Sync {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>>;
 
+    /// Reads the mark of an object with its write stamp; `None` if it has none.
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>>;
+
     /// Reads the fence of an object; `None` if it has none.
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>>;
 
@@ -209,6 +212,23 @@ impl RowStamp {
     /// The stamp of a row. A row without a round has none.
     pub(crate) fn of(TimedRow { row, stamp, .. }: TimedRow) -> Option<Self> {
         Some(RowStamp { row_name: row.row_name, round: row.round?, stamp: stamp? })
+    }
+}
+
+/// The mark of an object. The order is that of a cluster: the higher stamp wins, then the larger
+/// value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct StoredMark {
+    /// The write timestamp, in µs.
+    pub(crate) stamp: i64,
+    /// The mark: its stamp, unless it was written by hand.
+    pub(crate) value: i64,
+}
+
+impl StoredMark {
+    /// As clients write it.
+    pub(crate) fn of(stamp: i64) -> Self {
+        StoredMark { stamp, value: stamp }
     }
 }
 

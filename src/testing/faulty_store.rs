@@ -15,7 +15,7 @@ use crate::hosts::HostRegistry;
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, MemoryStore, Outcome, Page, Part,
-    PeerRow, RowStamp, Seen, Store, Testimonies, TimedRow,
+    PeerRow, RowStamp, Seen, Store, StoredMark, Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -193,7 +193,15 @@ impl FaultyStore {
     ///
     /// When that is more than 290,000 years.
     pub fn set_mark_ahead(&self, object: &str, ahead: Duration) {
-        let mark = self.clock.unix_micros() + signed_micros(ahead);
+        self.write_mark(object, StoredMark::of(self.clock.unix_micros() + signed_micros(ahead)));
+    }
+
+    /// Writes the mark of an object by hand: any value, stamped by the clock.
+    pub fn set_mark(&self, object: &str, value: i64) {
+        self.write_mark(object, StoredMark { stamp: self.clock.unix_micros(), value });
+    }
+
+    fn write_mark(&self, object: &str, mark: StoredMark) {
         for replica in &mut self.memory.tables().replicas {
             replica.raise_mark(object, mark);
         }
@@ -344,6 +352,10 @@ impl Store for FaultyStore {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         self.call(self.memory.read_stamps(object, contender))
+    }
+
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+        self.call(self.memory.read_mark(object))
     }
 
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {

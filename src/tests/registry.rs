@@ -19,7 +19,7 @@ use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
-    Store, Testimonies, TimedRow,
+    Store, StoredMark, Testimonies, TimedRow,
 };
 use crate::testing::FaultyStore;
 
@@ -122,6 +122,10 @@ impl Store for Planned {
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
         self.memory.read_stamps(object, contender)
+    }
+
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+        self.memory.read_mark(object)
     }
 
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {

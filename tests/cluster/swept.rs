@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bakery_lock::LockError;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 use tokio::task::JoinSet;
@@ -55,6 +56,29 @@ async fn dead_rows_are_swept_and_no_others() {
     })
     .await;
     println!("swept within {:?}", began.elapsed());
+    scene.wait_until_deleted(&name).await;
+}
+
+// Goal: a mark that was written by hand keeps all clients out until it is repaired, and none after.
+// Method: the largest mark, beside a holder.
+#[tokio::test]
+async fn mark_written_by_hand_is_repaired() {
+    let _beside = support::beside_others().await;
+    let scene = Scene::new().await;
+    let name = support::unique("marked");
+    let (holder, client) = (scene.client().await, scene.client().await);
+    assert!(!client.repair_mark(&name).await.expect("the cluster answers"), "it has no mark");
+    let guard = holder.lock(&name).await.expect("the lock is free");
+    let table = format!("\"{}\".lock_table", scene.keyspace);
+    let mark = i64::MAX;
+    scene.execute(&format!("UPDATE {table} SET mark = {mark} WHERE object_name = '{name}'")).await;
+    let error = client.lock(&name).await.expect_err("no round is above the mark");
+    assert!(matches!(error, LockError::MarkOutOfReach { .. }), "{error:?}");
+    assert!(client.repair_mark(&name).await.expect("the cluster answers"));
+    assert!(!client.repair_mark(&name).await.expect("the cluster answers"), "it is repaired");
+    assert!(client.try_lock(&name).await.expect("the cluster answers").is_none(), "it is held");
+    guard.unlock().await.expect("the repair took nothing from the holder");
+    client.lock(&name).await.expect("the lock is free").unlock().await.expect("it was held");
     scene.wait_until_deleted(&name).await;
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
-use bakery_lock::{BuildError, LockError, LocksError, RevokeError, TableError};
+use bakery_lock::{BuildError, LockError, LocksError, RepairError, RevokeError, TableError};
 
 use crate::output::chain;
 
@@ -203,6 +203,15 @@ impl From<RevokeError> for Failure {
             error @ (RevokeError::Gone { .. } | RevokeError::Unreadable { .. } | _) => {
                 Failure::No(Box::new(error))
             }
+        }
+    }
+}
+
+impl From<RepairError> for Failure {
+    fn from(error: RepairError) -> Self {
+        match error {
+            RepairError::Table(error) => error.into(),
+            error @ (RepairError::OutOfReach { .. } | _) => Failure::No(Box::new(error)),
         }
     }
 }

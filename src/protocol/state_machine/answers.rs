@@ -10,15 +10,12 @@ use super::super::messages::{
 use super::super::queue::{Question, Queue, within_patience};
 use super::super::row::{Statics, StoredRow};
 use super::super::seeded_bug::SeededBug;
+use super::super::sweep::MARK_MAX;
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
 /// The longest pause after a whole read that failed, in times of what it took: 16 s after the
 /// second that a try may take.
 const PAUSE_PER_FAILED_READ: u32 = 16;
-
-/// No round is begun above a mark that is farther ahead: it was written by mistake, and stamps that
-/// reach it leave none.
-const MARK_AHEAD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl StateMachine {
     /// Handles the answer to a write.
@@ -114,13 +111,13 @@ impl StateMachine {
     /// Begins a new round above the mark, which hides none of its rows, however wrong the clock of
     /// the client was that wrote it.
     fn meet_mark(&mut self, now: Now, acquire: Acquire, mark: i64) {
-        let ahead = u64::try_from(mark.saturating_sub(now.stamp)).unwrap_or_default();
-        let ahead = Duration::from_micros(ahead);
-        if ahead > MARK_AHEAD_MAX {
+        let ahead = mark.saturating_sub(now.stamp).max(0);
+        if mark > MARK_MAX {
+            let ahead = Duration::from_micros(ahead.unsigned_abs());
             return self.fail(now, Failure::MarkOutOfReach { ahead });
         }
         // Stamps grow: the next one is above the mark.
-        self.raised += mark.saturating_sub(now.stamp).max(0);
+        self.raised += ahead;
         self.withdraw(now, Some(acquire));
     }
 

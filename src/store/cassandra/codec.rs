@@ -14,7 +14,7 @@ use crate::protocol::{
     Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Revocation,
     Statics, StoredRow,
 };
-use crate::store::{DatabaseError, HostRow, RowStamp, TimedRow};
+use crate::store::{DatabaseError, HostRow, RowStamp, StoredMark, TimedRow};
 
 /// The values to insert each row of a claim.
 pub(super) fn insertions<'a>(
@@ -278,6 +278,14 @@ impl TimedLockRow {
 pub(super) fn fence(result: QueryResult) -> Result<Option<i64>, DatabaseError> {
     let rows = decode::<(String, Option<i64>)>(result)?;
     Ok(rows.into_iter().find_map(|(_, fence)| fence))
+}
+
+/// The mark of an object: no row if the partition is empty, nulls if it has none.
+pub(super) fn mark(result: QueryResult) -> Result<Option<StoredMark>, DatabaseError> {
+    let rows = decode::<(Option<i64>, Option<i64>)>(result)?;
+    let mark =
+        |(value, stamp): (Option<_>, Option<_>)| Some(StoredMark { stamp: stamp?, value: value? });
+    Ok(rows.into_iter().find_map(mark))
 }
 
 /// The values to write a sighting.

@@ -27,17 +27,17 @@ pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, 
 use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
-    last_release_values, mark_values, next, revocation_values, row_stamps, sighting_values,
+    last_release_values, mark, mark_values, next, revocation_values, row_stamps, sighting_values,
     sightings_begin, stored_rows, sweep_values, timed_rows, warns_of_dead_rows,
 };
 use self::login::LoginWatch;
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
-use self::statements::{RegistryStatements, RowStatements};
+use self::statements::{RegistryStatements, RowStatements, read_mark};
 use super::{
-    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Seen, Store, Testimonies,
-    TimedRow,
+    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Seen, Store, StoredMark,
+    Testimonies, TimedRow,
 };
 use crate::options::Consistency;
 use crate::protocol::{Change, ContenderId, LastRelease, Read, StoredRow, Write};
@@ -279,6 +279,14 @@ impl Store for CassandraStore {
         Box::pin(async move {
             let key = contender_key(object, contender);
             row_stamps(self.execute(&self.rows.read_stamps, key).await?)
+        })
+    }
+
+    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+        Box::pin(async move {
+            let (keyspace, table) = (&self.keyspace, &self.lock_table);
+            let read = read_mark(&self.session, keyspace, table, &self.consistency).await?;
+            mark(self.execute(&read, (object,)).await?)
         })
     }
 

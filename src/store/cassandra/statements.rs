@@ -148,6 +148,20 @@ impl SweepStatements {
     }
 }
 
+/// Reads a mark with its write stamp. Only repairs need it, so no client prepares it before.
+pub(super) async fn read_mark(
+    session: &Session,
+    keyspace: &Identifier,
+    table: &Identifier,
+    consistency: &Consistency,
+) -> Result<PreparedStatement, DatabaseError> {
+    // A partition with only a static part is one row, too.
+    let select = format!(
+        "SELECT mark, WRITETIME(mark) FROM \"{keyspace}\".\"{table}\" WHERE object_name = ? LIMIT 1"
+    );
+    prepare(session, &Terms::new(session, consistency), select).await
+}
+
 /// The statements on the registry of hosts. All but one use a quorum of all replicas: a number must
 /// be unique in all data centres.
 pub(super) struct RegistryStatements {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::{
     Change, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Read, StoredRow, Write, row_name,
 };
-use crate::store::TimedRow;
+use crate::store::{StoredMark, TimedRow};
 
 /// The clustering key of a row.
 pub(crate) type Key = (String, ContenderId);
@@ -17,7 +17,7 @@ pub(crate) struct Replica {
     pub(crate) objects: HashMap<String, BTreeMap<Key, Cell>>,
     pub(crate) fences: HashMap<String, Fence>,
     pub(crate) releases: HashMap<String, Release>,
-    pub(crate) marks: HashMap<String, i64>,
+    pub(crate) marks: HashMap<String, StoredMark>,
     pub(crate) sweeps: HashMap<String, Sweep>,
 }
 
@@ -98,8 +98,8 @@ impl Replica {
         self.releases.get(object)?.live(now)
     }
 
-    /// Raises a mark, unless it is higher.
-    pub(crate) fn raise_mark(&mut self, object: &str, mark: i64) {
+    /// Writes a mark, unless one with a higher stamp is there.
+    pub(crate) fn raise_mark(&mut self, object: &str, mark: StoredMark) {
         let highest = self.marks.entry(object.to_owned()).or_insert(mark);
         *highest = mark.max(*highest);
     }

@@ -20,7 +20,7 @@ use crate::network::{Entrance, NetworkEnd};
 use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
-    Store, Testimonies, TimedRow,
+    Store, StoredMark, Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -171,6 +171,10 @@ impl Store for Link {
         })
     }
 
+    fn read_mark<'a>(&'a self, _: &'a str) -> Answer<'a, Option<StoredMark>> {
+        Box::pin(async { Err(DatabaseError::permanent(NO_MARK_IS_WRITTEN_BY_HAND)) })
+    }
+
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
         Box::pin(async move {
             let seen = self.ask(object, Ask::ReadFence).await?;
@@ -257,6 +261,8 @@ impl Store for Link {
 const SILENCE: Duration = Duration::from_secs(1);
 
 const HOSTS_ARE_GIVEN: &str = "the hosts of a simulation are given when it begins";
+
+const NO_MARK_IS_WRITTEN_BY_HAND: &str = "a simulation repairs no mark";
 
 const ONE_OBJECT_IS_READ: &str = "a simulation reads objects one by one";
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, Statics, Write};
-use crate::store::TimedRow;
 use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
+use crate::store::{StoredMark, TimedRow};
 
 /// One replica.
 pub(super) struct Node {
@@ -81,7 +81,7 @@ impl Node {
         });
         let sweep = self.replica.sweeps.get(object).copied();
         let last_release = self.replica.last_release(object, self.clock(now));
-        let mark = self.replica.marks.get(object).copied();
+        let mark = self.replica.marks.get(object).map(|mark| mark.value);
         Seen { rows: seen.collect(), fence: None, sweep, statics: Statics { last_release, mark } }
     }
 }
@@ -204,7 +204,7 @@ impl Replica {
                 }
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
-            Action::RaiseMark(mark) => self.raise_mark(&order.object, *mark),
+            Action::RaiseMark(mark) => self.raise_mark(&order.object, StoredMark::of(*mark)),
             Action::Sweep(sweep) => self.sweep(&order.object, *sweep),
             Action::Lose(Lost::Rows(keys)) => {
                 let rows = self.objects.get_mut(&order.object).into_iter().flatten();

@@ -8,6 +8,7 @@ mod host;
 mod list;
 mod process;
 mod progress;
+mod repair;
 mod revoke;
 mod run;
 mod show;
@@ -34,7 +35,7 @@ use crate::signals::Signals;
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
 /// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs
-/// the right to read the keyspace, revoking also that to change the lock table.
+/// the right to read the keyspace, revoking and repairing also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version, after_long_help = EXAMPLES)]
 pub struct Lockctl {
@@ -51,6 +52,7 @@ enum Command {
     Watch(watch::WatchOptions),
     List(list::ListOptions),
     Revoke(revoke::RevokeOptions),
+    Repair(repair::RepairOptions),
     Status(status::StatusOptions),
     Run(run::RunOptions),
     Elect(elect::ElectOptions),
@@ -105,8 +107,9 @@ Exit codes:
 ///
 /// # Errors
 ///
-/// [`Failure`] states what went wrong. `revoke` and `run` change rows: [`LockClient::revoke`],
-/// [`LockClient::revoke_by_force`] and [`LockClient::lock`] document what is left behind.
+/// [`Failure`] states what went wrong. `revoke`, `repair` and `run` change rows:
+/// [`LockClient::revoke`], [`LockClient::revoke_by_force`], [`LockClient::repair_mark`] and
+/// [`LockClient::lock`] document what is left behind.
 ///
 /// # Cancel safety
 ///
@@ -139,6 +142,9 @@ pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
         }
         Command::Revoke(options) => {
             observe(&connection, async |client| revoke::revoke(client, &options).await).await
+        }
+        Command::Repair(options) => {
+            observe(&connection, async |client| repair::repair(client, &options).await).await
         }
     }
 }

@@ -209,6 +209,8 @@ async fn of_lockctl() {
             "status --host web9 --json",
             "revoke free --why hangs",
             "revoke free --why hangs --json",
+            "repair users::snap",
+            "repair users::snap --json",
             "revoke users::snap --why hangs",
         ])
         .await;

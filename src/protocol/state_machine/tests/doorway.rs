@@ -1,5 +1,6 @@
 //! From announcing oneself to the first read with a ticket (design section 4, steps 1 to 4).
 
+use super::super::super::sweep::MARK_MAX;
 use super::*;
 
 #[test]
@@ -138,17 +139,26 @@ fn mark_at_or_after_round_restarts_acquisition_above_it() {
 }
 
 #[test]
-fn mark_more_than_a_day_ahead_fails_acquisition() {
-    const HOUR: i64 = 3_600_000_000;
-    for (hours, fails) in [(23, false), (25, true), (365 * 24, true), (i64::MAX / HOUR, true)] {
+fn mark_that_no_clock_shows_fails_acquisition() {
+    const YEAR: i64 = 365 * 24 * 3_600_000_000;
+    let round = Script::looking(exclusive()).claim.round;
+    for (mark, fails) in [
+        (round + YEAR, false),
+        (round + 100 * YEAR, false),
+        (MARK_MAX, false),
+        (MARK_MAX + 1, true),
+        (i64::MAX, true),
+    ] {
         let mut script = Script::looking(exclusive());
-        let mark = script.claim.round.saturating_add(hours * HOUR);
         script.sees_statics(&[], Statics { mark: Some(mark), ..Statics::default() });
         if fails {
             let ahead = Duration::from_micros((mark - script.told).unsigned_abs());
             script.fails(Failure::MarkOutOfReach { ahead }, Rows::Entering);
         } else {
             script.deletes(Rows::Entering);
+            script.applied();
+            script.announces();
+            assert!(script.claim.round > mark, "the new round is above it");
         }
     }
 }
