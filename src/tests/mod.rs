@@ -7,6 +7,7 @@ mod peers;
 pub(crate) mod properties;
 mod registry;
 mod runner;
+mod wrong_values;
 
 use std::sync::Arc;
 use std::time::Duration;
