@@ -23,6 +23,11 @@ pub(crate) const LATE_TO_RUN: Duration = Duration::from_millis(5);
 /// More dead rows than a run has.
 pub(crate) const NO_SWEEPS: usize = 1_000;
 
+/// In µs.
+const HOUR: i64 = 3_600_000_000;
+
+const HOURS_OF_A_YEAR: i64 = 365 * 24;
+
 /// When the faults end, unless a plan is cut short.
 const HEALED: Duration = Duration::from_secs(16);
 
@@ -346,7 +351,7 @@ impl Draw {
     }
 
     /// Sets some wall clocks hours ahead or back, most often for a moment, and marks objects by
-    /// such clocks.
+    /// such clocks, or by those that are years ahead.
     fn wrong_clocks(&mut self, plan: &mut Plan) {
         if self.0.random_bool(0.7) {
             return;
@@ -361,7 +366,9 @@ impl Draw {
         if self.0.random_bool(0.5) {
             let at = Duration::from_millis(self.up_to(500, 14_000));
             let object = self.0.random_range(0..plan.objects.len());
-            plan.deeds.push((at, Deed::Mark { object, off_by: self.hours() }));
+            let hours = self.hours();
+            let off_by = if hours > 3 * HOUR { hours * HOURS_OF_A_YEAR } else { hours };
+            plan.deeds.push((at, Deed::Mark { object, off_by }));
         }
     }
 
