@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tracing::debug;
 use uuid::Uuid;
 
-use self::definition::{Definition, keyspace_cql};
+use self::definition::Definition;
 use self::existing::{Names, Schema};
 use self::nodes::NodeState;
 use crate::clock::{Clock, SystemClock};
@@ -32,7 +32,7 @@ use crate::engine::clock_skew::{self, ClockDifference, Clocks};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{
-    CassandraStore, Catalog, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,
+    CassandraStore, Catalog, Cql, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,
     at_the_same_time,
 };
 
@@ -156,7 +156,8 @@ pub async fn create(
         let Some(replication) = &options.replication else {
             return Err(names.missing_keyspace());
         };
-        catalog.define(keyspace_cql(&names.keyspace, &replication.cql())).await?;
+        let cql = Cql::create_keyspace(&names.keyspace, &replication.cql());
+        catalog.define(cql).await?;
         created.keyspace = true;
     }
     for names in [&names, &of_registry] {

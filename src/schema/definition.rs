@@ -3,32 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::store::{Column, Dialect, Identifier, PEER_TTL_MAX, TableFacts};
-
-const KEYSPACE: &str = include_str!("../../cql/keyspace.cql");
-const LOCK_TABLE: &str = include_str!("../../cql/lock_table.cql");
-const LOCK_HOSTS: &str = include_str!("../../cql/lock_hosts.cql");
-const LOCK_PEERS: &str = include_str!("../../cql/lock_peers.cql");
-const CASSANDRA: &str = include_str!("../../cql/cassandra.cql");
-const SCYLLA: &str = include_str!("../../cql/scylla.cql");
+use super::{LOCK_HOSTS, LOCK_PEERS};
+use crate::store::{Column, Cql, Dialect, Identifier, TableFacts};
 
 /// Columns of the registry that tables of an earlier version lack. Without them, only their own
 /// feature is missing.
 const LATER_COLUMNS: [&str; 1] = ["seen_at"];
 
-/// The statement that creates the keyspace. `replication` is a map in CQL.
-pub(super) fn keyspace_cql(keyspace: &Identifier, replication: &str) -> String {
-    let cql = without_comments(KEYSPACE);
-    cql.replace("{keyspace}", keyspace.as_str()).replace("{replication}", replication)
-}
-
 /// The required definition of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition {
-    /// Its name in CQL, with the keyspace.
-    full_name: String,
+    keyspace: Identifier,
+    table: Identifier,
     /// The statement that creates it.
-    pub(super) cql: String,
+    pub(super) cql: Cql,
     /// Its columns.
     columns: Vec<Column>,
     /// Its options, as written in the statement.
@@ -45,30 +33,26 @@ impl Definition {
         max_ttl: Duration,
         dialect: Dialect,
     ) -> Self {
-        let cql = with_max_ttl(&with_dialect(LOCK_TABLE, dialect), max_ttl)
-            .replace("{keyspace}", keyspace.as_str())
-            .replace("{table}", table.as_str());
-        let full_name = format!("\"{keyspace}\".\"{table}\"");
-        Self::parse(full_name, cql)
+        let cql = Cql::create_lock_table(keyspace, table, max_ttl, dialect);
+        Self::parse(keyspace, table, cql)
     }
 
     /// The registry of hosts.
     pub(super) fn lock_hosts(keyspace: &Identifier, dialect: Dialect) -> Self {
-        let cql = with_dialect(LOCK_HOSTS, dialect).replace("{keyspace}", keyspace.as_str());
-        Self::parse(format!("\"{keyspace}\".\"lock_hosts\""), cql)
+        let cql = Cql::create_lock_hosts(keyspace, dialect);
+        Self::parse(keyspace, &fixed(LOCK_HOSTS), cql)
     }
 
     /// The table of peers.
     pub(super) fn lock_peers(keyspace: &Identifier, dialect: Dialect) -> Self {
-        let cql = with_max_ttl(&with_dialect(LOCK_PEERS, dialect), PEER_TTL_MAX)
-            .replace("{keyspace}", keyspace.as_str());
-        let definition = Self::parse(format!("\"{keyspace}\".\"lock_peers\""), cql);
+        let cql = Cql::create_lock_peers(keyspace, dialect);
+        let definition = Self::parse(keyspace, &fixed(LOCK_PEERS), cql);
         Definition { is_optional: true, ..definition }
     }
 
     /// The statement that creates it, on one line, to be shown and copied.
     pub(super) fn cql_on_one_line(&self) -> String {
-        let cql = self.cql.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cql = self.cql.as_str().split_whitespace().collect::<Vec<_>>().join(" ");
         cql.trim_end_matches(';').to_owned()
     }
 
@@ -98,14 +82,16 @@ impl Definition {
     }
 
     /// The statement that adds a column.
-    pub(super) fn addition_cql(&self, column: &Column) -> String {
+    pub(super) fn addition_cql(&self, column: &Column) -> Cql {
         let kind = if column.kind == "static" { " static" } else { "" };
-        format!("ALTER TABLE {} ADD {} {}{kind}", self.full_name, column.name, column.cql_type)
+        let column = format!("{} {}{kind}", column.name, column.cql_type);
+        Cql::add_column(&self.keyspace, &self.table, &column)
     }
 
     /// The statement that sets an option.
     pub(super) fn remedy(&self, option: &str, value: &str) -> String {
-        format!("ALTER TABLE {} WITH {option} = {value}", self.full_name)
+        let Definition { keyspace, table, .. } = self;
+        format!("ALTER TABLE \"{keyspace}\".\"{table}\" WITH {option} = {value}")
     }
 
     /// The table of this definition, as the system tables show it.
@@ -116,8 +102,9 @@ impl Definition {
         TableFacts { id: uuid::Uuid::nil(), columns, options }
     }
 
-    fn parse(full_name: String, cql: String) -> Self {
-        let parts = cql.split_once('(').and_then(|(_, rest)| rest.split_once("\n)\nWITH "));
+    fn parse(keyspace: &Identifier, table: &Identifier, cql: Cql) -> Self {
+        let parts =
+            cql.as_str().split_once('(').and_then(|(_, rest)| rest.split_once("\n)\nWITH "));
         let (columns, options) = parts.expect("a file in cql/ has columns and options");
         let options = options.trim_end().trim_end_matches(';').split("\n AND ");
         let option = |option: &str| {
@@ -127,7 +114,8 @@ impl Definition {
             (name.trim().to_owned(), value)
         };
         let (columns, options) = (parse_columns(columns), options.map(option).collect());
-        Definition { full_name, cql, columns, options, is_optional: false }
+        let (keyspace, table) = (keyspace.clone(), table.clone());
+        Definition { keyspace, table, cql, columns, options, is_optional: false }
     }
 }
 
@@ -144,25 +132,9 @@ fn is_later(column: &Column) -> bool {
     LATER_COLUMNS.contains(&column.name.as_str())
 }
 
-fn with_dialect(cql: &str, dialect: Dialect) -> String {
-    let options = match dialect {
-        Dialect::Cassandra => CASSANDRA,
-        Dialect::Scylla => SCYLLA,
-    };
-    without_comments(cql).replace(" {dialect}", without_comments(options).trim_end())
-}
-
-/// A tombstone must outlive every cell that it hides: the longest TTL, the clock skew and the time
-/// in flight of a late write.
-fn with_max_ttl(cql: &str, max_ttl: Duration) -> String {
-    let gc_grace = 2 * max_ttl;
-    cql.replace("{max_ttl}", &max_ttl.as_secs().to_string())
-        .replace("{gc_grace}", &gc_grace.as_secs().to_string())
-}
-
-fn without_comments(cql: &str) -> String {
-    let lines = cql.lines().filter(|line| !line.starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n")
+/// The name of a table that every keyspace has.
+fn fixed(table: &str) -> Identifier {
+    Identifier::table(table).expect("the names of our tables are legal")
 }
 
 fn parse_columns(text: &str) -> Vec<Column> {
@@ -236,8 +208,9 @@ mod tests {
                 Definition::lock_hosts(&keyspace, dialect),
                 Definition::lock_peers(&keyspace, dialect),
             ];
-            let keyspace = keyspace_cql(&keyspace, "{'class': 'X'}");
+            let keyspace = Cql::create_keyspace(&keyspace, "{'class': 'X'}");
             for cql in tables.map(|table| table.cql).into_iter().chain([keyspace]) {
+                let cql = cql.as_str();
                 assert!(cql.contains("\"K\"") && !cql.contains("--"), "{cql}");
                 let names = ["keyspace", "table", "max_ttl", "gc_grace", "replication", "dialect"];
                 for name in names {
@@ -262,7 +235,10 @@ mod tests {
         assert_eq!(column("fence"), ("bigint", "static", -1));
         let round = table.columns.iter().find(|column| column.name == "released_round");
         let added = table.addition_cql(round.expect("the column is there"));
-        assert_eq!(added, "ALTER TABLE \"K\".\"lock_table\" ADD released_round bigint static");
+        assert_eq!(
+            added.as_str(),
+            "ALTER TABLE \"K\".\"lock_table\" ADD released_round bigint static"
+        );
         let options = table.facts().options;
         let option = |name: &str| options.get(name).map(String::as_str);
         assert_eq!(option("default_time_to_live"), Some("120"));
@@ -309,7 +285,7 @@ mod tests {
         let additions: Vec<_> = table.additions(&facts).collect();
         let [added] = additions.as_slice() else { panic!("one column is new: {additions:?}") };
         let cql = "ALTER TABLE \"K\".\"lock_hosts\" ADD seen_at timestamp";
-        assert_eq!(table.addition_cql(added), cql);
+        assert_eq!(table.addition_cql(added).as_str(), cql);
         // A column of the same name but another type is no older table.
         let other = Column { cql_type: "int".into(), ..(*added).clone() };
         facts.columns.push(other);

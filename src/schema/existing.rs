@@ -12,7 +12,8 @@ use super::{LOCK_HOSTS, LOCK_PEERS, SchemaError, tables};
 use crate::finding::{Finding, Severity};
 use crate::options::Consistency;
 use crate::store::{
-    Catalog, Column, DatabaseError, Dialect, Identifier, KeyspaceFacts, SettingsRecord, TableFacts,
+    Catalog, Column, Cql, DatabaseError, Dialect, Identifier, KeyspaceFacts, SettingsRecord,
+    TableFacts,
 };
 
 /// The names of the keyspace and the tables.
@@ -190,7 +191,7 @@ impl Schema {
     }
 
     /// What completes a registry of an earlier version: names of columns, and statements.
-    pub(super) fn additions(&self, names: &Names) -> Vec<(String, String)> {
+    pub(super) fn additions(&self, names: &Names) -> Vec<(String, Cql)> {
         let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
         let Some(facts) = &self.lock_hosts else {
             return Vec::new();

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::protocol::{ContenderId, Read, Statics, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, Column, Coverage, Dialect, Extras, KeyspaceFacts, Nodes, Rights,
+    CassandraStore, Catalog, Column, Coverage, Cql, Dialect, Extras, KeyspaceFacts, Nodes, Rights,
     SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::{Calls, Counted};

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::classify::classify;
 use super::codec::{decode, decode_columns};
+use super::cql::{Cql, Template, query};
 use crate::store::grant::quoted;
 use crate::store::{DatabaseError, Identifier};
 
@@ -94,9 +95,7 @@ impl<'a> Catalog<'a> {
 
     /// Which dialect the cluster speaks.
     pub(crate) async fn dialect(&self) -> Result<Dialect, DatabaseError> {
-        let query = "SELECT table_name FROM system_schema.tables \
-                     WHERE keyspace_name = 'system_schema' AND table_name = 'scylla_tables'";
-        let rows = self.rows::<(String,)>(query, ()).await?;
+        let rows = self.rows::<(String,)>(Template::FindDialect.fill(&[]), ()).await?;
         Ok(if rows.is_empty() { Dialect::Cassandra } else { Dialect::Scylla })
     }
 
@@ -105,9 +104,8 @@ impl<'a> Catalog<'a> {
         &self,
         keyspace: &Identifier,
     ) -> Result<Option<KeyspaceFacts>, DatabaseError> {
-        let query = "SELECT replication, durable_writes FROM system_schema.keyspaces \
-                     WHERE keyspace_name = ?";
-        let rows = self.rows::<(HashMap<String, String>, bool)>(query, (keyspace.as_str(),));
+        let read = Template::ReadKeyspace.fill(&[]);
+        let rows = self.rows::<(HashMap<String, String>, bool)>(read, (keyspace.as_str(),));
         let facts = rows.await?.pop().map(|(replication, durable_writes)| KeyspaceFacts {
             replication: replication.into_iter().collect(),
             durable_writes,
@@ -123,10 +121,8 @@ impl<'a> Catalog<'a> {
         dialect: Dialect,
     ) -> Result<Option<TableFacts>, DatabaseError> {
         type Row = (Uuid, i32, i32, String, HashMap<String, String>, HashMap<String, String>);
-        let query = "SELECT id, default_time_to_live, gc_grace_seconds, speculative_retry, \
-                     compaction, caching FROM system_schema.tables \
-                     WHERE keyspace_name = ? AND table_name = ?";
-        let mut rows = self.rows::<Row>(query, (keyspace.as_str(), table.as_str())).await?;
+        let (read, key) = (Template::ReadTable.fill(&[]), (keyspace.as_str(), table.as_str()));
+        let mut rows = self.rows::<Row>(read, key).await?;
         let Some((id, ttl, gc_grace, speculative_retry, compaction, caching)) = rows.pop() else {
             return Ok(None);
         };
@@ -149,15 +145,14 @@ impl<'a> Catalog<'a> {
         keyspace: &Identifier,
         table: &Identifier,
     ) -> Result<Option<Uuid>, DatabaseError> {
-        let query = "SELECT id FROM system_schema.tables \
-                     WHERE keyspace_name = ? AND table_name = ?";
-        let rows = self.rows::<(Uuid,)>(query, (keyspace.as_str(), table.as_str())).await?;
+        let (read, key) = (Template::ReadTableId.fill(&[]), (keyspace.as_str(), table.as_str()));
+        let rows = self.rows::<(Uuid,)>(read, key).await?;
         Ok(rows.into_iter().next().map(|(id,)| id))
     }
 
     /// Changes the schema, and waits until the nodes agree on it.
-    pub(crate) async fn define(&self, cql: String) -> Result<(), DatabaseError> {
-        let result = self.session.query_unpaged(statement(cql), ()).await;
+    pub(crate) async fn define(&self, cql: Cql) -> Result<(), DatabaseError> {
+        let result = query(self.session, statement(cql), ()).await;
         result.map_err(|error| classify(&error))?;
         self.settle().await;
         Ok(())
@@ -180,7 +175,7 @@ impl<'a> Catalog<'a> {
     }
 
     async fn known_rights(&self) -> Result<Option<Rights>, DatabaseError> {
-        let roles = self.listed("LIST ROLES".to_owned(), ["role", "super"]).await?;
+        let roles = self.listed(Template::ListRoles.fill(&[]), ["role", "super"]).await?;
         let is_super = |role: &[CqlValue; 2]| role[1].as_boolean() == Some(true);
         let Some(role) = self.login_role(&roles).await? else {
             return Ok(None);
@@ -188,8 +183,8 @@ impl<'a> Catalog<'a> {
         if roles.iter().any(is_super) {
             return Ok(None);
         }
-        let query = format!("LIST ALL PERMISSIONS OF {}", quoted(&role));
-        let permissions = self.listed(query, ["resource", "permission"]).await?.into_iter();
+        let list = Template::ListPermissionsOf.fill(&[("role", quoted(&role).as_str())]);
+        let permissions = self.listed(list, ["resource", "permission"]).await?.into_iter();
         let texts = permissions.map(|[resource, permission]| {
             Some((resource.into_string()?, permission.into_string()?))
         });
@@ -199,8 +194,8 @@ impl<'a> Catalog<'a> {
     /// The role that the session logged in as: the one that the others of its user are granted to.
     async fn login_role(&self, roles: &[[CqlValue; 2]]) -> Result<Option<String>, DatabaseError> {
         for role in roles.iter().filter_map(|[role, _]| role.as_text()) {
-            let query = format!("LIST ROLES OF {}", quoted(role));
-            if self.listed(query, ["role"]).await?.len() == roles.len() {
+            let list = Template::ListRolesOf.fill(&[("role", quoted(role).as_str())]);
+            if self.listed(list, ["role"]).await?.len() == roles.len() {
                 return Ok(Some(role.clone()));
             }
         }
@@ -210,10 +205,10 @@ impl<'a> Catalog<'a> {
     /// Some columns of a list, whose others differ from version to version.
     async fn listed<const N: usize>(
         &self,
-        query: String,
+        cql: Cql,
         columns: [&str; N],
     ) -> Result<Vec<[CqlValue; N]>, DatabaseError> {
-        let result = self.session.query_unpaged(statement(query), ()).await;
+        let result = query(self.session, statement(cql), ()).await;
         decode_columns(result.map_err(|error| classify(&error))?, columns)
     }
 
@@ -222,34 +217,32 @@ impl<'a> Catalog<'a> {
         keyspace: &Identifier,
         table: &Identifier,
     ) -> Result<Vec<Column>, DatabaseError> {
-        let query = "SELECT column_name, type, kind, position FROM system_schema.columns \
-                     WHERE keyspace_name = ? AND table_name = ?";
-        let key = (keyspace.as_str(), table.as_str());
-        let rows = self.rows::<(String, String, String, i32)>(query, key).await?.into_iter();
+        let (read, key) = (Template::ReadColumns.fill(&[]), (keyspace.as_str(), table.as_str()));
+        let rows = self.rows::<(String, String, String, i32)>(read, key).await?.into_iter();
         let column = |(name, cql_type, kind, position)| Column { name, cql_type, kind, position };
         Ok(rows.map(column).collect())
     }
 
-    /// How ScyllaDB collects tombstones. Its system tables hold that in a form of its own, so it is
-    /// read from the description of the table.
+    /// How ScyllaDB collects tombstones.
     async fn tombstone_gc(
         &self,
         keyspace: &Identifier,
         table: &Identifier,
     ) -> Result<Option<(String, String)>, DatabaseError> {
-        let query = format!("DESCRIBE TABLE \"{keyspace}\".\"{table}\"");
-        let rows = self.rows::<(String, String, String, String)>(&query, ()).await?;
+        let names = [("keyspace", keyspace.as_str()), ("table", table.as_str())];
+        let describe = Template::DescribeTable.fill(&names);
+        let rows = self.rows::<(String, String, String, String)>(describe, ()).await?;
         let mode = rows.iter().find_map(|(_, _, _, description)| tombstone_gc_mode(description));
         Ok(mode.map(|mode| ("tombstone_gc.mode".to_owned(), mode.to_owned())))
     }
 
-    async fn rows<R>(&self, query: &str, values: impl SerializeRow) -> Result<Vec<R>, DatabaseError>
+    async fn rows<R>(&self, cql: Cql, values: impl SerializeRow) -> Result<Vec<R>, DatabaseError>
     where
         R: for<'frame> DeserializeRow<'frame, 'frame>,
     {
-        let mut statement = statement(query);
+        let mut statement = statement(cql);
         statement.set_execution_profile_handle(Some(self.hedged()));
-        let result = self.session.query_unpaged(statement, values).await;
+        let result = query(self.session, statement, values).await;
         decode(result.map_err(|error| classify(&error))?)
     }
 
@@ -276,8 +269,8 @@ fn told<T>(rights: Result<Option<T>, DatabaseError>) -> Result<Option<T>, Databa
 }
 
 /// A statement on the system tables, which each node keeps for itself, or on the schema.
-fn statement(cql: impl Into<String>) -> Statement {
-    let mut statement = Statement::new(cql);
+fn statement(cql: Cql) -> Statement {
+    let mut statement = cql.unprepared();
     statement.set_consistency(statement::Consistency::One);
     statement.set_serial_consistency(Some(SerialConsistency::Serial));
     statement.set_request_timeout(Some(TIMEOUT));

@@ -3,6 +3,7 @@
 mod catalog;
 mod classify;
 mod codec;
+mod cql;
 mod execution_profile;
 mod login;
 mod nodes;
@@ -30,6 +31,7 @@ use self::codec::{
     last_release_values, mark, mark_values, next, revocation_values, row_stamps, sighting_values,
     sightings_begin, stored_rows, sweep_values, timed_rows, warns_of_dead_rows,
 };
+pub(crate) use self::cql::Cql;
 use self::login::LoginWatch;
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
@@ -205,11 +207,11 @@ impl Store for CassandraStore {
                 }
                 Change::Mark => {
                     let values = mark_values(object, write.stamp);
-                    self.execute(&statements.sweep.mark, values).await.map(drop)
+                    self.execute(&statements.mark, values).await.map(drop)
                 }
                 Change::Sweep => {
                     let values = sweep_values(object, write.stamp);
-                    let swept = self.session.batch(&statements.sweep.deletes, values).await;
+                    let swept = self.session.batch(&statements.sweep_batch, values).await;
                     self.answered(swept).map(drop)
                 }
             }

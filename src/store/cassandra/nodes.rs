@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::catalog::Dialect;
 use super::classify::classify;
 use super::codec::decode;
+use super::cql::{Cql, Template, query};
 use crate::clock::{Clock, SystemClock};
 use crate::store::{ClockReading, DatabaseError, Identifier, Node, NodeReport, Outcome};
 
@@ -129,13 +130,11 @@ impl<'a> Nodes<'a> {
         node: &Node,
         dialect: Dialect,
     ) -> Result<Option<String>, DatabaseError> {
-        let query = match dialect {
-            Dialect::Cassandra => {
-                "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
-            }
-            Dialect::Scylla => "SELECT value FROM system.config WHERE name = 'commitlog_sync'",
+        let template = match dialect {
+            Dialect::Cassandra => Template::ReadCommitLogOfCassandra,
+            Dialect::Scylla => Template::ReadCommitLogOfScylla,
         };
-        let result = self.session.query_unpaged(pinned(node, query), ()).await;
+        let result = query(self.session, pinned(node, template.fill(&[])), ()).await;
         let rows = decode::<(Option<String>,)>(result.map_err(|error| classify(&error))?)?;
         let unquoted = |value: String| value.trim_matches('"').to_owned();
         Ok(rows.into_iter().find_map(|(value,)| value).map(unquoted))
@@ -173,12 +172,11 @@ impl<'a> Nodes<'a> {
         best_reading(GLANCE_TIMEOUT, || self.clock_once(node)).await
     }
 
-    /// `now()` never goes back; `currentTimestamp()` does, with the clock.
     async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        let query = "SELECT toUnixTimestamp(currentTimestamp()) FROM system.local";
+        let read = pinned(node, Template::ReadClock.fill(&[]));
         let clock = SystemClock::new();
         let asked_at = clock.unix_micros();
-        let result = self.session.query_unpaged(pinned(node, query), ()).await;
+        let result = query(self.session, read, ()).await;
         let round_trip = i64::try_from(clock.elapsed().as_micros()).unwrap_or(i64::MAX);
         let rows = decode::<(i64,)>(result.map_err(|error| classify(&error))?)?;
         let (millis,) = *rows.first().ok_or_else(|| {
@@ -196,14 +194,10 @@ impl<'a> Nodes<'a> {
         keyspace: &Identifier,
         table: &Identifier,
     ) -> Result<Option<Uuid>, DatabaseError> {
-        // An identifier needs no quoting, and with values the driver would prepare this each time.
-        let query = format!(
-            "SELECT id FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND \
-             table_name = '{table}'"
-        );
-        let mut statement = pinned(node, &query);
+        let names = [("keyspace", keyspace.as_str()), ("table", table.as_str())];
+        let mut statement = pinned(node, Template::ReadTableIdOfNode.fill(&names));
         statement.set_request_timeout(Some(GLANCE_TIMEOUT));
-        let result = self.session.query_unpaged(statement, ()).await;
+        let result = query(self.session, statement, ()).await;
         let rows = decode::<(Uuid,)>(result.map_err(|error| classify(&error))?)?;
         Ok(rows.into_iter().next().map(|(id,)| id))
     }
@@ -259,9 +253,9 @@ pub(crate) async fn at_the_same_time<T>(
 }
 
 /// A statement that the given node answers, or no node.
-fn pinned(node: &Node, cql: &str) -> Statement {
+fn pinned(node: &Node, cql: Cql) -> Statement {
     let target = NodeIdentifier::HostId(node.host_id);
-    let mut statement = Statement::new(cql);
+    let mut statement = cql.unprepared();
     statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(target, None)));
     statement.set_retry_policy(Some(std::sync::Arc::new(FallthroughRetryPolicy::new())));
     statement.set_consistency(statement::Consistency::One);

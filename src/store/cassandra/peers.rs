@@ -7,6 +7,7 @@ use scylla::statement::prepared::PreparedStatement;
 use uuid::Uuid;
 
 use super::codec::decode;
+use super::cql::Template;
 use super::execution_profile::Terms;
 use super::statements::prepare;
 use crate::options::Consistency;
@@ -26,21 +27,12 @@ impl PeerStatements {
         consistency: &Consistency,
     ) -> Result<Self, DatabaseError> {
         let terms = Terms::new(session, consistency);
-        let prepare = async |text: String| prepare(session, &terms, text).await;
-        let table = format!("\"{keyspace}\".\"lock_peers\"");
+        let names = [("keyspace", keyspace.as_str())];
+        let prepare = async |it: Template| prepare(session, &terms, it.fill(&names)).await;
         Ok(PeerStatements {
-            write: prepare(format!(
-                "INSERT INTO {table} (client, addresses, public_key, version) \
-                 VALUES (?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
-            ))
-            .await?,
-            read: prepare(format!(
-                "SELECT addresses, public_key, version, WRITETIME(public_key) FROM {table} \
-                 WHERE client = ?"
-            ))
-            .await?,
-            delete: prepare(format!("DELETE FROM {table} USING TIMESTAMP ? WHERE client = ?"))
-                .await?,
+            write: prepare(Template::WritePeer).await?,
+            read: prepare(Template::ReadPeer).await?,
+            delete: prepare(Template::DeletePeer).await?,
         })
     }
 }

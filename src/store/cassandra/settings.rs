@@ -8,6 +8,7 @@ use scylla::value::CqlTimestamp;
 
 use super::classify::classify;
 use super::codec::decode;
+use super::cql::{Template, query};
 use super::execution_profile::Terms;
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::store::{DatabaseError, Identifier, or_nearby};
@@ -65,15 +66,10 @@ impl<'a> SettingsRecord<'a> {
 
     /// Records when sightings begin, in a registry that an earlier version made. One try.
     pub(crate) async fn begin_sightings(&self, now_micros: i64) -> Result<(), DatabaseError> {
-        let cql = format!(
-            "INSERT INTO \"{}\".\"lock_hosts\" (registry, host_name, added_at) VALUES (?, ?, ?) \
-             USING TIMESTAMP ?",
-            self.keyspace
-        );
-        let insert = self.statement(cql, &Consistency::Quorum);
+        let insert = self.statement(Template::BeginSightings, &Consistency::Quorum);
         let now = CqlTimestamp(now_micros / 1000);
         let values = (LOCK_TABLES, SIGHTINGS, now, now_micros);
-        let result = self.session.query_unpaged(insert, values).await;
+        let result = query(self.session, insert, values).await;
         result.map(drop).map_err(|error| classify(&error))
     }
 
@@ -81,14 +77,9 @@ impl<'a> SettingsRecord<'a> {
         &self,
         consistency: &Consistency,
     ) -> Result<Option<Settings>, DatabaseError> {
-        let cql = format!(
-            "SELECT consistency, datacenter, max_clock_skew_ms FROM \"{}\".\"lock_hosts\" \
-             WHERE registry = ? AND host_name = ?",
-            self.keyspace
-        );
-        let select = self.statement(cql, consistency);
+        let select = self.statement(Template::ReadSettings, consistency);
         let key = (LOCK_TABLES, self.lock_table.as_str());
-        let result = self.session.query_unpaged(select, key).await;
+        let result = query(self.session, select, key).await;
         let rows = decode::<Row>(result.map_err(|error| classify(&error))?)?;
         let understood = |row: Row| {
             parse(&row).ok_or_else(|| {
@@ -105,12 +96,7 @@ impl<'a> SettingsRecord<'a> {
 
     /// Records settings, whole. One try.
     pub(crate) async fn write(&self, settings: &Settings, stamp: i64) -> Result<(), DatabaseError> {
-        let cql = format!(
-            "INSERT INTO \"{}\".\"lock_hosts\" (registry, host_name, consistency, datacenter, \
-             max_clock_skew_ms) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?",
-            self.keyspace
-        );
-        let insert = self.statement(cql, &Consistency::Quorum);
+        let insert = self.statement(Template::WriteSettings, &Consistency::Quorum);
         let consistency = match &settings.consistency {
             Consistency::Quorum => QUORUM,
             Consistency::LocalQuorum(_) => LOCAL_QUORUM,
@@ -121,13 +107,13 @@ impl<'a> SettingsRecord<'a> {
         let millis = millis.expect("options are checked before: a skew is a second or so");
         let key = (LOCK_TABLES, self.lock_table.as_str());
         let values = (key.0, key.1, consistency, datacenter, millis, stamp);
-        let result = self.session.query_unpaged(insert, values).await;
+        let result = query(self.session, insert, values).await;
         result.map(drop).map_err(|error| classify(&error))
     }
 
-    fn statement(&self, cql: String, consistency: &Consistency) -> Statement {
+    fn statement(&self, template: Template, consistency: &Consistency) -> Statement {
         let terms = Terms::new(self.session, consistency);
-        let mut statement = Statement::new(cql);
+        let mut statement = template.fill(&[("keyspace", self.keyspace.as_str())]).unprepared();
         statement.set_execution_profile_handle(Some(terms.profile));
         statement.set_consistency(terms.consistency);
         statement.set_serial_consistency(Some(terms.serial_consistency));

@@ -5,11 +5,10 @@ use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use super::classify::classify_preparation;
+use super::cql::{self, Cql, Template};
 use super::execution_profile::{TRY_TIMEOUT, Terms};
-use super::settings::{LOCK_TABLES, SIGHTINGS};
 use crate::options::Consistency;
-use crate::protocol::row_name;
-use crate::store::{DatabaseError, HOSTS_PER_PAGE, Identifier};
+use crate::store::{DatabaseError, Identifier};
 
 /// The number of rows on a page of the whole table: few enough that no replica is busy with it for
 /// long.
@@ -25,7 +24,9 @@ pub(super) struct RowStatements {
     pub(super) delete_batches: [Batch; 2],
     /// Deletes of two rows, and a write of what the release tells those that wait.
     pub(super) release_batch: Batch,
-    pub(super) sweep: SweepStatements,
+    pub(super) mark: PreparedStatement,
+    /// Range deletes: of the `entering::` rows, and of the `tickets::` rows.
+    pub(super) sweep_batch: Batch,
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
     pub(super) inspect: PreparedStatement,
@@ -48,45 +49,18 @@ impl RowStatements {
         consistency: &Consistency,
     ) -> Result<Self, DatabaseError> {
         let terms = Terms::new(session, consistency);
-        let prepare = async |text: String| prepare(session, &terms, text).await;
-        let table = format!("\"{keyspace}\".\"{table}\"");
-        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, \
-                       held_since";
-        let of_contender = "host = ? AND client = ? AND slot = ?";
-        let last_release = "released_client, released_round, handoff_micros, \
-                            WRITETIME(released_round) AS released_stamp";
-        let read =
-            format!("SELECT {columns}, {last_release}, mark FROM {table} WHERE object_name = ?");
-        // A row is written whole, so one column tells the times of all.
-        let times = "WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds";
-        let inspect = format!("SELECT object_name, {columns}, {times} FROM {table}");
-
-        let [entering, tickets] = [row_name::ENTERING, row_name::TICKETS];
-        let all_rows = format!("row_name IN ('{entering}', '{tickets}', '{}')", row_name::REVOKED);
-
-        // Rows are written whole, and a write never names `fence`: a null would be a tombstone on
-        // it.
-        let insert = prepare(format!(
-            "INSERT INTO {table} (object_name, {columns}, since) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
-        ))
-        .await?;
-        // By the full primary key: nothing else of the object may be deleted, but by a sweep.
-        let delete = prepare(format!(
-            "DELETE FROM {table} USING TIMESTAMP ? \
-             WHERE object_name = ? AND row_name = ? AND {of_contender}"
-        ))
-        .await?;
-        let write_last_release = prepare(format!(
-            "UPDATE {table} USING TIMESTAMP ? AND TTL ? \
-             SET released_client = ?, released_round = ?, handoff_micros = ? WHERE object_name = ?"
-        ))
-        .await?;
+        let names = [("keyspace", keyspace.as_str()), ("table", table.as_str())];
+        let prepare = async |it: Template| prepare(session, &terms, it.fill(&names)).await;
+        let insert = prepare(Template::InsertRow).await?;
+        let delete = prepare(Template::DeleteRow).await?;
+        let write_last_release = prepare(Template::WriteLastRelease).await?;
         let release = vec![delete.clone(), delete.clone(), write_last_release];
-        let mut glance = prepare(read.clone()).await?;
+        let sweep = [Template::SweepEntering, Template::SweepTickets];
+        let sweep = vec![prepare(sweep[0]).await?, prepare(sweep[1]).await?];
+        let read_object = prepare(Template::ReadObject).await?;
+        let mut glance = read_object.clone();
         glance.set_consistency(terms.one_replica);
-        let of_part = "token(object_name) > ? AND token(object_name) <= ?";
-        let mut read_part = prepare(format!("{inspect} WHERE {of_part}")).await?;
+        let mut read_part = prepare(Template::ReadPart).await?;
         read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
             glance,
@@ -94,57 +68,18 @@ impl RowStatements {
             insert,
             delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
             release_batch: batch(&terms, release),
-            sweep: SweepStatements::prepare(session, &terms, &table).await?,
+            mark: prepare(Template::WriteMark).await?,
+            sweep_batch: batch(&terms, sweep),
             delete,
-            read_object: prepare(read.clone()).await?,
-            inspect: prepare(format!("{inspect} WHERE object_name = ?")).await?,
+            read_object,
+            inspect: prepare(Template::Inspect).await?,
             read_part,
-            read_contender: prepare(format!("{read} AND {all_rows} AND {of_contender}")).await?,
-            read_entering: prepare(format!(
-                "{read} AND row_name = '{entering}' AND {of_contender}"
-            ))
-            .await?,
-            read_stamps: prepare(format!(
-                "SELECT row_name, round, WRITETIME(round) FROM {table} \
-                 WHERE object_name = ? AND {all_rows} AND {of_contender}"
-            ))
-            .await?,
-            // Distinct, or it would return the fence once for each row of the partition.
-            read_fence: prepare(format!(
-                "SELECT DISTINCT object_name, fence FROM {table} WHERE object_name = ?"
-            ))
-            .await?,
-            // With a TTL of its own, or it would expire with the rows, by the table's default.
-            write_fence: prepare(format!(
-                "UPDATE {table} USING TIMESTAMP ? AND TTL ? SET fence = ? WHERE object_name = ?"
-            ))
-            .await?,
+            read_contender: prepare(Template::ReadContender).await?,
+            read_entering: prepare(Template::ReadEntering).await?,
+            read_stamps: prepare(Template::ReadStamps).await?,
+            read_fence: prepare(Template::ReadFence).await?,
+            write_fence: prepare(Template::WriteFence).await?,
         })
-    }
-}
-
-/// The statements of a sweep.
-pub(super) struct SweepStatements {
-    pub(super) mark: PreparedStatement,
-    /// Range deletes: of the `entering::` rows, and of the `tickets::` rows.
-    pub(super) deletes: Batch,
-}
-
-impl SweepStatements {
-    async fn prepare(session: &Session, terms: &Terms, table: &str) -> Result<Self, DatabaseError> {
-        let prepare = async |text: String| prepare(session, terms, text).await;
-        // By the table's default it would expire with the rows. A TTL of 0 is none: a client may
-        // stop for any time between the mark and the deletes.
-        let mark = prepare(format!(
-            "UPDATE {table} USING TIMESTAMP ? AND TTL 0 SET mark = ? WHERE object_name = ?"
-        ));
-        let mark = mark.await?;
-        let delete = async |row_name: &str| {
-            let delete = format!("DELETE FROM {table} USING TIMESTAMP ? WHERE object_name = ?");
-            prepare(format!("{delete} AND row_name = '{row_name}'")).await
-        };
-        let deletes = vec![delete(row_name::ENTERING).await?, delete(row_name::TICKETS).await?];
-        Ok(SweepStatements { mark, deletes: batch(terms, deletes) })
     }
 }
 
@@ -155,11 +90,8 @@ pub(super) async fn read_mark(
     table: &Identifier,
     consistency: &Consistency,
 ) -> Result<PreparedStatement, DatabaseError> {
-    // A partition with only a static part is one row, too.
-    let select = format!(
-        "SELECT mark, WRITETIME(mark) FROM \"{keyspace}\".\"{table}\" WHERE object_name = ? LIMIT 1"
-    );
-    prepare(session, &Terms::new(session, consistency), select).await
+    let names = [("keyspace", keyspace.as_str()), ("table", table.as_str())];
+    prepare(session, &Terms::new(session, consistency), Template::ReadMark.fill(&names)).await
 }
 
 /// The statements on the registry of hosts. All but one use a quorum of all replicas: a number must
@@ -191,37 +123,16 @@ impl RegistryStatements {
         hosts_are_seen: bool,
     ) -> Result<Self, DatabaseError> {
         let terms = Terms::new(session, &Consistency::Quorum);
-        let prepare = async |text: String| prepare(session, &terms, text).await;
-        let table = format!("\"{keyspace}\".\"lock_hosts\"");
-        let seen_at = if hosts_are_seen { ", seen_at" } else { "" };
-        let read = format!(
-            "SELECT host_name, number, added_at, removed_at, WRITETIME(number){seen_at} \
-             FROM {table} WHERE registry = ?"
-        );
-        let read_host = format!("{read} AND host_name = ?");
-        let read_hosts = format!("{read} AND host_name > ? LIMIT {HOSTS_PER_PAGE}");
-        // Distinct, or it would return `next` once for each host.
-        let read_next = format!("SELECT DISTINCT registry, next FROM {table} WHERE registry = ?");
-        let raise_next =
-            format!("UPDATE {table} USING TIMESTAMP ? SET next = ? WHERE registry = ?");
-        let write_host = format!(
-            "INSERT INTO {table} (registry, host_name, number, added_at, removed_at) \
-             VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
-        );
-        // Writes only its own cell, so that it can't undo a removal; and no row marker, so that it
-        // makes no row either.
-        let write_sighting = format!(
-            "UPDATE {table} USING TIMESTAMP ? SET seen_at = ? WHERE registry = ? AND host_name = ?"
-        );
-        let read_begin = format!(
-            "SELECT added_at FROM {table} WHERE registry = '{LOCK_TABLES}' AND \
-             host_name = '{SIGHTINGS}'"
-        );
-        let sightings = if hosts_are_seen {
-            let (write, read_begin) = (prepare(write_sighting).await?, prepare(read_begin).await?);
-            Some(SightingStatements { write, read_begin })
+        let names = [("keyspace", keyspace.as_str())];
+        let prepare = async |it: Template| prepare(session, &terms, it.fill(&names)).await;
+        let (read_host, read_hosts, sightings) = if hosts_are_seen {
+            let sightings = SightingStatements {
+                write: prepare(Template::WriteSighting).await?,
+                read_begin: prepare(Template::ReadSightingsBegin).await?,
+            };
+            (Template::ReadHost, Template::ReadHosts, Some(sightings))
         } else {
-            None
+            (Template::ReadHostWithoutSighting, Template::ReadHostsWithoutSightings, None)
         };
         let read_host = prepare(read_host).await?;
         let read_host_nearby = consistency
@@ -231,9 +142,9 @@ impl RegistryStatements {
             read_host,
             read_host_nearby,
             read_hosts: prepare(read_hosts).await?,
-            read_next: prepare(read_next).await?,
-            raise_next: prepare(raise_next).await?,
-            write_host: prepare(write_host).await?,
+            read_next: prepare(Template::ReadNext).await?,
+            raise_next: prepare(Template::RaiseNext).await?,
+            write_host: prepare(Template::WriteHost).await?,
             sightings,
         })
     }
@@ -242,9 +153,9 @@ impl RegistryStatements {
 pub(super) async fn prepare(
     session: &Session,
     terms: &Terms,
-    text: String,
+    cql: Cql,
 ) -> Result<PreparedStatement, DatabaseError> {
-    let statement = session.prepare(text).await;
+    let statement = cql::prepare(session, cql).await;
     statement.map(|statement| terms.apply(statement)).map_err(|error| classify_preparation(&error))
 }
 
