@@ -43,6 +43,12 @@ pub(crate) const PRIORITIES: RangeInclusive<u8> = 1..=14;
 const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
 const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
 
+/// The number of the protocol that clients of this version follow. It is recorded with the settings
+/// of a lock table, and a client refuses a table with another number. Increase it with each change
+/// after which clients of the old and of the new version could hold a lock at the same time. In
+/// protocol 1, clients sweep dead rows and heed the marks of sweeps.
+pub(crate) const PROTOCOL: i32 = 1;
+
 /// The settings that all clients of a lock table share. They are recorded when the table is
 /// created.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use tracing::debug;
 use uuid::Uuid;
 
-use self::definition::Definition;
+use self::definition::{Definition, PROTOCOL_COLUMN, SEEN_AT_COLUMN};
 use self::existing::{Names, Schema};
 use self::nodes::NodeState;
 use crate::clock::{Clock, SystemClock};
@@ -33,7 +33,7 @@ use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings
 use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{
     CassandraStore, Catalog, Cql, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,
-    at_the_same_time,
+    Recorded, SettingsRecord, at_the_same_time,
 };
 
 pub use self::error::SchemaError;
@@ -86,15 +86,16 @@ pub struct Created {
     pub keyspace: bool,
     /// The tables that were created.
     pub tables: Vec<String>,
-    /// The columns that were added to a table of an earlier version: `lock_hosts.seen_at`.
+    /// The columns that were added to a table of an earlier version: `lock_hosts.seen_at`,
+    /// `lock_hosts.protocol`.
     pub columns: Vec<String>,
     /// Whether the settings of the lock table were recorded.
     pub settings: bool,
 }
 
 /// Creates what is missing: the keyspace, if `options` name its replication, and the tables. Then
-/// waits until the nodes agree on them, and records the settings of the lock table. Matching
-/// objects are left unchanged. What an earlier version made is completed.
+/// waits until the nodes agree on them, and records the settings of the lock table and the protocol
+/// of its clients. Matching objects are left unchanged. What an earlier version made is completed.
 ///
 /// The tables are the lock table; `lock_table` if the lock table has another name, because the
 /// registry's own lock is there, whatever table the hosts use; the registry of hosts, `lock_hosts`;
@@ -139,7 +140,8 @@ pub async fn create(
     let mut differences = schema.differences(&names, options, &datacenters);
     let mut is_recorded = false;
     if schema.holds_settings(&names) {
-        let recorded = recorded(session, &names, &Consistency::Quorum).await?;
+        let record = names.record(session, schema.registry_has(PROTOCOL_COLUMN));
+        let recorded = settings::known(&names, recorded(&record, &Consistency::Quorum).await?)?;
         is_recorded = recorded.is_some();
         let wanted = options.settings();
         differences.extend(recorded.and_then(|it| settings::difference(&names, &it, &wanted)));
@@ -185,8 +187,11 @@ pub async fn create(
         return Err(SchemaError::Differs { differences });
     }
     for (column, statement) in schema.additions(&names) {
-        // Before the column exists, so that no host is ever wrongly taken for unseen.
-        names.record(session).begin_sightings(SystemClock::new().unix_micros()).await?;
+        if column == SEEN_AT_COLUMN {
+            // Before the column exists, so that no host is ever wrongly taken for unseen.
+            let now = SystemClock::new().unix_micros();
+            names.record(session, false).begin_sightings(now).await?;
+        }
         catalog.define(statement).await?;
         created.columns.push(format!("{LOCK_HOSTS}.{column}"));
     }
@@ -257,9 +262,10 @@ pub async fn check(
     let mut findings = schema.findings(&names, consistency, &datacenters);
     findings.extend(nodes::within_reach(&nodes.all(), consistency));
     let max_ttl = schema.max_ttl(&names).unwrap_or(MAX_TTL_DEFAULT);
+    let record = names.record(session, schema.registry_has(PROTOCOL_COLUMN));
     let recorded = async {
         let held = schema.holds_settings(&names);
-        if held { Some(recorded(session, &names, consistency).await) } else { None }
+        if held { Some(recorded(&record, consistency).await) } else { None }
     };
     let rights = timeout(STEP_TIMEOUT, catalog.rights());
     let (recorded, reports, rights) =
@@ -269,7 +275,7 @@ pub async fn check(
     }
     let mut max_clock_skew = MAX_CLOCK_SKEW;
     if let Some(recorded) = recorded {
-        if let Ok(Some(settings)) = &recorded {
+        if let Ok(Some(Recorded::Settings { settings, .. })) = &recorded {
             max_clock_skew = settings.max_clock_skew;
         }
         findings.push(settings::finding(&names, max_ttl, recorded, consistency));
@@ -322,6 +328,8 @@ pub(crate) struct LockTableFacts {
     pub(crate) max_clock_skew: Duration,
     /// What of the keyspace an earlier version may not have made.
     pub(crate) extras: Extras,
+    /// Whether the registry has a column for the protocol.
+    has_protocol: bool,
 }
 
 impl LockTableFacts {
@@ -346,15 +354,15 @@ pub(crate) async fn inspect(
 ) -> Result<LockTableFacts, SchemaError> {
     let names = Names::check(keyspace, lock_table)?;
     let facts = inspect_tables(session, &names, consistency).await?;
-    let (record, nodes) = (names.record(session), Nodes::new(session));
+    let (record, nodes) = (names.record(session, facts.has_protocol), Nodes::new(session));
     let datacenter = consistency.datacenter();
     let (recorded, clocks) =
         tokio::join!(record.read_for(consistency), nodes.glance_at_clocks(datacenter));
     // Nodes drop the requests of a node with a clock that is behind, so a wrong clock may be why
     // the record can't be read: it comes first.
     let bound = match &recorded {
-        Ok(Some(settings)) => settings.max_clock_skew,
-        Ok(None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
+        Ok(Some(Recorded::Settings { settings, .. })) => settings.max_clock_skew,
+        Ok(Some(Recorded::OtherProtocol(_)) | None) | Err(_) => *MAX_CLOCK_SKEW_RANGE.end(),
     };
     if let Clocks::Differ(ClockDifference { problems, .. }) = Clocks::judge(&clocks, bound) {
         return Err(SchemaError::ClocksDiffer { problems });
@@ -366,13 +374,21 @@ pub(crate) async fn inspect(
 }
 
 /// Checks the lock table of the registry's own lock, which is always taken at QUORUM, and with the
-/// largest skew that settings may allow: so it needs no settings, and none can be wrong for it.
+/// largest skew that settings may allow: so it needs no settings, and none can be wrong for it. A
+/// table whose clients are seen to follow another protocol is refused.
 pub(crate) async fn inspect_registry(
     session: &Session,
     keyspace: &str,
 ) -> Result<LockTableFacts, SchemaError> {
     let names = Names::check(keyspace, LOCK_TABLE_DEFAULT)?;
-    inspect_tables(session, &names, &Consistency::Quorum).await
+    let facts = inspect_tables(session, &names, &Consistency::Quorum).await?;
+    let record = names.record(session, facts.has_protocol);
+    match recorded(&record, &Consistency::Quorum).await {
+        Ok(recorded) => settings::known(&names, recorded).map(drop)?,
+        // Without a quorum there is no lock either, and its error says more.
+        Err(error) => debug!(?error, "what is recorded of the registry's lock table is unknown"),
+    }
+    Ok(facts)
 }
 
 /// Checks the tables and their replication, and refuses what is wrong.
@@ -395,9 +411,10 @@ async fn inspect_tables(
     problems.extend(nodes::within_reach(&Nodes::new(session).all(), consistency));
     problems.retain(|finding| finding.severity == Severity::Error);
     let extras = Extras {
-        sightings: schema.additions(names).is_empty(),
+        sightings: schema.registry_has(SEEN_AT_COLUMN),
         peers: schema.lock_peers.is_some(),
     };
+    let has_protocol = schema.registry_has(PROTOCOL_COLUMN);
     match (schema.max_ttl(names), schema.lock_table) {
         (Some(max_ttl), Some(table)) if problems.is_empty() => Ok(LockTableFacts {
             keyspace: names.keyspace.clone(),
@@ -406,6 +423,7 @@ async fn inspect_tables(
             max_ttl,
             max_clock_skew: *MAX_CLOCK_SKEW_RANGE.end(),
             extras,
+            has_protocol,
         }),
         _ => Err(SchemaError::Unfit { problems }),
     }
@@ -420,13 +438,12 @@ fn datacenters(session: &Session) -> BTreeMap<String, u32> {
     datacenters
 }
 
-/// The recorded settings, read within a time that suffices if nothing is wrong.
+/// What is recorded, read within a time that suffices if nothing is wrong.
 async fn recorded(
-    session: &Session,
-    names: &Names,
+    record: &SettingsRecord<'_>,
     consistency: &Consistency,
-) -> Result<Option<Settings>, DatabaseError> {
-    let read = timeout(STEP_TIMEOUT, names.record(session).read_for(consistency)).await;
+) -> Result<Option<Recorded>, DatabaseError> {
+    let read = timeout(STEP_TIMEOUT, record.read_for(consistency)).await;
     read.unwrap_or_else(|_| {
         let slow = format!("no quorum of replicas answered within {STEP_TIMEOUT:?}");
         Err(DatabaseError::new(Outcome::NotApplied, slow))

@@ -6,9 +6,15 @@ use std::time::Duration;
 use super::{LOCK_HOSTS, LOCK_PEERS};
 use crate::store::{Column, Cql, Dialect, Identifier, TableFacts};
 
+/// The column of the registry that says when hosts were seen.
+pub(super) const SEEN_AT_COLUMN: &str = "seen_at";
+
+/// The column of the registry that numbers the protocol of a lock table's clients.
+pub(super) const PROTOCOL_COLUMN: &str = "protocol";
+
 /// Columns of the registry that tables of an earlier version lack. Without them, only their own
 /// feature is missing.
-const LATER_COLUMNS: [&str; 1] = ["seen_at"];
+const LATER_COLUMNS: [&str; 2] = [SEEN_AT_COLUMN, PROTOCOL_COLUMN];
 
 /// The required definition of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,7 +286,7 @@ mod tests {
         let table = Definition::lock_hosts(&keyspace, Dialect::Cassandra);
         let mut facts = table.facts();
         assert_eq!(table.additions(&facts).count(), 0);
-        facts.columns.retain(|column| column.name != "seen_at");
+        facts.columns.retain(|column| column.name != SEEN_AT_COLUMN);
         assert_eq!(table.differences(&facts), []);
         let additions: Vec<_> = table.additions(&facts).collect();
         let [added] = additions.as_slice() else { panic!("one column is new: {additions:?}") };

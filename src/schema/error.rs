@@ -126,6 +126,24 @@ pub enum SchemaError {
         /// The client's consistency.
         asked_for: Consistency,
     },
+    /// The clients of the lock table follow another protocol. One of them and this client could
+    /// hold a lock at the same time. Nothing was changed.
+    #[error(
+        "lock table {lock_table:?} is for clients of protocol {recorded}, and this version knows \
+         protocol {known}: clients of both could hold one lock; use a version of bakery-lock that \
+         knows protocol {recorded}, or {}",
+        settings::how_to_change_the_protocol(keyspace, lock_table)
+    )]
+    OtherProtocol {
+        /// The keyspace.
+        keyspace: String,
+        /// The lock table.
+        lock_table: String,
+        /// The recorded protocol.
+        recorded: i32,
+        /// The protocol of this version.
+        known: i32,
+    },
     /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
     /// changed.
     #[error("the clocks differ by too much for locks: {}", Joined(problems))]

@@ -38,9 +38,14 @@ impl Names {
         })
     }
 
-    /// The record of the lock table's settings.
-    pub(super) fn record<'a>(&'a self, session: &'a Session) -> SettingsRecord<'a> {
-        SettingsRecord::new(session, &self.keyspace, &self.lock_table)
+    /// The record of the lock table's settings, in a registry with a column for the protocol or
+    /// without.
+    pub(super) fn record<'a>(
+        &'a self,
+        session: &'a Session,
+        has_protocol: bool,
+    ) -> SettingsRecord<'a> {
+        SettingsRecord::new(session, &self.keyspace, &self.lock_table, has_protocol)
     }
 
     pub(super) fn lock_table_definition(&self, max_ttl: Duration, dialect: Dialect) -> Definition {
@@ -198,6 +203,12 @@ impl Schema {
         };
         let statement = |column: &Column| (column.name.clone(), wanted.addition_cql(column));
         wanted.additions(facts).map(statement).collect()
+    }
+
+    /// Whether there is a registry with this column.
+    pub(super) fn registry_has(&self, column: &str) -> bool {
+        let has = |facts: &TableFacts| facts.columns.iter().any(|it| it.name == column);
+        self.lock_hosts.as_ref().is_some_and(has)
     }
 
     /// Whether there is a table that can hold settings.

@@ -8,23 +8,27 @@ use super::existing::Names;
 use super::{SchemaError, tables};
 use crate::clock::{Clock, SystemClock};
 use crate::finding::Finding;
-use crate::options::{Consistency, Settings};
-use crate::store::{DatabaseError, Outcome, forget_settings_cql};
+use crate::options::{Consistency, PROTOCOL, Settings};
+use crate::store::{DatabaseError, Outcome, Recorded, forget_settings_cql};
 
-/// Records settings unless they are recorded already. Returns whether it did. The tables exist.
+/// Records settings unless they are recorded already, and the protocol. Returns whether it recorded
+/// settings. The tables exist, with all their columns.
 pub(super) async fn record(
     session: &Session,
     names: &Names,
     wanted: &Settings,
 ) -> Result<bool, SchemaError> {
-    let record = names.record(session);
+    let record = names.record(session, true);
     let mut recorded = record.read().await?;
     let is_new = recorded.is_none();
     if is_new {
         record.write(wanted, SystemClock::new().unix_micros()).await?;
         recorded = record.read().await?;
     }
-    let Some(recorded) = recorded else {
+    if let Some(Recorded::Settings { names_protocol: false, .. }) = recorded {
+        record.write_protocol(SystemClock::new().unix_micros()).await?;
+    }
+    let Some(recorded) = known(names, recorded)? else {
         let hidden = "the settings were written but are not there: the client that deleted older \
                       ones has a clock that is ahead; do the same again";
         return Err(DatabaseError::new(Outcome::Unknown, hidden).into());
@@ -32,6 +36,21 @@ pub(super) async fn record(
     match difference(names, &recorded, wanted) {
         None => Ok(is_new),
         Some(difference) => Err(SchemaError::Differs { differences: vec![difference] }),
+    }
+}
+
+/// The recorded settings, if any. Refuses those of a protocol that this version does not know.
+pub(super) fn known(
+    names: &Names,
+    recorded: Option<Recorded>,
+) -> Result<Option<Settings>, SchemaError> {
+    match recorded {
+        None => Ok(None),
+        Some(Recorded::Settings { settings, .. }) => Ok(Some(settings)),
+        Some(Recorded::OtherProtocol(recorded)) => {
+            let (keyspace, lock_table) = (names.keyspace.to_string(), names.lock_table.to_string());
+            Err(SchemaError::OtherProtocol { keyspace, lock_table, recorded, known: PROTOCOL })
+        }
     }
 }
 
@@ -48,11 +67,11 @@ pub(super) fn difference(names: &Names, recorded: &Settings, wanted: &Settings) 
 pub(super) fn agreed(
     names: &Names,
     max_ttl: Duration,
-    recorded: Option<Settings>,
+    recorded: Option<Recorded>,
     asked_for: &Consistency,
 ) -> Result<Settings, SchemaError> {
     let (keyspace, lock_table) = (names.keyspace.to_string(), names.lock_table.to_string());
-    match recorded {
+    match known(names, recorded)? {
         None => Err(SchemaError::NotRecorded { keyspace, lock_table, max_ttl }),
         Some(settings) if settings.consistency == *asked_for => Ok(settings),
         Some(Settings { consistency: recorded, .. }) => {
@@ -66,12 +85,15 @@ pub(super) fn agreed(
 pub(super) fn finding(
     names: &Names,
     max_ttl: Duration,
-    recorded: Result<Option<Settings>, DatabaseError>,
+    recorded: Result<Option<Recorded>, DatabaseError>,
     asked_for: &Consistency,
 ) -> Finding {
     match recorded {
         Ok(recorded) => match agreed(names, max_ttl, recorded, asked_for) {
-            Ok(settings) => Finding::ok(subject(names), format!("{settings} are recorded")),
+            Ok(settings) => {
+                let found = format!("{settings} are recorded, for clients of protocol {PROTOCOL}");
+                Finding::ok(subject(names), found)
+            }
             Err(error) => tables::refusal(subject(names), &error),
         },
         Err(error) => {
@@ -92,6 +114,15 @@ pub(super) fn how_to_change(keyspace: &str, lock_table: &str) -> String {
     format!("stop all clients, run {forget}, and then `lock-hosts init` with other settings")
 }
 
+/// How to let clients of another protocol use a table.
+pub(super) fn how_to_change_the_protocol(keyspace: &str, lock_table: &str) -> String {
+    let forget = forget_settings_cql(keyspace, lock_table);
+    format!(
+        "stop all clients for the longest ttl of the table, run {forget}, and then `lock-hosts \
+         init` of the version that all of them shall use"
+    )
+}
+
 fn subject(names: &Names) -> String {
     format!("settings of {}", names.lock_table)
 }
@@ -109,6 +140,10 @@ mod tests {
 
     fn settings(consistency: Consistency, millis: u64) -> Settings {
         Settings { consistency, max_clock_skew: Duration::from_millis(millis) }
+    }
+
+    fn recorded(settings: Settings) -> Recorded {
+        Recorded::Settings { settings, names_protocol: true }
     }
 
     fn local() -> Consistency {
@@ -135,9 +170,10 @@ mod tests {
 
     #[test]
     fn a_client_goes_by_the_record() {
-        let recorded = settings(local(), 250);
+        let local_settings = settings(local(), 250);
+        let recorded = recorded(local_settings.clone());
         let agreed = |recorded, asked_for| agreed(&names(), MAX_TTL, recorded, &asked_for);
-        assert_eq!(agreed(Some(recorded.clone()), local()).ok(), Some(recorded.clone()));
+        assert_eq!(agreed(Some(recorded.clone()), local()).ok(), Some(local_settings));
         let error = agreed(None, local()).expect_err("nothing is recorded").to_string();
         let command = "run `lock-hosts init --keyspace k --lock-table t --max-ttl 60s`";
         assert!(error.contains(command), "{error}");
@@ -147,14 +183,41 @@ mod tests {
         assert!(error.to_string().contains(told), "{error}");
     }
 
+    // Goal: a client refuses a table of another protocol, whatever consistency it asks for, with
+    // both numbers and what to do; so does a check.
+    // Method: an earlier, the next and an absurd number.
+    #[test]
+    fn another_protocol_is_refused_with_both_numbers_and_what_to_do() {
+        for number in [i32::MIN, 0, PROTOCOL + 1] {
+            let other = || Some(Recorded::OtherProtocol(number));
+            for asked_for in [Consistency::Quorum, local()] {
+                let error = agreed(&names(), MAX_TTL, other(), &asked_for);
+                let message = error.expect_err("the protocol is unknown").to_string();
+                let both = format!(
+                    "lock table \"t\" is for clients of protocol {number}, and this version knows \
+                     protocol {PROTOCOL}: "
+                );
+                assert!(message.starts_with(&both), "{message}");
+                let change = "stop all clients for the longest ttl of the table, run DELETE FROM \
+                              \"k\".\"lock_hosts\" WHERE registry = 'lock_tables' AND host_name = \
+                              't', and then `lock-hosts init`";
+                assert!(message.contains(change), "{message}");
+                let finding = finding(&names(), MAX_TTL, Ok(other()), &asked_for);
+                assert_eq!(finding.severity, Severity::Error, "{finding}");
+            }
+        }
+    }
+
     #[test]
     fn a_check_tells_what_is_recorded() {
         let told = |recorded| finding(&names(), MAX_TTL, recorded, &Consistency::Quorum);
-        let fine = told(Ok(Some(settings(Consistency::Quorum, 250))));
+        let settings = |level, millis| Ok(Some(recorded(settings(level, millis))));
+        let fine = told(settings(Consistency::Quorum, 250));
         assert_eq!(fine.severity, Severity::Ok, "{fine}");
-        assert_eq!(fine.found, "QUORUM and a max_clock_skew of 250ms are recorded");
+        let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 1";
+        assert_eq!(fine.found, found);
         let unread = Err(DatabaseError::new(Outcome::NotApplied, "no quorum"));
-        for recorded in [Ok(None), Ok(Some(settings(local(), 250))), unread] {
+        for recorded in [Ok(None), settings(local(), 250), unread] {
             let wrong = told(recorded);
             assert_eq!(wrong.severity, Severity::Error, "{wrong}");
             assert!(wrong.advice.is_some_and(|advice| !advice.is_empty()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::definition::{Definition, Difference};
+use super::definition::{Definition, Difference, PROTOCOL_COLUMN};
 use super::{MAX_TTL_RANGE, SchemaError};
 use crate::finding::{Finding, Severity};
 use crate::store::{Column, Identifier, KeyspaceFacts, TableFacts};
@@ -89,8 +89,13 @@ pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFact
 /// The finding about a column that an earlier version did not have.
 pub(super) fn addition(subject: &str, column: &Column) -> Finding {
     let found = format!("column {} is missing, as an earlier version made the table", column.name);
-    let advice = "run `lock-hosts init`, which adds it, and then build clients anew; without it \
-                  hosts that are in use can't be told from others";
+    let advice = if column.name == PROTOCOL_COLUMN {
+        "run `lock-hosts init`, which adds it; without it no table can say that its clients follow \
+         another protocol"
+    } else {
+        "run `lock-hosts init`, which adds it, and then build clients anew; without it hosts that \
+         are in use can't be told from others"
+    };
     Finding::warning(subject, found, advice)
 }
 

@@ -23,8 +23,8 @@ use uuid::Uuid;
 use crate::protocol::{ContenderId, Read, Statics, StoredRow, Write};
 
 pub(crate) use cassandra::{
-    CassandraStore, Catalog, Column, Coverage, Cql, Dialect, Extras, KeyspaceFacts, Nodes, Rights,
-    SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
+    CassandraStore, Catalog, Column, Coverage, Cql, Dialect, Extras, KeyspaceFacts, Nodes,
+    Recorded, Rights, SettingsRecord, TableFacts, at_the_same_time, forget_settings_cql,
 };
 pub(crate) use counted::{Calls, Counted};
 pub(crate) use error::Denial;

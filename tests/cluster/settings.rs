@@ -1,11 +1,14 @@
 //! What the clients of a lock table have to agree on: recorded when the table is made, compared
 //! when a client is built.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bakery_lock::hosts::HostRegistry;
 use bakery_lock::schema::{CreateOptions, Created, SchemaError};
 use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
+use scylla::statement::unprepared::Statement;
 
 use super::lossy::LossySession;
 use support::scene::{Scene, built};
@@ -106,6 +109,56 @@ async fn settings_are_recorded_once() {
     };
     assert!(remaining <= ttl - Duration::from_secs(1) - skew, "{remaining:?} are left");
     guard.unlock().await.expect("the lock was held");
+    scene.drop_keyspace().await;
+}
+
+// Goal: a table for clients of another protocol is refused by a client, by the registry and when
+// settings are recorded, with both numbers and what to do. One without a number, or in a registry
+// without a column for it, is that of an earlier version: it works, and gets the number.
+// Method: write another number, a null and the right one by hand, and drop the column.
+#[tokio::test]
+async fn a_table_of_another_protocol_is_refused() {
+    let _beside = support::beside_others().await;
+    let scene = Scene::of_its_own("protocol").await;
+    let registry = format!("\"{}\".lock_hosts", scene.keyspace);
+    let row = "registry = 'lock_tables' AND host_name = 'lock_table'";
+    let set = async |number: &str| {
+        scene.execute(&format!("UPDATE {registry} SET protocol = {number} WHERE {row}")).await;
+    };
+    let number = async || {
+        let mut select = Statement::new(format!("SELECT protocol FROM {registry} WHERE {row}"));
+        select.set_consistency(scylla::statement::Consistency::Quorum);
+        let rows = scene.session.query_unpaged(select, ()).await.expect("the cluster answers");
+        let rows = rows.into_rows_result().expect("a select has rows");
+        rows.single_row::<(Option<i32>,)>().expect("the settings are a row").0
+    };
+    assert_eq!(number().await, Some(1));
+
+    set("2").await;
+    let both = "is for clients of protocol 2, and this version knows protocol 1";
+    let expected = [both, "clients of both could hold one lock", "stop all clients"];
+    let error = refusal(scene.builder()).await;
+    assert!(matches!(error, SchemaError::OtherProtocol { recorded: 2, .. }), "{error:?}");
+    expect_text(&error, &expected);
+    let created = scene.create(&CreateOptions::new()).await;
+    expect_text(&created.expect_err("the protocol is another one"), &expected);
+    let opened = HostRegistry::new(Arc::clone(&scene.session), &scene.keyspace).await;
+    expect_text(&opened.expect_err("the protocol is another one"), &expected);
+    assert_eq!(number().await, Some(2), "it is left as it is");
+
+    let works_and_is_completed = async |columns: &[&str]| {
+        let client = scene.client().await;
+        let guard = client.lock("object").await.expect("the lock is free");
+        guard.unlock().await.expect("the lock was held");
+        let created = scene.create(&CreateOptions::new()).await.expect("it is completed");
+        assert!(created.columns == columns && !created.settings, "{created:?}");
+        assert_eq!(number().await, Some(1));
+        scene.client().await;
+    };
+    set("null").await;
+    works_and_is_completed(&[]).await;
+    scene.change_schema(&format!("ALTER TABLE {registry} DROP protocol")).await;
+    works_and_is_completed(&["lock_hosts.protocol"]).await;
     scene.drop_keyspace().await;
 }
 

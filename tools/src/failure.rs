@@ -148,6 +148,7 @@ impl From<SchemaError> for Failure {
             | SchemaError::Unmeasurable { .. }
             | SchemaError::NotRecorded { .. }
             | SchemaError::OtherConsistency { .. }
+            | SchemaError::OtherProtocol { .. }
             | SchemaError::ClocksDiffer { .. }
             | SchemaError::Replaced { .. }
             | _ => Failure::No,

@@ -173,11 +173,18 @@ templates! {
                          WHERE registry = '{lock_tables}' AND host_name = '{sightings}'",
 
     // The settings of lock tables.
-    ReadSettings: "SELECT consistency, datacenter, max_clock_skew_ms \
+    ReadSettings: "SELECT consistency, datacenter, max_clock_skew_ms, protocol \
                    FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ? AND host_name = ?",
+    /// In a registry of an earlier version, which has no column `protocol`.
+    ReadSettingsWithoutProtocol: "SELECT consistency, datacenter, max_clock_skew_ms \
+                                  FROM \"{keyspace}\".\"lock_hosts\" \
+                                  WHERE registry = ? AND host_name = ?",
     WriteSettings: "INSERT INTO \"{keyspace}\".\"lock_hosts\" \
-                    (registry, host_name, consistency, datacenter, max_clock_skew_ms) \
-                    VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?",
+                    (registry, host_name, consistency, datacenter, max_clock_skew_ms, protocol) \
+                    VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",
+    /// Without a row marker: where no settings are recorded, it makes no record of them.
+    WriteProtocol: "UPDATE \"{keyspace}\".\"lock_hosts\" USING TIMESTAMP ? SET protocol = ? \
+                    WHERE registry = ? AND host_name = ?",
 
     // The table of peers.
     WritePeer: "INSERT INTO \"{keyspace}\".\"lock_peers\" \

@@ -35,7 +35,7 @@ pub(crate) use self::cql::Cql;
 use self::login::LoginWatch;
 pub(crate) use self::nodes::{Coverage, Nodes, at_the_same_time};
 use self::peers::{PeerStatements, peer, peer_values};
-pub(crate) use self::settings::{SettingsRecord, forget_settings_cql};
+pub(crate) use self::settings::{Recorded, SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements, read_mark};
 use super::{
     Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Seen, Store, StoredMark,

@@ -10,7 +10,7 @@ use super::classify::classify;
 use super::codec::decode;
 use super::cql::{Template, query};
 use super::execution_profile::Terms;
-use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE, Settings};
+use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE, PROTOCOL, Settings};
 use crate::store::{DatabaseError, Identifier, or_nearby};
 
 /// The partition of the registry that holds settings: a row for each lock table, under its name.
@@ -23,8 +23,25 @@ pub(super) const SIGHTINGS: &str = "lock_hosts";
 const QUORUM: &str = "QUORUM";
 const LOCAL_QUORUM: &str = "LOCAL_QUORUM";
 
+/// The protocol of a record without a number: that of the versions that recorded none.
+const PROTOCOL_WITHOUT_NUMBER: i32 = 1;
+
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is recorded of a lock table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// Settings, for clients of this version's protocol.
+    Settings {
+        /// The settings.
+        settings: Settings,
+        /// Whether the record has the number of the protocol, which earlier versions did not write.
+        names_protocol: bool,
+    },
+    /// The number of another protocol, which this version does not know.
+    OtherProtocol(i32),
+}
 
 /// The record of one lock table. It is written with a quorum of all replicas, whatever it says, and
 /// read with one as long as one answers, so that clients of all data centres see the same.
@@ -33,6 +50,8 @@ pub(crate) struct SettingsRecord<'a> {
     session: &'a Session,
     keyspace: &'a Identifier,
     lock_table: &'a Identifier,
+    /// Whether the registry has a column for the protocol; one of an earlier version has none.
+    has_protocol: bool,
 }
 
 impl<'a> SettingsRecord<'a> {
@@ -40,21 +59,22 @@ impl<'a> SettingsRecord<'a> {
         session: &'a Session,
         keyspace: &'a Identifier,
         lock_table: &'a Identifier,
+        has_protocol: bool,
     ) -> Self {
-        SettingsRecord { session, keyspace, lock_table }
+        SettingsRecord { session, keyspace, lock_table, has_protocol }
     }
 
-    /// Reads the recorded settings, if any. One try.
-    pub(crate) async fn read(&self) -> Result<Option<Settings>, DatabaseError> {
+    /// Reads what is recorded, if anything is. One try.
+    pub(crate) async fn read(&self) -> Result<Option<Recorded>, DatabaseError> {
         self.read_with(&Consistency::Quorum).await
     }
 
-    /// Reads the recorded settings as far as a client with this consistency can see them: nearby,
-    /// if not all data centres answer. One try of each.
+    /// Reads what is recorded as far as a client with this consistency can see it: nearby, if not
+    /// all data centres answer. One try of each.
     pub(crate) async fn read_for(
         &self,
         client: &Consistency,
-    ) -> Result<Option<Settings>, DatabaseError> {
+    ) -> Result<Option<Recorded>, DatabaseError> {
         let nearby = async {
             match client {
                 Consistency::Quorum => Ok(None),
@@ -76,11 +96,23 @@ impl<'a> SettingsRecord<'a> {
     async fn read_with(
         &self,
         consistency: &Consistency,
-    ) -> Result<Option<Settings>, DatabaseError> {
-        let select = self.statement(Template::ReadSettings, consistency);
+    ) -> Result<Option<Recorded>, DatabaseError> {
+        let template = if self.has_protocol {
+            Template::ReadSettings
+        } else {
+            Template::ReadSettingsWithoutProtocol
+        };
+        let select = self.statement(template, consistency);
         let key = (LOCK_TABLES, self.lock_table.as_str());
-        let result = query(self.session, select, key).await;
-        let rows = decode::<Row>(result.map_err(|error| classify(&error))?)?;
+        let result = query(self.session, select, key).await.map_err(|error| classify(&error))?;
+        let row = if self.has_protocol {
+            decode::<Row>(result)?.into_iter().next()
+        } else {
+            let rows = decode::<RowWithoutProtocol>(result)?.into_iter();
+            rows.map(|(level, datacenter, millis)| (level, datacenter, millis, None)).next()
+        };
+        // A record that was deleted by hand just before its protocol was added.
+        let row = row.filter(|row| !matches!(row, (None, None, None, None | Some(PROTOCOL))));
         let understood = |row: Row| {
             parse(&row).ok_or_else(|| {
                 let table = &self.lock_table;
@@ -91,10 +123,10 @@ impl<'a> SettingsRecord<'a> {
                 DatabaseError::permanent(problem)
             })
         };
-        rows.into_iter().next().map(understood).transpose()
+        row.map(understood).transpose()
     }
 
-    /// Records settings, whole. One try.
+    /// Records settings and the protocol, whole. The registry has a column for it. One try.
     pub(crate) async fn write(&self, settings: &Settings, stamp: i64) -> Result<(), DatabaseError> {
         let insert = self.statement(Template::WriteSettings, &Consistency::Quorum);
         let consistency = match &settings.consistency {
@@ -106,8 +138,17 @@ impl<'a> SettingsRecord<'a> {
         let millis = i32::try_from(settings.max_clock_skew.as_millis());
         let millis = millis.expect("options are checked before: a skew is a second or so");
         let key = (LOCK_TABLES, self.lock_table.as_str());
-        let values = (key.0, key.1, consistency, datacenter, millis, stamp);
+        let values = (key.0, key.1, consistency, datacenter, millis, PROTOCOL, stamp);
         let result = query(self.session, insert, values).await;
+        result.map(drop).map_err(|error| classify(&error))
+    }
+
+    /// Adds the protocol to a record of an earlier version. The registry has a column for it. One
+    /// try.
+    pub(crate) async fn write_protocol(&self, stamp: i64) -> Result<(), DatabaseError> {
+        let update = self.statement(Template::WriteProtocol, &Consistency::Quorum);
+        let values = (stamp, PROTOCOL, LOCK_TABLES, self.lock_table.as_str());
+        let result = query(self.session, update, values).await;
         result.map(drop).map_err(|error| classify(&error))
     }
 
@@ -131,10 +172,19 @@ pub(crate) fn forget_settings_cql(keyspace: &str, lock_table: &str) -> String {
     )
 }
 
-/// Consistency, data centre, and clock skew in milliseconds.
-type Row = (Option<String>, Option<String>, Option<i32>);
+/// Consistency, data centre, clock skew in milliseconds, and protocol.
+type Row = (Option<String>, Option<String>, Option<i32>, Option<i32>);
 
-fn parse((consistency, datacenter, millis): &Row) -> Option<Settings> {
+/// The same of a registry without a column for the protocol.
+type RowWithoutProtocol = (Option<String>, Option<String>, Option<i32>);
+
+/// The rest of a record with another protocol may have another meaning, so it is not looked at.
+fn parse((consistency, datacenter, millis, protocol): &Row) -> Option<Recorded> {
+    let names_protocol = protocol.is_some();
+    let protocol = protocol.unwrap_or(PROTOCOL_WITHOUT_NUMBER);
+    if protocol != PROTOCOL {
+        return Some(Recorded::OtherProtocol(protocol));
+    }
     let consistency = match (consistency.as_deref()?, datacenter) {
         (QUORUM, None) => Consistency::Quorum,
         (LOCAL_QUORUM, Some(datacenter)) => Consistency::LocalQuorum(datacenter.clone()),
@@ -142,25 +192,31 @@ fn parse((consistency, datacenter, millis): &Row) -> Option<Settings> {
     };
     let max_clock_skew = Duration::from_millis(u64::try_from((*millis)?).ok()?);
     let settings = Settings { consistency, max_clock_skew };
-    MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew).then_some(settings)
+    let recorded = Recorded::Settings { settings, names_protocol };
+    MAX_CLOCK_SKEW_RANGE.contains(&max_clock_skew).then_some(recorded)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(consistency: &str, datacenter: Option<&str>, millis: i32) -> Option<Settings> {
-        parse(&(Some(consistency.to_owned()), datacenter.map(str::to_owned), Some(millis)))
+    fn parsed(consistency: &str, datacenter: Option<&str>, millis: i32) -> Option<Recorded> {
+        let datacenter = datacenter.map(str::to_owned);
+        parse(&(Some(consistency.to_owned()), datacenter, Some(millis), Some(PROTOCOL)))
+    }
+
+    fn settings(settings: Settings) -> Option<Recorded> {
+        Some(Recorded::Settings { settings, names_protocol: true })
     }
 
     #[test]
     fn records_are_read() {
         let max_clock_skew = Duration::from_millis(250);
         let quorum = Settings { consistency: Consistency::Quorum, max_clock_skew };
-        assert_eq!(parsed("QUORUM", None, 250), Some(quorum));
+        assert_eq!(parsed("QUORUM", None, 250), settings(quorum));
         let consistency = Consistency::LocalQuorum("dc1".to_owned());
         let local = Settings { consistency, max_clock_skew };
-        assert_eq!(parsed("LOCAL_QUORUM", Some("dc1"), 250), Some(local));
+        assert_eq!(parsed("LOCAL_QUORUM", Some("dc1"), 250), settings(local));
     }
 
     #[test]
@@ -171,6 +227,29 @@ mod tests {
         for millis in [-1, 0, 1_500, i32::MAX] {
             assert_eq!(parsed("QUORUM", None, millis), None, "{millis}");
         }
-        assert_eq!(parse(&(None, None, None)), None);
+        assert_eq!(parse(&(None, None, None, None)), None);
+    }
+
+    // Goal: another protocol is never taken for this one, whatever else is recorded; a record
+    // without a protocol is that of an earlier version, which follows protocol 1.
+    // Method: protocols around this one and extremes, with settings and without.
+    #[test]
+    fn another_protocol_is_recognized_whatever_else_is_recorded() {
+        let row = |level: Option<&str>, millis, protocol| {
+            parse(&(level.map(str::to_owned), None, millis, protocol))
+        };
+        let rest = [(Some("QUORUM"), Some(250)), (Some("NEW"), Some(-1)), (None, None)];
+        for other in [i32::MIN, -1, 0, PROTOCOL + 1, i32::MAX] {
+            for (level, millis) in rest {
+                let recorded = row(level, millis, Some(other));
+                assert_eq!(recorded, Some(Recorded::OtherProtocol(other)));
+            }
+        }
+        let max_clock_skew = Duration::from_millis(250);
+        let settings = Settings { consistency: Consistency::Quorum, max_clock_skew };
+        for (protocol, names_protocol) in [(None, false), (Some(PROTOCOL), true)] {
+            let expected = Recorded::Settings { settings: settings.clone(), names_protocol };
+            assert_eq!(row(Some("QUORUM"), Some(250), protocol), Some(expected));
+        }
     }
 }

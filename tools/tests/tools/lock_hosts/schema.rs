@@ -48,7 +48,8 @@ async fn settings_are_recorded_once_and_reported() {
     let finding = findings.iter().find(|it| it["subject"] == "settings of lock_table");
     let finding = finding.expect("the settings are reported");
     assert_eq!(finding["severity"], "ok", "{finding}");
-    assert_eq!(finding["found"], "QUORUM and a max_clock_skew of 250ms are recorded");
+    let found = "QUORUM and a max_clock_skew of 250ms are recorded, for clients of protocol 1";
+    assert_eq!(finding["found"], found);
 
     let session = support::session().await;
     let datacenter = session.get_cluster_state().get_nodes_info()[0].datacenter.clone();
