@@ -5,6 +5,7 @@
 //!
 //! The tool `lock-hosts` does the same from a shell.
 
+mod commit_log;
 mod definition;
 mod error;
 mod existing;
@@ -293,7 +294,7 @@ pub async fn check(
     }
     let clocks = nodes::clocks_told(&reports, consistency);
     findings.extend(clock_skew::clocks(&clocks, max_clock_skew));
-    findings.extend(nodes::commit_logs(&reports, max_ttl + max_clock_skew));
+    findings.extend(commit_log::findings(&reports, schema.dialect, max_ttl + max_clock_skew));
     Ok(Report { findings })
 }
 
@@ -450,15 +451,15 @@ async fn recorded(
     })
 }
 
-/// Asks all nodes for their clocks and their commit logs at the same time.
+/// Asks all nodes for their clocks and their settings at the same time.
 async fn interrogate(nodes: &Nodes<'_>, dialect: Dialect) -> Vec<NodeState> {
     let interrogations = nodes.all().into_iter().map(|node| async move {
         let clock = if node.connected { nodes.clock(&node).await.ok() } else { None };
-        let commitlog_sync = match clock {
-            Some(_) => nodes.commitlog_sync(&node, dialect).await,
-            None => Ok(None),
+        let settings = match clock {
+            Some(_) => nodes.settings(&node, dialect).await,
+            None => Ok(BTreeMap::new()),
         };
-        NodeState { node, clock, commitlog_sync }
+        NodeState { node, clock, settings }
     });
     at_the_same_time(interrogations).await
 }

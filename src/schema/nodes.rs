@@ -1,7 +1,6 @@
 //! Findings about the nodes of the cluster.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -16,8 +15,8 @@ pub(super) struct NodeState {
     pub(super) node: Node,
     /// Its clock; `None` if it does not answer.
     pub(super) clock: Option<ClockReading>,
-    /// Its `commitlog_sync`, if it reports one.
-    pub(super) commitlog_sync: Result<Option<String>, DatabaseError>,
+    /// Its settings by their names, as far as they are set.
+    pub(super) settings: Result<BTreeMap<String, String>, DatabaseError>,
 }
 
 /// The nodes that answer.
@@ -84,43 +83,15 @@ pub(super) fn clocks_told(
     told.filter_map(|report| Some((report.node.clone(), report.clock?))).collect()
 }
 
-/// Findings about commit logs. A node that forgets an acknowledged row admits two holders, for as
-/// long as rows live at most.
-pub(super) fn commit_logs(reports: &[NodeState], rows_live: Duration) -> Vec<Finding> {
-    let answering = reports.iter().filter(|report| report.clock.is_some());
-    let finding = |report: &NodeState| {
-        let subject = format!("commit log of {}", report.node.address);
-        let mut advice = format!(
-            "set commitlog_sync to group or batch, or keep a node that lost power, was restored \
-             from a snapshot or came back with an empty disk out for {rows_live:?}"
-        );
-        let found = match &report.commitlog_sync {
-            Ok(Some(sync)) if sync == "batch" || sync == "group" => {
-                return Finding::ok(subject, format!("commitlog_sync is {sync}"));
-            }
-            Ok(Some(sync)) => format!("commitlog_sync is {sync}, not batch or group"),
-            Ok(None) => "the node does not say its commitlog_sync".to_owned(),
-            Err(error) => {
-                if let Some(grant) = error.missing_grant() {
-                    advice = format!("run `{grant}`, or ask as another user; {advice}");
-                }
-                let cause = std::error::Error::source(error);
-                let cause = cause.map(ToString::to_string).unwrap_or_default();
-                format!("commitlog_sync can't be read: {cause}")
-            }
-        };
-        Finding::warning(subject, found, advice)
-    };
-    answering.map(finding).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::engine::clock_skew::clocks;
     use crate::finding::Severity;
 
-    fn report(last: u8, offset_millis: Option<i64>, sync: &str) -> NodeState {
+    fn report(last: u8, offset_millis: Option<i64>) -> NodeState {
         let clock = offset_millis
             .map(|millis| ClockReading { offset_micros: millis * 1000, error_micros: 1_500 });
         let node = Node {
@@ -129,7 +100,7 @@ mod tests {
             datacenter: "dc1".to_owned(),
             connected: clock.is_some(),
         };
-        NodeState { node, clock, commitlog_sync: Ok(Some(sync.to_owned())) }
+        NodeState { node, clock, settings: Ok(BTreeMap::new()) }
     }
 
     fn severities(findings: &[Finding]) -> Vec<Severity> {
@@ -142,7 +113,7 @@ mod tests {
     fn clocks_are_compared_with_each_other_and_with_ours() {
         let read = |offsets: [i64; 2]| {
             let [one, two] = offsets.map(Some);
-            let reports = [report(1, one, ""), report(2, two, ""), report(3, None, "")];
+            let reports = [report(1, one), report(2, two), report(3, None)];
             clocks(&clocks_told(&reports, &Consistency::Quorum), SECOND)
         };
         assert_eq!(severities(&read([-3, 40])), [Severity::Ok, Severity::Ok]);
@@ -158,7 +129,7 @@ mod tests {
     #[test]
     fn only_nodes_that_are_asked_count() {
         let local = |name: &str| Consistency::LocalQuorum(name.to_owned());
-        let mut reports = [report(1, Some(0), ""), report(2, Some(5_000), "")];
+        let mut reports = [report(1, Some(0)), report(2, Some(5_000))];
         reports[1].node.datacenter = "dc2".to_owned();
         let counted = |level| clocks_told(&reports, &level).len();
         assert_eq!([counted(Consistency::Quorum), counted(local("dc1"))], [2, 1]);
@@ -175,7 +146,7 @@ mod tests {
     #[test]
     fn a_quorum_that_is_not_served_is_an_error() {
         let quorum = Quorum { replicas: 3, placed: 3, required: 2 };
-        let reports = [report(1, Some(0), "group"), report(2, None, "group")];
+        let reports = [report(1, Some(0)), report(2, None)];
         let short = |short| Some(Coverage { ranges: 3, short });
         let judged = |coverage| severities(&liveness(&reports, quorum, coverage));
         assert_eq!(judged(short(0)), [Severity::Warning, Severity::Ok]);
@@ -183,19 +154,5 @@ mod tests {
         assert_eq!(judged(None), [Severity::Warning, Severity::Warning]);
         assert_eq!(severities(&liveness(&reports[..1], quorum, None)), [Severity::Ok]);
         assert_eq!(answering(&reports), BTreeSet::from([Uuid::from_u128(1)]));
-    }
-
-    #[test]
-    fn a_commit_log_that_forgets_is_warned_of() {
-        let reports = [
-            report(1, Some(0), "group"),
-            report(2, Some(0), "batch"),
-            report(3, Some(0), "periodic"),
-            report(4, None, "periodic"),
-        ];
-        let findings = commit_logs(&reports, Duration::from_secs(121));
-        assert_eq!(severities(&findings), [Severity::Ok, Severity::Ok, Severity::Warning]);
-        let advice = findings[2].advice.as_deref().expect("a warning says what to do");
-        assert!(advice.ends_with("out for 121s"), "{advice}");
     }
 }

@@ -211,9 +211,10 @@ templates! {
                         AND table_name = '{table}'",
     /// `now()` never goes back; `currentTimestamp()` does, with the clock.
     ReadClock: "SELECT toUnixTimestamp(currentTimestamp()) FROM system.local",
-    ReadCommitLogOfCassandra: "SELECT value FROM system_views.settings \
-                               WHERE name = 'commitlog_sync'",
-    ReadCommitLogOfScylla: "SELECT value FROM system.config WHERE name = 'commitlog_sync'",
+    /// The settings of a Cassandra node: whole, since their names differ from version to version.
+    ReadNodeSettings: "SELECT name, value FROM system_views.settings",
+    /// The settings of a ScyllaDB node.
+    ReadNodeConfig: "SELECT name, value FROM system.config WHERE name = 'commitlog_sync'",
     ListRoles: "LIST ROLES",
     ListRolesOf: "LIST ROLES OF {role}",
     ListPermissionsOf: "LIST ALL PERMISSIONS OF {role}",

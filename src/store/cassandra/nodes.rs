@@ -1,6 +1,6 @@
 //! What each node of a cluster reports about itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::Duration;
@@ -124,20 +124,23 @@ impl<'a> Nodes<'a> {
         at_the_same_time(answers).await
     }
 
-    /// How a node syncs its commit log to disk; `None` if it does not say.
-    pub(crate) async fn commitlog_sync(
+    /// The settings of a node that say what becomes of acknowledged writes, and others. What is
+    /// not set, or unknown to this version of the database, is missing.
+    pub(crate) async fn settings(
         &self,
         node: &Node,
         dialect: Dialect,
-    ) -> Result<Option<String>, DatabaseError> {
+    ) -> Result<BTreeMap<String, String>, DatabaseError> {
         let template = match dialect {
-            Dialect::Cassandra => Template::ReadCommitLogOfCassandra,
-            Dialect::Scylla => Template::ReadCommitLogOfScylla,
+            Dialect::Cassandra => Template::ReadNodeSettings,
+            Dialect::Scylla => Template::ReadNodeConfig,
         };
         let result = query(self.session, pinned(node, template.fill(&[])), ()).await;
-        let rows = decode::<(Option<String>,)>(result.map_err(|error| classify(&error))?)?;
-        let unquoted = |value: String| value.trim_matches('"').to_owned();
-        Ok(rows.into_iter().find_map(|(value,)| value).map(unquoted))
+        let rows = decode::<(String, Option<String>)>(result.map_err(|error| classify(&error))?)?;
+        let set = |(name, value): (String, Option<String>)| {
+            Some((name, value?.trim_matches('"').to_owned()))
+        };
+        Ok(rows.into_iter().filter_map(set).collect())
     }
 
     /// Whether each range of the table has `required` replicas in `answering`, in one data centre

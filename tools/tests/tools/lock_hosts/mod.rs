@@ -1,5 +1,6 @@
 //! `lock-hosts`.
 
+mod commit_log;
 mod login;
 mod race;
 mod registry;
