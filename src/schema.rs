@@ -150,7 +150,7 @@ pub async fn create(
     if !differences.is_empty() {
         return Err(SchemaError::Differs { differences });
     }
-    schema.check_quorum(&names, options, &datacenters)?;
+    schema.check_replication(&names, options, &datacenters)?;
     if !is_recorded {
         check_measurable(session, options).await?;
     }

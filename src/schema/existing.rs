@@ -76,7 +76,7 @@ impl Schema {
         let dialect = catalog.dialect().await?;
         Ok(Schema {
             dialect,
-            keyspace: catalog.keyspace(&names.keyspace).await?,
+            keyspace: catalog.keyspace(&names.keyspace, dialect).await?,
             lock_table: catalog.table(&names.keyspace, &names.lock_table, dialect).await?,
             lock_hosts: catalog.table(&names.keyspace, &names.lock_hosts, dialect).await?,
             lock_peers: catalog.table(&names.keyspace, &names.lock_peers, dialect).await?,
@@ -218,8 +218,9 @@ impl Schema {
     }
 
     /// Refuses a replication that names unknown data centres, or does not serve the registry, which
-    /// always uses a quorum of all replicas, or the consistency to be recorded.
-    pub(super) fn check_quorum(
+    /// always uses a quorum of all replicas, or the consistency to be recorded; and one with which
+    /// the keyspace could be made, but no table in it.
+    pub(super) fn check_replication(
         &self,
         names: &Names,
         options: &CreateOptions,
@@ -242,7 +243,22 @@ impl Schema {
                 return Err(SchemaError::Unfit { problems });
             }
         }
-        Ok(())
+        let replicas = Quorum::of(&strategy, &Consistency::Quorum, datacenters).ok();
+        match replicas.and_then(|replicas| replicas.unplaced(&names.keyspace)) {
+            Some(finding) if self.uses_tablets() => {
+                Err(SchemaError::Unfit { problems: vec![finding] })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether the keyspace is spread over tablets, or would be if it was created: ScyllaDB does so
+    /// unless it is configured otherwise, which a client may not be allowed to read.
+    fn uses_tablets(&self) -> bool {
+        match &self.keyspace {
+            Some(facts) => facts.tablets,
+            None => self.dialect == Dialect::Scylla,
+        }
     }
 
     pub(super) fn max_ttl(&self, names: &Names) -> Option<Duration> {
@@ -256,5 +272,46 @@ impl Schema {
     ) -> Result<Quorum, String> {
         let facts = self.keyspace.as_ref().ok_or("the keyspace does not exist")?;
         Quorum::of(&Strategy::parse(&facts.replication), consistency, datacenters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Replication;
+
+    // Goal: `init` refuses more replicas than nodes before it writes anything, where it could make
+    // the keyspace but no table: with tablets. Elsewhere they are a warning of a check.
+    // Method: three replicas on two nodes, which make a quorum; a new keyspace, and existing ones.
+    #[test]
+    fn more_replicas_than_nodes_are_refused_with_tablets() {
+        use Dialect::{Cassandra, Scylla};
+        let names = Names::check("k", "t").expect("these are names");
+        let class = "org.apache.cassandra.locator.NetworkTopologyStrategy";
+        let existing = |tablets| {
+            let replication = [("class", class), ("dc1", "3")];
+            let replication = replication.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            Some(KeyspaceFacts { replication: replication.into(), durable_writes: true, tablets })
+        };
+        for (dialect, keyspace, nodes, is_refused) in [
+            (Scylla, None, 2, true),
+            (Scylla, None, 3, false),
+            (Scylla, existing(true), 2, true),
+            (Scylla, existing(true), 3, false),
+            (Scylla, existing(false), 2, false),
+            (Cassandra, None, 2, false),
+            (Cassandra, existing(false), 2, false),
+        ] {
+            let case = format!("{dialect:?}, {keyspace:?}, {nodes} nodes");
+            let (lock_table, lock_hosts, lock_peers) = (None, None, None);
+            let schema = Schema { dialect, keyspace, lock_table, lock_hosts, lock_peers };
+            let options = CreateOptions::new().replication(Replication::Factor(3));
+            let datacenters = BTreeMap::from([("dc1".to_owned(), nodes)]);
+            let checked = schema.check_replication(&names, &options, &datacenters);
+            assert_eq!(checked.is_err(), is_refused, "{case}");
+            let Err(error) = checked else { continue };
+            let message = error.to_string();
+            assert!(message.contains("3 replicas need a node each"), "{message}");
+        }
     }
 }

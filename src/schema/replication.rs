@@ -28,8 +28,8 @@ impl Replication {
         (Strategy::parse(&facts.replication) != wanted).then(|| {
             let wanted = self.per_datacenter(datacenters);
             let found = format!("its replication is {:?}, not {wanted:?}", facts.replication);
-            let advice = "leave the replication away to use it as it is, or stop all clients, \
-                          alter the keyspace and repair it";
+            let advice = "leave the replication away to use it as it is, or stop all clients for \
+                          the longest ttl of the table, alter the keyspace and repair it";
             Finding::error(format!("keyspace {keyspace}"), found, advice)
         })
     }
@@ -160,15 +160,34 @@ impl Quorum {
         Ok(Quorum { replicas, placed, required })
     }
 
+    /// The finding if there are too few nodes to make a table in a keyspace with tablets.
+    pub(super) fn unplaced(self, keyspace: &Identifier) -> Option<Finding> {
+        let Quorum { replicas, placed, .. } = self;
+        (placed < replicas).then(|| {
+            let found = format!(
+                "{replicas} replicas need a node each, and there are nodes for {placed} of them \
+                 only: with tablets ScyllaDB makes no table there"
+            );
+            let advice = format!(
+                "add nodes, or use a lower replication factor (if keyspace {keyspace} is there, \
+                 without tables, drop it first), or create the keyspace yourself, with tablets = \
+                 {{'enabled': false}}"
+            );
+            Finding::error("replication", found, advice)
+        })
+    }
+
     /// The finding about the quorum.
     pub(super) fn finding(self) -> Finding {
         let Quorum { replicas, placed, required } = self;
         let found = format!("{required} of {replicas} replicas have to answer");
         if placed < replicas {
             let found = format!("{found}, and there are nodes for {placed} of them only");
-            Finding::warning("replication", found, "add nodes, or lower the replication factor")
+            let advice = "add nodes; or stop all clients, and lower the replication factor";
+            Finding::warning("replication", found, advice)
         } else if replicas - required == 0 {
-            let advice = "use a replication factor of 3 or more, so that a node may fail";
+            let advice = "stop all clients, and raise the replication factor to 3, so that a node \
+                          may fail";
             Finding::warning("replication", format!("{found}, so no node may fail"), advice)
         } else {
             Finding::ok("replication", found)
@@ -183,7 +202,8 @@ fn no_datacenter(name: &str, datacenters: &BTreeMap<String, u32>) -> String {
 
 /// The finding that no quorum is possible, and why.
 pub(super) fn unserved(keyspace: &Identifier, found: String) -> Finding {
-    let advice = format!("alter the replication of keyspace {keyspace}, or add nodes");
+    let advice =
+        format!("stop all clients and alter the replication of keyspace {keyspace}, or add nodes");
     Finding::error("replication", found, advice)
 }
 
@@ -236,6 +256,33 @@ mod tests {
         let seven = strategy(&[NETWORK, ("dc1", "7")]);
         assert!(refused(&seven, &Consistency::Quorum).contains("nodes for 3"));
         assert!(refused(&strategy(&[NETWORK]), &Consistency::Quorum).contains("no replicas"));
+    }
+
+    // Goal: that nodes are too few for a table is found, with a way out for a new keyspace and for
+    // one that was left without tables.
+    // Method: fewer nodes than replicas, in one data centre and in one of two, and as many.
+    #[test]
+    fn replicas_without_nodes_are_found() {
+        let keyspace = Identifier::keyspace("k").expect("k is an identifier");
+        let nodes = map([("dc1", 2), ("dc2", 1)]);
+        let unplaced = |factors| {
+            let strategy = Strategy::PerDatacenter(map(factors));
+            let quorum = Quorum::of(&strategy, &Consistency::Quorum, &nodes);
+            quorum.expect("a quorum has nodes").unplaced(&keyspace)
+        };
+        assert_eq!(unplaced(vec![("dc1", 2), ("dc2", 1)]), None);
+        let two = vec![("dc1", 2), ("dc2", 2)];
+        for (factors, replicas, placed) in [(vec![("dc1", 3)], 3, 2), (two, 4, 3)] {
+            let finding = unplaced(factors).expect("there are too few nodes");
+            let counts = format!(
+                "{replicas} replicas need a node each, and there are nodes for {placed} of them"
+            );
+            assert!(finding.found.starts_with(&counts), "{finding}");
+            let advice = finding.advice.expect("what is wrong has an advice");
+            for way in ["add nodes", "a lower replication factor", "drop it first", "'enabled'"] {
+                assert!(advice.contains(way), "{advice}");
+            }
+        }
     }
 
     #[test]

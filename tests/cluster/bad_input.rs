@@ -173,7 +173,8 @@ async fn ttls_out_of_bounds_are_refused() {
 
 // Goal: a replication that can't serve the quorum asked for is refused.
 // Method: more replicas than twice the nodes, when the keyspace is made and by altering it later; a
-// data centre that there isn't; no replicas.
+// data centre that there isn't; no replicas. The altered keyspace has no tablets, with which
+// ScyllaDB would refuse the change.
 #[tokio::test]
 async fn replication_that_serves_no_quorum_is_refused() {
     let _beside = support::beside_others().await;
@@ -187,6 +188,14 @@ async fn replication_that_serves_no_quorum_is_refused() {
     let expected = [&found, "alter the replication of keyspace", "or add nodes"];
     expect_text(&created.expect_err("it has too few nodes"), &expected);
 
+    if scene.is_scylla().await {
+        let (keyspace, replicas) = (&crowded.keyspace, nodes.min(3));
+        let replication =
+            format!("{{'class': 'NetworkTopologyStrategy', 'replication_factor': {replicas}}}");
+        let options = format!("replication = {replication} AND tablets = {{'enabled': false}}");
+        crowded.change_schema(&format!("CREATE KEYSPACE {keyspace} WITH {options}")).await;
+    }
+    // It makes the keyspace, if that is not there, on as many replicas.
     support::create_keyspace(&crowded.keyspace, CreateOptions::new()).await;
     let datacenter = scene.session.get_cluster_state().get_nodes_info()[0].datacenter.clone();
     let datacenter = datacenter.expect("a node has a data centre");

@@ -47,6 +47,8 @@ pub(crate) struct KeyspaceFacts {
     pub(crate) replication: BTreeMap<String, String>,
     /// Whether writes go through the commit log.
     pub(crate) durable_writes: bool,
+    /// Whether its tables are spread over tablets, as only ScyllaDB does.
+    pub(crate) tablets: bool,
 }
 
 /// A table as it exists.
@@ -103,14 +105,22 @@ impl<'a> Catalog<'a> {
     pub(crate) async fn keyspace(
         &self,
         keyspace: &Identifier,
+        dialect: Dialect,
     ) -> Result<Option<KeyspaceFacts>, DatabaseError> {
-        let read = Template::ReadKeyspace.fill(&[]);
-        let rows = self.rows::<(HashMap<String, String>, bool)>(read, (keyspace.as_str(),));
-        let facts = rows.await?.pop().map(|(replication, durable_writes)| KeyspaceFacts {
-            replication: replication.into_iter().collect(),
-            durable_writes,
-        });
-        Ok(facts)
+        let (read, key) = (Template::ReadKeyspace.fill(&[]), (keyspace.as_str(),));
+        let mut rows = self.rows::<(HashMap<String, String>, bool)>(read, key).await?;
+        let Some((replication, durable_writes)) = rows.pop() else {
+            return Ok(None);
+        };
+        let replication = replication.into_iter().collect();
+        let tablets = match dialect {
+            Dialect::Cassandra => false,
+            Dialect::Scylla => {
+                let rows = self.rows::<(Option<i32>,)>(Template::ReadTablets.fill(&[]), key);
+                rows.await?.into_iter().any(|(tablets,)| tablets.is_some())
+            }
+        };
+        Ok(Some(KeyspaceFacts { replication, durable_writes, tablets }))
     }
 
     /// A table, if it exists.

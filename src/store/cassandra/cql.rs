@@ -199,6 +199,9 @@ templates! {
                   WHERE keyspace_name = 'system_schema' AND table_name = 'scylla_tables'",
     ReadKeyspace: "SELECT replication, durable_writes FROM system_schema.keyspaces \
                    WHERE keyspace_name = ?",
+    /// On ScyllaDB: a keyspace with a row and a number there is spread over tablets.
+    ReadTablets: "SELECT initial_tablets FROM system_schema.scylla_keyspaces \
+                  WHERE keyspace_name = ?",
     ReadTable: "SELECT id, default_time_to_live, gc_grace_seconds, speculative_retry, compaction, \
                 caching FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
     ReadColumns: "SELECT column_name, type, kind, position FROM system_schema.columns \

@@ -88,6 +88,14 @@ impl Scene {
         self.session.await_schema_agreement().await.expect("the nodes agree");
     }
 
+    /// Whether the nodes are those of ScyllaDB.
+    pub async fn is_scylla(&self) -> bool {
+        let select = "SELECT table_name FROM system_schema.tables \
+                      WHERE keyspace_name = 'system_schema' AND table_name = 'scylla_tables'";
+        let rows = self.session.query_unpaged(select, ()).await.expect("the cluster answers");
+        rows.into_rows_result().expect("a select has rows").rows_num() > 0
+    }
+
     /// Executes a statement that has no values.
     pub async fn execute(&self, statement: &str) {
         let mut statement = Statement::new(statement);
