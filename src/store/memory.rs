@@ -394,7 +394,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Change;
+    use crate::protocol::{Change, LastRelease};
     use crate::testing::clock::TokioClock;
     use crate::testing::conformance::conforms;
 
@@ -419,6 +419,21 @@ mod tests {
         let tables = store.tables();
         let names = tables.replicas.iter().flat_map(|replica| replica.objects.keys());
         assert_eq!(names.collect::<Vec<_>>(), ["b", "b", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_release_is_known_for_a_minute() {
+        let store = on_paused_time();
+        let last = LastRelease { client: 2, round: 1, handoff: Duration::ZERO, stamp: 1 };
+        let contender = ContenderId { host: 1, client: 2, slot: 3 };
+        let last_release = Some(last);
+        let change = Change::Delete { contender, ticket: true, revoked: false, last_release };
+        store.write("a", &Write { stamp: 1, change }).await.expect("memory does not fail");
+        for (seconds, expected) in [(59, Some(last)), (1, None)] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            let seen = store.read("a", Read::Object).await.expect("memory does not fail");
+            assert_eq!(seen.statics.last_release, expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,7 +2,11 @@
 //!
 //! The protocol is proved on the promises of [`Store`]; here the stores prove that they keep them.
 
+mod deletes;
+mod expiry;
 pub(crate) mod peers;
+mod statics;
+mod ties;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -14,12 +18,16 @@ use scylla::statement::Consistency::Quorum;
 use scylla::statement::unprepared::Statement;
 use uuid::Uuid;
 
+use self::deletes::deletes_and_sweeps_stand_beside_each_other;
+use self::expiry::rows_end_as_written;
 use self::peers::{absent_peers_are_refused, peers_are_kept, peers_in_cql};
+use self::statics::statics_need_no_rows;
+use self::ties::ties_are_settled;
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LastRelease, Mode, Read, Revocation, Statics,
-    StoredRow, Write, row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode,
+    Read, Revocation, Statics, StoredRow, Write, row_name,
 };
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
@@ -92,15 +100,19 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     acknowledged_writes_are_seen(&object("seen")).await;
     the_higher_stamp_wins(&object("stamps")).await;
     a_delete_of_the_same_stamp_wins(&object("ties")).await;
+    ties_are_settled(&object("tied")).await;
     an_older_write_does_not_come_back(&object("older")).await;
+    deletes_and_sweeps_stand_beside_each_other(&object("deleted")).await;
     rows_of_one_write_are_applied_as_one(&object("pairs")).await;
     rows_expire(&object("ttl")).await;
+    rows_end_as_written(&object("ends")).await;
     reads_return_what_was_asked_for(&object("reads")).await;
     objects_do_not_mix(store, tag, clock.unix_micros()).await;
     many_contenders_are_read_at_once(&object("many")).await;
     revocations_stand_beside_the_rows(&object("revoked")).await;
     the_last_release_is_told(&object("released")).await;
     the_mark_only_grows(&object("marked")).await;
+    statics_need_no_rows(&object("static")).await;
     a_sweep_hides_what_was_written_up_to_it(&object("swept")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
@@ -538,6 +550,7 @@ async fn all_objects_are_found(store: &dyn Store, tag: &str, stamp: i64) {
         crowded.put(&claim(number, 7, None), 10, LONG_TTL).await;
     }
     free.raise_fence(20).await;
+    object("marked").write(20, Change::Mark).await;
     free.put(&claim(1, 7, None), 10, LONG_TTL).await;
     free.delete(contender(1), 11, true).await;
 
@@ -726,8 +739,8 @@ async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
     }
 }
 
-/// What only CQL can show: the fence stays unchanged while rows come and go, and outlives the
-/// table's TTL; a claim without a number of holders writes no null.
+/// What only CQL can show: rows do not change the fence; it and the mark outlive the table's TTL,
+/// the last release does not; a claim without a number of holders writes no null.
 async fn writes_touch_no_other_column(
     store: &CassandraStore,
     session: &Session,
@@ -747,14 +760,24 @@ async fn writes_touch_no_other_column(
     object.put(&claim(1, 2, Some(2)), 2, LONG_TTL).await;
     let rows = object.read(Read::Object).await;
     assert_eq!(rows.iter().map(|row| row.max_holders).collect::<Vec<_>>(), [Some(7), Some(7)]);
-    object.delete(contender(1), 3, true).await;
-    let columns = "fence, WRITETIME(fence), TTL(fence)";
-    let fence = execute(format!("SELECT {columns} FROM {table} WHERE object_name = ?")).await;
-    let fence = fence.into_rows_result().expect("a read brings rows");
-    let fence = fence.single_row::<(Option<i64>, Option<i64>, Option<i32>)>();
-    let (value, stamp, ttl) = fence.expect("the static part is there");
+    object.write(3, Change::Mark).await;
+    let (handoff, stamp) = (Duration::from_micros(1_234), object.stamp + 3);
+    let last_release = Some(LastRelease { client: 1, round: 2, handoff, stamp });
+    let contender = contender(1);
+    let release = Change::Delete { contender, ticket: true, revoked: false, last_release };
+    object.write(3, release).await;
+    let columns = "fence, WRITETIME(fence), TTL(fence), TTL(released_round), TTL(mark)";
+    let statics = execute(format!("SELECT {columns} FROM {table} WHERE object_name = ?")).await;
+    let statics = statics.into_rows_result().expect("a read brings rows");
+    type Ttl = Option<i32>;
+    let statics = statics.single_row::<(Option<i64>, Option<i64>, Ttl, Ttl, Ttl)>();
+    let (value, stamp, fence, released, mark) = statics.expect("the static part is there");
     assert_eq!((value, stamp), (Some(5), Some(5)));
-    let ttl = ttl.expect("it does not live for ever");
     // How long the cluster took is unknown.
-    assert!((FENCE_TTL_SECONDS / 2..=FENCE_TTL_SECONDS).contains(&ttl), "{ttl}");
+    for (left, ttl) in [(fence, FENCE_TTL_SECONDS), (released, LAST_RELEASE_TTL_SECONDS)] {
+        let left = left.expect("it does not live for ever");
+        assert!((1..=ttl).contains(&left), "{left} s are left of {ttl}");
+    }
+    assert!(fence > Some(FENCE_TTL_SECONDS / 2), "{fence:?}");
+    assert_eq!(mark, None, "the mark expires");
 }
