@@ -14,8 +14,10 @@ const TTL_ROUNDING: Duration = Duration::from_secs(1);
 /// is passed on.
 const TIME_TO_PASS_ON: Duration = Duration::from_millis(500);
 
-/// How late a sent request may still be coordinated: the server drops requests that waited for 12 s
-/// (`native_transport_timeout`), and the way there takes a little more.
+/// How late a sent request may still be coordinated. Since 4.1 Cassandra drops requests that waited
+/// for 12 s (`native_transport_timeout`), and the way there takes a little more. Cassandra 4.0 and
+/// ScyllaDB have no such limit: there a later request may bring back the row of a contender that
+/// left, which blocks others until it expires. It lets none in.
 pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
 
 /// Renewals are due this many times in a TTL.
