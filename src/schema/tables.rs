@@ -203,7 +203,7 @@ mod tests {
             assert!(advice.starts_with("run ALTER TABLE \"K\".\"lock_peers\" WITH "), "{advice}");
         }
         let mut facts = definition.facts();
-        facts.columns.retain(|column| column.name != "key");
+        facts.columns.retain(|column| column.name != "public_key");
         let found = findings("lock_peers", &definition, &facts);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].severity, Severity::Error, "{}", found[0]);

@@ -59,12 +59,13 @@ fn understood(client: Uuid, columns: Columns) -> Result<PeerRow, DatabaseError> 
         DatabaseError::permanent(format!("the row of client {client} in lock_peers {problem}"))
     };
     let lacks = |column: &str| refusal(format!("has no {column}"));
+    let addresses = addresses.ok_or_else(|| lacks("addresses"))?;
     let key = key.ok_or_else(|| lacks("public_key"))?;
     let length = key.len();
     let not_32 = |_| refusal(format!("has a public_key of {length} bytes, not 32"));
     Ok(PeerRow {
         client,
-        addresses: addresses.ok_or_else(|| lacks("addresses"))?,
+        addresses,
         key: key.try_into().map_err(not_32)?,
         version: version.ok_or_else(|| lacks("version"))?,
         stamp: stamp.ok_or_else(|| lacks("stamp"))?,

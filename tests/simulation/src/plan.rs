@@ -300,9 +300,6 @@ impl fmt::Display for Plan {
     }
 }
 
-/// An hour in µs.
-const HOUR: i64 = 3_600_000_000;
-
 /// What deeds are done to.
 #[derive(Clone, Copy)]
 struct Scene {
