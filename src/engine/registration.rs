@@ -2,7 +2,7 @@
 //!
 //! It counts for a minute. The next caller then waits until it is read again, so that a removed
 //! host gets no lock, however long its client was idle. The registry has [`CHANCE`] to answer.
-//! After that callers go on with the last state that was read, without waiting, until a read shows
+//! After that callers proceed on the last state that was read, without waiting, until a read shows
 //! that the host was removed: a stale registration is safe, because a number is never given to
 //! another host, and the client's uuid tells apart what has the same number. The registry is read
 //! until it answers, so that a removal is noticed as soon as it does.
@@ -33,7 +33,7 @@ use crate::store::DatabaseError;
 /// How long a registration counts, and so how often it is read at most (design section 9).
 const LIFE: Duration = Duration::from_secs(60);
 
-/// How long callers wait for the registry before they go on without it: a request takes a second
+/// How long callers wait for the registry before they proceed without it: a request takes a second
 /// at most, and one is not enough, because it may go to a node that has just died. It is measured
 /// by a timer, which stands still while the machine is suspended, like the read.
 const CHANCE: Duration = Duration::from_secs(2);
@@ -204,7 +204,7 @@ impl Registration {
                 self.sighted(written, now);
                 Vec::new()
             }
-            Event::ChanceOver => self.go_on(shared),
+            Event::ChanceOver => self.stop_waiting(shared),
             Event::Read(Read { began, shown: Ok(shown) }) => self.shown(began, &shown, shared),
             Event::Read(Read { shown: Err(cause), .. }) => self.failed(cause, shared),
         };
@@ -295,13 +295,13 @@ impl Registration {
         let is_refused = cause.is_permanent();
         self.setback = Some(cause);
         match self.demand {
-            Demand::Awaited(_) if is_refused => self.go_on(shared),
+            Demand::Awaited(_) if is_refused => self.stop_waiting(shared),
             Demand::Awaited(_) | Demand::None | Demand::Unanswered => Vec::new(),
         }
     }
 
-    /// Lets callers go on with what is known: the registry had its chance, and has not answered.
-    fn go_on(&mut self, shared: &Shared) -> Vec<Asking> {
+    /// Lets callers proceed on what is known: the registry had its chance, and has not answered.
+    fn stop_waiting(&mut self, shared: &Shared) -> Vec<Asking> {
         let (host, unread_for) = (&self.host_name, self.unread_for(shared));
         let cause = self.setback.as_ref().map(|cause| -> &(dyn Error + 'static) { cause });
         warn!(

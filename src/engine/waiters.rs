@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    // Goal: callers that wait cost the same, however many wait beside them.
+    // Goal: callers that wait cost the same, however many there are.
     // Method: of many, ask for the next deadline each time that one comes, let some leave and
     // others expire, and count the looks at callers.
     #[test]
