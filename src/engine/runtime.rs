@@ -1,7 +1,6 @@
 //! Timers for futures that are polled outside a tokio runtime.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 
 use tokio::runtime::Handle;
 
@@ -10,11 +9,14 @@ use tokio::runtime::Handle;
 ///
 /// A timer panics on a runtime that has ended. So what outlives a client has to look first whether
 /// its task has ended.
-pub(crate) async fn with_timers<T>(runtime: &Handle, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    poll_fn(|cx| {
+pub(crate) fn with_timers<T>(
+    runtime: &Handle,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = T> {
+    // On the heap: every lock would carry what few wait for.
+    let mut work = Box::pin(work);
+    poll_fn(move |cx| {
         let _context = Handle::try_current().is_err().then(|| runtime.enter());
         work.as_mut().poll(cx)
     })
-    .await
 }

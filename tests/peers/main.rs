@@ -129,7 +129,7 @@ type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 async fn in_line(store: &FaultyStore, client: &LockClient, keeper: &LockClient) -> Waiting {
     let mut waiting = None;
     pace::until("a place in a line", async || {
-        waiting = Box::pin(ask_keeper(store, client, keeper)).await;
+        waiting = ask_keeper(store, client, keeper).await;
         waiting.is_some()
     })
     .await;
