@@ -53,7 +53,7 @@ fn init(address: &str, keyspace: &str) {
 async fn changed_password_is_named_as_a_refused_login() {
     let options = ClusterOptions {
         name: "rotated".to_owned(),
-        first_host: 111,
+        first_host: 115,
         authentication: Authentication::Password,
         // The killed node must know the new password.
         commit_log: CommitLog::Batch,
