@@ -21,7 +21,7 @@ use crate::store::{Counted, Store};
 /// an open file, of which a process has 1,024 by default.
 const GUESTS_DEFAULT: usize = 256;
 
-/// A guest has its turn for at least so long, if it wants.
+/// The shortest limit on how long a guest has its turn.
 const GUEST_HOLD_MIN: Duration = Duration::from_secs(1);
 
 /// So many connections may wait until the client accepts them. When a keeper of many guests starts

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::protocol::ContenderId;
 
-/// A guest is told how many are ahead of it only up to this number, to which they are counted. A
-/// larger one from another client counts as this.
+/// How many of those ahead of a guest a keeper counts. A larger number from another client counts
+/// as this one.
 pub(super) const AHEAD_MAX: u32 = 100;
 
 /// The moment at which an input is handled.

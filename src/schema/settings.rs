@@ -187,7 +187,7 @@ mod tests {
     // both numbers and what to do; so does a check.
     // Method: an earlier, the next and an absurd number.
     #[test]
-    fn another_protocol_is_refused_with_both_numbers_and_what_to_do() {
+    fn other_protocol_is_refused_with_advice() {
         for number in [i32::MIN, 0, PROTOCOL + 1] {
             let other = || Some(Recorded::OtherProtocol(number));
             for asked_for in [Consistency::Quorum, local()] {

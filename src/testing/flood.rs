@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::LockClient;
 use crate::peers::{Request, TimedRequest};
 
-/// So many messages are sent before the connection's other task may run.
+/// How many messages are sent before the connection's other task may run.
 const AT_ONCE: u64 = 64;
 
 /// Sends messages to a client, as fast as the connection takes them, until a moment: to the task of

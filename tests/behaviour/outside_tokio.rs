@@ -144,7 +144,7 @@ fn elections_work_outside_tokio() {
 // Goal: once the client's runtime has ended, no call that is polled outside tokio panics or hangs.
 // Method: each of them.
 #[test]
-fn calls_after_the_end_of_the_runtime_are_closed_outside_tokio() {
+fn calls_are_closed_after_their_runtime() {
     let (runtime, store) = (runtime(), store());
     let client = client(&runtime, &store, "a", true);
     let guard = outside_tokio("lock", client.lock(OBJECT)).expect("the lock is free");

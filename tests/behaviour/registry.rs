@@ -155,7 +155,7 @@ async fn locks_continue_while_the_registry_is_silent() {
 // Method: callers with timeouts shorter and longer than that time come when the registration is
 // overdue; one of them is dropped.
 #[tokio::test(start_paused = true)]
-async fn short_callers_time_out_before_the_registry_has_had_its_time() {
+async fn short_callers_time_out_before_registry_answers() {
     let store = store();
     let client = client(&store, "a").await;
     store.silence_registry(true);

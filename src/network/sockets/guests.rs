@@ -22,8 +22,8 @@ use crate::peers::{GuestId, Request, TimedRequest};
 /// After an error of the socket itself, such as too many open files.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// A guest that says nothing for so long is gone, even if its connection is not. One that waits or
-/// has a turn repeats itself more often, and one that does neither closes its connection.
+/// A guest that says nothing for this long is gone, even if its connection is not. A guest that
+/// waits or has a turn repeats itself more often; any other guest closes its connection.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
 /// The objects of a connection are looked through when there are this many of them.

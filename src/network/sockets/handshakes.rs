@@ -98,8 +98,8 @@ mod tests {
         text.parse().expect("it is an address")
     }
 
-    // Goal: one address has at most eight handshakes at a time, and others have theirs beside them;
-    // one that ends makes room.
+    // Goal: one address has at most eight handshakes at a time, and other addresses have theirs;
+    // a handshake that ends makes room.
     // Method: begin as many as there are places in all, from two addresses and one network.
     #[tokio::test]
     async fn handshakes_of_one_address_are_limited() {

@@ -19,15 +19,15 @@ use super::{Shared, lock};
 use crate::line::{Line, TurnUser};
 use crate::peers::{Request, TimedRequest};
 
-/// A client that could not be reached is skipped for so long, twice as long each time.
+/// A client that could not be reached is skipped for this long, twice as long each time.
 pub(super) const SKIP_FIRST: Duration = Duration::from_secs(1);
 const SKIP_MAX: Duration = Duration::from_secs(600);
 
 /// A connection without messages is closed.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A keeper answers at once. A connection on which it has not for so long is dead, or as good as
-/// dead, and is replaced: the next message makes another one.
+/// A keeper answers at once. A connection without an answer for this long is dead or as good as
+/// dead, and the next message makes another one.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Clients that were not reached are remembered up to this number.
@@ -83,7 +83,7 @@ enum Begun {
     Is(bool),
     /// Another caller has begun to connect.
     Waits(Outcome),
-    /// The caller has to connect, after a failure that was followed by this pause.
+    /// The caller connects; the last failure, if any, was followed by this pause.
     Connects { pause: Duration, done: watch::Sender<Option<bool>>, outcome: Outcome },
 }
 

@@ -12,7 +12,7 @@ use super::Shared;
 use super::reaching::reach_at;
 use crate::store::{PEER_TTL_MAX, PeerRow};
 
-/// The row is written so often in its TTL.
+/// How often the row is written in its TTL.
 const WRITES_PER_TTL: u32 = 3;
 
 /// The row is written at this interval.
@@ -25,7 +25,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The pause before a client that does not reach itself tries again.
 pub(super) const CHECK_AGAIN: Duration = Duration::from_secs(60);
 
-/// So long a guest waits for its row before it gives up a connection.
+/// How long a guest waits for its row before it gives up a connection.
 const PUBLISHED_MAX: Duration = Duration::from_secs(2);
 
 /// Whether others know this client.

@@ -15,14 +15,14 @@ use crate::store::PeerRow;
 /// An address that does not answer by then is skipped, and a name that is not resolved by then.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// So many addresses of one name are tried.
+/// How many addresses of one name are tried.
 const OF_NAME_MAX: usize = 4;
 
 /// A keeper to which many guests connect at once closes some connections before the handshake.
 /// These come again after pauses of this length, more or less, and twice as long each time.
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(100);
 
-/// So often a connection that was refused is tried again.
+/// How often a connection that was refused is tried again.
 pub(super) const RETRIES: u32 = 4;
 
 pub(super) type ToTheKeeper = Channel<TcpStream, ToGuest, ToKeeper>;

@@ -539,7 +539,7 @@ fn a_guest_is_asked_to_leave_when_its_time_is_over() {
 }
 
 #[test]
-fn a_guest_whose_connection_ends_leaves_the_line_and_keeps_its_turn() {
+fn disconnected_guest_keeps_only_its_turn() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(1));
     script.is_queued(OTHER, 1, 0);

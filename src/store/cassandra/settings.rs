@@ -234,7 +234,7 @@ mod tests {
     // without a protocol is that of an earlier version, which follows protocol 1.
     // Method: protocols around this one and extremes, with settings and without.
     #[test]
-    fn another_protocol_is_recognized_whatever_else_is_recorded() {
+    fn other_protocol_is_seen_before_settings() {
         let row = |level: Option<&str>, millis, protocol| {
             parse(&(level.map(str::to_owned), None, millis, protocol))
         };

@@ -32,7 +32,7 @@ impl Stranger {
     }
 }
 
-/// So often a client is called that closes the connection.
+/// How often a client is called that closes the connection.
 const CALLS: usize = RETRIES as usize + 1;
 
 /// An address at which nothing listens.
