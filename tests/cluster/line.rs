@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-use super::lent::{TTL, guest, keeper, peer, peer_with, serve_all};
+use super::lent::{TTL, ask, guest, keeper, peer, peer_with, serve_all, served};
 use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
@@ -68,7 +68,7 @@ async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration 
     let order = format!("{} {name}", scene.keyspace);
     let mut first = Program::start("line::guest_program", &order, &support::nodes().await);
     first.expect("waits").await;
-    let (client, asking) = guest(scene.clone(), name.clone()).await;
+    let (client, mut asking) = guest(scene.clone(), name.clone()).await;
     let free = match killed {
         Killed::Waiting => {
             first.kill().await;
@@ -79,14 +79,23 @@ async fn kill_guest(scene: &Scene, killed: Killed, pause: Duration) -> Duration 
         }
         Killed::Inside => {
             held.unlock().await.expect("the lock was held");
-            first.expect("held").await;
+            tokio::select! {
+                () = first.expect("held") => {}
+                // The keeper was silent for a second, and the program has left its line.
+                early = &mut asking => {
+                    let (guard, _) = early.expect("it does not panic");
+                    guard.unlock().await.expect("the lock was held");
+                    first.expect("held").await;
+                    asking = ask(&client, &name);
+                }
+            }
             sleep(pause).await;
             let free = now();
             first.kill().await;
             free
         }
     };
-    let (guard, granted) = asking.await.expect("it does not panic");
+    let (guard, granted) = served(asking).await;
     guard.unlock().await.expect("the lock was held");
     client.shutdown().await.expect("nothing is left");
     keeper.shutdown().await.expect("nothing is left");
@@ -103,7 +112,7 @@ async fn guest_program() {
         let scene = Scene::in_keyspace(keyspace).await;
         let (_client, asking) = guest(scene.clone(), name.to_owned()).await;
         program::say("waits");
-        let _held = asking.await.expect("it does not panic");
+        let _held = served(asking).await;
         program::say("held");
         spawn_blocking(program::wait_for_word).await.expect("it is killed before that");
         return;
@@ -114,7 +123,7 @@ async fn guest_program() {
     let held = keeper.lock(&name).await.expect("the lock is free");
     let (client, asking) = guest(scene.clone(), name.clone()).await;
     held.unlock().await.expect("the lock was held");
-    let (guard, _) = asking.await.expect("it does not panic");
+    let (guard, _) = served(asking).await;
     guard.unlock().await.expect("the lock was held");
     client.shutdown().await.expect("nothing is left");
     keeper.shutdown().await.expect("nothing is left");

@@ -228,9 +228,10 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(120);
     const MESSAGE: &[u8; 5] = b"hello";
 
-    fn options() -> ClusterOptions {
+    /// Each test has nodes of its own: the tests run side by side.
+    fn options(first_host: u8) -> ClusterOptions {
         let network = Network::Relayed;
-        ClusterOptions { nodes: 2, first_host: 27, network, ..ClusterOptions::default() }
+        ClusterOptions { nodes: 2, first_host, network, ..ClusterOptions::default() }
     }
 
     /// A connection from one node to another: the end that was opened, and the accepted end.
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_cut_link_delivers_late_and_the_way_back_works() {
-        let options = options();
+        let options = options(14);
         let relay = Relay::start(&options).unwrap();
         let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
         let [there, back] = Link::both(1, 2);
@@ -313,7 +314,7 @@ mod tests {
     fn a_delayed_link_delivers_each_message_so_much_later() {
         const DELAY: Duration = Duration::from_secs(1);
         const MESSAGES: u32 = 30;
-        let options = ClusterOptions { first_host: 28, ..options() };
+        let options = options(16);
         let relay = Relay::start(&options).unwrap();
         let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
         let [there, back] = Link::both(1, 2);
@@ -346,7 +347,7 @@ mod tests {
 
     #[test]
     fn other_nodes_are_not_relayed() {
-        let options = ClusterOptions { nodes: 1, first_host: 26, ..options() };
+        let options = ClusterOptions { nodes: 1, ..options(18) };
         let relay = Relay::start(&options).unwrap();
         let node = TcpListener::bind(options.storage(1)).unwrap();
         for message in [handshake::of(options.peer_address(2)), [0; handshake::LENGTH]] {

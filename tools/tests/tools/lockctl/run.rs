@@ -253,16 +253,20 @@ fn stubborn(file: &str) -> String {
     format!("trap '' TERM HUP; echo $PPID > {file}; sleep 1000 & wait; sleep 1000")
 }
 
-/// Whether a process of a group is left, other than a dead one that was not waited for.
+/// Whether a process of a group is left that may still run. One that was killed runs no more, but
+/// may take a while to be gone on a busy machine.
 pub(super) fn is_alive(group: u32) -> bool {
+    const KILLED: u64 = 1 << (Signal::KILL.as_raw() - 1);
     let processes = fs::read_dir("/proc").expect("Linux has it");
-    let stats =
-        processes.filter_map(|process| fs::read_to_string(process.ok()?.path().join("stat")).ok());
-    // After the name in brackets: state, parent, group.
-    stats.into_iter().any(|stat| {
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        let (state, of) = (fields.next(), fields.nth(1));
-        state != Some("Z") && of.and_then(|of| of.parse().ok()) == Some(group)
+    let mut states = processes
+        .filter_map(|process| fs::read_to_string(process.ok()?.path().join("status")).ok());
+    states.any(|state| {
+        let field = |name| state.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let of = field("NSpgid:").and_then(|groups| groups.split_whitespace().next());
+        let pending = field("SigPnd:").and_then(|pending| u64::from_str_radix(pending, 16).ok());
+        let is_dead = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
+        let is_killed = pending.is_some_and(|pending| pending & KILLED != 0);
+        of.and_then(|of| of.parse().ok()) == Some(group) && !is_dead && !is_killed
     })
 }
 
