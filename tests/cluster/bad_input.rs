@@ -7,7 +7,7 @@ use bakery_lock::hosts::HostRegistry;
 use bakery_lock::schema::{self, CreateOptions, Replication, SchemaError};
 use bakery_lock::{BuildError, Consistency, LockClientBuilder, LockError};
 
-use support::scene::Scene;
+use support::scene::{Scene, built, refusal};
 
 // Goal: names of objects, keyspaces and tables that can't be used are refused with a reason, before
 // anything is sent.
@@ -57,7 +57,7 @@ async fn an_unknown_host_is_refused() {
     let scene = Scene::new().await;
     let host = support::unique("host");
     let builder = scene.builder().host(&host).register_host(false);
-    let error = builder.build().await.expect_err("the host has no number");
+    let error = refusal(builder).await;
     assert!(matches!(error, BuildError::UnknownHost { .. }), "{error:?}");
     let command = format!("lock-hosts --keyspace {} add {host}", scene.keyspace);
     expect_text(&error, &[&host, &command, "register_host(true)"]);
@@ -158,7 +158,7 @@ async fn ttls_out_of_bounds_are_refused() {
         let error = expect_refusal(builder, &[expected]).await;
         assert!(matches!(error, BuildError::Option(_)), "{error:?}");
     }
-    let client = builder().ttl(Duration::from_secs(30)).build().await.expect("it is allowed");
+    let client = built(builder().ttl(Duration::from_secs(30))).await;
     let request = client.request("object").ttl(Duration::from_secs(31));
     expect_text(&request.acquire().await.expect_err("it is too long"), &["use at most 30s"]);
     assert!(scene.rows("object").await.is_empty());
@@ -217,7 +217,7 @@ async fn replication_that_serves_no_quorum_is_refused() {
 }
 
 async fn expect_refusal(builder: LockClientBuilder, texts: &[&str]) -> BuildError {
-    let error = builder.build().await.expect_err("this is refused");
+    let error = refusal(builder).await;
     expect_text(&error, texts);
     error
 }

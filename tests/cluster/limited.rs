@@ -65,17 +65,19 @@ async fn three_of_twenty_callers_are_inside() {
     scene.wait_until_deleted(&object).await;
 }
 
-// Goal: the program that the test above starts five times. By itself: one process is served, and no
-// more than three of its callers are inside.
-// Method: callers take the lock again and again; each notes when it was inside.
+// Goal: the program that the test above starts five times. By itself: three callers of one process
+// are inside together, and never more.
+// Method: take three at once, and try a fourth. Then callers take the lock again and again; each
+// notes when it was inside.
 #[tokio::test]
 async fn limited_program() {
     let Some(order) = program::order() else {
-        let scene = Scene::new().await;
-        let told = take(&scene.client().await, &support::unique("limited"), 3).await;
+        let (client, object) = (Scene::new().await.client().await, support::unique("limited"));
+        all_places_are_taken(&client, &object).await;
+        let told = take(&client, &object, 3).await;
         let held: Vec<_> = told.into_iter().flatten().collect();
         assert_eq!(held.len(), CALLERS * 3);
-        return assert_eq!(inside(&held, u64::MAX).0, LIMIT as usize);
+        return assert!(inside(&held, u64::MAX).0 <= LIMIT as usize);
     };
     let (keyspace, object) = order.split_once(' ').expect("an order is a keyspace and a name");
     let scene = Scene::in_keyspace(keyspace).await;
@@ -92,6 +94,20 @@ async fn limited_program() {
         for moment in caller {
             program::say(&moment.to_string());
         }
+    }
+}
+
+/// Takes all places, and looks whether one is left; gives them back.
+async fn all_places_are_taken(client: &LockClient, object: &str) {
+    let request = client.request(object).max_holders(LIMIT);
+    let mut held = Vec::new();
+    for _ in 0..LIMIT {
+        held.push(request.clone().acquire().await.expect("there is a place"));
+    }
+    let one_more = request.try_acquire().await.expect("the cluster answers");
+    assert!(one_more.is_none(), "more than {LIMIT} hold it");
+    for guard in held {
+        guard.unlock().await.expect("the lock was held");
     }
 }
 

@@ -11,7 +11,7 @@ use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
 use scylla::statement::unprepared::Statement;
 
 use super::lossy::LossySession;
-use support::scene::{Scene, built};
+use support::scene::{self, Scene, built};
 
 /// How many answers a client is built from at most, statements and schema included.
 const FRAMES_MAX: usize = 120;
@@ -262,7 +262,7 @@ fn datacenter(scene: &Scene) -> String {
 }
 
 async fn refusal(builder: LockClientBuilder) -> SchemaError {
-    let error = builder.build().await.expect_err("this is refused");
+    let error = scene::refusal(builder).await;
     let BuildError::Schema(error) = error else {
         panic!("it is refused for something else: {error:?}");
     };

@@ -21,16 +21,25 @@ const LIFE_MIN: i32 = 2;
 
 /// Builds a client. A database that is too busy to answer in time is asked again.
 pub async fn built(builder: LockClientBuilder) -> LockClient {
+    let built = build(builder).await;
+    built.unwrap_or_else(|error| panic!("the cluster is ready: {error:?}"))
+}
+
+/// Why a client is not built, other than that the database is too busy to answer in time.
+pub async fn refusal(builder: LockClientBuilder) -> BuildError {
+    build(builder).await.expect_err("this is refused")
+}
+
+async fn build(builder: LockClientBuilder) -> Result<LockClient, BuildError> {
     let built = async {
         loop {
             match Box::pin(builder.clone().build()).await {
-                Ok(client) => return client,
                 Err(error) if passes(&error) => println!("built again: {error}"),
-                Err(error) => panic!("the cluster is ready: {error:?}"),
+                built => return built,
             }
         }
     };
-    pace::within_limit("a client", built).await
+    pace::within_limit("a client, or its refusal", built).await
 }
 
 /// Whether the database failed in a way that passes.

@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 use support::pace;
+use support::scene::built;
 
 use crate::command::{Tool, finish, paced, send};
 use crate::lockctl::run::{observer, until_there_are};
@@ -20,7 +21,7 @@ const HOLDER: Uuid = Uuid::from_u128(1);
 async fn locked(tool: &Tool) {
     let client = LockClient::builder(support::session().await, tool.keyspace.clone());
     let client = client.host("holder").register_host(true).acquire_timeout(pace::limit());
-    client.build().await.expect("the cluster is ready");
+    built(client).await;
     let insert = format!(
         "INSERT INTO \"{}\".lock_table (object_name, row_name, host, client, slot, round, mode, \
          owner) VALUES ('{REGISTRY_LOCK}', 'entering::', 0, {HOLDER}, 0, 1, 0, 'holder pid {}')",

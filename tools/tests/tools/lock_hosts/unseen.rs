@@ -4,6 +4,7 @@ use bakery_lock::LockClient;
 use scylla::statement::Consistency;
 use scylla::statement::unprepared::Statement;
 use support::pace;
+use support::scene::built;
 
 use crate::command::{Tool, replicas};
 
@@ -83,7 +84,7 @@ async fn a_registry_of_an_earlier_version_is_completed() {
 async fn client(tool: &Tool, host: &str) -> LockClient {
     let builder = LockClient::builder(support::session().await, tool.keyspace.clone());
     let builder = builder.host(host).acquire_timeout(pace::limit());
-    builder.build().await.expect("the host is registered")
+    built(builder).await
 }
 
 /// Waits for a client, which records in the background that its host is in use.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use bakery_lock::{ContenderState, LockClient, LockClientBuilder};
 use serde_json::Value;
 use support::pace;
+use support::scene::built;
 use tokio::process::Child;
 
 use crate::command::{Answer, Tool};
@@ -29,7 +30,7 @@ async fn builder(tool: &Tool, host: &str) -> LockClientBuilder {
 }
 
 pub(crate) async fn client(tool: &Tool, host: &str) -> LockClient {
-    builder(tool, host).await.build().await.expect("the cluster is ready")
+    built(builder(tool, host).await).await
 }
 
 fn json(answer: &Answer) -> Value {

@@ -10,6 +10,7 @@ use rand::Rng;
 use rustix::process::Signal;
 use support::environment::{chance, number};
 use support::pace;
+use support::scene::built;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -61,8 +62,7 @@ pub(crate) async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
 }
 
 pub(crate) async fn observer(tool: &Tool) -> LockClient {
-    let observer = builder(tool, "observer").await.observer(true).build().await;
-    observer.expect("the cluster is ready")
+    built(builder(tool, "observer").await.observer(true)).await
 }
 
 /// Waits until so many hold a lock or wait for it.

@@ -3,6 +3,7 @@
 use bakery_lock::{LockError, LockGuard, PeerOptions};
 use serde_json::Value;
 use support::pace;
+use support::scene::built;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -99,8 +100,7 @@ impl InLine {
     async fn stand(tool: &Tool) -> Option<Self> {
         let peer = async |host| {
             let peers = PeerOptions::new(([127, 0, 0, 1], 0).into());
-            let client = builder(tool, host).await.peers(peers).build().await;
-            client.expect("the cluster is ready")
+            built(builder(tool, host).await.peers(peers)).await
         };
         let (keeper, guest) = (peer("keeper").await, peer("guest").await);
         let inside = keeper.lock(NAME).await.expect("it is free");
