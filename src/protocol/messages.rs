@@ -189,9 +189,12 @@ pub(crate) enum Change {
     },
     /// Raises the object's mark to the stamp.
     Mark,
-    /// Deletes the `entering::` and `tickets::` rows of all contenders, as far as they were written
-    /// up to the stamp.
-    Sweep,
+    /// Deletes the `entering::` and `tickets::` rows of all contenders but some, as far as they
+    /// were written up to the stamp.
+    Sweep {
+        /// Whose rows stay, in the order of their keys.
+        spared: Vec<ContenderId>,
+    },
 }
 
 impl Change {

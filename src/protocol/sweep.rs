@@ -5,13 +5,14 @@
 //! forget them with the next flush.
 //!
 //! A sweep has a *horizon*, its write timestamp: it hides what was written up to then. It must not
-//! hide a row that counts. The stamps of a contender's rows are not below its round, so a horizon
-//! below the rounds of all contenders is safe. A client makes it so in three steps, each after the
-//! acknowledgement of the one before:
+//! hide a row that counts. The stamps of a contender's rows are not below its round, so rows of
+//! later rounds than the horizon are safe, and contenders of earlier ones are *spared*: the ranges
+//! leave out their keys. A client does that in three steps, each after the acknowledgement of the
+//! one before:
 //!
 //! 1. **Mark.** Write the horizon into the object's mark, which only grows.
-//! 2. **Read** the whole object. A row of a round up to the horizon ends the sweep.
-//! 3. **Sweep.** Delete all rows that were written up to the horizon.
+//! 2. **Read** the whole object. Contenders of rounds up to the horizon are spared.
+//! 3. **Sweep.** Delete all other rows that were written up to the horizon.
 //!
 //! A contender whose look shows a mark that is not below its own round begins a new one. So of a
 //! contender with an earlier round, either the announcement was acknowledged before the read of
@@ -19,9 +20,10 @@
 //! that. It does not matter how far the clocks of clients are apart, from which rounds and horizon
 //! come, and a client may stop for any time between the steps.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::row::StoredRow;
+use super::row::{ContenderId, StoredRow};
 use super::seeded_bug::SeededBug;
 
 /// What was written in this time is left alone, apart from what clocks may differ by: the
@@ -35,6 +37,10 @@ const STEP: Duration = Duration::from_secs(5);
 /// warns: where very many clients left or died, others do, and fewer than a node warns of slow
 /// reads down as well. A sweep has three operations: one more in about twenty acquisitions.
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
+
+/// So many contenders are spared at most, those of the earliest rounds: each costs two more range
+/// deletes. Those that hold or wait for long are few.
+const SPARED_MAX: usize = 16;
 
 /// The largest mark above which a contender begins a round. No clock shows as much, in µs, so no
 /// client ever writes a larger one: it was written by hand. Stamps above it would soon run out.
@@ -53,13 +59,48 @@ pub(crate) fn horizon(
     now: i64,
     max_clock_skew: Duration,
 ) -> Option<i64> {
-    let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     let latest = now.checked_sub(micros(2 * max_clock_skew + MARGIN))?;
-    let rounds = rows.iter().map(|row| row.round.map(|round| round.saturating_sub(1)));
+    let rounds = rounds(rows);
+    let (spared, others): (Vec<_>, Vec<_>) = rounds.iter().partition(|(id, _)| can_be_spared(**id));
+    let mut spared: Vec<_> = spared.into_iter().map(|(_, round)| *round).collect();
+    spared.sort_unstable();
+    let others = others.into_iter().map(|(_, round)| *round);
+    let bounds = others.chain(spared.into_iter().skip(SPARED_MAX));
     // Of a row without a round nothing is known.
-    let horizon = rounds.chain([Some(latest)]).min()??;
+    let bounds = bounds.map(|round| round.map(|round| round.saturating_sub(1)));
+    let horizon = bounds.chain([Some(latest)]).min()??;
     let is_due = mark.is_none_or(|mark| horizon >= mark.saturating_add(micros(STEP)));
     is_due.then_some(horizon)
+}
+
+/// By how much a contender raises its stamps that meets this mark, so that its next round is above
+/// it: stamps grow by themselves. A look that took longer than sweeps wait for would meet the mark
+/// of the next sweep as well, so that round is above the clock by as much as the look took.
+pub(super) fn raise_above(mark: i64, round: i64, now: i64) -> i64 {
+    let ahead = mark.saturating_sub(now).max(0);
+    let looked_for = now.saturating_sub(round);
+    let slow = if looked_for > micros(MARGIN) { looked_for } else { 0 };
+    ahead.saturating_add(slow)
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The earliest round of each contender; `None` if a row of it has none.
+fn rounds(rows: &[StoredRow]) -> BTreeMap<ContenderId, Option<i64>> {
+    let mut rounds = BTreeMap::new();
+    for row in rows {
+        let round = rounds.entry(row.contender).or_insert(row.round);
+        *round = row.round.min(*round);
+    }
+    rounds
+}
+
+/// Whether the database has the key of this contender at its place in the order of `ContenderId`.
+/// It orders uuids by their versions first (`UUIDType.java`), and those of clients have version 4.
+fn can_be_spared(contender: ContenderId) -> bool {
+    contender.client >> 76 & 0xF == 4
 }
 
 /// The mark that may replace one with this value and write stamp: one above the stamp. `None` if
@@ -79,25 +120,41 @@ pub(crate) fn ahead(mark: i64, now: i64, max_clock_skew: Duration) -> Option<Dur
     (ahead > 2 * max_clock_skew).then_some(ahead)
 }
 
-/// Whether a sweep up to the horizon hides no row that counts, by the rows and the mark of a whole
-/// read that began after the mark was acknowledged. A mark that is not shown would stop no one.
-pub(crate) fn is_clear(rows: &[StoredRow], mark: Option<i64>, horizon: i64) -> bool {
-    let is_later = |row: &StoredRow| row.round.is_some_and(|round| round > horizon);
-    let is_clear = mark >= Some(horizon) && rows.iter().all(is_later);
-    SeededBug::SweepUnchecked.is_planted() || is_clear
+/// The contenders that a sweep up to the horizon has to spare, by the rows and the mark of a whole
+/// read that began after the mark was acknowledged. `None` if it would hide a row that counts all
+/// the same, or may: a mark that is not shown would stop no one.
+pub(crate) fn spared(
+    rows: &[StoredRow],
+    mark: Option<i64>,
+    horizon: i64,
+) -> Option<Vec<ContenderId>> {
+    if SeededBug::SweepUnchecked.is_planted() {
+        return Some(Vec::new());
+    }
+    let is_earlier = |round: &Option<i64>| round.is_none_or(|round| round <= horizon);
+    let rounds = rounds(rows).into_iter();
+    let spared: Vec<_> =
+        rounds.filter(|(_, round)| is_earlier(round)).map(|(contender, _)| contender).collect();
+    let are_spared = spared.len() <= SPARED_MAX && spared.iter().all(|id| can_be_spared(*id));
+    (mark >= Some(horizon) && are_spared).then_some(spared)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::row::{Claim, ContenderId, Mode};
+    use super::super::row::{Claim, Mode, row_name};
     use super::*;
 
     const SKEW: Duration = Duration::from_secs(1);
     const NOW: i64 = 1_700_000_000_000_000;
 
-    fn row(round: Option<i64>) -> StoredRow {
+    /// The key of a contender, as clients choose theirs.
+    fn contender(host: i32) -> ContenderId {
+        ContenderId { host, client: 4 << 76, slot: 0 }
+    }
+
+    fn row(host: i32, round: Option<i64>) -> StoredRow {
         let claim = Claim {
-            contender: ContenderId { host: 1, client: 2, slot: 0 },
+            contender: contender(host),
             round: 0,
             mode: Mode::Exclusive,
             ticket: None,
@@ -108,21 +165,47 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_is_below_every_round_and_below_clocks_that_are_behind() {
+    fn a_horizon_is_below_clocks_that_are_behind_and_below_rounds_that_cannot_be_spared() {
         let horizon = |rows: &[StoredRow]| horizon(rows, None, NOW, SKEW);
         assert_eq!(horizon(&[]), Some(NOW - 5_000_000));
-        let rows = [row(Some(NOW)), row(Some(NOW - 7_000_000))];
+        let mut rows: Vec<_> = (1..=16).map(|host| row(host, Some(NOW - 9_000_000))).collect();
+        assert_eq!(horizon(&rows), Some(NOW - 5_000_000), "they are spared");
+        rows.push(row(17, Some(NOW - 7_000_000)));
+        rows.push(row(18, Some(NOW - 6_000_000)));
         assert_eq!(horizon(&rows), Some(NOW - 7_000_001));
-        assert_eq!(horizon(&rows[..1]), Some(NOW - 5_000_000));
-        assert_eq!(horizon(&[row(None)]), None, "it may be of any round");
+        let unknown = row(19, None);
+        assert_eq!(horizon(std::slice::from_ref(&unknown)), Some(NOW - 5_000_000), "it is spared");
+        let client = u128::MAX;
+        let other_order = |round| StoredRow {
+            contender: ContenderId { client, ..contender(1) },
+            ..row(1, round)
+        };
+        assert_eq!(horizon(&[other_order(Some(NOW - 8_000_000))]), Some(NOW - 8_000_001));
+        assert_eq!(horizon(&[other_order(None)]), None, "it may be of any round");
+    }
+
+    #[test]
+    fn contenders_of_rounds_up_to_the_horizon_are_spared() {
+        let ticket = |row: StoredRow| StoredRow { row_name: row_name::TICKETS.to_owned(), ..row };
+        let rows = [row(3, Some(NOW)), row(1, Some(NOW + 1)), ticket(row(1, Some(NOW - 1)))];
+        let spared = |rows: &[StoredRow], mark| spared(rows, Some(mark), NOW);
+        assert_eq!(spared(&rows, NOW), Some(vec![contender(1), contender(3)]));
+        assert_eq!(spared(&rows[1..2], NOW + 9), Some(vec![]), "it is of a later round");
+        assert_eq!(spared(&[row(2, None)], NOW), Some(vec![contender(2)]));
+        assert_eq!(spared(&rows, NOW - 1), None, "the mark is not shown");
+        assert_eq!(super::spared(&[], None, NOW), None, "the mark is not shown");
+        let many: Vec<_> = (1..=17).map(|host| row(host, Some(NOW))).collect();
+        assert_eq!(spared(&many, NOW), None, "they are too many");
+        let contender = ContenderId { client: u128::MAX, ..contender(1) };
+        assert_eq!(spared(&[StoredRow { contender, ..row(1, Some(NOW)) }], NOW), None);
     }
 
     #[test]
     fn an_object_is_swept_from_time_to_time() {
         let step = 5_000_000;
-        let seen = |mark| horizon(&[row(Some(NOW))], Some(mark), NOW + 2 * step, SKEW);
-        assert_eq!(seen(NOW - 1 - step), Some(NOW - 1));
-        for mark in [NOW - step, NOW, NOW + step, i64::MAX] {
+        let seen = |mark| horizon(&[row(1, Some(NOW))], Some(mark), NOW + 2 * step, SKEW);
+        assert_eq!(seen(NOW), Some(NOW + step));
+        for mark in [NOW + 1, NOW + step, i64::MAX] {
             assert_eq!(seen(mark), None, "{mark}");
         }
     }
@@ -175,14 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_hides_no_row_of_a_later_round() {
-        assert!(is_clear(&[], Some(NOW), NOW));
-        assert!(is_clear(&[row(Some(NOW + 1))], Some(NOW + 1), NOW));
-        for round in [Some(NOW), Some(NOW - 1), None] {
-            assert!(!is_clear(&[row(Some(NOW + 1)), row(round)], Some(NOW), NOW), "{round:?}");
-        }
-        for mark in [None, Some(NOW - 1)] {
-            assert!(!is_clear(&[], mark, NOW), "{mark:?} sends no contender back");
-        }
+    fn a_slow_look_is_raised_above_the_marks_that_follow() {
+        let second = 1_000_000;
+        let raise = |mark, round| raise_above(mark, round, NOW);
+        assert_eq!(raise(NOW - second, NOW - second), 0, "the next stamp is above it");
+        assert_eq!(raise(NOW + second, NOW - second), second);
+        assert_eq!(raise(NOW - 5 * second, NOW - 9 * second), 9 * second);
+        assert_eq!(raise(NOW + 5 * second, NOW - 9 * second), 14 * second);
+        assert_eq!(raise(i64::MAX, i64::MIN), i64::MAX);
     }
 }

@@ -57,7 +57,7 @@ impl Kind {
     fn of_write(write: &Write) -> Self {
         match write.change {
             Change::Put { .. } | Change::Revoke { .. } | Change::Mark => Kind::Write,
-            Change::Delete { .. } | Change::Sweep => Kind::Delete,
+            Change::Delete { .. } | Change::Sweep { .. } => Kind::Delete,
         }
     }
 

@@ -262,10 +262,11 @@ impl Tables {
             }
         }
         for replica in &mut self.replicas {
-            match write.change {
+            match &write.change {
                 Change::Mark => replica.raise_mark(object, StoredMark::of(write.stamp)),
-                Change::Sweep => {
-                    replica.sweep(object, Sweep { horizon: write.stamp, dead_from: now });
+                Change::Sweep { spared } => {
+                    let (horizon, spared) = (write.stamp, spared.clone());
+                    replica.sweep(object, &Sweep { horizon, spared, dead_from: now });
                 }
                 Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {}
             }
@@ -385,7 +386,10 @@ impl Tables {
             });
             replica.fences.retain(|_, fence| now < fence.dead_from + GRACE);
             replica.releases.retain(|_, release| release.is_live(now));
-            replica.sweeps.retain(|_, sweep| now < sweep.dead_from + GRACE);
+            for sweeps in replica.sweeps.values_mut() {
+                sweeps.retain(|sweep| now < sweep.dead_from + GRACE);
+            }
+            replica.sweeps.retain(|_, sweeps| !sweeps.is_empty());
         }
         self.peers.sweep(GRACE, now);
     }

@@ -165,6 +165,12 @@ impl Object<'_> {
         self.store.write(&self.name, &write).await.expect("a write is acknowledged");
     }
 
+    /// Sweeps the object, and leaves the rows of some contenders, which are in the order of their
+    /// keys.
+    async fn sweep(&self, stamp: i64, spared: &[ContenderId]) {
+        self.write(stamp, Change::Sweep { spared: spared.to_vec() }).await;
+    }
+
     async fn read(&self, read: Read) -> Vec<StoredRow> {
         let rows = self.store.read(&self.name, read).await;
         let mut rows = rows.expect("a read is answered").rows;
@@ -467,7 +473,7 @@ async fn a_sweep_hides_what_was_written_up_to_it(object: &Object<'_>) {
     object.put(&early, 20, LONG_TTL).await;
     object.put(&late, 21, LONG_TTL).await;
     object.revoke(&revocation(&early), 15, LONG_TTL).await;
-    object.write(20, Change::Sweep).await;
+    object.sweep(20, &[]).await;
     let revoked = StoredRow::revoked(&revocation(&early));
     let left = [std::slice::from_ref(&revoked), &rows_of(&late)].concat();
     object.expect(Read::Object, &left).await;
@@ -475,7 +481,7 @@ async fn a_sweep_hides_what_was_written_up_to_it(object: &Object<'_>) {
     assert_eq!(object.fence().await, Some(10));
     object.put(&early, 19, LONG_TTL).await;
     object.put(&claim(3, 18, None), 18, LONG_TTL).await;
-    object.write(17, Change::Sweep).await;
+    object.sweep(17, &[]).await;
     object.expect(Read::Object, &left).await;
     object.put(&claim(1, 22, Some(6)), 22, LONG_TTL).await;
     object.expect(Read::Entering(early.contender), &rows_of(&claim(1, 22, None))).await;

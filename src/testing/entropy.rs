@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use rand::distr::{Distribution, StandardUniform};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use crate::entropy::Entropy;
 
@@ -29,7 +29,7 @@ impl SeededEntropy {
 
 impl Entropy for SeededEntropy {
     fn client(&self) -> Uuid {
-        Uuid::from_u128(self.draw())
+        Builder::from_random_bytes(self.draw()).into_uuid()
     }
 
     fn jitter(&self) -> f64 {

@@ -168,7 +168,7 @@ impl Race {
                     self.rows.remove(&(name.to_owned(), *contender));
                 }
             }
-            Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+            Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
                 unreachable!("none is revoked, and nothing swept")
             }
         }

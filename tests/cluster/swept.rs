@@ -18,44 +18,40 @@ const DEAD: i32 = 1_100;
 /// that has read the rows.
 const READS: usize = 30;
 
-/// An object is swept anew after five seconds, and of rows that are as old.
-const STEP: Duration = Duration::from_secs(6);
-
-// Goal: rows of very many clients that left are swept, but not those that a holder had written
-// before: it keeps the lock, and so do those behind it.
-// Method: delete rows beside a holder, and count the reads that the nodes warn of, while the holder
-// holds and after it has left.
+// Goal: rows of very many clients that left are swept while one holds the lock and another one
+// waits, but not the rows of these two.
+// Method: delete rows beside them, and try the lock until no read meets dead rows any more.
 #[tokio::test]
 async fn dead_rows_are_swept_and_no_others() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("swept");
-    let (holder, client) = (scene.client().await, scene.client().await);
+    let (holder, waiter, other) =
+        (scene.client().await, scene.client().await, scene.client().await);
     let guard = holder.lock(&name).await.expect("the lock is free");
+    let waiting = tokio::spawn(waiter.request(&name).timeout(pace::limit()).acquire());
+    pace::until("the waiter is in line", async || {
+        waiter.contenders(&name).await.expect("the cluster answers").len() == 2
+    })
+    .await;
     leave_dead_rows(&scene, &name).await;
     let warns = warnings(&scene, &name).await > 0;
     assert_eq!(warns, !is_scylla(&scene).await, "only Cassandra warns clients of dead rows");
-    tokio::time::sleep(STEP).await;
-    let waiting = tokio::spawn(client.request(&name).acquire());
-    for _ in 0..10 {
-        let tried = client.try_lock(&name).await.expect("a try is answered");
-        assert!(tried.is_none(), "the holder's rows are hidden");
-    }
-    guard.check().await.expect("the holder's rows are there");
-    let warned = warnings(&scene, &name).await > 0;
-    assert_eq!(warned, warns, "rows of the holder's round would be hidden as well");
-
-    guard.unlock().await.expect("the lock was held");
-    let next = waiting.await.expect("the task does not panic").expect("its row is there");
-    next.unlock().await.expect("the lock was held");
     let began = Instant::now();
     pace::until("reads meet no dead rows any more", async || {
-        client.lock(&name).await.expect("the lock is free").unlock().await.expect("it was held");
+        let tried = other.try_lock(&name).await.expect("a try is answered");
+        assert!(tried.is_none(), "the holder's rows are hidden");
         tokio::time::sleep(Duration::from_millis(500)).await;
         warnings(&scene, &name).await == 0
     })
     .await;
-    println!("swept within {:?}", began.elapsed());
+    println!("swept beside a holder within {:?}", began.elapsed());
+    let contenders = other.contenders(&name).await.expect("the cluster answers");
+    assert!(contenders.len() >= 2, "rows that count are hidden: {contenders:?}");
+    guard.check().await.expect("the holder's rows are there");
+    guard.unlock().await.expect("the lock was held");
+    let next = waiting.await.expect("the task does not panic").expect("its rows are there");
+    next.unlock().await.expect("the lock was held");
     scene.wait_until_deleted(&name).await;
 }
 

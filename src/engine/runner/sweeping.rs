@@ -68,7 +68,7 @@ async fn sweep(shared: Arc<Shared>, object: Arc<str>) {
     sleep(SPREAD.mul_f64(shared.entropy.jitter())).await;
     match steps(&shared, &object).await {
         Ok(Some(horizon)) => debug!(horizon, "swept the rows of clients that left or died"),
-        Ok(None) => debug!("not swept: another client has, or a contender has an earlier round"),
+        Ok(None) => debug!("not swept: another client has, or too many contenders wait for long"),
         Err(error) => debug!(%error, "a sweep was given up"),
     }
 }
@@ -83,9 +83,9 @@ async fn steps(shared: &Shared, object: &str) -> Result<Option<i64>, DatabaseErr
     };
     store.write(object, &Write { stamp: horizon, change: Change::Mark }).await?;
     let Seen { rows, statics, .. } = store.read(object, Read::Object).await?;
-    if !sweep::is_clear(&rows, statics.mark, horizon) {
+    let Some(spared) = sweep::spared(&rows, statics.mark, horizon) else {
         return Ok(None);
-    }
-    store.write(object, &Write { stamp: horizon, change: Change::Sweep }).await?;
+    };
+    store.write(object, &Write { stamp: horizon, change: Change::Sweep { spared } }).await?;
     Ok(Some(horizon))
 }

@@ -10,7 +10,7 @@ use super::super::messages::{
 use super::super::queue::{Question, Queue, within_patience};
 use super::super::row::{Statics, StoredRow};
 use super::super::seeded_bug::SeededBug;
-use super::super::sweep::MARK_MAX;
+use super::super::sweep::{self, MARK_MAX};
 use super::{Attempt, Outstanding, State, StateMachine, Task};
 
 /// The longest pause after a whole read that failed, in times of what it took: 16 s after the
@@ -86,7 +86,7 @@ impl StateMachine {
     fn looked(&mut self, now: Now, mut entry: Entry, snapshot: &Snapshot) {
         // First: below it a sweep may have hidden the own row.
         if let Some(mark) = snapshot.mark_from(entry.claim.round) {
-            return self.meet_mark(now, entry.acquire, mark);
+            return self.meet_mark(now, entry, mark);
         }
         if let Err(denial) = snapshot.shows(&entry.claim) {
             return self.fail(now, denial.into());
@@ -110,15 +110,15 @@ impl StateMachine {
 
     /// Begins a new round above the mark, which hides none of its rows, however wrong the clock of
     /// the client was that wrote it.
-    fn meet_mark(&mut self, now: Now, acquire: Acquire, mark: i64) {
-        let ahead = mark.saturating_sub(now.stamp).max(0);
+    fn meet_mark(&mut self, now: Now, entry: Entry, mark: i64) {
         if mark > MARK_MAX {
+            let ahead = mark.saturating_sub(now.stamp).max(0);
             let ahead = Duration::from_micros(ahead.unsigned_abs());
             return self.fail(now, Failure::MarkOutOfReach { ahead });
         }
-        // Stamps grow: the next one is above the mark.
-        self.raised += ahead;
-        self.withdraw(now, Some(acquire));
+        let raise = sweep::raise_above(mark, entry.claim.round, now.stamp);
+        self.raised = self.raised.saturating_add(raise);
+        self.withdraw(now, Some(entry.acquire));
     }
 
     fn drawn(&mut self, now: Now, mut entry: Entry, attempt: &Attempt) {

@@ -298,7 +298,7 @@ impl Script {
         self.claim.owner = "me".to_owned();
         self.claim.mode = match &write.change {
             Change::Put { claim, .. } => claim.mode,
-            Change::Revoke { .. } | Change::Delete { .. } | Change::Mark | Change::Sweep => {
+            Change::Revoke { .. } | Change::Delete { .. } | Change::Mark | Change::Sweep { .. } => {
                 unreachable!("nothing else announces")
             }
         };

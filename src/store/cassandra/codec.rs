@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
-use scylla::serialize::batch::BatchValues;
 use scylla::serialize::row::SerializeRow;
 use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
 use scylla::{DeserializeRow, SerializeRow};
@@ -12,7 +11,7 @@ use uuid::Uuid;
 
 use crate::protocol::{
     Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Revocation,
-    Statics, StoredRow,
+    Statics, StoredRow, row_name,
 };
 use crate::store::{DatabaseError, HostRow, RowStamp, StoredMark, TimedRow};
 
@@ -125,9 +124,30 @@ pub(super) fn mark_values(object: &str, stamp: i64) -> impl SerializeRow {
     (stamp, stamp, object)
 }
 
-/// The values to sweep an object: for the `entering::` rows, and for the `tickets::` rows.
-pub(super) fn sweep_values(object: &str, stamp: i64) -> impl BatchValues {
-    ((stamp, object), (stamp, object))
+/// The values to delete the `entering::` and `tickets::` rows of all contenders but some, which are
+/// in the order of their keys: each range lies between two of them.
+pub(super) fn swept_ranges<'a>(
+    object: &'a str,
+    spared: &[ContenderId],
+    stamp: i64,
+) -> Vec<impl SerializeRow + use<'a>> {
+    let key = |contender: ContenderId| {
+        let ContenderId { host, client, slot } = contender;
+        (host, Uuid::from_u128(client), slot)
+    };
+    // Uuids of these versions come first and last.
+    let first = (i32::MIN, Uuid::nil(), i16::MIN);
+    let last = (i32::MAX, Uuid::max(), i16::MAX);
+    let spared: Vec<_> = spared.iter().copied().map(key).collect();
+    let starts = std::iter::once(first).chain(spared.iter().copied());
+    let ends = spared.iter().copied().chain([last]);
+    let between: Vec<_> = starts.zip(ends).collect();
+    let range = |name: &'static str, (after, before): &(_, _)| {
+        let ((h, c, s), (host, client, slot)) = (*after, *before);
+        (stamp, object, name, h, c, s, name, host, client, slot)
+    };
+    let of_name = |name| between.iter().map(move |bounds| range(name, bounds));
+    of_name(row_name::ENTERING).chain(of_name(row_name::TICKETS)).collect()
 }
 
 /// The values to write a fence.

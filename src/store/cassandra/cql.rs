@@ -137,10 +137,11 @@ templates! {
     /// With its write stamp. A partition with only a static part is one row, too.
     ReadMark: "SELECT mark, WRITETIME(mark) FROM \"{keyspace}\".\"{table}\" \
                WHERE object_name = ? LIMIT 1",
-    SweepEntering: "DELETE FROM \"{keyspace}\".\"{table}\" USING TIMESTAMP ? \
-                    WHERE object_name = ? AND row_name = '{entering}'",
-    SweepTickets: "DELETE FROM \"{keyspace}\".\"{table}\" USING TIMESTAMP ? \
-                   WHERE object_name = ? AND row_name = '{tickets}'",
+    /// The rows between two keys, without those. One relation on all clustering columns with both
+    /// bounds: ScyllaDB takes no other mixture.
+    SweepRange: "DELETE FROM \"{keyspace}\".\"{table}\" USING TIMESTAMP ? \
+                 WHERE object_name = ? AND (row_name, host, client, slot) > (?, ?, ?, ?) \
+                 AND (row_name, host, client, slot) < (?, ?, ?, ?)",
 
     // The registry of hosts.
     ReadHost: "SELECT host_name, number, added_at, removed_at, WRITETIME(number), seen_at \

@@ -29,7 +29,7 @@ use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
     last_release_values, mark, mark_values, next, revocation_values, row_stamps, sighting_values,
-    sightings_begin, stored_rows, sweep_values, timed_rows, warns_of_dead_rows,
+    sightings_begin, stored_rows, swept_ranges, timed_rows, warns_of_dead_rows,
 };
 pub(crate) use self::cql::Cql;
 use self::login::LoginWatch;
@@ -209,10 +209,10 @@ impl Store for CassandraStore {
                     let values = mark_values(object, write.stamp);
                     self.execute(&statements.mark, values).await.map(drop)
                 }
-                Change::Sweep => {
-                    let values = sweep_values(object, write.stamp);
-                    let swept = self.session.batch(&statements.sweep_batch, values).await;
-                    self.answered(swept).map(drop)
+                Change::Sweep { spared } => {
+                    let ranges = swept_ranges(object, spared, write.stamp);
+                    let batch = statements.sweep_batch(ranges.len());
+                    self.answered(self.session.batch(&batch, ranges).await).map(drop)
                 }
             }
         })

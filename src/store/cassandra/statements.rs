@@ -25,8 +25,7 @@ pub(super) struct RowStatements {
     /// Deletes of two rows, and a write of what the release tells those that wait.
     pub(super) release_batch: Batch,
     pub(super) mark: PreparedStatement,
-    /// Range deletes: of the `entering::` rows, and of the `tickets::` rows.
-    pub(super) sweep_batch: Batch,
+    sweep: PreparedStatement,
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
     pub(super) inspect: PreparedStatement,
@@ -39,6 +38,7 @@ pub(super) struct RowStatements {
     pub(super) read_stamps: PreparedStatement,
     pub(super) read_fence: PreparedStatement,
     pub(super) write_fence: PreparedStatement,
+    terms: Terms,
 }
 
 impl RowStatements {
@@ -55,8 +55,6 @@ impl RowStatements {
         let delete = prepare(Template::DeleteRow).await?;
         let write_last_release = prepare(Template::WriteLastRelease).await?;
         let release = vec![delete.clone(), delete.clone(), write_last_release];
-        let sweep = [Template::SweepEntering, Template::SweepTickets];
-        let sweep = vec![prepare(sweep[0]).await?, prepare(sweep[1]).await?];
         let read_object = prepare(Template::ReadObject).await?;
         let mut glance = read_object.clone();
         glance.set_consistency(terms.one_replica);
@@ -69,7 +67,7 @@ impl RowStatements {
             delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
             release_batch: batch(&terms, release),
             mark: prepare(Template::WriteMark).await?,
-            sweep_batch: batch(&terms, sweep),
+            sweep: prepare(Template::SweepRange).await?,
             delete,
             read_object,
             inspect: prepare(Template::Inspect).await?,
@@ -79,7 +77,13 @@ impl RowStatements {
             read_stamps: prepare(Template::ReadStamps).await?,
             read_fence: prepare(Template::ReadFence).await?,
             write_fence: prepare(Template::WriteFence).await?,
+            terms,
         })
+    }
+
+    /// Deletes of so many ranges.
+    pub(super) fn sweep_batch(&self, ranges: usize) -> Batch {
+        batch(&self.terms, vec![self.sweep.clone(); ranges])
     }
 }
 

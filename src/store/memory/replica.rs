@@ -18,20 +18,29 @@ pub(crate) struct Replica {
     pub(crate) fences: HashMap<String, Fence>,
     pub(crate) releases: HashMap<String, Release>,
     pub(crate) marks: HashMap<String, StoredMark>,
-    pub(crate) sweeps: HashMap<String, Sweep>,
+    pub(crate) sweeps: HashMap<String, Vec<Sweep>>,
 }
 
-/// The last sweep of an object: the one with the highest horizon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A sweep of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sweep {
     pub(crate) horizon: i64,
+    /// Whose rows it leaves.
+    pub(crate) spared: Vec<ContenderId>,
     pub(crate) dead_from: Duration,
 }
 
 impl Sweep {
     /// Whether it hides a row with this key and stamp.
-    pub(crate) fn hides(self, (name, _): &Key, stamp: i64) -> bool {
-        stamp <= self.horizon && [row_name::ENTERING, row_name::TICKETS].contains(&name.as_str())
+    pub(crate) fn hides(&self, (name, contender): &Key, stamp: i64) -> bool {
+        let is_swept = [row_name::ENTERING, row_name::TICKETS].contains(&name.as_str());
+        stamp <= self.horizon && is_swept && !self.spared.contains(contender)
+    }
+
+    /// Whether it hides all that another one does.
+    fn covers(&self, other: &Sweep) -> bool {
+        let leaves_no_more = self.spared.iter().all(|contender| other.spared.contains(contender));
+        other.horizon <= self.horizon && leaves_no_more
     }
 }
 
@@ -73,7 +82,8 @@ impl Release {
 impl Replica {
     /// Writes a row, unless a newer write of it is there, or a sweep that hides it.
     pub(crate) fn apply(&mut self, object: &str, key: &Key, cell: &Cell) {
-        if self.sweeps.get(object).is_some_and(|sweep| sweep.hides(key, cell.stamp)) {
+        let mut sweeps = self.sweeps.get(object).into_iter().flatten();
+        if sweeps.any(|sweep| sweep.hides(key, cell.stamp)) {
             return;
         }
         let rows = match self.objects.get_mut(object) {
@@ -105,9 +115,10 @@ impl Replica {
     }
 
     /// Sweeps an object: rows that it hides are forgotten.
-    pub(crate) fn sweep(&mut self, object: &str, sweep: Sweep) {
-        let last = self.sweeps.entry(object.to_owned()).or_insert(sweep);
-        *last = sweep.max(*last);
+    pub(crate) fn sweep(&mut self, object: &str, sweep: &Sweep) {
+        let sweeps = self.sweeps.entry(object.to_owned()).or_default();
+        sweeps.retain(|earlier| !sweep.covers(earlier));
+        sweeps.push(sweep.clone());
         if let Some(rows) = self.objects.get_mut(object) {
             rows.retain(|key, cell| !sweep.hides(key, cell.stamp));
         }
@@ -178,7 +189,7 @@ pub(crate) fn cells(write: &Write, now: Duration) -> Vec<(Key, Cell)> {
             };
             write.change.deleted_rows().iter().map(cell).collect()
         }
-        Change::Mark | Change::Sweep => Vec::new(),
+        Change::Mark | Change::Sweep { .. } => Vec::new(),
     }
 }
 

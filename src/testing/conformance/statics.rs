@@ -45,7 +45,7 @@ async fn deletes_leave_statics(object: &Object<'_>) {
     object.raise_fence(10).await;
     object.write(11, Change::Mark).await;
     object.write(12, release).await;
-    object.write(40, Change::Sweep).await;
+    object.sweep(40, &[]).await;
     object.expect(Read::Object, &[]).await;
     let expected = Statics { last_release: Some(last), mark: Some(object.stamp + 11) };
     assert_eq!(object.statics(Read::Object).await, expected);

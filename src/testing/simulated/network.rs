@@ -352,7 +352,7 @@ impl Network {
         match &write.change {
             // They are writes of no contender.
             Change::Mark => return None,
-            Change::Sweep => {
+            Change::Sweep { .. } => {
                 self.harm.count("objects swept", 1);
                 return None;
             }

@@ -79,10 +79,10 @@ impl Node {
             let ttl_seconds = cell.ttl_seconds(self.clock(now));
             SeenRow { key: key.clone(), cell: cell.clone(), ttl_seconds }
         });
-        let sweep = self.replica.sweeps.get(object).copied();
+        let sweeps = self.replica.sweeps.get(object).cloned().unwrap_or_default();
         let last_release = self.replica.last_release(object, self.clock(now));
         let mark = self.replica.marks.get(object).map(|mark| mark.value);
-        Seen { rows: seen.collect(), fence: None, sweep, statics: Statics { last_release, mark } }
+        Seen { rows: seen.collect(), fence: None, sweeps, statics: Statics { last_release, mark } }
     }
 }
 
@@ -160,9 +160,12 @@ impl Order {
     /// A request, as a coordinator with the time `clock` passes it on.
     pub(super) fn new(object: &str, ask: Ask<'_>, clock: Duration) -> Self {
         let action = match ask {
-            Ask::Write(write) => match write.change {
+            Ask::Write(write) => match &write.change {
                 Change::Mark => Action::RaiseMark(write.stamp),
-                Change::Sweep => Action::Sweep(Sweep { horizon: write.stamp, dead_from: clock }),
+                Change::Sweep { spared } => {
+                    let (horizon, spared) = (write.stamp, spared.clone());
+                    Action::Sweep(Sweep { horizon, spared, dead_from: clock })
+                }
                 Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {
                     Action::Apply(cells(write, clock), Release::of(write, clock))
                 }
@@ -205,7 +208,7 @@ impl Replica {
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
             Action::RaiseMark(mark) => self.raise_mark(&order.object, StoredMark::of(*mark)),
-            Action::Sweep(sweep) => self.sweep(&order.object, *sweep),
+            Action::Sweep(sweep) => self.sweep(&order.object, sweep),
             Action::Lose(Lost::Rows(keys)) => {
                 let rows = self.objects.get_mut(&order.object).into_iter().flatten();
                 for (_, cell) in rows.filter(|(key, _)| keys.contains(key)) {
@@ -226,7 +229,7 @@ impl Replica {
 pub(super) struct Seen {
     pub(super) rows: Vec<SeenRow>,
     pub(super) fence: Option<i64>,
-    sweep: Option<Sweep>,
+    sweeps: Vec<Sweep>,
     pub(super) statics: Statics,
 }
 
@@ -247,7 +250,7 @@ impl Seen {
         let mut newest = BTreeMap::<Key, SeenRow>::new();
         let mut merged = Seen::default();
         for seen in answers {
-            merged.sweep = merged.sweep.max(seen.sweep);
+            merged.sweeps.extend(seen.sweeps);
             merged.statics = newest_statics(merged.statics, seen.statics);
             for row in seen.rows {
                 if newest.get(&row.key).is_none_or(|newest| row.cell.beats(&newest.cell)) {
@@ -256,7 +259,7 @@ impl Seen {
             }
         }
         let is_hidden =
-            |row: &SeenRow| merged.sweep.is_some_and(|it| it.hides(&row.key, row.cell.stamp));
+            |row: &SeenRow| merged.sweeps.iter().any(|sweep| sweep.hides(&row.key, row.cell.stamp));
         merged.rows = newest.into_values().filter(|row| !is_hidden(row)).collect();
         merged
     }

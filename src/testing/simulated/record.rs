@@ -132,7 +132,9 @@ impl WriteRecord {
             Change::Delete { contender, .. } => {
                 (contender.slot, WriteKind::Delete { of: numbers[&contender.client] })
             }
-            Change::Mark | Change::Sweep => unreachable!("only writes of contenders are recorded"),
+            Change::Mark | Change::Sweep { .. } => {
+                unreachable!("only writes of contenders are recorded")
+            }
         };
         let (object, stamp, acknowledged) = (object.to_owned(), write.stamp, None);
         WriteRecord { client, object, slot, stamp, sent, acknowledged, kind }

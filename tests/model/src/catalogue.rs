@@ -205,7 +205,7 @@ fn of_sweeps() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
     use Subject::{Registers, Replicas};
     let with = |requests, troubles| {
-        let swept = &[Sight::SentBack, Sight::Swept, Sight::NotSwept];
+        let swept = &[Sight::SentBack, Sight::Swept, Sight::Spared];
         Scenario::of(requests).troubles(troubles).must_see(swept)
     };
     vec![

@@ -34,8 +34,8 @@ pub(crate) enum Sight {
     SentBack,
     /// A sweep begins to hide rows.
     Swept,
-    /// A sweep ends because of a row that counts.
-    NotSwept,
+    /// A sweep leaves the rows of a contender with an earlier round.
+    Spared,
     /// A contender announces itself while the release before is under way.
     NextRoundInHaste,
     /// A holder renews its lease in time.
@@ -95,7 +95,7 @@ const SIGHTS: [Sight; 36] = [
     Sight::RowMissing,
     Sight::SentBack,
     Sight::Swept,
-    Sight::NotSwept,
+    Sight::Spared,
     Sight::NextRoundInHaste,
     Sight::Renewed,
     Sight::Expired,

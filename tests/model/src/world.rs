@@ -16,7 +16,7 @@ use crate::protocol::{
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
-use crate::store::{Effects, SeenRow, Store, stored};
+use crate::store::{Effects, SeenRow, Store, id_of, stored};
 
 /// A scenario, with rows in a store of a kind.
 #[derive(Debug)]
@@ -321,7 +321,7 @@ impl<S: Store> Contention<S> {
                 match world.store.read_on(place, way) {
                     None => Sweeper::Reading,
                     Some(rows) => {
-                        self.sweep_if_clear(world, &rows);
+                        self.sweep_others(world, &rows);
                         Sweeper::Done
                     }
                 }
@@ -331,14 +331,18 @@ impl<S: Store> Contention<S> {
     }
 
     /// A range delete does to the rows of each contender what a delete of them does.
-    fn sweep_if_clear(&self, world: &mut World<S>, rows: &[SeenRow]) {
+    fn sweep_others(&self, world: &mut World<S>, rows: &[SeenRow]) {
         let (rows, statics) = stored(rows, &self.modes());
-        if !sweep::is_clear(&rows, statics.mark, HORIZON) {
-            return self.sightings.note(Sight::NotSwept);
-        }
+        let Some(spared) = sweep::spared(&rows, statics.mark, HORIZON) else {
+            return;
+        };
         self.sightings.note(Sight::Swept);
         for contender in 0..world.peers.len() {
-            world.store.send(Effects::removal(contender, HORIZON));
+            if spared.contains(&id_of(contender)) {
+                self.sightings.note(Sight::Spared);
+            } else {
+                world.store.send(Effects::removal(contender, HORIZON));
+            }
         }
     }
 

@@ -217,3 +217,23 @@ fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
         }
     }
 }
+
+#[test]
+fn beside_sweep_after_sweep_a_slow_look_is_sent_back_once() {
+    const SECOND: i64 = 1_000_000;
+    let marked = |mark| Statics { mark: Some(mark), ..Statics::default() };
+    let mut script = Script::looking(exclusive());
+    let began = script.stamp;
+    script.stamp += 10 * SECOND;
+    let mine = rows_of(&script.claim);
+    script.sees_statics(&[mine], marked(began + 5 * SECOND));
+    script.deletes(Rows::Entering);
+    script.applied();
+    script.announces();
+    script.applied();
+    script.reads(Read::Object);
+    script.stamp += 10 * SECOND;
+    let mine = rows_of(&script.claim);
+    script.sees_statics(&[mine], marked(began + 15 * SECOND));
+    script.is_let_in();
+}

@@ -249,7 +249,7 @@ impl Trial {
                     Change::Delete { ticket, .. } => {
                         prop_assert!(*ticket || self.now >= self.ticket_until, "a ticket is left");
                     }
-                    Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+                    Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
                         prop_assert!(false, "a contender writes {write:?}");
                     }
                 },

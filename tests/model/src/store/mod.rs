@@ -139,7 +139,7 @@ impl Effects {
                     cells: [Some(put(0)), ticket, None],
                 }
             }
-            Change::Revoke { .. } | Change::Mark | Change::Sweep => {
+            Change::Revoke { .. } | Change::Mark | Change::Sweep { .. } => {
                 unreachable!("a contender writes its own rows only")
             }
             Change::Delete { contender, ticket, revoked, last_release: _ } => {
@@ -277,8 +277,10 @@ pub(crate) fn rows_asked(read: Read, places: usize) -> std::ops::Range<usize> {
 
 /// The contender of this number. Ties are broken by it: the first one has the smallest place.
 pub(crate) fn id_of(index: usize) -> ContenderId {
+    // As the uuid of a client has it.
+    const VERSION: u128 = 4 << 76;
     let host = i32::try_from(index).expect("a model has few contenders") + 1;
-    ContenderId { host, client: 0, slot: 0 }
+    ContenderId { host, client: VERSION, slot: 0 }
 }
 
 /// The number of a contender.
