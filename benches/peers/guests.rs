@@ -98,7 +98,7 @@ pub(crate) async fn build(scene: &Scene, guests: usize) -> Result<Vec<LockClient
 }
 
 /// Lets all of them come to the line.
-async fn line(clients: &[LockClient], name: &str) -> Result<Vec<Guest>> {
+pub(crate) async fn line(clients: &[LockClient], name: &str) -> Result<Vec<Guest>> {
     let mut line = Vec::new();
     for some in clients.chunks(COME_AT_ONCE) {
         let mut coming = JoinSet::new();
@@ -113,7 +113,7 @@ async fn line(clients: &[LockClient], name: &str) -> Result<Vec<Guest>> {
 }
 
 /// Comes to the line. A guest that stands in it has deleted its rows.
-pub(crate) async fn come(client: LockClient, name: String) -> Result<Guest> {
+async fn come(client: LockClient, name: String) -> Result<Guest> {
     const TRIES: usize = 20;
     for _ in 0..TRIES {
         let before = client.statistics().deletes;

@@ -71,6 +71,13 @@ impl Process {
         Ok(())
     }
 
+    /// Lets it lock the name again and again: its line is never empty.
+    pub(crate) async fn join(&mut self) -> Result<()> {
+        self.0.tell("join").await?;
+        self.0.answer().await?;
+        Ok(())
+    }
+
     /// How many messages it has sent.
     pub(crate) async fn messages(&mut self) -> Result<u64> {
         self.0.tell("messages").await?;
@@ -121,6 +128,10 @@ pub(crate) async fn run(role: &Role) -> Result<()> {
             "release" => {
                 kept.take().context("it is kept")?.unlock().await?;
                 say("released")?;
+            }
+            "join" => {
+                busy = Some(keep_busy(client.clone(), role.name.clone()));
+                say("joined")?;
             }
             "messages" => say(&client.statistics().messages.to_string())?,
             "grants" => say(&client.statistics().grants.to_string())?,

@@ -3,24 +3,27 @@
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bakery_lock::Uuid;
 use bakery_lock::testing::flood;
+use bakery_lock::{LockClient, Uuid};
 use support::scene::Scene;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::guests::{Guest, build, come};
+use crate::guests::{Guest, build, line};
 use crate::peer;
 use crate::process::{Process, Task};
 
 /// Each block is measured so often, with and without, in turn.
 const ROUNDS: usize = 3;
+
+/// A guest that is not connected by then is refused.
+const CONNECTED_MAX: Duration = Duration::from_secs(30);
 
 /// A stranger whose connection was closed comes again after this time.
 const COME_AGAIN: Duration = Duration::from_secs(5);
@@ -29,8 +32,8 @@ const COME_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) struct Strangers {
     guests: usize,
     strangers: usize,
-    /// Until all guests, which came at once, stood in the line.
-    in_line: Duration,
+    /// Until all guests, which came at once, were connected.
+    connected: Duration,
     handoffs: Rates,
     /// Of the keeper's own callers, without and with a guest that floods the keeper.
     own_grants: Rates,
@@ -63,9 +66,9 @@ pub(crate) async fn measure(
     strangers: usize,
     length: Duration,
 ) -> Result<Strangers> {
-    let (in_line, handoffs) = beside_strangers(scene, guests, strangers, length).await?;
+    let (connected, handoffs) = beside_strangers(scene, guests, strangers, length).await?;
     let (own_grants, flood) = beside_a_flood(scene, length).await?;
-    Ok(Strangers { guests, strangers, in_line, handoffs, own_grants, flood })
+    Ok(Strangers { guests, strangers, connected, handoffs, own_grants, flood })
 }
 
 async fn beside_strangers(
@@ -78,13 +81,10 @@ async fn beside_strangers(
     let mut keeper = Process::start(scene, Task::Keep, &name, guests).await?;
     let (_, address) = keeper_of(scene).await?;
     let clients = build(scene, guests).await?;
-    let began = Instant::now();
-    let mut coming = JoinSet::new();
-    for client in clients.clone() {
-        coming.spawn(come(client, name.clone()));
-    }
-    let line: Vec<Guest> = coming.join_all().await.into_iter().collect::<Result<_>>()?;
-    let in_line = began.elapsed();
+    let connected = connect(&clients, &name).await?;
+    let line = line(&clients, &name).await?;
+    // Without a caller of its own the keeper would have no place once the line is empty.
+    keeper.join().await?;
     keeper.release().await?;
     let handoffs = Arc::<AtomicU64>::default();
     let mut serving = JoinSet::new();
@@ -107,7 +107,30 @@ async fn beside_strangers(
         client.shutdown().await?;
     }
     keeper.end().await?;
-    Ok((in_line, rates))
+    Ok((connected, rates))
+}
+
+/// Lets all guests ask the keeper at once who is in its line, and so connect to it. Returns until
+/// when all have an answer.
+async fn connect(clients: &[LockClient], name: &str) -> Result<Duration> {
+    let began = Instant::now();
+    let mut asking = JoinSet::new();
+    for client in clients {
+        let (client, name) = (client.clone(), name.to_owned());
+        asking.spawn(async move {
+            let mut failure = None;
+            while began.elapsed() < CONNECTED_MAX {
+                match client.line(&name).await {
+                    Ok(_) => return Ok(()),
+                    Err(error) => failure = Some(error),
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+            Err(failure.context("it had no time")?.into())
+        });
+    }
+    asking.join_all().await.into_iter().collect::<Result<Vec<()>>>()?;
+    Ok(began.elapsed())
 }
 
 async fn beside_a_flood(scene: &Scene, length: Duration) -> Result<(Rates, f64)> {
@@ -117,7 +140,10 @@ async fn beside_a_flood(scene: &Scene, length: Duration) -> Result<(Rates, f64)>
     let guest = peer(scene, None).await?;
     let (mut rates, mut sent) = (Rates::default(), 0);
     for _ in 0..ROUNDS {
+        // The flood takes a processor of this machine, wherever it goes.
+        let spinning = Spinning::start();
         rates.without.push(own_rate(&mut keeper, length).await?);
+        drop(spinning);
         let ends = Instant::now() + length + Duration::from_secs(1);
         let (guest, name) = (guest.clone(), name.clone());
         let flooding = tokio::spawn(async move { flood(&guest, client, &name, ends).await });
@@ -129,6 +155,24 @@ async fn beside_a_flood(scene: &Scene, length: Duration) -> Result<(Rates, f64)>
     keeper.end().await?;
     let seconds = (length + Duration::from_secs(1)).as_secs_f64() * ROUNDS as f64;
     Ok((rates, sent as f64 / seconds))
+}
+
+/// A thread that keeps a processor busy until it is dropped.
+struct Spinning(Arc<AtomicBool>);
+
+impl Spinning {
+    fn start() -> Self {
+        let is_over = Arc::<AtomicBool>::default();
+        let ends = Arc::clone(&is_over);
+        std::thread::spawn(move || while !ends.load(Ordering::Relaxed) {});
+        Spinning(is_over)
+    }
+}
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The one client that listens, and where.
@@ -213,9 +257,9 @@ async fn stay(keeper: SocketAddr, from: Ipv4Addr, begin: &[u8]) -> std::io::Resu
 
 impl fmt::Display for Strangers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Strangers { guests, strangers, in_line, handoffs, own_grants, flood } = self;
+        let Strangers { guests, strangers, connected, handoffs, own_grants, flood } = self;
         let [without, with] = handoffs.medians();
-        writeln!(f, "{guests} guests that come at once are in the line after {in_line:.1?}")?;
+        writeln!(f, "{guests} guests that come at once are connected after {connected:.1?}")?;
         writeln!(
             f,
             "  handoffs a second: {without:.0}; beside {strangers} silent connections and as many \
