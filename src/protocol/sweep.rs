@@ -38,8 +38,8 @@ const STEP: Duration = Duration::from_secs(5);
 /// reads down as well. A sweep has three operations: one more in about twenty acquisitions.
 pub(crate) const SHARE_OF_READS: f64 = 1.0 / 64.0;
 
-/// So many contenders are spared at most, those of the earliest rounds: each costs two more range
-/// deletes. Those that hold or wait for long are few.
+/// The maximum number of contenders that a sweep spares, those with the earliest rounds. Each adds
+/// two range deletes, and few contenders hold or wait for long.
 const SPARED_MAX: usize = 16;
 
 /// The largest mark above which a contender begins a round. No clock shows as much, in µs, so no
@@ -60,14 +60,14 @@ pub(crate) fn horizon(
     max_clock_skew: Duration,
 ) -> Option<i64> {
     let latest = now.checked_sub(micros(2 * max_clock_skew + MARGIN))?;
-    let rounds = rounds(rows);
-    let (spared, others): (Vec<_>, Vec<_>) = rounds.iter().partition(|(id, _)| can_be_spared(**id));
-    let mut spared: Vec<_> = spared.into_iter().map(|(_, round)| *round).collect();
+    let (mut spared, mut bounds) = (Vec::new(), Vec::new());
+    for (contender, round) in rounds(rows) {
+        if can_be_spared(contender) { spared.push(round) } else { bounds.push(round) }
+    }
     spared.sort_unstable();
-    let others = others.into_iter().map(|(_, round)| *round);
-    let bounds = others.chain(spared.into_iter().skip(SPARED_MAX));
+    bounds.extend(spared.into_iter().skip(SPARED_MAX));
     // Of a row without a round nothing is known.
-    let bounds = bounds.map(|round| round.map(|round| round.saturating_sub(1)));
+    let bounds = bounds.into_iter().map(|round| round.map(|round| round.saturating_sub(1)));
     let horizon = bounds.chain([Some(latest)]).min()??;
     let is_due = mark.is_none_or(|mark| horizon >= mark.saturating_add(micros(STEP)));
     is_due.then_some(horizon)
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_is_below_clocks_that_are_behind_and_below_rounds_that_cannot_be_spared() {
+    fn a_horizon_is_below_slow_clocks_and_unspared_rounds() {
         let horizon = |rows: &[StoredRow]| horizon(rows, None, NOW, SKEW);
         assert_eq!(horizon(&[]), Some(NOW - 5_000_000));
         let mut rows: Vec<_> = (1..=16).map(|host| row(host, Some(NOW - 9_000_000))).collect();

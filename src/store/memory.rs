@@ -265,8 +265,7 @@ impl Tables {
             match &write.change {
                 Change::Mark => replica.raise_mark(object, StoredMark::of(write.stamp)),
                 Change::Sweep { spared } => {
-                    let (horizon, spared) = (write.stamp, spared.clone());
-                    replica.sweep(object, &Sweep { horizon, spared, dead_from: now });
+                    replica.sweep(object, Sweep::new(write.stamp, spared, now));
                 }
                 Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {}
             }

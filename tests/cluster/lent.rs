@@ -1,9 +1,6 @@
 //! Turns that are lent to clients of other processes, whose keeper dies, is stopped or shuts down.
 
-use std::future::{Future, poll_fn};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockError, LockGuard, LostReason, PeerOptions};
@@ -90,21 +87,18 @@ pub(crate) async fn served(asking: JoinHandle<(LockGuard, u64)>) -> (LockGuard, 
 }
 
 /// Waits until one of these guests has the lock. Returns it, and the others.
-async fn first_served(line: Vec<Waiting>) -> ((LockClient, LockGuard), Vec<Waiting>) {
-    let mut line: Vec<_> = line.into_iter().map(Some).collect();
-    let first = poll_fn(|context| {
-        let served = line.iter_mut().find_map(|waiting| {
-            let (_, asking) = waiting.as_mut()?;
-            let Poll::Ready(served) = Pin::new(asking).poll(context) else {
-                return None;
-            };
-            let (guard, _) = served.expect("the task does not panic");
-            waiting.take().map(|(client, _)| (client, guard))
-        });
-        served.map_or(Poll::Pending, Poll::Ready)
-    });
-    let first = pace::within_limit("a lock for the first in a line", first).await;
-    (first, line.into_iter().flatten().collect())
+async fn first_served(mut line: Vec<Waiting>) -> ((LockClient, LockGuard), Vec<Waiting>) {
+    let has_lock = |(_, asking): &Waiting| asking.is_finished();
+    let any_has_lock = async {
+        while !line.iter().any(has_lock) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    pace::within_limit("a lock for the first in a line", any_has_lock).await;
+    let first = line.iter().position(has_lock).expect("one has it");
+    let (client, asking) = line.remove(first);
+    let (guard, _) = served(asking).await;
+    ((client, guard), line)
 }
 
 /// A guest that has the turn of a keeper in another process, and the next one in its line.

@@ -74,8 +74,7 @@ async fn limited_program() {
     let Some(order) = program::order() else {
         let (client, object) = (Scene::new().await.client().await, support::unique("limited"));
         all_places_are_taken(&client, &object).await;
-        let told = take(&client, &object, 3).await;
-        let held: Vec<_> = told.into_iter().flatten().collect();
+        let held: Vec<_> = take(&client, &object, 3).await.into_iter().flatten().collect();
         assert_eq!(held.len(), CALLERS * 3);
         return assert!(inside(&held, u64::MAX).0 <= LIMIT as usize);
     };

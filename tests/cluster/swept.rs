@@ -18,9 +18,9 @@ const DEAD: i32 = 1_100;
 /// that has read the rows.
 const READS: usize = 30;
 
-// Goal: rows of very many clients that left are swept while one holds the lock and another one
-// waits, but not the rows of these two.
-// Method: delete rows beside them, and try the lock until no read meets dead rows any more.
+// Goal: rows of clients that left are swept while one client holds the lock and another waits. The
+// rows of those two stay.
+// Method: leave dead rows, and try the lock until reads no longer meet any.
 #[tokio::test]
 async fn dead_rows_are_swept_and_no_others() {
     let _beside = support::beside_others().await;
@@ -45,7 +45,7 @@ async fn dead_rows_are_swept_and_no_others() {
         warnings(&scene, &name).await == 0
     })
     .await;
-    println!("swept beside a holder within {:?}", began.elapsed());
+    println!("swept during a hold, after {:?}", began.elapsed());
     let contenders = other.contenders(&name).await.expect("the cluster answers");
     assert!(contenders.len() >= 2, "rows that count are hidden: {contenders:?}");
     guard.check().await.expect("the holder's rows are there");

@@ -81,7 +81,7 @@ impl RowStatements {
         })
     }
 
-    /// Deletes of so many ranges.
+    /// A batch that deletes this many ranges.
     pub(super) fn sweep_batch(&self, ranges: usize) -> Batch {
         batch(&self.terms, vec![self.sweep.clone(); ranges])
     }

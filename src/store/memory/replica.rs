@@ -31,6 +31,11 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
+    /// A sweep at `now` that leaves the rows of these contenders.
+    pub(crate) fn new(horizon: i64, spared: &[ContenderId], now: Duration) -> Self {
+        Sweep { horizon, spared: spared.to_vec(), dead_from: now }
+    }
+
     /// Whether it hides a row with this key and stamp.
     pub(crate) fn hides(&self, (name, contender): &Key, stamp: i64) -> bool {
         let is_swept = [row_name::ENTERING, row_name::TICKETS].contains(&name.as_str());
@@ -115,13 +120,13 @@ impl Replica {
     }
 
     /// Sweeps an object: rows that it hides are forgotten.
-    pub(crate) fn sweep(&mut self, object: &str, sweep: &Sweep) {
-        let sweeps = self.sweeps.entry(object.to_owned()).or_default();
-        sweeps.retain(|earlier| !sweep.covers(earlier));
-        sweeps.push(sweep.clone());
+    pub(crate) fn sweep(&mut self, object: &str, sweep: Sweep) {
         if let Some(rows) = self.objects.get_mut(object) {
             rows.retain(|key, cell| !sweep.hides(key, cell.stamp));
         }
+        let sweeps = self.sweeps.entry(object.to_owned()).or_default();
+        sweeps.retain(|earlier| !sweep.covers(earlier));
+        sweeps.push(sweep);
     }
 
     /// Writes a fence, unless a larger one is there.

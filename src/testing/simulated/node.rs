@@ -162,10 +162,7 @@ impl Order {
         let action = match ask {
             Ask::Write(write) => match &write.change {
                 Change::Mark => Action::RaiseMark(write.stamp),
-                Change::Sweep { spared } => {
-                    let (horizon, spared) = (write.stamp, spared.clone());
-                    Action::Sweep(Sweep { horizon, spared, dead_from: clock })
-                }
+                Change::Sweep { spared } => Action::Sweep(Sweep::new(write.stamp, spared, clock)),
                 Change::Put { .. } | Change::Revoke { .. } | Change::Delete { .. } => {
                     Action::Apply(cells(write, clock), Release::of(write, clock))
                 }
@@ -208,7 +205,7 @@ impl Replica {
             }
             Action::RaiseFence(fence) => self.raise_fence(&order.object, *fence),
             Action::RaiseMark(mark) => self.raise_mark(&order.object, StoredMark::of(*mark)),
-            Action::Sweep(sweep) => self.sweep(&order.object, sweep),
+            Action::Sweep(sweep) => self.sweep(&order.object, sweep.clone()),
             Action::Lose(Lost::Rows(keys)) => {
                 let rows = self.objects.get_mut(&order.object).into_iter().flatten();
                 for (_, cell) in rows.filter(|(key, _)| keys.contains(key)) {

@@ -102,10 +102,13 @@ fn without_its_own_rows_it_is_never_let_in() {
     }
 }
 
+fn marked(mark: i64) -> Statics {
+    Statics { mark: Some(mark), ..Statics::default() }
+}
+
 #[test]
 fn mark_at_or_after_round_restarts_acquisition_above_it() {
     const HOUR: i64 = 3_600_000_000;
-    let marked = |mark| Statics { mark: Some(mark), ..Statics::default() };
     for (above, enters) in [(-1, true), (0, false), (1, false), (HOUR, false)] {
         for hidden in [false, true] {
             let mut script = Script::looking(exclusive());
@@ -219,9 +222,8 @@ fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
 }
 
 #[test]
-fn beside_sweep_after_sweep_a_slow_look_is_sent_back_once() {
+fn a_slow_look_is_sent_back_once() {
     const SECOND: i64 = 1_000_000;
-    let marked = |mark| Statics { mark: Some(mark), ..Statics::default() };
     let mut script = Script::looking(exclusive());
     let began = script.stamp;
     script.stamp += 10 * SECOND;
