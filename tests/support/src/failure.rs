@@ -11,6 +11,9 @@ use crate::pace;
 /// The seeds of tests, by the names of their threads, as the environment would say them.
 static SEEDS: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
+/// The name of tokio's threads, which run the tasks that tests spawn.
+const TASKS_THREAD: &str = "tokio-rt-worker";
+
 /// Explains each panic of this process from now on.
 pub fn explain() {
     static EXPLAINED: Once = Once::new();
@@ -54,7 +57,7 @@ fn command(test: &str) -> String {
     let all = format!("{seed}cargo test --package {package} {target}");
     // A panic of another thread than the test's own does not say whose it is.
     match test {
-        "" | "main" => all,
+        "" | "main" | TASKS_THREAD => all,
         _ => format!("{all} -- --include-ignored --exact {test}"),
     }
 }
