@@ -70,7 +70,8 @@ async fn count_tickets(scene: &Scene, name: &str) -> usize {
 
 /// Builds the clients, a few at a time. The last one waits for the turns of all others.
 async fn clients(scene: &Scene) -> Vec<bakery_lock::LockClient> {
-    let turns = pace::limit() * CLIENTS as u32;
+    let others = u32::try_from(CLIENTS).expect("they are few");
+    let turns = pace::limit() * others;
     let mut clients = Vec::new();
     while clients.len() < CLIENTS {
         let mut building = JoinSet::new();

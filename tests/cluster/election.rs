@@ -17,7 +17,6 @@ use support::pace;
 use support::program::{self, Program};
 use support::scene::{Scene, built};
 
-const TTL: Duration = Duration::from_secs(5);
 const WATCH: Duration = Duration::from_millis(400);
 /// How long a candidate waits longer than the next better one.
 const STEP: Duration = Duration::from_millis(500);
@@ -95,7 +94,7 @@ async fn one_of_five_leads() {
     let mut replaced = Vec::new();
     for _ in 0..kills {
         observed.sees(leader).await;
-        sleep(TTL.mul_f64(chance.random())).await;
+        sleep(ttl().mul_f64(chance.random())).await;
         candidates.kill(leader).await;
         let killed = Instant::now();
         let next = candidates.next_leader().await;
@@ -130,7 +129,7 @@ async fn three_of_ten_lead() {
     println!("candidates {leaders:?} led first");
     let mut replaced = Vec::new();
     for kill in 0..KILLS {
-        sleep(TTL.mul_f64(chance.random())).await;
+        sleep(ttl().mul_f64(chance.random())).await;
         let killed = leaders.remove(kill % leaders.len());
         candidates.kill(killed).await;
         let at = Instant::now();
@@ -151,9 +150,10 @@ fn print_replaced(replaced: &[(Duration, Duration)]) {
         replaced.iter().map(|(time, steps)| time.saturating_sub(*steps)).collect();
     without_steps.sort_unstable();
     println!(
-        "{} leaders with a TTL of {TTL:?} were killed and replaced after {:.2?} (median, less the \
+        "{} leaders with a TTL of {:?} were killed and replaced after {:.2?} (median, less the \
          steps of the next one), {:.2?} at most; {longest:.2?} with its steps",
         replaced.len(),
+        ttl(),
         without_steps[without_steps.len() / 2],
         without_steps.last().expect("leaders were killed"),
     );
@@ -343,7 +343,7 @@ async fn candidate() {
     let [keyspace, object, seats, priority] = words[..] else {
         panic!("not an order: {order}");
     };
-    let client = built(Scene::in_keyspace(keyspace).await.builder().ttl(TTL)).await;
+    let client = built(Scene::in_keyspace(keyspace).await.builder().ttl(ttl())).await;
     let seats: u32 = seats.parse().expect("an order has the number of seats");
     let election = client.election(object).seats(seats);
     let election = election.priority(priority.parse().expect("an order ends with a priority"));
@@ -384,4 +384,9 @@ async fn candidate() {
         while lead().await.expect("the client lives").len() < seats as usize {}
     }
     client.shutdown().await.expect("the cluster answers");
+}
+
+/// Short, but longer on a slow machine.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(5))
 }

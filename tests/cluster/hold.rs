@@ -9,14 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use support::monotonic::now;
+use support::pace;
 use support::scene::Scene;
-
-/// Shorter than the limit, so that only a renewed lock lasts until then.
-const TTL: Duration = Duration::from_secs(8);
-/// What the TTL leaves: a second less for rounding, one for clock skew.
-const LEASE: Duration = Duration::from_secs(6);
-const MAX_HOLD: Duration = Duration::from_secs(9);
-const GRACE: Duration = Duration::from_secs(3);
 
 /// How a holder hangs.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +37,7 @@ async fn a_hanging_holder_loses_the_lock_at_its_limit() {
 async fn outlast_the_limit(scene: &Scene, hanging: Hanging) {
     let name = support::unique("hold");
     let (holder, other) = (scene.client().await, scene.client().await);
-    let request = holder.request(&name).ttl(TTL).max_hold(MAX_HOLD).grace(GRACE);
+    let request = holder.request(&name).ttl(ttl()).max_hold(max_hold()).grace(grace());
     let watch = Watch::default();
     let asked = now();
     let (lost, (granted, next)) = tokio::join!(hang(request, hanging, &watch), async {
@@ -56,20 +50,22 @@ async fn outlast_the_limit(scene: &Scene, hanging: Hanging) {
     let Seen { last_held, first_expiring } = watch.seen();
     let renewals = holder.statistics().writes - 1;
     println!(
-        "{hanging:?}: max_hold {MAX_HOLD:?}, grace {GRACE:?}: expiring {:?}, lost {:?}, the next \
+        "{hanging:?}: max_hold {:?}, grace {:?}: expiring {:?}, lost {:?}, the next \
          one let in {:?} after the grant; {renewals} renewals",
+        max_hold(),
+        grace(),
         since(granted, first_expiring),
         since(granted, lost),
         since(granted, let_in),
     );
 
     // The grant is between these two.
-    let limit = [asked, granted].map(|grant| grant + nanos(MAX_HOLD));
-    let end = limit[0] + nanos(GRACE);
+    let limit = [asked, granted].map(|grant| grant + nanos(max_hold()));
+    let end = limit[0] + nanos(grace());
     assert!(last_held <= limit[1], "it was not told in time");
     assert!(limit[0] <= first_expiring && first_expiring < lost, "it was told too early");
     assert!(end <= lost && end <= let_in, "it was lost too early");
-    assert!(u128::from(renewals) >= (MAX_HOLD + GRACE).as_nanos() / LEASE.as_nanos());
+    assert!(u128::from(renewals) >= (max_hold() + grace()).as_nanos() / lease().as_nanos());
 
     next.check().await.expect("it is the only holder");
     next.unlock().await.expect("the lock was held");
@@ -144,4 +140,24 @@ fn since(earlier: u64, later: u64) -> Duration {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a test is short")
+}
+
+/// Shorter than the limit, so that only a renewed lock lasts until then.
+
+/// Short, but longer on a slow machine.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(8))
+}
+
+/// What the TTL leaves: a second less for rounding, one for clock skew.
+fn lease() -> Duration {
+    ttl() - Duration::from_secs(2)
+}
+
+fn max_hold() -> Duration {
+    lease() * 3 / 2
+}
+
+fn grace() -> Duration {
+    lease() / 2
 }

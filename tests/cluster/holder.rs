@@ -10,8 +10,6 @@ use support::pace;
 use support::program::{self, Program};
 use support::scene::{Scene, built};
 
-const TTL: Duration = Duration::from_secs(6);
-
 // Goal: when a holder is killed, the next client is let in, but not before the dead holder's lease
 // ended. Both for a holder by the short way and for one with a ticket.
 // Method: `holding_program` tells all the time when its lease ends; it is killed with SIGKILL, at
@@ -44,7 +42,7 @@ async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, 
         "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
         _ => None,
     };
-    let order = order(scene, &name, TTL);
+    let order = order(scene, &name, ttl());
     let mut holder = Program::start("holder::holding_program", &order, &support::nodes().await);
     holder.expect("ready").await;
     holder.go_on().await;
@@ -82,7 +80,7 @@ pub(crate) fn order(scene: &Scene, name: &str, ttl: Duration) -> String {
 async fn holding_program() {
     let Some(order) = program::order() else {
         let scene = Scene::new().await;
-        let guard = hold(&scene, &support::unique("held"), TTL).await;
+        let guard = hold(&scene, &support::unique("held"), ttl()).await;
         let until = now() + 5_000_000_000;
         while now() < until {
             let remaining = guard.remaining();
@@ -104,7 +102,9 @@ async fn holding_program() {
     loop {
         // Noted before it is asked for, so that the end is not taken for later than it is.
         let asked = Duration::from_nanos(now());
-        program::say(&(asked + guard.remaining()).as_nanos().to_string());
+        let remaining = guard.remaining();
+        assert!(!remaining.is_zero(), "{:?}", guard.state());
+        program::say(&(asked + remaining).as_nanos().to_string());
         sleep(Duration::from_millis(5)).await;
     }
 }
@@ -121,7 +121,7 @@ async fn a_holder_whose_row_is_deleted_is_lost() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("deleted");
-    let guard = hold(&scene, &name, TTL).await;
+    let guard = hold(&scene, &name, ttl()).await;
     let lost = guard.lost();
     let delete = format!(
         "DELETE FROM \"{}\".lock_table USING TIMESTAMP {} WHERE object_name = '{name}'",
@@ -134,4 +134,9 @@ async fn a_holder_whose_row_is_deleted_is_lost() {
     let error = guard.unlock().await.expect_err("it was lost");
     assert!(matches!(error, UnlockError::Lost(LostReason::RowMissing)), "{error:?}");
     scene.wait_until_deleted(&name).await;
+}
+
+/// Short, but longer on a slow machine.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(6))
 }

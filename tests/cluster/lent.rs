@@ -16,8 +16,6 @@ use support::pace;
 use support::program::{self, Program};
 use support::scene::{Scene, built};
 
-pub(crate) const TTL: Duration = Duration::from_secs(6);
-
 /// Longer than any test: for waits that have a limit elsewhere.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
@@ -31,7 +29,7 @@ pub(crate) async fn peer(scene: &Scene) -> LockClient {
 }
 
 pub(crate) async fn peer_with(scene: &Scene, peers: PeerOptions) -> LockClient {
-    built(scene.builder().ttl(TTL).peers(peers)).await
+    built(scene.builder().ttl(ttl()).peers(peers)).await
 }
 
 /// A guest that waits: its client, and when it is let in.
@@ -183,7 +181,7 @@ async fn the_line_of_a_killed_keeper_is_served() {
     let (lost, granted) = lent.passes_on(&scene).await;
     assert!(lost < granted, "let in {} ns before the guest had lost its turn", lost - granted);
     let blocked = Duration::from_nanos(granted - killed);
-    println!("a killed keeper blocked its line for {blocked:?}, with a ttl of {TTL:?}");
+    println!("a killed keeper blocked its line for {blocked:?}, with a TTL of {:?}", ttl());
 }
 
 // Goal: a keeper that is stopped for longer than its lease while a guest is inside lets no two in:
@@ -200,7 +198,7 @@ async fn a_stopped_keeper_lets_no_two_in() {
     for _ in 0..stops / AT_A_TIME {
         let mut stopping = JoinSet::new();
         for _ in 0..AT_A_TIME {
-            let (scene, pause) = (scene.clone(), TTL.mul_f64(chance.random()));
+            let (scene, pause) = (scene.clone(), ttl().mul_f64(chance.random()));
             stopping.spawn(async move {
                 let (keeper, lent) = Lent::new(&scene).await;
                 sleep(pause).await;
@@ -306,4 +304,9 @@ async fn keeping_program() {
 /// Waits for the other side, while the client's task runs.
 async fn word() {
     tokio::task::spawn_blocking(program::wait_for_word).await.expect("the other side is there");
+}
+
+/// Short, but longer on a slow machine.
+pub(crate) fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(6))
 }

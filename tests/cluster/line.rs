@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-use super::lent::{TTL, ask, guest, keeper, peer, peer_with, serve_all, served};
+use super::lent::{ask, guest, keeper, peer, peer_with, serve_all, served, ttl};
 use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;
@@ -146,7 +146,8 @@ async fn the_whole_line_of_a_killed_keeper_is_served() {
     let killed = now();
     keeper.kill().await;
     let all = Duration::from_nanos(serve_all(line).await - killed);
-    println!("{WAITING} in the line of a killed keeper had the lock within {all:?}, ttl {TTL:?}");
+    let ttl = ttl();
+    println!("{WAITING} in the line of a killed keeper had the lock within {all:?}, TTL {ttl:?}");
     scene.wait_for_rows(&name, 0).await;
 }
 

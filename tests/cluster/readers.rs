@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use support::environment::{chance, number};
 use support::history::{Moment, inside, lingering, overlap, overlap_between, rounds};
 use support::monotonic::now;
+use support::pace;
 use support::program::{self, Program};
 use support::record::record_rounds;
 use support::scene::{Scene, built};
@@ -34,7 +35,6 @@ const PROGRAMS: [(Role, usize); 6] = [
     (Role::Writer, 1),
 ];
 
-const TTL: Duration = Duration::from_secs(5);
 /// The default.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
@@ -354,7 +354,7 @@ async fn reading_program() {
     let [tasks, limit, seed] = [tasks, limit, seed]
         .map(|number| number.parse::<u64>().expect("an order ends with numbers"));
     let limit = (limit > 0).then(|| Duration::from_millis(limit));
-    let builder = Scene::in_keyspace(keyspace).await.builder().ttl(TTL);
+    let builder = Scene::in_keyspace(keyspace).await.builder().ttl(ttl());
     let client = built(builder).await;
     let recorder = record_rounds(MAX_CLOCK_SKEW);
     program::say("ready");
@@ -456,4 +456,9 @@ async fn work(
         sleep(Duration::from_millis(pause)).await;
     }
     times
+}
+
+/// Short, but longer on a slow machine.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(5))
 }

@@ -17,10 +17,6 @@ use support::monotonic::now;
 use support::pace;
 use support::scene::{Scene, built};
 
-/// A lease of 10 s: a second of the TTL goes to rounding, one to clock skew. A renewal is due after
-/// 4 s, and a try waits for a second; so up to six tries begin before the lease is over.
-const TTL: Duration = Duration::from_secs(12);
-
 /// How many tries of a renewal are lost: half of them, which leaves seconds to the next one. That
 /// the very last one counts too is tested in virtual time.
 const LOST_MAX: usize = 3;
@@ -243,7 +239,7 @@ async fn expect_lost(guard: &LockGuard) {
 }
 
 fn builder(lossy: &LossySession, scene: &Scene) -> LockClientBuilder {
-    scene.builder_on(&lossy.session).ttl(TTL)
+    scene.builder_on(&lossy.session).ttl(ttl())
 }
 
 /// Lets another client wait for the lock of a guard; when it is let in.
@@ -293,4 +289,10 @@ fn between(earlier: u64, later: u64) -> Duration {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a test is short")
+}
+
+/// A lease of 10 s: a second of the TTL goes to rounding, one to clock skew. A renewal is due after
+/// 4 s, and a try waits for a second; so up to six tries begin before the lease is over.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(12))
 }

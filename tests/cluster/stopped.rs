@@ -16,8 +16,6 @@ use support::pace;
 use support::program::{self, Program};
 use support::scene::{Scene, built};
 
-/// The shortest, so that a lease is renewed every other second.
-const TTL: Duration = Duration::from_secs(5);
 /// This many are stopped at a time,
 const PROGRAMS: usize = 10;
 /// each of them this often between two polls.
@@ -102,14 +100,14 @@ async fn stop_one(scene: &Scene, chance: &mut StdRng) -> bool {
 async fn working_program() {
     let Some(order) = program::order() else {
         let client = Scene::new().await.client().await;
-        let request = client.request(support::unique("stopped")).ttl(TTL);
+        let request = client.request(support::unique("stopped")).ttl(ttl());
         let work = async |_| Ok::<_, WithLockError>(note_polls(&Polls::default(), 1_000).await);
         let polls = request.with_lock(work).await;
         return assert_eq!(polls.expect("nothing stops it"), 1_000);
     };
     let (keyspace, name) = order.split_once(' ').expect("an order is a keyspace and a name");
     let scene = Scene::in_keyspace(keyspace).await;
-    let client = built(scene.builder().ttl(TTL)).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     program::say("ready");
     program::wait_for_word();
     let polls = Polls::default();
@@ -135,4 +133,9 @@ async fn note_polls(polls: &Polls, count: usize) -> usize {
         sleep(Duration::from_millis(5)).await;
     }
     count
+}
+
+/// The shortest, so that a lease is renewed every other second.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(5))
 }

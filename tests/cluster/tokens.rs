@@ -24,8 +24,6 @@ use support::pace;
 use support::program::{self, Program};
 use support::scene::{Scene, built};
 
-const TTL: Duration = Duration::from_secs(5);
-
 /// For how long a program is stopped: its rows are gone by then, and others had their turns.
 const STOPPED: Duration = Duration::from_secs(7);
 
@@ -115,7 +113,7 @@ async fn drawing_program() {
     set_wall_clock_error(clock_error.parse().expect("an order ends with a clock error"));
     let number: usize = number.parse().expect("an order has the number of the program");
     let scene = Scene::in_keyspace(keyspace).await;
-    let builder = scene.builder().ttl(TTL);
+    let builder = scene.builder().ttl(ttl());
     let client = built(builder).await;
     program::say("ready");
     program::wait_for_word();
@@ -351,7 +349,7 @@ async fn writing_program() {
         panic!("not an order: {order}");
     };
     let scene = Scene::in_keyspace(keyspace).await;
-    let client = built(scene.builder().ttl(TTL)).await;
+    let client = built(scene.builder().ttl(ttl())).await;
     program::say("ready");
     program::wait_for_word();
     let guard = client.lock(name).await.expect("the lock is free");
@@ -441,4 +439,9 @@ impl Row {
         let (a, b, c) = rows.single_row::<(String, String, String)>().expect("all are written");
         vec![a, b, c]
     }
+}
+
+/// Short, but longer on a slow machine.
+fn ttl() -> Duration {
+    pace::scaled(Duration::from_secs(5))
 }
