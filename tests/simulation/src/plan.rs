@@ -379,7 +379,8 @@ impl Draw {
             let machine = self.0.random_range(0..plan.machines.len());
             let (begins, steps) = self.period();
             plan.deeds.push((begins, Deed::SilenceRegistry { machine }));
-            plan.deeds.push((steps, Deed::Step { machine, wall_error: HOUR }));
+            // Later it would end the patience of a caller that has to be served.
+            plan.deeds.push((steps.min(HEALED), Deed::Step { machine, wall_error: HOUR }));
         }
     }
 
