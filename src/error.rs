@@ -243,6 +243,42 @@ pub enum LostReason {
     Forked,
 }
 
+/// Why a held lock is about to end: its holder is to finish.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum ExpiringReason {
+    /// Another client [revoked](crate::LockClient::revoke) it.
+    #[error("it was revoked by {by}: {why}")]
+    Revoked {
+        /// The revoking client: host name and process id.
+        by: String,
+        /// The reason that it gave.
+        why: String,
+    },
+    /// It has been held for longer than the request's
+    /// [`max_hold`](crate::LockRequest::max_hold).
+    #[error("it has been held for longer than its limit")]
+    HoldLimit,
+    /// The client that keeps the place of the lock was asked to give it up, or limits how long
+    /// others may have it (`PeerOptions::max_guest_hold`).
+    #[error("the client that keeps the place of the lock needs it back")]
+    Keeper,
+}
+
+impl ExpiringReason {
+    /// Why the lock is lost if its holder does not finish before its lease ends; `None`: the lease
+    /// is renewed.
+    pub(crate) fn loss(&self) -> Option<LostReason> {
+        match self {
+            ExpiringReason::Revoked { by, why } => {
+                Some(LostReason::Revoked { by: by.clone(), why: why.clone() })
+            }
+            ExpiringReason::Keeper => Some(LostReason::KeeperLost),
+            ExpiringReason::HoldLimit => None,
+        }
+    }
+}
+
 /// Why a held lock could not be [ensured](crate::LockHandle::ensure) or
 /// [checked](crate::LockHandle::check).
 #[derive(Clone, Debug, Error)]

@@ -204,10 +204,10 @@ pub use client::{
 pub use contender::{Contender, ContenderState, LockMode};
 pub use election::{Election, Leaders, Leadership};
 pub use engine::grant::GuardState;
-pub use engine::guard::{GuardStates, LockGuard, LockHandle, LostFuture};
+pub use engine::guard::{ExpiringFuture, GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{
-    EnsureError, LineError, LockError, LocksError, LostReason, RepairError, RevokeError,
-    ShutdownError, TableError, UnlockError, WithLockError,
+    EnsureError, ExpiringReason, LineError, LockError, LocksError, LostReason, RepairError,
+    RevokeError, ShutdownError, TableError, UnlockError, WithLockError,
 };
 pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use health::{Health, HealthWarning, UnreadyReason};

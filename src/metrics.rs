@@ -40,6 +40,7 @@ pub(crate) const GRANTS: &str = "bakery_lock_grants_total";
 pub(crate) const SUBLEASES: &str = "bakery_lock_subleases_total";
 pub(crate) const TIMEOUTS: &str = "bakery_lock_timeouts_total";
 pub(crate) const REFUSED_TRIES: &str = "bakery_lock_refused_tries_total";
+pub(crate) const EXPIRING: &str = "bakery_lock_expiring_total";
 pub(crate) const LOSSES: &str = "bakery_lock_losses_total";
 pub(crate) const AT_RISK: &str = "bakery_lock_at_risk_total";
 pub(crate) const HELD: &str = "bakery_lock_held";
@@ -66,6 +67,7 @@ pub(crate) fn describe() {
     describe_counter!(SUBLEASES, "Turns given to guests, which are other clients");
     describe_counter!(TIMEOUTS, "Requests for a lock that timed out");
     describe_counter!(REFUSED_TRIES, "Tries that found the lock taken");
+    describe_counter!(EXPIRING, "Held locks whose holders were to finish, by reason");
     describe_counter!(LOSSES, "Locks lost while they were held, by reason");
     describe_counter!(AT_RISK, "Times that a held lock became at risk");
     describe_gauge!(HELD, "Locks that callers hold");

@@ -19,6 +19,8 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Tries that found the lock taken.
     pub refused_tries: u64,
+    /// Held locks whose holders were to finish: see [`ExpiringReason`](crate::ExpiringReason).
+    pub expiring: u64,
     /// Locks that were lost.
     pub lost: Losses,
     /// Writes of lock rows: announcements, tickets, renewals and revocations.

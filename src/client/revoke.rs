@@ -9,7 +9,7 @@ use crate::engine::shared::Shared;
 use crate::error::{RevokeError, TableError};
 use crate::options::{check_name, check_reason};
 use crate::owner::Owner;
-use crate::protocol::{Change, Revocation, Write, row_name, ttl_seconds};
+use crate::protocol::{Change, Means, Revocation, Write, row_name, ttl_seconds};
 use crate::store::{DatabaseError, RowStamp};
 
 impl LockClient {
@@ -125,6 +125,7 @@ impl LockClient {
             round,
             by: self.owner().to_string(),
             why: why.to_owned(),
+            means,
         };
         let revoking = Revoking { shared: self.shared(), object: name, owner, revocation };
         // Long enough for the next renewal, whatever the TTL of the contender.
@@ -140,14 +141,6 @@ impl LockClient {
         let carried_out = carried_out.await;
         carried_out.map_err(|interruption| interruption.on_table(name, setback))?
     }
-}
-
-/// How a contender is made to leave.
-enum Means {
-    /// It leaves by itself.
-    Asking,
-    /// Its rows are deleted for it.
-    Force,
 }
 
 /// A revocation in progress.

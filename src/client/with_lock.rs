@@ -1,8 +1,10 @@
 //! Work under a lock that stops when the lock is lost.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
+
+use futures_core::Stream;
 
 use super::{LockClient, LockRequest};
 use crate::engine::grant::GuardState;
@@ -13,8 +15,9 @@ impl LockClient {
     /// Acquires the lock of `name`, runs `body` under it, and releases it. Programs that hold a
     /// lock for more than a moment should use this.
     ///
-    /// Before each poll of the body it checks the clock. Once the lock is lost it drops the body
-    /// instead of polling it again, so the body stops at its current `await`. A poll that has begun
+    /// Before each poll of the body it checks the clock. Once the lock is lost, or revoked by
+    /// another client, it drops the body instead of polling it again, so the body stops at its
+    /// current `await`; a revoked lock is released after that. A poll that has begun
     /// may finish: work that blocks, or is paused with the whole process, continues to its next
     /// `await` after the lease has ended. Where even that must do no harm, use [fencing
     /// tokens](LockHandle::fencing_token).
@@ -29,8 +32,8 @@ impl LockClient {
     ///
     /// [`WithLockError::Lock`]: the lock was not obtained, or was lost before the body could begin;
     /// nothing was done.
-    /// [`WithLockError::Lost`]: the lock was lost before the body was done; the body or its output
-    /// was dropped.
+    /// [`WithLockError::Lost`]: the lock was lost, or revoked, before the body was done; the body or
+    /// its output was dropped.
     ///
     /// # Cancel safety
     ///
@@ -112,28 +115,29 @@ impl LockRequest {
     {
         let guard = self.acquire().await.map_err(WithLockError::Lock)?;
         let work = body(guard.handle());
-        let output = while_held(&guard, work).await.map_err(WithLockError::Lost)?;
-        match guard.unlock().await {
+        let output = while_held(&guard, work).await;
+        let released = guard.unlock().await;
+        let output = output.map_err(WithLockError::Lost)?;
+        match released {
             Err(UnlockError::Lost(reason)) => Err(WithLockError::Lost(reason).into()),
             Ok(()) | Err(UnlockError::Unacknowledged { .. } | UnlockError::Closed) => output,
         }
     }
 }
 
-/// Polls `work` while the lock is held.
+/// Polls `work` while the lock is held and its lease is renewed, and drops it then.
 async fn while_held<T>(lock: &LockHandle, work: impl Future<Output = T>) -> Result<T, LostReason> {
     let mut work = pin!(work);
-    let mut lost = pin!(lock.lost());
+    let mut states = lock.states();
     poll_fn(|cx| {
-        // This wakes the task when the lock is lost, by its own timer if needed. The clock decides.
-        let _ = lost.as_mut().poll(cx);
-        match lock.state() {
-            GuardState::Lost(reason) => Poll::Ready(Err(reason)),
-            GuardState::Held { .. }
-            | GuardState::AtRisk { .. }
-            | GuardState::Expiring { .. }
-            | GuardState::Released => work.as_mut().poll(cx).map(Ok),
-        }
+        // This wakes the task when the state changes, by its own timer if needed. The clock decides.
+        while let Poll::Ready(Some(_)) = Pin::new(&mut states).poll_next(cx) {}
+        let ends = match lock.state() {
+            GuardState::Lost(reason) => Some(reason),
+            GuardState::Expiring { reason, .. } => reason.loss(),
+            GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Released => None,
+        };
+        ends.map_or_else(|| work.as_mut().poll(cx).map(Ok), |reason| Poll::Ready(Err(reason)))
     })
     .await
 }

@@ -327,7 +327,7 @@ impl Dispatcher {
                 let response = match request {
                     Request::Ask { request, .. } => Response::Elsewhere { request },
                     Request::Return { turn } => Response::Returned { turn },
-                    Request::Renew { turn } => Response::Leave { turn },
+                    Request::Renew { turn } => Response::Lost { turn },
                     Request::Withdraw { .. } | Request::DrawToken { .. } => return,
                 };
                 network.answer(guest, object, response, None);

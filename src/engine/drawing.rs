@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tracing::{Instrument, debug};
 
-use crate::engine::grant::{End, Grant};
+use crate::engine::grant::{End, Grant, Phase};
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::LostReason;
@@ -62,7 +62,7 @@ impl Fence {
         let drawn = tokio::select! {
             biased;
             // The outcome of the read and the write no longer matters then.
-            () = self.grant.until_ended() => None,
+            _ = self.grant.phase_after(Phase::Expiring) => None,
             drawn = drawing => Some(drawn),
         };
         // Last, and by the clock: no other client was admitted before the value was acknowledged,
@@ -182,7 +182,9 @@ impl FenceOfClaim {
         let store = &self.shared.store;
         let own_rows = || store.read(&self.name, Read::Contender(self.claim.contender));
         let seen = self.ask(own_rows, setback).await?;
-        Ok(Snapshot::of(&seen.rows).shows(&self.claim).map_err(Loss::from))
+        let seen = Snapshot::of(&seen.rows);
+        // One that is asked to leave still holds.
+        Ok(seen.shows_holder(&self.claim).map(drop).map_err(Loss::from))
     }
 
     /// Asks the database until it answers.

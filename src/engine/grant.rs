@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
 use crate::engine::tally::Tally;
-use crate::error::{EnsureError, LostReason, UnlockError};
+use crate::error::{EnsureError, ExpiringReason, LostReason, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 use crate::options::shown;
 use crate::peers::TurnId;
@@ -38,13 +38,28 @@ pub(crate) struct Grant {
     standing: Mutex<Standing>,
     /// Clocks differ by too much, so leases may be worth less than they say.
     clocks_differ: AtomicBool,
-    /// Wakes those that wait for the end, after it stands in `standing`.
-    ended: watch::Sender<bool>,
+    /// Wakes those that wait for a later phase, after it stands in `standing`.
+    phase: watch::Sender<Phase>,
+    /// Cancelled when the grant ends.
     token: CancellationToken,
+    /// A child of `token` that is cancelled before, when the grant is expiring; made when it is
+    /// needed.
+    expiring_token: OnceLock<CancellationToken>,
     /// Why the runner lost a lock that its guard had released, before it learned of the release.
     overtaken: OnceLock<LostReason>,
     is_collected: AtomicBool,
     tally: Arc<Tally>,
+}
+
+/// What becomes of a grant, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It is held.
+    Held,
+    /// Its holder is to finish.
+    Expiring,
+    /// It has ended.
+    Ended,
 }
 
 /// Where a guard asks its runner.
@@ -126,11 +141,14 @@ pub enum GuardState {
         /// How long the lease still lasts without renewal.
         remaining: Duration,
     },
-    /// Held for longer than the request's [`max_hold`](crate::LockRequest::max_hold): finish. When
-    /// the grace has passed too, the lock is lost.
+    /// Held, but not for long: finish, and release it. It is never `Held` again. If it is not
+    /// released in time it is lost; no other client is admitted before.
     Expiring {
-        /// How long the lock is still held: until the end of the grace, or of the lease if that
-        /// ends earlier and is not renewed.
+        /// Why.
+        reason: ExpiringReason,
+        /// How long the lock is still held. After `max_hold` that is until the end of the grace, or
+        /// of the lease if that ends earlier and is not renewed; otherwise until the end of the
+        /// lease, which is not renewed any more.
         remaining: Duration,
     },
     /// Lost. Final.
@@ -173,7 +191,7 @@ impl GuardState {
         match *self {
             GuardState::Held { remaining }
             | GuardState::AtRisk { remaining }
-            | GuardState::Expiring { remaining } => remaining,
+            | GuardState::Expiring { remaining, .. } => remaining,
             GuardState::Lost(_) | GuardState::Released => Duration::ZERO,
         }
     }
@@ -185,6 +203,8 @@ struct Standing {
     lease: Lease,
     /// When the grant or the last renewal was acknowledged.
     acknowledged: Duration,
+    /// Why the holder is to finish, once that is so.
+    expiring: Option<ExpiringReason>,
     /// Final.
     end: Option<End>,
 }
@@ -229,10 +249,16 @@ impl Grant {
             granted,
             hold_limit: hold_terms.map(|terms| terms.limit(granted)),
             expiry,
-            standing: Mutex::new(Standing { lease, acknowledged: granted, end: None }),
+            standing: Mutex::new(Standing {
+                lease,
+                acknowledged: granted,
+                expiring: None,
+                end: None,
+            }),
             clocks_differ: AtomicBool::new(false),
-            ended: watch::Sender::new(false),
+            phase: watch::Sender::new(Phase::Held),
             token: CancellationToken::new(),
+            expiring_token: OnceLock::new(),
             overtaken: OnceLock::new(),
             is_collected: AtomicBool::new(false),
             tally,
@@ -252,6 +278,11 @@ impl Grant {
     /// When the lock is taken from its holder, if it has a hold limit.
     pub(crate) fn hold_ends(&self) -> Option<Duration> {
         self.hold_limit.map(|limit| limit.ends)
+    }
+
+    /// When its holder is to finish by its hold limit.
+    pub(crate) fn expiring_from(&self) -> Option<Duration> {
+        self.hold_limit.map(|limit| limit.expiring_from)
     }
 
     /// When the lease becomes at risk if it is not renewed before.
@@ -282,6 +313,43 @@ impl Grant {
         })?;
         self.tally.renewed(left);
         Ok(())
+    }
+
+    /// The holder is to finish, for the first reason that it is given.
+    pub(crate) fn expire(&self, reason: ExpiringReason) {
+        let begins = self.unless_ended(None, |standing| {
+            let begins = standing.expiring.is_none();
+            standing.expiring.get_or_insert_with(|| reason.clone());
+            begins
+        });
+        if begins == Ok(true) {
+            self.phase.send_if_modified(|phase| {
+                let is_later = *phase < Phase::Expiring;
+                *phase = Phase::Expiring.max(*phase);
+                is_later
+            });
+            self.expiring_token().cancel();
+            self.tally.expiring(&reason);
+            self.warn_expiring(&reason);
+        }
+    }
+
+    /// Why the holder is to finish, if it is, or was.
+    pub(crate) fn expiring(&self) -> Option<ExpiringReason> {
+        self.standing().expiring.clone()
+    }
+
+    /// Whether the lease is not renewed any more, because the holder is to finish.
+    pub(crate) fn is_lease_final(&self) -> bool {
+        self.standing().expiring.as_ref().is_some_and(|reason| reason.loss().is_some())
+    }
+
+    /// Notices by the clock that the hold limit is reached.
+    pub(crate) fn look_at_hold_limit(&self) {
+        let now = self.clock.elapsed();
+        if self.hold_limit.is_some_and(|limit| now >= limit.expiring_from) {
+            self.expire(ExpiringReason::HoldLimit);
+        }
     }
 
     /// Records whether clocks differ by too much for leases.
@@ -343,18 +411,19 @@ impl Grant {
 
     /// The state of the lock, by the clock.
     pub(crate) fn state(&self) -> GuardState {
-        match self.unless_ended(None, |standing| standing.lease) {
+        self.look_at_hold_limit();
+        let seen = self.unless_ended(None, |standing| (standing.lease, standing.expiring.clone()));
+        match seen {
             Err(End::Lost(reason)) => GuardState::Lost(reason),
             Err(End::Released) => GuardState::Released,
-            Ok(lease) => {
+            Ok((lease, expiring)) => {
                 let now = self.clock.elapsed();
                 let ends = self.hold_ends().map_or(lease.deadline(), |e| e.min(lease.deadline()));
                 let remaining = ends.saturating_sub(now);
-                let is_expiring = self.hold_limit.is_some_and(|limit| now >= limit.expiring_from);
-                if self.clocks_differ() || now >= lease.at_risk_from() {
+                if let Some(reason) = expiring {
+                    GuardState::Expiring { reason, remaining }
+                } else if self.clocks_differ() || now >= lease.at_risk_from() {
                     GuardState::AtRisk { remaining }
-                } else if is_expiring {
-                    GuardState::Expiring { remaining }
                 } else {
                     GuardState::Held { remaining }
                 }
@@ -368,25 +437,37 @@ impl Grant {
             return Duration::ZERO;
         };
         let now = self.clock.elapsed();
-        let expiring_from = self.hold_limit.map(|limit| limit.expiring_from);
-        let changes =
-            [Some(lease.at_risk_from()), Some(lease.deadline()), expiring_from, self.hold_ends()];
+        let changes = [
+            Some(lease.at_risk_from()),
+            Some(lease.deadline()),
+            self.expiring_from(),
+            self.hold_ends(),
+        ];
         let next = changes.into_iter().flatten().filter(|change| *change > now).min();
         next.map_or(Duration::ZERO, |next| next - now)
     }
 
-    /// Resolves when the grant has ended, which [`ended`](Self::ended) then shows.
-    pub(crate) fn until_ended(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
-        let mut ended = self.ended.subscribe();
+    /// Resolves with the next phase after this one, which [`expiring`](Self::expiring) or
+    /// [`ended`](Self::ended) then shows.
+    pub(crate) fn phase_after(
+        &self,
+        phase: Phase,
+    ) -> impl Future<Output = Phase> + Send + Sync + use<> {
+        let mut phases = self.phase.subscribe();
         async move {
             // Without its sender the grant is gone, and with it all that could wait for its end.
-            let _ = ended.wait_for(|ended| *ended).await;
+            phases.wait_for(|next| *next > phase).await.map_or(Phase::Ended, |next| *next)
         }
     }
 
     /// A token that is cancelled when the grant ends.
     pub(crate) fn token(&self) -> CancellationToken {
         self.token.child_token()
+    }
+
+    /// A token that is cancelled when the holder is to finish, and when the grant ends.
+    pub(crate) fn expiring_token(&self) -> CancellationToken {
+        self.expiring_token.get_or_init(|| self.token.child_token()).clone()
     }
 
     /// Counts that the lock became at risk, and warns.
@@ -396,6 +477,12 @@ impl Grant {
         let (held_for, unrenewed_for) = self.times(acknowledged);
         let object = shown(&self.name);
         warn!(parent: &self.span, object, ?remaining, ?held_for, ?unrenewed_for, "lock at risk");
+    }
+
+    fn warn_expiring(&self, reason: &ExpiringReason) {
+        let remaining = self.state().remaining();
+        let object = shown(&self.name);
+        warn!(parent: &self.span, object, %reason, ?remaining, "lock expiring");
     }
 
     fn warn_lost(&self, reason: &LostReason, acknowledged: Duration) {
@@ -421,7 +508,7 @@ impl Grant {
         if let Some(ended) = &standing.end {
             return Err(ended.clone());
         }
-        let over = self.loss(standing.lease).map(End::Lost);
+        let over = self.loss(&standing).map(End::Lost);
         let outcome = match &over {
             Some(over) => Err(over.clone()),
             None => Ok(act(&mut standing)),
@@ -438,7 +525,7 @@ impl Grant {
 
     /// Wakes those that wait for the end, counts it and warns of it.
     fn announce(&self, end: &End, acknowledged: Duration) {
-        self.ended.send_replace(true);
+        self.phase.send_replace(Phase::Ended);
         self.token.cancel();
         let held = || self.clock.elapsed().saturating_sub(self.granted);
         match end {
@@ -453,13 +540,16 @@ impl Grant {
     }
 
     /// Why a grant that was not ended explicitly is over, if it is.
-    fn loss(&self, lease: Lease) -> Option<LostReason> {
+    fn loss(&self, standing: &Standing) -> Option<LostReason> {
         if !self.process.is_current() {
             return Some(LostReason::Forked);
         }
         // Last, so that little time passes between the look at the clock and its use.
-        let now = self.clock.elapsed();
-        let expired = || (lease.deadline(), self.expiry.clone());
+        let (now, lease) = (self.clock.elapsed(), standing.lease);
+        let expired = || {
+            let asked = standing.expiring.as_ref().and_then(ExpiringReason::loss);
+            (lease.deadline(), asked.unwrap_or_else(|| self.expiry.clone()))
+        };
         let lease_ended = (!lease.is_valid(now)).then(expired);
         let hold_ended = self.hold_ends().filter(|ends| now >= *ends);
         let hold_ended = hold_ended.map(|ends| (ends, LostReason::HoldLimit));

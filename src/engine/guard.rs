@@ -1,6 +1,7 @@
 //! The guard of a held lock.
 
 mod alarm;
+mod expiring;
 mod handle;
 mod lost;
 mod states;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+pub use self::expiring::ExpiringFuture;
 pub use self::handle::LockHandle;
 pub(crate) use self::handle::Tokens;
 pub use self::lost::LostFuture;

@@ -442,6 +442,7 @@ impl Runner {
             let cause = self.setback.as_ref();
             let ended = self.holders.with(turn, |holder| {
                 holder.lose_uncollected(now);
+                holder.look_at_hold_limit();
                 holder.warn_if_at_risk();
                 holder.dismiss_expired(now, limit, cause);
                 holder.grant.ended()

@@ -12,7 +12,7 @@ use std::time::Duration;
 use self::metrics::LockMetrics;
 #[cfg(not(feature = "metrics"))]
 use self::no_metrics::LockMetrics;
-use crate::error::{LockError, LostReason};
+use crate::error::{ExpiringReason, LockError, LostReason};
 use crate::statistics::{Losses, Statistics};
 
 /// The locks of a client so far. Atomics, and no mutex, because a fork may copy a locked one.
@@ -24,6 +24,7 @@ pub(crate) struct Tally {
     waited: AtomicU64,
     timeouts: AtomicU64,
     refused_tries: AtomicU64,
+    expiring: AtomicU64,
     lost: [AtomicU64; Reason::COUNT],
     metrics: LockMetrics,
 }
@@ -86,6 +87,7 @@ impl Tally {
             waiting: read(&self.waits).saturating_sub(waited),
             timeouts: read(&self.timeouts),
             refused_tries: read(&self.refused_tries),
+            expiring: read(&self.expiring),
             lost: Losses {
                 expired: lost(Reason::Expired),
                 row_missing: lost(Reason::RowMissing),
@@ -115,6 +117,12 @@ impl Tally {
     /// A caller or guest left a line with a turn; so many still wait there.
     pub(crate) fn passed_on(&self, waiting: usize) {
         self.metrics.passed_on(waiting);
+    }
+
+    /// The holder of a lock is to finish.
+    pub(crate) fn expiring(&self, reason: &ExpiringReason) {
+        count(&self.expiring);
+        self.metrics.expiring(reason);
     }
 
     /// A granted lock was released, after it was held for so long.

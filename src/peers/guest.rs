@@ -99,6 +99,8 @@ pub(crate) enum Event {
         /// When the request was sent that the keeper has answered.
         sent: Duration,
     },
+    /// The keeper asked the guest to leave: the turn lasts as long as it was extended for.
+    Expiring,
     /// A fencing token.
     Token(i64),
     /// The turn is lost. Final.
@@ -112,7 +114,7 @@ pub(crate) enum Event {
 pub(crate) enum Loss {
     /// Its time is over: the keeper could not be reached.
     KeeperUnreachable,
-    /// The keeper's place is lost or revoked.
+    /// The keeper's place is lost, or the guest did not leave when the keeper asked it to.
     PlaceLost,
 }
 
@@ -155,6 +157,15 @@ struct Inside {
     last_draw: u64,
     /// When it is asked for again, if it was not answered.
     draw: Option<Duration>,
+    /// The keeper asked the guest to leave. The turn is not extended any more.
+    is_expiring: bool,
+}
+
+impl Inside {
+    /// When the turn is extended, if it is.
+    fn renewal(&self) -> Option<Duration> {
+        (!self.is_expiring).then_some(self.renew)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -220,7 +231,7 @@ impl Guest {
                 Some(asking.patience_ends().map_or(asking.next, |ends| ends.min(asking.next)))
             }
             State::Inside(inside) => {
-                let next = inside.until.min(inside.renew);
+                let next = inside.renewal().map_or(inside.until, |due| due.min(inside.until));
                 Some(inside.draw.map_or(next, |draw| draw.min(next)))
             }
         };
@@ -249,11 +260,15 @@ impl Guest {
             (Response::Extended(Extended { turn, .. }), State::Inside(inside)) => {
                 inside.turn == *turn
             }
-            (Response::Leave { turn }, State::Inside(inside)) => inside.turn == *turn,
+            (Response::Leave { turn }, State::Inside(inside)) => {
+                inside.turn == *turn && !inside.is_expiring
+            }
+            (Response::Lost { turn }, State::Inside(inside)) => inside.turn == *turn,
             (Response::Token { turn, draw, .. }, State::Inside(inside)) => {
                 inside.turn == *turn && inside.last_draw == *draw && inside.draw.is_some()
             }
-            (Response::Leave { .. }, State::Asking(_)) | (Response::Granted(_), _) => true,
+            (Response::Leave { .. } | Response::Lost { .. }, State::Asking(_))
+            | (Response::Granted(_), _) => true,
             (Response::Returned { turn }, _) => {
                 self.returning.as_ref().is_some_and(|returning| returning.turn == *turn)
             }
@@ -262,7 +277,8 @@ impl Guest {
                 | Response::Elsewhere { .. }
                 | Response::Extended(_)
                 | Response::Token { .. }
-                | Response::Leave { .. },
+                | Response::Leave { .. }
+                | Response::Lost { .. },
                 _,
             ) => false,
         }
@@ -340,6 +356,15 @@ impl Guest {
                 self.returning.take_if(|returning| returning.turn == turn);
             }
             Response::Leave { turn } => {
+                if let State::Inside(inside) = &mut self.state
+                    && inside.turn == turn
+                    && !inside.is_expiring
+                {
+                    inside.is_expiring = true;
+                    self.event(Event::Expiring);
+                }
+            }
+            Response::Lost { turn } => {
                 if let State::Inside(inside) = &self.state
                     && inside.turn == turn
                 {
@@ -390,6 +415,7 @@ impl Guest {
             renew: now.elapsed + FIRST_RENEWAL,
             last_draw: 0,
             draw: None,
+            is_expiring: false,
         });
         self.event(Event::Granted { turn, until });
     }
@@ -422,8 +448,10 @@ impl Guest {
         match &self.state {
             State::Inside(inside) if now.elapsed >= inside.until => {
                 let (turn, until) = (inside.turn, inside.until);
+                let asked = inside.is_expiring;
+                let loss = if asked { Loss::PlaceLost } else { Loss::KeeperUnreachable };
                 self.state = State::Idle;
-                self.event(Event::Lost(Loss::KeeperUnreachable));
+                self.event(Event::Lost(loss));
                 self.return_turn(now, turn, until);
             }
             State::Asking(asking)
@@ -452,7 +480,7 @@ impl Guest {
                 asking.unanswered_since.get_or_insert(now.elapsed);
                 Some(Request::Ask { request: asking.request, ttl: asking.ttl })
             }
-            State::Inside(inside) if inside.renew <= now.elapsed => {
+            State::Inside(inside) if inside.renewal().is_some_and(|due| due <= now.elapsed) => {
                 inside.renew = now.elapsed + REPEAT_AFTER;
                 Some(Request::Renew { turn: inside.turn })
             }

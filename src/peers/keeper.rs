@@ -124,6 +124,8 @@ struct Held {
     outsiders_since: Option<Duration>,
     /// A block of tokens is being drawn.
     is_drawing: bool,
+    /// The place is revoked: no turn follows those that are out.
+    is_expiring: bool,
 }
 
 /// A turn that was given and is not over.
@@ -220,6 +222,7 @@ impl Keeper {
             Input::Asking(is_asking) => self.asking(is_asking),
             Input::Borrowed { turn } => self.borrowed(turn),
             Input::Renewed { terms, deadline } => self.renewed(now, terms, deadline),
+            Input::Expiring => self.expiring(),
             Input::Lost => self.lost(),
             Input::Released => self.place = Place::None,
             Input::Join { caller, demand } => self.join(now, caller, demand),
@@ -359,6 +362,7 @@ impl Keeper {
             is_glancing: false,
             outsiders_since: None,
             is_drawing: false,
+            is_expiring: false,
         });
     }
 
@@ -390,6 +394,20 @@ impl Keeper {
         }
     }
 
+    /// No new turns. Those that are out last for as long as they were given for; a turn that was
+    /// returned early is over.
+    fn expiring(&mut self) {
+        let Place::Held(held) = &mut self.place else {
+            return;
+        };
+        held.is_expiring = true;
+        if self.outlasts_turn() {
+            self.end_rest();
+        }
+        self.ask_tenant_to_leave();
+        self.send_guests_elsewhere();
+    }
+
     /// No new turns. The rows stay until the turn is over (rule R5), because its guest may not
     /// know for a while.
     fn lost(&mut self) {
@@ -398,7 +416,7 @@ impl Keeper {
         }
         self.place = Place::Lost;
         if let Some(Turn { id, tenant: Some(tenant), .. }) = &self.turn {
-            let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
+            let (guest, response) = (tenant.guest, Response::Lost { turn: *id });
             self.send(guest, response);
         }
         // A caller's guard knows by the lease of the place.
@@ -467,7 +485,7 @@ impl Keeper {
         let Place::Held(held) = &mut self.place else {
             unreachable!("turns are given of a held place")
         };
-        let next = next.filter(|user| mode(*user) == held.mode);
+        let next = next.filter(|user| mode(*user) == held.mode && !held.is_expiring);
         let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
             if !is_shared {
                 self.release();
@@ -608,9 +626,15 @@ impl Keeper {
 
     /// Asks a guest to leave that has had its turn for as long as it may.
     fn limit_turn(&mut self, now: Now) {
-        if let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn
-            && tenant.limit.is_some_and(|limit| limit <= now.boot)
-        {
+        let limit = self.tenant().and_then(|tenant| tenant.limit);
+        if limit.is_some_and(|limit| limit <= now.boot) {
+            self.ask_tenant_to_leave();
+        }
+    }
+
+    /// Asks the guest that has the turn to leave, which is extended no more.
+    fn ask_tenant_to_leave(&mut self) {
+        if let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn {
             (tenant.limit, tenant.repeat, tenant.leaves) = (None, None, true);
             let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
             self.send(guest, response);

@@ -102,8 +102,13 @@ pub(crate) enum Response {
         /// The token.
         value: i64,
     },
-    /// The place is lost or revoked: leave.
+    /// Leave: the turn is not extended any more.
     Leave {
+        /// The turn.
+        turn: TurnId,
+    },
+    /// The turn is lost, or there is no such turn.
+    Lost {
         /// The turn.
         turn: TurnId,
     },

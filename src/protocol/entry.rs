@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::admission::Place;
 use super::lease::{Lease, LeaseTerms};
 use super::messages::{Acquire, Assignment, Change, Now, Write};
-use super::row::{Claim, ContenderId, LastRelease, MICROS_PER_MILLI, Mode};
+use super::row::{Claim, ContenderId, LastRelease, MICROS_PER_MILLI, Mode, Revocation};
+use super::seeded_bug::SeededBug;
 
 /// A round whose `entering::` row is acknowledged.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Entry {
     announced: Duration,
     /// What its release tells those that wait, from when it left the queue itself.
     last_release: Option<LastRelease>,
+    /// Who asked the holder to leave, if one did: the lease is not renewed any more.
+    pub(super) revoked: Option<Revocation>,
 }
 
 impl Entry {
@@ -28,7 +31,8 @@ impl Entry {
     pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
         let announced = announcement.first_try;
         let lease = Lease::announced(acquire.terms, announced);
-        Entry { acquire, claim, lease, renewal: Renewal::resting(), announced, last_release: None }
+        let renewal = Renewal::resting();
+        Entry { acquire, claim, lease, renewal, announced, last_release: None, revoked: None }
     }
 
     /// The place in the queue.
@@ -119,6 +123,12 @@ impl Entry {
             self.renewal.stage = if renew { Stage::Checking } else { Stage::Resting };
         }
         gives_up
+    }
+
+    /// Whether a holder renews its lease.
+    pub(super) fn renews(&self) -> bool {
+        let ends = self.revoked.is_some() && !SeededBug::RevokedRenews.is_planted();
+        self.acquire.renew && !ends
     }
 
     /// Makes the renewal due now.

@@ -239,6 +239,9 @@ pub(crate) enum Event {
     },
     /// A read that began after the last request to confirm shows the rows of the held object.
     Confirmed,
+    /// Another client asked the holder to leave. The lease is not renewed any more; when it ends, the
+    /// object is lost.
+    Expiring(Revocation),
     /// A try found the lock taken; the rows are being deleted.
     Taken,
     /// The acquisition failed; the rows are being deleted.
@@ -303,6 +306,7 @@ impl From<Denial> for Loss {
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Means;
     use super::*;
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
         assert_eq!(rows(false, true), ["entering::", "revoked::"]);
         assert_eq!(rows(true, true), ["entering::", "tickets::", "revoked::"]);
         let (by, why) = (String::new(), String::new());
-        let revocation = Revocation { contender, round: 1, by, why };
+        let revocation = Revocation { contender, round: 1, by, why, means: Means::Asking };
         assert_eq!(Change::Revoke { revocation, ttl_seconds: 60 }.deleted_rows(), [""; 0]);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) use messages::{
     ReadFailure, Write, WriteOutcome,
 };
 pub(crate) use row::{
-    Claim, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode, Revocation, Statics,
+    Claim, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Means, Mode, Revocation, Statics,
     StoredRow, row_name,
 };
 pub(crate) use seeded_bug::SeededBug;

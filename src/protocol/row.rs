@@ -110,6 +110,33 @@ pub(crate) struct Revocation {
     pub(crate) by: String,
     /// Human-readable: the reason.
     pub(crate) why: String,
+    /// How it is made to leave.
+    pub(crate) means: Means,
+}
+
+/// How a contender is made to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Means {
+    /// It leaves by itself.
+    Asking,
+    /// Its rows are deleted for it.
+    Force,
+}
+
+impl Means {
+    /// What the column `mode` says of [`Force`](Self::Force). It is null otherwise.
+    const FORCE: i8 = 1;
+
+    fn code(self) -> Option<i8> {
+        match self {
+            Means::Asking => None,
+            Means::Force => Some(Self::FORCE),
+        }
+    }
+
+    fn parse(code: Option<i8>) -> Self {
+        if code == Some(Self::FORCE) { Means::Force } else { Means::Asking }
+    }
 }
 
 /// A row of a store, uninterpreted: a null column is `None`.
@@ -195,7 +222,7 @@ impl StoredRow {
             row_name: row_name::REVOKED.to_owned(),
             contender: revocation.contender,
             round: Some(revocation.round),
-            mode: None,
+            mode: revocation.means.code(),
             max_holders: None,
             ticket: None,
             owner: Some(revocation.by.clone()),
@@ -215,7 +242,9 @@ impl StoredRow {
                 Row::Entering { round, mode, held_since: self.held_since_of(round) }
             }
             (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
-            (row_name::REVOKED, _, _) => Row::Revoked { round: self.round },
+            (row_name::REVOKED, _, _) => {
+                Row::Revoked { round: self.round, means: Means::parse(self.mode) }
+            }
             _ => Row::Unreadable,
         }
     }
@@ -255,6 +284,8 @@ pub(crate) enum Row {
     Revoked {
         /// The round to give up; if missing, no round is revoked.
         round: Option<i64>,
+        /// How it is made to leave.
+        means: Means,
     },
     /// This version can't interpret the row. Its contender blocks (design section 8).
     Unreadable,
@@ -317,10 +348,14 @@ mod tests {
             round: 7,
             by: "ops".to_owned(),
             why: "it hangs".to_owned(),
+            means: Means::Asking,
         };
-        let row = StoredRow::revoked(&revocation);
-        assert_eq!(row.parse(), Row::Revoked { round: Some(7) });
-        assert_eq!((row.owner, row.why), (Some(revocation.by), Some(revocation.why)));
+        for means in [Means::Asking, Means::Force] {
+            let row = StoredRow::revoked(&Revocation { means, ..revocation.clone() });
+            assert_eq!(row.parse(), Row::Revoked { round: Some(7), means });
+            let said = (row.owner.as_deref(), row.why.as_deref());
+            assert_eq!(said, (Some("ops"), Some("it hangs")));
+        }
     }
 
     #[test]

@@ -34,6 +34,10 @@ pub(crate) enum SeededBug {
     HoldersDoNotCompare,
     /// Of two holders that were let in at the same moment neither gives way to the other.
     NoTieBreakOfHolders,
+    /// A holder that is asked to leave renews its lease.
+    RevokedRenews,
+    /// A holder that is asked to leave deletes its rows before it is released.
+    RevokedDeletesRows,
     /// A contender enters whatever the mark of the object.
     MarkIgnored,
     /// A sweep hides rows whatever the read before it shows.
@@ -80,7 +84,7 @@ impl SeededBug {
 
     /// The bugs of contenders and their rows.
     #[cfg(model)]
-    pub(crate) const OF_CONTENDERS: [SeededBug; 14] = [
+    pub(crate) const OF_CONTENDERS: [SeededBug; 16] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
         SeededBug::NoTieBreak,
@@ -93,6 +97,8 @@ impl SeededBug {
         SeededBug::RenewalUnread,
         SeededBug::HoldersDoNotCompare,
         SeededBug::NoTieBreakOfHolders,
+        SeededBug::RevokedRenews,
+        SeededBug::RevokedDeletesRows,
         SeededBug::MarkIgnored,
         SeededBug::SweepUnchecked,
     ];

@@ -336,7 +336,10 @@ impl StateMachine {
         }
         match &mut self.state {
             State::Idle | State::Lost => unreachable!("these states have no limit"),
-            State::Held(_) => self.lose(Loss::Expired),
+            State::Held(entry) => {
+                let loss = entry.revoked.take().map_or(Loss::Expired, Loss::Revoked);
+                self.lose(loss);
+            }
             State::Releasing { again, .. } => {
                 let again = again.take();
                 self.gone(now, again);
@@ -417,7 +420,7 @@ impl StateMachine {
             | State::Releasing { .. } => return None,
         };
         // While waiting, the rows are always renewed.
-        let renews = entry.acquire.renew || !matches!(self.state, State::Held(_));
+        let renews = entry.renews() || !matches!(self.state, State::Held(_));
         let (due, step) = if renews { entry.renewal_step() } else { entry.reading_step()? };
         let task = match step {
             RenewalStep::Check => Task::Check,

@@ -268,7 +268,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Claim, Mode, Revocation};
+    use crate::protocol::{Claim, Means, Mode, Revocation};
     use crate::testing::conformance::peers::peers_are_kept;
     use crate::testing::{Fault, FaultyStore};
 
@@ -293,8 +293,8 @@ mod tests {
         let delete =
             Change::Delete { contender: ME, ticket: true, revoked: false, last_release: None };
         let delete = Write { stamp: 2, change: delete };
-        let revocation =
-            Revocation { contender: ME, round: 1, by: String::new(), why: String::new() };
+        let (by, why, means) = (String::new(), String::new(), Means::Asking);
+        let revocation = Revocation { contender: ME, round: 1, by, why, means };
         let revoke = Write { stamp: 3, change: Change::Revoke { revocation, ttl_seconds: 60 } };
         store.write("a", &put()).await.expect("memory does not fail");
         store.write("a", &delete).await.expect("memory does not fail");

@@ -26,8 +26,8 @@ use self::ties::ties_are_settled;
 use crate::clock::{Clock, SystemClock};
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::protocol::{
-    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Mode,
-    Read, Revocation, Statics, StoredRow, Write, row_name,
+    Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Means,
+    Mode, Read, Revocation, Statics, StoredRow, Write, row_name,
 };
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
@@ -216,6 +216,7 @@ fn revocation(claim: &Claim) -> Revocation {
         round: claim.round,
         by: "ops".to_owned(),
         why: "it hangs; \"ask\" 'Anna'".to_owned(),
+        means: Means::Asking,
     }
 }
 

@@ -360,7 +360,7 @@ async fn a_caller_without_renewal_leaves_the_line_of_a_keeper() {
 }
 
 // Goal: a draw that a holder waits for ends with its turn, and is in the way of none after it.
-// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is asked to leave, and
+// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is removed by force, and
 // finds that; the next caller draws.
 #[tokio::test(start_paused = true)]
 async fn a_draw_ends_with_its_turn() {
@@ -371,8 +371,8 @@ async fn a_draw_ends_with_its_turn() {
     let ahead = clock.unix_micros() + 900_000;
     table.write_fence(OBJECT, ahead).await.expect("the store answers");
     let contenders = other.contenders(OBJECT).await.expect("the store answers");
-    let asked = other.revoke(OBJECT, &contenders[0], "it is asked to").await;
-    asked.expect("the store answers");
+    let removed = other.revoke_by_force(OBJECT, &contenders[0], "a test").await;
+    removed.expect("the store answers");
     let next = caller(&keeper);
     sleep(ms(1)).await;
     let (token, checked) = tokio::join!(held.fencing_token(), held.check());

@@ -16,7 +16,7 @@ use crate::engine::grant::GuardState;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingError;
 use crate::hosts::{Host, RegistryError};
-use crate::protocol::{Change, Claim, ContenderId, LastRelease, Mode, Revocation, Write};
+use crate::protocol::{Change, Claim, ContenderId, LastRelease, Means, Mode, Revocation, Write};
 use crate::store::{Embedded, Store};
 use crate::testing::FaultyStore;
 
@@ -261,7 +261,7 @@ async fn time_of_holding_decides_which_holder_is_lost() {
 async fn request_to_leave_ends_its_round_only() {
     let revoke = |contender, round| {
         let (by, why) = ("ops".to_owned(), "it hangs".to_owned());
-        let revocation = Revocation { contender, round, by, why };
+        let revocation = Revocation { contender, round, by, why, means: Means::Asking };
         Change::Revoke { revocation, ttl_seconds: 120 }
     };
     for off in OFF {
@@ -279,7 +279,8 @@ async fn request_to_leave_ends_its_round_only() {
         let claim = Claim { contender: seen.id(), owner: seen.owner.to_string(), ..foreign(round) };
         scene.put(scene.now(0), claim).await;
         scene.write(scene.now(off), revoke(seen.id(), round)).await;
-        guard.check().await.expect_err("it is asked to leave");
+        guard.check().await.expect("it is held until it is released");
+        guard.expiring().await.expect("it is asked to leave");
         drop(guard);
         for _ in 0..2 {
             assert!(lock_once(&client).await < SOON, "{off}");

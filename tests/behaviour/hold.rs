@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
-    EnsureError, GuardState, InvalidOption, LockError, LockGuard, LostReason, UnlockError,
+    EnsureError, ExpiringReason, GuardState, InvalidOption, LockError, LockGuard, LostReason,
+    UnlockError,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -141,7 +142,8 @@ async fn a_hold_limit_ends_the_lock() {
     sleep(s(19)).await;
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     sleep(s(1)).await;
-    let GuardState::Expiring { remaining } = guard.state() else {
+    let GuardState::Expiring { reason: ExpiringReason::HoldLimit, remaining } = guard.state()
+    else {
         panic!("the limit is over: {:?}", guard.state());
     };
     assert!(remaining <= LEASE && remaining > s(1), "{remaining:?}");

@@ -4,8 +4,8 @@ use std::thread;
 
 use bakery_lock::testing::FaultyStore;
 use bakery_lock::{
-    GuardState, LineError, LockClient, LockError, LocksError, LostReason, PeerOptions, RevokeError,
-    TableError, UnreadyReason,
+    ExpiringReason, GuardState, LineError, LockClient, LockError, LocksError, LostReason,
+    PeerOptions, RevokeError, TableError, UnreadyReason,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -111,9 +111,16 @@ fn looks_and_revocations_work_outside_tokio() {
             outside_tokio("revoke", other.revoke(OBJECT, &seen[0], "a test"))
         };
         revoked.expect("it is held");
-        outside_tokio("check", guard.check()).expect_err("it was revoked");
-        let reason = outside_tokio("lost", guard.lost());
-        assert!(matches!(reason, Some(LostReason::Revoked { .. })), "{reason:?}");
+        let checked = outside_tokio("check", guard.check());
+        if by_force {
+            checked.expect_err("its rows are deleted");
+            let reason = outside_tokio("lost", guard.lost());
+            assert!(matches!(reason, Some(LostReason::Revoked { .. })), "{reason:?}");
+        } else {
+            checked.expect("it is still held");
+            let reason = outside_tokio("expiring", guard.expiring());
+            assert!(matches!(reason, Some(ExpiringReason::Revoked { .. })), "{reason:?}");
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Listing the contenders for a lock, and taking it from its holder.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bakery_lock::testing::Fault;
 use bakery_lock::{
-    Contender, GuardState, InvalidOption, LockClient, LockError, LockGuard, LostReason,
-    RevokeError, TableError,
+    Contender, EnsureError, ExpiringReason, GuardState, InvalidOption, LockClient, LockError,
+    LockGuard, LostReason, RevokeError, TableError, WithLockError,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -37,7 +39,12 @@ fn who(contenders: &[Contender]) -> Vec<Contender> {
     contenders
 }
 
-/// The reason that a revoked holder or waiter is given.
+/// Why a revoked holder is to finish.
+fn asked_by_other() -> ExpiringReason {
+    ExpiringReason::Revoked { by: format!("other pid {}", std::process::id()), why: WHY.to_owned() }
+}
+
+/// Why a revoked holder that stayed has lost the lock.
 fn by_other() -> LostReason {
     LostReason::Revoked { by: format!("other pid {}", std::process::id()), why: WHY.to_owned() }
 }
@@ -82,10 +89,10 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
 }
 
 // Goal: a holder that is asked to leave knows it after a third of its TTL, with the requester and
-// the reason, and no other client is let in before.
+// the reason, and holds on until it is released: no other client is let in before.
 // Method: both ways of holding; another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
+async fn a_revoked_holder_keeps_the_next_one_out_until_it_is_released() {
     for with_ticket in [false, true] {
         let store = store();
         let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
@@ -94,32 +101,105 @@ async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
         sleep(s(1)).await;
         drop(before);
         let guard = holding.await.expect("the task does not panic").expect("the lock is free");
-        let (began, lost) = (Instant::now(), guard.lost());
-        let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
-        let next = wait(&other);
+        let began = Instant::now();
+        let next = tokio::spawn(other.request(OBJECT).timeout(s(100)).acquire());
         sleep(s(5)).await;
 
         let all = contenders(&other).await;
         assert_eq!(all[0].ticket.is_some(), with_ticket);
         other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
         assert!(matches!(guard.state(), GuardState::Held { .. }), "only it can leave by itself");
-        let (reason, left) = lost.await.expect("the task does not panic");
-        assert_eq!(reason, Some(by_other()));
-        assert!(left - began < RENEWAL_DUE + SOON, "{:?}", left - began);
-        let next = next.await.expect("the task does not panic").expect("the holder left");
-        assert!(Instant::now() >= left && left.elapsed() < s(2), "{:?}", left.elapsed());
-        assert_eq!(guard.state(), GuardState::Lost(by_other()));
-        assert_eq!(
-            by_other().to_string(),
-            format!("it was revoked by other pid {}: it hangs", std::process::id())
-        );
+        let token = guard.expiring_token();
+        assert_eq!(guard.expiring().await, Some(asked_by_other()));
+        assert!(began.elapsed() < RENEWAL_DUE + SOON, "{:?}", began.elapsed());
+        assert!(token.is_cancelled() && !guard.cancellation_token().is_cancelled());
+        sleep(s(30)).await;
+        let GuardState::Expiring { reason, remaining } = guard.state() else {
+            panic!("{:?}", guard.state());
+        };
+        assert_eq!(reason, asked_by_other());
+        assert!(!next.is_finished(), "it was let in beside the holder");
+        assert_eq!(guard.ensure(remaining).await.expect("so much is left"), remaining);
+        let error = guard.ensure(remaining + s(1)).await.expect_err("it is not renewed");
+        assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
+        guard.fencing_token().await.expect("it is held");
+        guard.unlock().await.expect("it is held");
+        let next = timeout(s(2), next).await.expect("the holder left");
+        let next = next.expect("the task does not panic").expect("the holder left");
         next.unlock().await.expect("the store answers");
         expect_rows(&store, 0).await;
     }
 }
 
-// Goal: a holder that confirms its hold finds the revocation at once, and a holder that never
-// renews leaves with its lease.
+// Goal: a holder that is asked to leave and does not is lost when its lease ends, and the next
+// client is let in then.
+// Method: watch the states of such a holder, while another client waits.
+#[tokio::test(start_paused = true)]
+async fn a_revoked_holder_that_stays_is_lost_when_its_lease_ends() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let next = tokio::spawn(other.request(OBJECT).timeout(s(100)).acquire());
+    sleep(s(5)).await;
+    let all = contenders(&other).await;
+    other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
+    let mut states = guard.states();
+    let mut seen = Vec::new();
+    while let Some(state) = states.next().await {
+        seen.push((state, Instant::now()));
+    }
+    let [(GuardState::Held { .. }, _), (GuardState::Expiring { remaining, .. }, from), (last, at)] =
+        seen.as_slice()
+    else {
+        panic!("{seen:?}");
+    };
+    assert_eq!(*last, GuardState::Lost(by_other()));
+    assert_eq!(*at, *from + *remaining);
+    let next = next.await.expect("the task does not panic").expect("the lease is over");
+    assert!(Instant::now() >= *at && at.elapsed() < s(2), "{:?}", at.elapsed());
+    next.unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: `with_lock` drops what runs under a revoked lock before another client is let in.
+// Method: a body that never ends, and notes when it is dropped; another client waits.
+#[tokio::test(start_paused = true)]
+async fn a_revoked_body_is_dropped_before_the_next_one_is_let_in() {
+    struct Inside(Arc<AtomicBool>);
+
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
+
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let is_inside = Arc::new(AtomicBool::new(true));
+    let inside = Inside(Arc::clone(&is_inside));
+    let working = tokio::spawn(async move {
+        let body = async |_| {
+            let _inside = inside;
+            std::future::pending::<Result<(), WithLockError>>().await
+        };
+        holder.with_lock(OBJECT, body).await
+    });
+    sleep(s(1)).await;
+    let next = tokio::spawn(other.request(OBJECT).timeout(s(100)).acquire());
+    sleep(s(1)).await;
+    let all = contenders(&other).await;
+    other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
+    let next = timeout(RENEWAL_DUE + SOON, next).await.expect("the body is dropped by then");
+    let next = next.expect("the task does not panic").expect("the holder left");
+    assert!(!is_inside.load(Ordering::Relaxed), "it was let in beside the body");
+    let error = working.await.expect("the task does not panic").expect_err("it is revoked");
+    assert!(matches!(error, WithLockError::Lost(reason) if reason == by_other()));
+    next.unlock().await.expect("the store answers");
+    expect_rows(&store, 0).await;
+}
+
+// Goal: a holder that confirms its hold finds the revocation at once, and one that never reads its
+// rows leaves with its lease.
 // Method: a lock that is not renewed, revoked; one holder asks, the other one does not.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
@@ -130,15 +210,14 @@ async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
         let began = Instant::now();
         let all = contenders(&other).await;
         other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
-        let expected = if asks {
-            guard.check().await.expect_err("it is revoked");
-            by_other()
-        } else {
-            LostReason::Expired
-        };
+        if asks {
+            guard.check().await.expect("it is still held");
+            assert_eq!(guard.expiring().await, Some(asked_by_other()));
+            assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+        }
+        let expected = if asks { by_other() } else { LostReason::Expired };
         assert_eq!(guard.lost().await, Some(expected));
-        assert!(began.elapsed() < if asks { SOON } else { TTL }, "{:?}", began.elapsed());
-        assert_eq!(asks, began.elapsed() < s(50), "{:?}", began.elapsed());
+        assert!((s(50)..TTL).contains(&began.elapsed()), "{:?}", began.elapsed());
         drop(guard);
         // A holder that never read the request leaves it behind.
         expect_rows(&store, usize::from(!asks)).await;
@@ -255,7 +334,8 @@ async fn revoking_is_tried_until_the_timeout() {
         let all = contenders(&other).await;
         store.fail_next(7, fault);
         other.revoke(OBJECT, &all[0], WHY).await.expect("the eighth try is answered");
-        assert_eq!(guard.lost().await, Some(by_other()));
+        assert_eq!(guard.expiring().await, Some(asked_by_other()));
+        guard.unlock().await.expect("it is held");
 
         let guard = holder.lock(OBJECT).await.expect("the lock is free");
         let all = contenders(&other).await;
@@ -327,7 +407,10 @@ async fn a_revocation_goes_with_the_rows_although_its_clock_is_ahead() {
     other.revoke(OBJECT, &all[0], "not this one").await.expect("the store answers");
     other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
     store.set_wall_clock_back(s(3_600));
-    guard.check().await.expect_err("it is revoked");
-    assert_eq!(guard.state(), GuardState::Lost(by_other()));
+    guard.check().await.expect("it is held until it is released");
+    assert!(
+        matches!(guard.state(), GuardState::Expiring { reason, .. } if reason == asked_by_other())
+    );
+    guard.unlock().await.expect("it is held");
     expect_rows(&store, 0).await;
 }

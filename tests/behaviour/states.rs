@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 
 use bakery_lock::testing::Fault;
-use bakery_lock::{EnsureError, FencingError, GuardState, GuardStates, LostReason};
+use bakery_lock::{EnsureError, ExpiringReason, FencingError, GuardState, GuardStates, LostReason};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{OBJECT, SOON, client, ms, s, store};
@@ -19,7 +19,8 @@ async fn expect(states: &mut GuardStates, expected: &GuardState, within: std::ti
 
 const HELD: GuardState = GuardState::Held { remaining: s(0) };
 const AT_RISK: GuardState = GuardState::AtRisk { remaining: s(0) };
-const EXPIRING: GuardState = GuardState::Expiring { remaining: s(0) };
+const EXPIRING: GuardState =
+    GuardState::Expiring { reason: ExpiringReason::HoldLimit, remaining: s(0) };
 
 // Goal: the stream tells each state as it begins, and ends with the lock.
 // Method: no renewal is acknowledged for a while, then again, then never; and a hold limit.

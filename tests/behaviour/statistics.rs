@@ -67,6 +67,7 @@ async fn losses_are_counted_by_their_reason() {
     let all = client.statistics();
     let lost = all.lost;
     assert_eq!((all.grants, all.held, lost.total()), (6, 0, 5), "{all:?}");
+    assert_eq!(all.expiring, 2, "a limit and a revocation: {all:?}");
     assert_eq!((lost.expired, lost.hold_limit, lost.revoked), (1, 1, 1), "{lost:?}");
     assert_eq!((lost.row_missing, lost.client_closed), (1, 1), "{lost:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::testing::{Fault, FaultyStore};
-use bakery_lock::{LockClient, LockGuard, LostReason, Statistics, UnlockError};
+use bakery_lock::{ExpiringReason, LockClient, LockGuard, LostReason, Statistics, UnlockError};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -230,20 +230,28 @@ async fn tokens_grow_from_turn_to_turn() {
     }
 }
 
-// Goal: a place that is revoked is lost by its present turn, and the line comes in again behind
+// Goal: no turn follows the present one of a place that is revoked; the line comes in again behind
 // those that wait.
-// Method: an operator revokes a holder behind which a caller of its client waits.
+// Method: an operator revokes a holder behind which a caller of its client waits, and then another
+// client.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_place_costs_the_present_turn() {
+async fn a_revoked_place_has_no_other_turn() {
     let store = store();
     let (client, other) = (client(&store, "a").await, client(&store, "b").await);
     let first = client.lock(OBJECT).await.expect("the lock is free");
     let next = caller(&client).await;
     let holder = other.contenders(OBJECT).await.expect("the store answers").remove(0);
     other.revoke(OBJECT, &holder, "it hangs").await.expect("the store answers");
-    let lost = timeout(s(25), first.lost()).await.expect("it renews within a third of the ttl");
-    assert!(matches!(lost, Some(LostReason::Revoked { .. })), "{lost:?}");
-    let next = guard(next).await;
+    let between = caller(&other).await;
+    let asked = timeout(s(25), first.expiring()).await.expect("it reads its rows by then");
+    assert!(matches!(asked, Some(ExpiringReason::Revoked { .. })), "{asked:?}");
+    first.unlock().await.expect("it is held");
+    let between = timeout(s(5), between).await.expect("the place is released");
+    let between = between.expect("the task does not panic");
+    assert!(!next.is_finished(), "a turn was given of a revoked place");
+    between.unlock().await.expect("it is held");
+    let next = timeout(s(5), next).await.expect("no other client waits");
+    let next = next.expect("the task does not panic");
     assert!(next.fencing_token().await.is_ok());
     next.unlock().await.expect("the lock was held");
     expect_rows(&store, 0).await;

@@ -224,9 +224,13 @@ async fn revocations_are_said() {
     assert!(matches!(error, LockError::Revoked { .. }), "{error:?}");
     warnings.expect_one(&["WARN", "users::snap", "revoked by other pid", "too many", "waited="]);
     other.revoke(OBJECT, &all[0], "it hangs").await.expect("it holds");
+    guard.expiring().await.expect("it is revoked");
+    sleep(SOON).await;
+    let revoked = "revoked by other pid";
+    warnings.expect_one(&["WARN", "expiring", "users::snap", revoked, "it hangs", "remaining="]);
     assert!(matches!(guard.lost().await, Some(LostReason::Revoked { .. })));
     sleep(SOON).await;
-    warnings.expect_one(&["WARN", "lost", "users::snap", "revoked by other pid", "it hangs"]);
+    warnings.expect_one(&["WARN", "lost", "users::snap", revoked, "it hangs"]);
 }
 
 // Goal: what ends as it should is not warned of.

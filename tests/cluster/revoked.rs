@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bakery_lock::{Contender, GuardState, LockClient, LockError, LockGuard, LostReason};
+use bakery_lock::{
+    Contender, ExpiringReason, GuardState, LockClient, LockError, LockGuard, LostReason,
+};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -18,31 +20,39 @@ const LONG_TTL: Duration = Duration::from_secs(120);
 const WHY: &str = "a test asks for it";
 
 // Goal: a holder that is asked to leave learns of it at a renewal, and no other client is let in
-// before it has left; both for a holder on the fast path and for one with a ticket.
-// Method: revoke at different distances from the last renewal, while another client waits; the
-// holder notes when it is told.
+// before it has released the lock, or its lease has ended; both for a holder on the fast path and
+// for one with a ticket.
+// Method: revoke at different distances from the last renewal, while another client waits; one
+// holder of each kind stays.
 #[tokio::test]
-async fn a_revoked_holder_leaves_before_the_next_one_is_let_in() {
+async fn a_revoked_holder_keeps_the_next_one_out_until_it_leaves() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
-    let cases = [(false, 100), (false, 1_900), (true, 1_000), (true, 2_500)];
-    let revocations = cases.map(|(with_ticket, after_ms)| {
+    let cases =
+        [(false, 100, true), (false, 1_900, false), (true, 1_000, true), (true, 2_500, false)];
+    let revocations = cases.map(|(with_ticket, after_ms, releases)| {
         let (scene, after) = (scene.clone(), Duration::from_millis(after_ms));
-        tokio::spawn(async move { revoke(&scene, with_ticket, after).await })
+        tokio::spawn(async move { revoke(&scene, with_ticket, after, releases).await })
     });
-    for (revocation, (with_ticket, after_ms)) in revocations.into_iter().zip(cases) {
+    for (revocation, (with_ticket, after_ms, releases)) in revocations.into_iter().zip(cases) {
         let (known, entered) = revocation.await.expect("the task does not panic");
         let way = if with_ticket { "with a ticket" } else { "on the fast path" };
+        let end = if releases { "it released the lock" } else { "its lease had ended" };
         println!(
             "revoked {after_ms} ms after its grant, a holder {way} knew it {known:?} later, and \
-             the next contender was let in {entered:?} after that"
+             the next contender was let in {entered:?} after {end}"
         );
     }
 }
 
-/// How long it took from the revocation until the holder knew it, and from then until the next
-/// contender was let in.
-async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration, Duration) {
+/// How long it took from the revocation until the holder knew it, and from when it left until the
+/// next contender was let in.
+async fn revoke(
+    scene: &Scene,
+    with_ticket: bool,
+    after: Duration,
+    releases: bool,
+) -> (Duration, Duration) {
     let name = support::unique("revoked");
     let (holder, other) = (client(scene).await, client(scene).await);
     let guard = if with_ticket {
@@ -54,8 +64,6 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     } else {
         holder.lock(&name).await.expect("the lock is free")
     };
-    let lost = guard.lost();
-    let told = tokio::spawn(async move { (lost.await, now()) });
     let waiting = wait(&other, &name);
     sleep(after).await;
     // Until the waiter has a ticket, the rows don't show which of the two is the holder.
@@ -65,14 +73,28 @@ async fn revoke(scene: &Scene, with_ticket: bool, after: Duration) -> (Duration,
     assert_eq!(shown.ticket.is_some(), with_ticket, "it holds the other way");
     other.revoke(&name, &shown, WHY).await.expect("the cluster answers");
     let revoked = now();
-    let told = pace::within_limit("a revoked holder is told", told).await;
-    let (reason, left) = told.expect("the task does not panic");
-    expect_revoked(reason);
+    let reason = pace::within_limit("a revoked holder learns of it", guard.expiring()).await;
+    let Some(ExpiringReason::Revoked { why, .. }) = reason else { panic!("{reason:?}") };
+    assert_eq!(why, WHY);
+    let known = now();
+    let left = if releases {
+        guard.check().await.expect("it is held until it is released");
+        assert!(!waiting.is_finished(), "let in beside the holder");
+        let left = now();
+        guard.unlock().await.expect("it is held");
+        left
+    } else {
+        // Noted before it is asked for, so that the end is not taken for later than it is.
+        let asked = now();
+        let lease_end = asked + u64::try_from(guard.remaining().as_nanos()).expect("it is short");
+        expect_revoked(pace::within_limit("the end of the lease", guard.lost()).await);
+        lease_end
+    };
     let (next, entered) = waiting.await.expect("the task does not panic");
     assert!(entered > left, "let in {} ns before the holder had left", left - entered);
     next.expect("the holder left").unlock().await.expect("the lock was held");
     scene.wait_until_deleted(&name).await;
-    (Duration::from_nanos(left - revoked), Duration::from_nanos(entered - left))
+    (Duration::from_nanos(known - revoked), Duration::from_nanos(entered - left))
 }
 
 // Goal: by force the next contender is let in after a holder has died, while its rows would live.

@@ -154,8 +154,8 @@ impl MultiGuard {
 fn badness(state: &GuardState) -> u8 {
     match state {
         GuardState::Held { .. } => 0,
-        GuardState::Expiring { .. } => 1,
-        GuardState::AtRisk { .. } => 2,
+        GuardState::AtRisk { .. } => 1,
+        GuardState::Expiring { .. } => 2,
         GuardState::Released => 3,
         GuardState::Lost(_) => 4,
     }

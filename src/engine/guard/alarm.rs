@@ -10,27 +10,35 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 
 use crate::clock::SLEEP_MAX;
-use crate::engine::grant::Grant;
+use crate::engine::grant::{Grant, Phase};
 
-/// Wakes a task at the end of a grant, and when it is time for another look at the clock.
+/// Wakes a task at each new phase of a grant, and when it is time for another look at the clock.
 pub(super) struct Alarm {
     grant: Arc<Grant>,
-    /// Wakes when the client's task, or anything else that looks at the clock, ends the grant;
-    /// `None` once it has.
-    ended: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    /// Wakes when the client's task, or anything else that looks at the clock, says that the holder
+    /// is to finish, or ends the grant; `None` once it has.
+    next: Option<Pin<Box<dyn Future<Output = Phase> + Send + Sync>>>,
     /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Alarm {
     pub(super) fn new(grant: Arc<Grant>) -> Self {
-        let ended = Box::pin(grant.until_ended());
-        Alarm { grant, ended: Some(ended), timer: None }
+        let next = Box::pin(grant.phase_after(Phase::Held));
+        Alarm { grant, next: Some(next), timer: None }
     }
 
-    /// The grant, for a look that misses no end: the task is woken by one that comes later.
+    /// The grant, for a look that misses no phase: the task is woken by one that comes later.
     pub(super) fn look(&mut self, cx: &mut Context<'_>) -> &Grant {
-        self.ended.take_if(|ended| ended.as_mut().poll(cx).is_ready());
+        while let Some(next) = &mut self.next
+            && let Poll::Ready(phase) = next.as_mut().poll(cx)
+        {
+            let grant = &self.grant;
+            self.next = match phase {
+                Phase::Ended => None,
+                Phase::Held | Phase::Expiring => Some(Box::pin(grant.phase_after(phase))),
+            };
+        }
         &self.grant
     }
 

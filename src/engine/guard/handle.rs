@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::{GuardStates, LostFuture};
+use super::{ExpiringFuture, GuardStates, LostFuture};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{Grant, GuardRequest, GuardState, Need, Requests};
 use crate::engine::runtime::with_timers;
@@ -34,13 +34,12 @@ pub(crate) enum Tokens {
 /// # What decides
 ///
 /// [`state`](Self::state) reads the clock at each call, so it alone decides whether the lock is
-/// held. [`lost`](Self::lost), [`states`](Self::states) and
-/// [`cancellation_token`](Self::cancellation_token) only wake a task, and a task can't be woken
-/// while its runtime does not run: while the runtime is blocked, or the whole process or machine is
-/// paused. The first two have their own timer, so they need only the runtime on which they are
-/// polled; the token needs the runtime on which the client was built, or anything else that looks
-/// at the lock's clock. After such a pause all are late. So check `state` before each step that
-/// must not be taken twice.
+/// held. [`expiring`](Self::expiring), [`lost`](Self::lost), [`states`](Self::states) and the tokens
+/// only wake a task, and a task can't be woken while its runtime does not run: while the runtime is
+/// blocked, or the whole process or machine is paused. The futures and the stream have their own
+/// timer, so they need only the runtime on which they are polled; the tokens need the runtime on
+/// which the client was built, or anything else that looks at the lock's clock. After such a pause
+/// all are late. So check `state` before each step that must not be taken twice.
 #[derive(Clone)]
 pub struct LockHandle {
     grant: Arc<Grant>,
@@ -113,6 +112,44 @@ impl LockHandle {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.state().remaining()
+    }
+
+    /// Resolves when the holder is to finish: with the reason if the lock is
+    /// [expiring](GuardState::Expiring), with `None` if it ended without that. It does not borrow
+    /// the guard.
+    ///
+    /// What runs under a lock should end then, and release it: the next client waits for that, or
+    /// for the end of the lease. [`lost`](Self::lost) only says that it is too late. It wakes as
+    /// `lost` does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Panics
+    ///
+    /// The future panics when polled on a tokio runtime without timers.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// tokio::select! {
+    ///     () = async { /* the work */ } => println!("done"),
+    ///     Some(reason) = guard.expiring() => println!("to be continued: {reason}"),
+    /// }
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "futures do nothing unless polled"]
+    pub fn expiring(&self) -> ExpiringFuture {
+        ExpiringFuture::new(Arc::clone(&self.grant))
     }
 
     /// Resolves when the lock is no longer held: with the reason if it was lost, with `None` if it
@@ -216,6 +253,14 @@ impl LockHandle {
         self.grant.token()
     }
 
+    /// A token that is cancelled when the holder is to finish, as [`expiring`](Self::expiring) says,
+    /// and when the lock is no longer held. It wakes as
+    /// [`cancellation_token`](Self::cancellation_token) does.
+    #[must_use]
+    pub fn expiring_token(&self) -> CancellationToken {
+        self.grant.expiring_token().child_token()
+    }
+
     /// Ensures that at least `min` of the lease remains, renewing it if needed, so that the lock is
     /// held for that long whatever happens to the database. Returns how much remains.
     ///
@@ -225,7 +270,8 @@ impl LockHandle {
     /// # Errors
     ///
     /// - [`EnsureError::Lost`], [`EnsureError::Released`]: the lock is no longer held.
-    /// - [`EnsureError::TooLong`]: no lease of this TTL lasts as long as `min`.
+    /// - [`EnsureError::TooLong`]: no lease of this TTL lasts as long as `min`, or the lock is
+    ///   [expiring](GuardState::Expiring) and what is left is shorter.
     /// - [`EnsureError::Unconfirmed`]: no quorum acknowledged the renewal within the client's
     ///   acquire timeout. The lock is held for as long as [`remaining`](Self::remaining) says, and
     ///   renewal continues.
@@ -263,7 +309,8 @@ impl LockHandle {
     /// Returns how long the lock is held.
     ///
     /// The lease alone shows what the clock knows. This shows at once what the next renewal would
-    /// find: that rows are missing, or that another client revoked the lock.
+    /// find: that rows are missing, or that another client revoked the lock, which is
+    /// [expiring](GuardState::Expiring) then.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use tracing::{debug, trace};
 use super::{Runner, SLOT_OF_TURNS, Step};
 use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
-use crate::error::LostReason;
+use crate::error::{ExpiringReason, LostReason};
 use crate::line::TurnUser;
 use crate::network::KeeperId;
 use crate::options::shown;
@@ -292,6 +292,7 @@ impl Runner {
             }
             GuestEvent::Granted { turn, until } => self.borrowed(keeper, turn, until),
             GuestEvent::Extended { until, sent } => self.extended(until, sent),
+            GuestEvent::Expiring => self.expire_all(&ExpiringReason::Keeper),
             GuestEvent::Token(value) => {
                 if let State::Inside { turn, .. } = self.borrowing.state {
                     self.token_drawn(turn, value);

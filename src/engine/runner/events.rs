@@ -5,7 +5,7 @@ use tracing::warn;
 use super::{Runner, Step};
 use crate::engine::health::CheckReason;
 use crate::engine::waiters::Reply;
-use crate::error::{LockError, LostReason};
+use crate::error::{ExpiringReason, LockError, LostReason};
 use crate::peers::KeeperInput;
 use crate::protocol::{Event, Failure, Lease, LeaseTerms, Loss, Revocation};
 
@@ -22,6 +22,10 @@ impl Runner {
                 // It answers all: one that asked during the read made it begin anew.
                 let now = self.shared.clock.elapsed();
                 self.holders.for_each(|holder| holder.confirmed(now));
+            }
+            Event::Expiring(Revocation { by, why, .. }) => {
+                self.expire_all(&ExpiringReason::Revoked { by, why });
+                self.feed_keeper(KeeperInput::Expiring);
             }
             Event::Lost(loss) => {
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::take_expired;
 use crate::engine::grant::{Grant, GuardState, Need};
-use crate::error::{EnsureError, LostReason};
+use crate::error::{EnsureError, ExpiringReason, LostReason};
 use crate::peers::TurnId;
 use crate::protocol::{Input, Lease};
 use crate::store::DatabaseError;
@@ -122,6 +122,8 @@ pub(super) struct Holder {
     uncollected_until: Option<Duration>,
     /// A warning about the present risk was given.
     at_risk: bool,
+    /// The runner knows that the holder is to finish.
+    is_expiring: bool,
     /// In the order in which they asked.
     confirming: Vec<Confirming>,
 }
@@ -139,16 +141,20 @@ impl Holder {
     pub(super) fn new(grant: Arc<Grant>, owner: String, renews: bool) -> Self {
         let uncollected_until = Some(grant.lease_ends());
         let confirming = Vec::new();
-        Holder { grant, owner, renews, uncollected_until, at_risk: false, confirming }
+        let (at_risk, is_expiring) = (false, false);
+        Holder { grant, owner, renews, uncollected_until, at_risk, is_expiring, confirming }
     }
 
-    /// When to look at it: at the end of its lease or of its hold limit, when it becomes at risk,
-    /// when its guard must have been collected, or when a caller has waited for long enough.
+    /// When to look at it: at the end of its lease or of its hold limit, when it becomes at risk or
+    /// is to finish, when its guard must have been collected, or when a caller has waited for long
+    /// enough. Only the runner changes what decides that.
     fn due(&self, patience: Duration) -> Duration {
         let answer = self.confirming.first().map(|c| c.asked.saturating_add(patience));
-        let waits = !self.at_risk && self.renews;
+        let waits = !self.at_risk && !self.is_expiring && self.renews;
         let at_risk = waits.then(|| self.grant.at_risk_from());
-        let others = [answer, at_risk, self.grant.hold_ends(), self.uncollected_until];
+        let expiring = self.grant.expiring_from().filter(|_| !self.is_expiring);
+        let ends = self.grant.hold_ends();
+        let others = [answer, at_risk, expiring, ends, self.uncollected_until];
         others.into_iter().flatten().fold(self.grant.lease_ends(), Duration::min)
     }
 
@@ -162,16 +168,34 @@ impl Holder {
     ) -> Option<Input> {
         let input = match need {
             Need::Rows => Input::Confirm,
-            Need::Lease(_) if self.renews => Input::Renew,
+            Need::Lease(_) if self.renews && !self.grant.is_lease_final() => Input::Renew,
             Need::Lease(min) => {
-                let remaining = self.grant.state().remaining();
                 // A caller that stopped waiting needs no answer, here and below.
-                let _ = reply.send(Err(EnsureError::TooLong { min, remaining }));
+                let _ = reply.send(self.lasts(min));
                 return None;
             }
         };
         self.confirming.push(Confirming { asked, need, too_short: 0, reply });
         Some(input)
+    }
+
+    /// Whether the lease lasts so long without renewal.
+    fn lasts(&self, min: Duration) -> Result<Duration, EnsureError> {
+        let remaining = self.grant.state().remaining();
+        if min <= remaining { Ok(remaining) } else { Err(EnsureError::TooLong { min, remaining }) }
+    }
+
+    /// The holder is to finish, and its lease is not renewed any more.
+    pub(super) fn expire(&mut self, reason: &ExpiringReason) {
+        self.grant.expire(reason.clone());
+        self.is_expiring = true;
+        let needs_lease = |c: &mut Confirming| matches!(c.need, Need::Lease(_));
+        let confirming: Vec<_> = self.confirming.extract_if(.., needs_lease).collect();
+        for Confirming { need, reply, .. } in confirming {
+            if let Need::Lease(min) = need {
+                let _ = reply.send(self.lasts(min));
+            }
+        }
     }
 
     /// Installs a renewed lease, unless the holder does without. Returns what to do for callers for
@@ -229,6 +253,12 @@ impl Holder {
         } else if self.uncollected_until.is_some_and(|until| until <= now) {
             self.lose(LostReason::Expired);
         }
+    }
+
+    /// Notices that the hold limit is reached.
+    pub(super) fn look_at_hold_limit(&mut self) {
+        self.grant.look_at_hold_limit();
+        self.is_expiring = self.grant.expiring().is_some();
     }
 
     /// One that is not renewed comes to its end as it should.

@@ -12,7 +12,7 @@ use crate::engine::grant::{Grant, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::tally::Origin;
 use crate::engine::waiters::Caller;
-use crate::error::LostReason;
+use crate::error::{ExpiringReason, LostReason};
 use crate::peers::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
 use crate::protocol::{Acquire, Assignment, Input, LeaseTerms, Mode, Patience};
 
@@ -213,6 +213,11 @@ impl Runner {
             self.lose_all(reason);
             self.tell_keeper(KeeperInput::Lost);
         }
+    }
+
+    /// All holders are to finish: their leases are not renewed any more.
+    pub(super) fn expire_all(&mut self, reason: &ExpiringReason) {
+        self.holders.for_each(|holder| holder.expire(reason));
     }
 
     /// Tells all guards that their turns are lost.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::{Origin, Reason};
+use crate::error::ExpiringReason;
 use crate::metrics::{
-    AT_RISK, GRANTS, HELD, HOLD, LINE_LENGTH, LOSSES, REFUSED_TRIES, RENEWAL_MARGIN, SUBLEASES,
-    TIMEOUTS, WAIT, WAITING, describe,
+    AT_RISK, EXPIRING, GRANTS, HELD, HOLD, LINE_LENGTH, LOSSES, REFUSED_TRIES, RENEWAL_MARGIN,
+    SUBLEASES, TIMEOUTS, WAIT, WAITING, describe,
 };
 
 impl Origin {
@@ -39,6 +40,8 @@ pub(super) struct LockMetrics {
     subleases: Counter,
     timeouts: Counter,
     refused_tries: Counter,
+    /// Revoked, past their hold limit, and of a keeper that needs its place.
+    expiring: [Counter; 3],
     losses: [Counter; Reason::COUNT],
     at_risk: Counter,
     held: Gauge,
@@ -58,6 +61,8 @@ impl Default for LockMetrics {
             subleases: counter!(SUBLEASES),
             timeouts: counter!(TIMEOUTS),
             refused_tries: counter!(REFUSED_TRIES),
+            expiring: ["revoked", "hold_limit", "keeper"]
+                .map(|reason| counter!(EXPIRING, "reason" => reason)),
             losses: Reason::LABELS.map(|reason| counter!(LOSSES, "reason" => reason)),
             at_risk: counter!(AT_RISK),
             held: gauge!(HELD),
@@ -85,6 +90,16 @@ impl LockMetrics {
     #[expect(clippy::cast_precision_loss, reason = "a line is shorter than 2^53")]
     pub(super) fn passed_on(&self, waiting: usize) {
         self.line_length.record(waiting as f64);
+    }
+
+    pub(super) fn expiring(&self, reason: &ExpiringReason) {
+        let [revoked, hold_limit, keeper] = &self.expiring;
+        let counter = match reason {
+            ExpiringReason::Revoked { .. } => revoked,
+            ExpiringReason::HoldLimit => hold_limit,
+            ExpiringReason::Keeper => keeper,
+        };
+        counter.increment(1);
     }
 
     pub(super) fn ended(&self, held: impl FnOnce() -> Duration) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Origin, Reason};
+use crate::error::ExpiringReason;
 
 /// Nothing.
 #[derive(Debug, Default)]
@@ -14,6 +15,8 @@ impl LockMetrics {
     pub(super) fn lent(&self) {}
 
     pub(super) fn passed_on(&self, _: usize) {}
+
+    pub(super) fn expiring(&self, _: &ExpiringReason) {}
 
     pub(super) fn ended(&self, _: impl FnOnce() -> Duration) {}
 

@@ -210,6 +210,10 @@ enum ResponseFormat {
         #[serde(with = "TurnIdFormat")]
         turn: TurnId,
     },
+    Lost {
+        #[serde(with = "TurnIdFormat")]
+        turn: TurnId,
+    },
     Elsewhere {
         request: u64,
     },

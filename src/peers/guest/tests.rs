@@ -298,11 +298,34 @@ fn a_turn_that_is_not_extended_is_lost() {
 }
 
 #[test]
-fn a_guest_leaves_when_the_place_is_lost() {
+fn a_guest_that_is_asked_to_leave_extends_its_turn_no_more() {
     let mut script = Script::inside();
+    let until = script.guest.deadline();
     script.hears(Response::Leave { turn: turn(2) });
     script.says(&[]);
+    assert_eq!(script.guest.deadline(), until);
     script.hears(Response::Leave { turn: turn(1) });
+    script.says(&[GuestOutput::Event(Event::Expiring)]);
+    script.hears(Response::Leave { turn: turn(1) });
+    script.tell(GuestInput::Renew);
+    script.says(&[]);
+    let ends = script.guest.deadline().expect("its turn ends");
+    assert!(Some(ends) > until, "it is still to be extended");
+    script.now = ends;
+    script.tell(GuestInput::Tick);
+    let sent = script.now;
+    script.says(&[
+        GuestOutput::Event(Event::Lost(Loss::PlaceLost)),
+        GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
+    ]);
+}
+
+#[test]
+fn a_guest_leaves_when_the_place_is_lost() {
+    let mut script = Script::inside();
+    script.hears(Response::Lost { turn: turn(2) });
+    script.says(&[]);
+    script.hears(Response::Lost { turn: turn(1) });
     let sent = script.now;
     script.says(&[
         GuestOutput::Event(Event::Lost(Loss::PlaceLost)),

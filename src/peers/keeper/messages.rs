@@ -54,7 +54,10 @@ pub(crate) enum Input {
         /// Until when the rows count now.
         deadline: Duration,
     },
-    /// The place is lost or revoked. The rows stay until [`Output::Release`].
+    /// The place is revoked: it is not renewed any more, and is to be released once the turns that
+    /// are out have ended.
+    Expiring,
+    /// The place is lost. The rows stay until [`Output::Release`].
     Lost,
     /// The rows are deleted.
     Released,

@@ -49,8 +49,8 @@ impl Keeper {
     pub(crate) fn outlasts_return(&self, turn: TurnId, boot: Duration) -> bool {
         let present = self.turn.as_ref().filter(|present| present.id == turn);
         let min_hold = present.and_then(|turn| turn.min_hold.as_ref());
-        let is_held = matches!(self.place, Place::Held(_));
-        is_held && min_hold.is_some_and(|it| it.returned.is_none() && boot < it.ends)
+        let stays = matches!(&self.place, Place::Held(held) if !held.is_expiring);
+        stays && min_hold.is_some_and(|it| it.returned.is_none() && boot < it.ends)
     }
 
     /// Whether a turn was returned early, and its place stays taken.
@@ -105,11 +105,16 @@ impl Keeper {
     pub(super) fn end_rest_in_time(&mut self, now: Now) {
         let ends = self.min_hold().and_then(MinHold::ends_turn);
         if ends.is_some_and(|ends| ends <= now.boot) {
-            if !self.outlasts_process() {
-                self.outputs.push_back(Output::Returned);
-            }
-            self.finish_turn();
+            self.end_rest();
         }
+    }
+
+    /// Ends a turn that was returned early.
+    pub(super) fn end_rest(&mut self) {
+        if !self.outlasts_process() {
+            self.outputs.push_back(Output::Returned);
+        }
+        self.finish_turn();
     }
 
     pub(super) fn min_hold(&self) -> Option<&MinHold> {

@@ -100,12 +100,15 @@ impl Keeper {
             .filter(|present| present.id == turn && present.guest() == Some(guest))
         else {
             // Of an earlier keeper at this address, or one that is over.
-            return self.send(guest, Response::Leave { turn });
+            return self.send(guest, Response::Lost { turn });
         };
         tenant.repeat = None;
-        let Some(deadline) = deadline.filter(|_| !tenant.leaves) else {
-            return self.send(guest, Response::Leave { turn });
+        let Some(deadline) = deadline else {
+            return self.send(guest, Response::Lost { turn });
         };
+        if tenant.leaves {
+            return self.send(guest, Response::Leave { turn });
+        }
         let extended = match tenant.extended {
             Some(extended) if extended.echo > sent => return,
             Some(extended) if extended.echo == sent => extended,
@@ -123,7 +126,7 @@ impl Keeper {
     fn is_serving(&self) -> bool {
         !self.is_closing
             && match &self.place {
-                Place::Held(_) => true,
+                Place::Held(held) => !held.is_expiring,
                 Place::Wanted(wanted) => !wanted.is_asking && !self.line.is_empty(),
                 Place::Releasing => !self.line.is_empty(),
                 Place::None | Place::Borrowed { .. } | Place::Lost => false,

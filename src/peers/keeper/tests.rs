@@ -459,18 +459,18 @@ fn a_turn_is_extended_once_for_each_renewal() {
 }
 
 #[test]
-fn renewal_of_other_turn_gets_leave() {
+fn renewal_of_other_turn_gets_lost() {
     let mut script = Script::with_guest();
     for (guest, number) in [(OTHER, 2), (GUEST, 1), (GUEST, 3)] {
         script.hears(guest, ms(400), Request::Renew { turn: turn(number) });
-        script.answers(guest, Response::Leave { turn: turn(number) });
+        script.answers(guest, Response::Lost { turn: turn(number) });
     }
     script.tell(Input::Lost);
-    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.answers(GUEST, Response::Lost { turn: turn(2) });
     script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
     script.said.clear();
     script.hears(GUEST, ms(600), Request::Renew { turn: turn(2) });
-    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.answers(GUEST, Response::Lost { turn: turn(2) });
 }
 
 #[test]
@@ -606,12 +606,12 @@ fn a_silent_guest_leaves_the_line() {
 }
 
 #[test]
-fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
+fn a_revoked_place_is_released_when_the_turn_is_over() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.joins(2, 60);
     script.said.clear();
-    script.tell(Input::Lost);
+    script.tell(Input::Expiring);
     script.says(&[
         Output::Send { guest: GUEST, response: Response::Leave { turn: turn(2) } },
         Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
@@ -620,6 +620,29 @@ fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
     script.answers(OTHER, Response::Elsewhere { request: 2 });
     script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
     script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
+    script.said.pop_back();
+    script.says(&[Output::Release]);
+    // The caller in the line has it in the next round.
+    script.tell(Input::Released);
+    script.says(&[Output::Acquire { caller: Some(2) }]);
+}
+
+#[test]
+fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(0));
+    script.joins(2, 60);
+    script.said.clear();
+    script.tell(Input::Lost);
+    script.says(&[
+        Output::Send { guest: GUEST, response: Response::Lost { turn: turn(2) } },
+        Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
+    ]);
+    script.asks(OTHER, 2, ms(10));
+    script.answers(OTHER, Response::Elsewhere { request: 2 });
+    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    script.answers(GUEST, Response::Lost { turn: turn(2) });
     script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
     script.said.pop_back();
     script.says(&[Output::Release]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::row::{
-    Claim, ContenderId, LastRelease, Mode, Revocation, Row, Statics, StoredRow,
+    Claim, ContenderId, LastRelease, Means, Mode, Revocation, Row, Statics, StoredRow,
 };
 use super::super::seeded_bug::SeededBug;
 use super::{Blockers, Place, Standing, admits, conflicts};
@@ -41,12 +41,13 @@ impl Snapshot {
                     tickets.insert(row.contender, (round, ticket));
                     snapshot.largest_ticket = snapshot.largest_ticket.max(ticket);
                 }
-                Row::Revoked { round } => {
+                Row::Revoked { round, means } => {
                     let revocation = round.map(|round| Revocation {
                         contender: row.contender,
                         round,
                         by: row.owner.clone().unwrap_or_default(),
                         why: row.why.clone().unwrap_or_default(),
+                        means,
                     });
                     snapshot.revocations.insert(row.contender, revocation);
                 }
@@ -93,14 +94,25 @@ impl Snapshot {
     /// Whether the rows of a claim are shown as acknowledged, without a request that its contender
     /// leave.
     pub(crate) fn shows(&self, claim: &Claim) -> Result<(), Denial> {
-        let Claim { contender, round, ticket, .. } = *claim;
-        // First, because the client that asks us to leave may have deleted our rows.
-        if let Some(revocation) = self.revocation(contender, round) {
-            return Err(Denial::Revoked(revocation.clone()));
+        match self.shows_holder(claim)? {
+            Some(revocation) => Err(Denial::Revoked(revocation.clone())),
+            None => Ok(()),
         }
+    }
+
+    /// Whether a holder still holds: its rows are shown as acknowledged, and none removes them by
+    /// force. With the request that it leave, if there is one.
+    pub(crate) fn shows_holder(&self, claim: &Claim) -> Result<Option<&Revocation>, Denial> {
+        let Claim { contender, round, ticket, .. } = *claim;
         let standing = self.standing(contender);
         let seen = standing.is_some_and(|s| s.round() == Some(round) && s.ticket() == ticket);
-        if seen { Ok(()) } else { Err(Denial::RowMissing) }
+        match self.revocation(contender, round) {
+            Some(revocation) if !seen || revocation.means == Means::Force => {
+                Err(Denial::Revoked(revocation.clone()))
+            }
+            revocation if seen => Ok(revocation),
+            _ => Err(Denial::RowMissing),
+        }
     }
 
     /// The owner of a holder that was granted the object after `mine` and leaves no room for it. Of

@@ -8,7 +8,7 @@ use super::super::messages::{
     Acquire, Event, Failure, Loss, Now, Patience, ReadFailure, WriteOutcome,
 };
 use super::super::queue::{Question, Queue, within_patience};
-use super::super::row::{Statics, StoredRow};
+use super::super::row::{Revocation, Statics, StoredRow};
 use super::super::seeded_bug::SeededBug;
 use super::super::sweep::{self, MARK_MAX};
 use super::{Attempt, Outstanding, State, StateMachine, Task};
@@ -208,7 +208,7 @@ impl StateMachine {
             let held = matches!(self.state, State::Held(_));
             let entry = self.renewing_entry();
             // While waiting, the rows are always renewed.
-            let renews = entry.acquire.renew || !held;
+            let renews = entry.renews() || !held;
             entry.checked(now, renews);
             self.confirmed();
         }
@@ -227,20 +227,41 @@ impl StateMachine {
         self.confirmed();
     }
 
-    /// Whether the contender's own rows are intact. If not, the round ends.
+    /// Whether the contender's own rows are intact. If not, the round ends. A holder that is asked
+    /// to leave keeps its rows until it is released, or its lease ends.
     fn stands(&mut self, now: Now, snapshot: &Snapshot) -> bool {
         let held = matches!(self.state, State::Held(_));
         let entry = self.renewing_entry();
-        let Err(denial) = snapshot.shows(&entry.claim) else {
-            return true;
-        };
-        if held {
-            self.lose(denial.into());
-        } else {
+        if !held {
+            let Err(denial) = snapshot.shows(&entry.claim) else {
+                return true;
+            };
             let acquire = entry.acquire.clone();
             self.leave_line(now, acquire, denial);
+            return false;
         }
-        false
+        match snapshot.shows_holder(&entry.claim) {
+            Ok(None) => true,
+            Ok(Some(revocation)) => {
+                self.ask_to_leave(now, revocation);
+                matches!(self.state, State::Held(_))
+            }
+            Err(denial) => {
+                self.lose(denial.into());
+                false
+            }
+        }
+    }
+
+    fn ask_to_leave(&mut self, now: Now, revocation: &Revocation) {
+        let entry = self.renewing_entry();
+        if entry.revoked.is_none() {
+            entry.revoked = Some(revocation.clone());
+            self.event(Event::Expiring(revocation.clone()));
+        }
+        if SeededBug::RevokedDeletesRows.is_planted() {
+            self.withdraw(now, None);
+        }
     }
 
     /// A waiter whose rows are missing begins a new round. That costs its place in the queue, but

@@ -22,7 +22,9 @@ use super::super::messages::{
     Acquire, Assignment, Change, Event, Failure, Input, Loss, Now, OpId, Output, Patience, Read,
     ReadFailure, Write, WriteOutcome,
 };
-use super::super::row::{Claim, ContenderId, LastRelease, Mode, Revocation, Statics, StoredRow};
+use super::super::row::{
+    Claim, ContenderId, LastRelease, Means, Mode, Revocation, Statics, StoredRow,
+};
 use super::{State, StateMachine};
 
 /// The contender of every script. Hosts below it win ties, hosts above it lose them.
@@ -86,7 +88,8 @@ fn rows_of(claim: &Claim) -> Vec<StoredRow> {
 
 /// The request that we give up a round.
 fn revocation(round: i64) -> Revocation {
-    Revocation { contender: ME, round, by: "ops".to_owned(), why: "it hangs".to_owned() }
+    let (by, why) = ("ops".to_owned(), "it hangs".to_owned());
+    Revocation { contender: ME, round, by, why, means: Means::Asking }
 }
 
 /// A row that a later version may write.

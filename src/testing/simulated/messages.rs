@@ -59,6 +59,8 @@ struct Hub {
     journey: Option<Journey>,
     #[cfg(test)]
     mishap: Option<Mishap>,
+    #[cfg(test)]
+    guest_hold_max: Option<Duration>,
     ends: BTreeMap<u128, Inbox>,
     /// Clients that no message reaches or leaves.
     cut_off: BTreeSet<u128>,
@@ -124,6 +126,8 @@ impl Messenger {
             weather,
             journey: None,
             #[cfg(test)]
+            guest_hold_max: None,
+            #[cfg(test)]
             mishap: None,
             ends: BTreeMap::new(),
             cut_off: BTreeSet::new(),
@@ -178,6 +182,12 @@ impl Messenger {
 
     pub(crate) fn set_weather(&self, weather: Weather) {
         self.hub().weather = weather;
+    }
+
+    /// From now on, keepers ask guests to leave that have had a turn for so long.
+    #[cfg(test)]
+    pub(crate) fn limit_guests(&self, guest_hold_max: Duration) {
+        self.hub().guest_hold_max = Some(guest_hold_max);
     }
 
     /// Lets messages take as long as the geography says, instead of the weather.
@@ -317,7 +327,8 @@ impl Hub {
                 | Response::Extended(_)
                 | Response::Returned { .. }
                 | Response::Token { .. }
-                | Response::Leave { .. } => return,
+                | Response::Leave { .. }
+                | Response::Lost { .. } => return,
             };
             self.line.push(LineMessage { keeper, guest: message.to, object, request, at, kind });
         }
@@ -448,6 +459,11 @@ impl Network for End {
     }
 
     fn tell(&self, _: GuestId, _: ObjectKey, _: Option<Line>) {}
+
+    #[cfg(test)]
+    fn guest_hold_max(&self) -> Option<Duration> {
+        self.messenger.hub().guest_hold_max
+    }
 
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(ready(()))

@@ -59,6 +59,8 @@ impl Kind {
                     Response::Returned { .. } => Kind::Returned,
                     Response::Token { .. } => Kind::Token,
                     Response::Leave { .. } => Kind::Leave,
+                    // No turn is lost while these clients take turns.
+                    Response::Lost { .. } => return None,
                     Response::Elsewhere { .. } => Kind::Elsewhere,
                 })
             }

@@ -64,6 +64,11 @@ impl TestNetwork {
         self.messenger.reconnect(one, Some(other));
     }
 
+    /// From now on, keepers ask guests to leave that have had a turn for so long.
+    pub(super) fn limit_guests(&self, guest_hold_max: Duration) {
+        self.messenger.limit_guests(guest_hold_max);
+    }
+
     pub(super) fn set_weather(&self, weather: Weather) {
         self.messenger.set_weather(weather);
     }

@@ -299,6 +299,14 @@ fn flawed() -> Vec<(&'static str, Subject)> {
         ),
         ("flaw: sweep reads too early", Replicas(two(Flaw::SweepReadsEarly).troubles(SWEPT))),
         (
+            "flaw: revoked holder renews",
+            Replicas(planted(&TWO, SeededBug::RevokedRenews).troubles(ASKING)),
+        ),
+        (
+            "flaw: revoked holder deletes its rows",
+            Replicas(planted(&TWO, SeededBug::RevokedDeletesRows).troubles(ASKING)),
+        ),
+        (
             "flaw: no confirming read",
             Replicas(planted(&TWO, SeededBug::NoConfirmingRead).troubles(FORCE)),
         ),

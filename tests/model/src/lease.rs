@@ -145,6 +145,7 @@ impl Expiry {
                     self.sightings.note(Sight::EarlierGivesWay);
                 }
                 Event::Held { .. }
+                | Event::Expiring(_)
                 | Event::Confirmed
                 | Event::Taken
                 | Event::Failed(_)

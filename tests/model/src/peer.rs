@@ -54,6 +54,12 @@ pub(crate) struct Peer {
     lease: Option<Lease>,
     ticket: Option<i64>,
     leaving: bool,
+    /// Its caller has the lock: it was granted, and neither lost nor released since.
+    inside: bool,
+    /// It was asked to leave while its caller had the lock.
+    expiring: bool,
+    /// It wrote its rows again after that.
+    pub(crate) renewed_anyway: bool,
 }
 
 /// A request that is not answered.
@@ -102,6 +108,9 @@ impl Peer {
             lease: None,
             ticket: None,
             leaving: false,
+            inside: false,
+            expiring: false,
+            renewed_anyway: false,
         }
     }
 
@@ -119,7 +128,7 @@ impl Peer {
     }
 
     pub(crate) fn holds(&self) -> bool {
-        self.contender.as_ref().is_some_and(|contender| contender.held_claim().is_some())
+        self.inside
     }
 
     /// Whether it may be told to leave.
@@ -201,7 +210,7 @@ impl Peer {
         let errand = self.errand.take();
         let release = self.rounds_begun * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE;
         self.last_stamp = self.last_stamp.max(release - BETWEEN_STAMPS);
-        self.leaving = true;
+        (self.leaving, self.inside, self.expiring) = (true, false, false);
         let reaction = self.tell(Input::Release);
         if reaction.write.is_none() {
             // A contender that begins anew deletes its rows already, and goes on with that.
@@ -215,7 +224,7 @@ impl Peer {
         self.contender = Some(StateMachine::new(id_of(self.index)));
         self.errand = None;
         self.ticket = None;
-        self.leaving = false;
+        (self.leaving, self.inside, self.expiring) = (false, false, false);
     }
 
     pub(crate) fn die(&mut self) {
@@ -328,6 +337,7 @@ impl Peer {
         match output {
             Output::Write { op, write } => {
                 if let Change::Put { claim, .. } = &write.change {
+                    self.renewed_anyway |= self.expiring;
                     self.ticket = claim.ticket;
                     if self.round != claim.round {
                         // Perhaps it found its rows missing, and begins anew by itself.
@@ -347,11 +357,15 @@ impl Peer {
             }
             Output::Event(event) => {
                 match event {
-                    Event::Held { lease, .. } | Event::Renewed { lease, .. } => {
-                        self.lease = Some(lease);
+                    Event::Held { lease, .. } => {
+                        (self.inside, self.lease) = (true, Some(lease));
                     }
+                    Event::Renewed { lease, .. } => self.lease = Some(lease),
+                    Event::Expiring(_) => self.expiring = true,
                     Event::Confirmed => {}
-                    Event::Taken | Event::Failed(_) | Event::Lost(_) => self.leaving = true,
+                    Event::Taken | Event::Failed(_) | Event::Lost(_) => {
+                        (self.leaving, self.inside, self.expiring) = (true, false, false);
+                    }
                     Event::Released => {
                         self.leaving = false;
                         self.ticket = None;
@@ -407,8 +421,12 @@ impl Hash for Peer {
             lease: _,
             ticket: _,
             leaving: _,
+            inside,
+            expiring,
+            renewed_anyway,
         } = self;
         (rounds_left, renewals_left, removal, let_in_unseen, rounds_begun).hash(hasher);
+        (inside, expiring, renewed_anyway).hash(hasher);
         match errand {
             Some(Errand::Write { op: _, write }) => write.hash(hasher),
             Some(Errand::Read { op: _, read: _, after_removal }) => after_removal.hash(hasher),

@@ -17,7 +17,7 @@ use stateright::{Model, Property};
 
 use self::replicas::{Answer, Asked, Data, Replicas, Write};
 use crate::peers::TokenBlock;
-use crate::protocol::{Claim, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
+use crate::protocol::{Claim, Means, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 use crate::store::id_of;
@@ -441,7 +441,8 @@ fn stands(seen: Data) -> bool {
 /// What of the holder's rows is seen.
 fn rows(seen: Data) -> Vec<StoredRow> {
     let Claim { contender, round, .. } = claim();
-    let revocation = Revocation { contender, round, by: String::new(), why: String::new() };
+    let revocation =
+        Revocation { contender, round, by: String::new(), why: String::new(), means: Means::Force };
     let entering = seen.is_present().then(|| StoredRow::entering(&claim()));
     let revoked = seen.is_revoked.then(|| StoredRow::revoked(&revocation));
     entering.into_iter().chain(revoked).collect()

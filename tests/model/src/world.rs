@@ -10,7 +10,7 @@ use stateright::{Model, Property};
 
 use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
 use crate::protocol::{
-    Event, Failure, Input, Loss, Mode, Patience, Read, ReadFailure, SeededBug, Statics,
+    Event, Failure, Input, Loss, Means, Mode, Patience, Read, ReadFailure, SeededBug, Statics,
     WriteOutcome, sweep,
 };
 use crate::scenario::{Flaw, Revoking, Scenario};
@@ -271,7 +271,11 @@ impl<S: Store> Contention<S> {
             (Revoker::Idle, &Action::Revoke(target)) => {
                 let peer = &world.peers[target];
                 let round = peer.round();
-                let write = Effects::revocation(target, round, peer.stamp_of_revocation());
+                let means = match self.scenario.troubles.revocation {
+                    Revoking::Force => Means::Force,
+                    Revoking::Asking | Revoking::Never => Means::Asking,
+                };
+                let write = Effects::revocation(target, round, peer.stamp_of_revocation(), means);
                 world.store.send(write);
                 Revoker::Asking { round, write }
             }
@@ -373,6 +377,11 @@ impl<S: Store> Contention<S> {
     /// Whether no contender was let in whose rows had been removed before it looked.
     fn is_seen(&self, world: &World<S>) -> bool {
         self.tells(!world.peers.iter().any(|peer| peer.let_in_unseen))
+    }
+
+    /// Whether none wrote its rows again that was asked to leave.
+    fn is_not_renewed(&self, world: &World<S>) -> bool {
+        self.tells(!world.peers.iter().any(|peer| peer.renewed_anyway))
     }
 
     /// A search goes on for a little while after it has found something, and would tell of the last
@@ -558,7 +567,7 @@ impl<S: Store> Contention<S> {
         for event in &outcome.events {
             match event {
                 Event::Taken => note(Sight::Taken),
-                Event::Lost(Loss::Revoked(_)) => note(Sight::HolderRevoked),
+                Event::Expiring(_) | Event::Lost(Loss::Revoked(_)) => note(Sight::HolderRevoked),
                 Event::Failed(Failure::Revoked(_)) => note(Sight::WaiterRevoked),
                 Event::Lost(Loss::RowMissing) | Event::Failed(Failure::RowMissing) => {
                     note(Sight::RowMissing);
@@ -639,6 +648,7 @@ impl<S: Store> Model for Contention<S> {
         let safe = vec![
             Property::always("only compatible holders hold together", Self::is_exclusive),
             Property::always("a removed contender is not let in", Self::is_seen),
+            Property::always("a revoked holder is not renewed", Self::is_not_renewed),
         ];
         let live = vec![
             Property::always("no contender waits for ever", Self::is_going_on),

@@ -1,5 +1,6 @@
 //! A client that is asked to leave does so, and none is sent away without being asked.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bakery_lock::LockMode;
@@ -41,9 +42,9 @@ fn asked(log: &Log) -> impl Iterator<Item = (usize, i64, &WriteRecord)> {
 
 /// When a client wrote its rows although it must have seen that it is asked to leave.
 ///
-/// Each renewal is read back before the next one. One may have been sent and read back before the
-/// request was acknowledged, and the next one be sent late in its lease; after that one nothing is
-/// renewed before a read has shown the request. A request that was lost asks for nothing.
+/// It reads its rows before each write of them, and again after it. So one write may follow the
+/// request, by a read that began before that was acknowledged; before another one, a read shows the
+/// request. A write is retried with its stamp. A request that was lost asks for nothing.
 fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<(usize, Duration)> {
     let acknowledged = request.acknowledged?;
     let lost = log.losses.iter().find(|loss| {
@@ -52,15 +53,18 @@ fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<
     if lost.is_some() {
         return None;
     }
-    let later = log.writes.iter().find(|write| match write.kind {
-        WriteKind::Put { round: of, ttl, .. } => {
-            (write.client, of) == (target, round)
-                && write.object == request.object
-                && write.sent > acknowledged + ttl * 2
+    let of_round = log.writes.iter().filter(|write| match write.kind {
+        WriteKind::Put { round: of, .. } => {
+            (write.client, of) == (target, round) && write.object == request.object
         }
         WriteKind::Revoke { .. } | WriteKind::Delete { .. } => false,
     });
-    Some((target, later?.sent))
+    let is_earlier = |write: &&WriteRecord| write.sent <= acknowledged;
+    let earlier: BTreeSet<_> = of_round.clone().filter(is_earlier).map(|it| it.stamp).collect();
+    let mut later = of_round.filter(|write| !earlier.contains(&write.stamp));
+    let first = later.next()?.stamp;
+    let another = later.find(|write| write.stamp != first)?;
+    Some((target, another.sent))
 }
 
 // Goal: a client that is asked to leave does, and none is told so that was not asked.
@@ -75,25 +79,28 @@ fn a_client_that_is_asked_leaves() {
 #[test]
 fn a_client_that_stays_is_found() {
     let ms = Duration::from_millis;
-    let write = |client, sent, acknowledged: Option<u64>, kind| {
+    let write = |client, stamp, sent, acknowledged: Option<u64>, kind| {
         let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));
-        WriteRecord { client, object, slot: 0, stamp: 1, sent: ms(sent), acknowledged, kind }
+        WriteRecord { client, object, slot: 0, stamp, sent: ms(sent), acknowledged, kind }
     };
-    let put = |round, sent| {
+    let put = |round, stamp, sent| {
         let (mode, ticket, ttl) = (LockMode::Exclusive, None, ms(5_000));
-        write(0, sent, None, WriteKind::Put { round, mode, ticket, ttl })
+        write(0, stamp, sent, None, WriteKind::Put { round, mode, ticket, ttl })
     };
-    let found = |acknowledged, later, told: &str, at| {
-        let request = write(1, 100, acknowledged, WriteKind::Revoke { whom: 0, round: 7 });
-        let mut log = Log { writes: vec![request, later], ..Log::default() };
+    let found = |acknowledged, puts: &[WriteRecord], told: &str, at| {
+        let request = write(1, 1, 100, acknowledged, WriteKind::Revoke { whom: 0, round: 7 });
+        let mut log = Log { writes: [&[request], puts].concat(), ..Log::default() };
         let (object, why) = ("a".to_owned(), told.to_owned());
         log.setbacks.push(super::log::Setback { client: 0, object, at: ms(at), why });
         check(&log).is_some()
     };
-    assert!(!found(Some(200), put(7, 10_200), "Revoked", 100));
-    assert!(found(Some(200), put(7, 10_201), "Revoked", 100), "it stays");
-    assert!(!found(None, put(7, 10_201), "Revoked", 100), "it may never have been asked");
-    assert!(!found(Some(200), put(8, 10_201), "Revoked", 100), "it was another round");
-    assert!(found(Some(200), put(7, 300), "Revoked", 99), "it was not asked yet");
-    assert!(found(Some(200), put(7, 300), "ClientClosed", 300), "it was not shut down");
+    let one = [put(7, 8, 150), put(7, 8, 300), put(7, 9, 400), put(7, 9, 500)];
+    let another = [&one[..], &[put(7, 10, 600)]].concat();
+    let of_next_round = [&one[..], &[put(8, 10, 600)]].concat();
+    assert!(!found(Some(200), &one, "Revoked", 100), "one more was under way");
+    assert!(found(Some(200), &another, "Revoked", 100), "it stays");
+    assert!(!found(None, &another, "Revoked", 100), "it may never have been asked");
+    assert!(!found(Some(200), &of_next_round, "Revoked", 100), "it was another round");
+    assert!(found(Some(200), &one, "Revoked", 99), "it was not asked yet");
+    assert!(found(Some(200), &one, "ClientClosed", 300), "it was not shut down");
 }

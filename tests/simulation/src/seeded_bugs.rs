@@ -33,8 +33,8 @@ const FOUND_AT: [(&str, u64); 6] = [
 const SHRINK: &str = "BAKERY_LOCK_SIMULATION_SHRINK";
 
 /// A bug is found when one of these is broken.
-const FATAL: [Invariant; 3] =
-    [Invariant::MutualExclusion, Invariant::Tokens, Invariant::TokenOrder];
+const FATAL: [Invariant; 4] =
+    [Invariant::MutualExclusion, Invariant::Tokens, Invariant::TokenOrder, Invariant::Leaving];
 
 /// The bug that needs callers that share or limit. All others show sooner where each caller wants
 /// a lock alone: only such take turns of other clients.

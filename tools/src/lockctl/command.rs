@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bakery_lock::{LockClient, LockHandle, LostReason};
+use bakery_lock::{ExpiringReason, LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use scylla::client::session::Session;
@@ -39,11 +39,11 @@ pub(super) struct HolderOptions {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
     ttl: Duration,
 
-    /// What happens to the command when the lock is lost
+    /// What happens to the command when the lock is lost or revoked
     #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
     on_lost: OnLost,
 
-    /// The time from TERM to KILL when the lock is lost
+    /// The time from TERM to KILL when the lock is lost or revoked
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     kill_after: Duration,
 
@@ -68,7 +68,8 @@ enum OnLost {
 pub(super) enum Ended {
     /// With this exit code, while the lock was held.
     Held(u8),
-    /// The lock was lost while it ran. The signal is the last one that it was asked to end by.
+    /// The lock was lost or revoked while it ran. The signal is the last one that it was asked to
+    /// end by.
     Lost { asked: Option<Signal> },
 }
 
@@ -88,7 +89,8 @@ impl HolderOptions {
         self.label.clone().unwrap_or_else(|| command[0].to_string_lossy().into_owned())
     }
 
-    /// Runs a command until it ends; if the lock is lost before, it is ended in time.
+    /// Runs a command until it ends; if the lock is lost or revoked before, it is ended in time. A
+    /// revoked lock is still held then.
     ///
     /// Whether it has a token is up to `with_token`: holders beside each other have none.
     pub(super) async fn run(
@@ -102,7 +104,8 @@ impl HolderOptions {
         let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after());
         let held_for = lock.remaining();
         let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)?;
-        let mut lost = pin!(lock.lost());
+        let (mut expiring, mut lost) = (pin!(lock.expiring()), pin!(lock.lost()));
+        let (mut is_watched, mut is_revoked) = (true, false);
         let (mut loss, mut asked) = (None, None);
         let status = loop {
             tokio::select! {
@@ -112,6 +115,17 @@ impl HolderOptions {
                         asked = Some(signal);
                     }
                     child.signal(signal);
+                }
+                reason = &mut expiring, if is_watched => {
+                    is_watched = false;
+                    if let Some(reason) = reason {
+                        warn_of_end(lock, &reason);
+                        // After a hold limit it has its grace.
+                        is_revoked = !lenient && reason != ExpiringReason::HoldLimit;
+                        if is_revoked {
+                            child.abandon();
+                        }
+                    }
                 }
                 reason = &mut lost, if loss.is_none() => {
                     loss = reason;
@@ -129,7 +143,11 @@ impl HolderOptions {
         if status.signal().is_some() {
             child.signal(Signal::KILL);
         }
-        if lock.state().is_held() && !child.ran_out_of_time(kill_after) {
+        let is_held = lock.state().is_held();
+        if is_held && is_revoked {
+            return Ok(Ended::Lost { asked });
+        }
+        if is_held && !child.ran_out_of_time(kill_after) {
             return Ok(Ended::Held(code_of(status)));
         }
         // The guardian may end the command a moment before the loss is known here, or without one.
@@ -145,6 +163,12 @@ impl HolderOptions {
     fn kill_after(&self) -> Duration {
         self.kill_after.min(self.ttl.saturating_sub(Duration::from_secs(2)) / 4)
     }
+}
+
+/// Says why the lock has to be released soon.
+fn warn_of_end(lock: &LockHandle, reason: &ExpiringReason) {
+    let name = visible(lock.name());
+    output::warn(&format!("{name} must be released while the command runs: {reason}"));
 }
 
 /// Says why the command ends, or goes on without the lock.

@@ -25,7 +25,7 @@ use crate::signals::PassedOn;
 /// leader is never displaced. If the command ends, the leader resigns, and lockctl exits with the
 /// command's code.
 ///
-/// If the leadership is lost, the command and all processes of its group are ended before another
+/// If the leadership is lost or revoked, the command and all processes of its group are ended before another
 /// machine may lead, as by `lockctl run`. A leader that is killed is replaced within its TTL, the
 /// clock skew, and a watch interval for each step of priority. Candidates wait as long as it takes,
 /// also while the database does not answer.
@@ -81,7 +81,7 @@ pub(super) struct ElectOptions {
     #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "400ms")]
     watch_interval: Duration,
 
-    /// Stand for election again after the leadership was lost, instead of exiting with 76
+    /// Stand for election again after the leadership was lost or revoked, instead of exiting with 76
     #[arg(long, conflicts_with = "observe")]
     again: bool,
 
@@ -102,7 +102,7 @@ Examples:
 
 Exit codes:
   that of the command, or 128 and the number of the signal that ended it
-  76   the leadership was lost while the command ran (see --again)
+  76   the leadership was lost or revoked while the command ran (see --again)
   69   the database can't be reached, refuses the login, or did not answer in time
   125  something else failed before the command ran
   126  the command can't be run

@@ -12,9 +12,10 @@ use crate::output::{self, visible};
 
 /// Ask a holder to give up a lock, or take it from a dead one
 ///
-/// The holder finds the request at its next renewal, after a third of its TTL at the latest, and
-/// gives the lock up: its guard is lost. Until then no other client is let in, so this is safe. A
-/// waiter gives up its place in the queue.
+/// The holder finds the request at its next renewal, after a third of its TTL at the latest. Its
+/// lease is not renewed any more, and the program is to finish. No other client is let in before it
+/// has released the lock or its lease has ended, so this is safe. A waiter gives up its place in the
+/// queue.
 ///
 /// With --force its rows are deleted too, and the next client is let in at once. That is for
 /// holders that are certainly dead: a living one may go on for a third of its TTL, and two hold the
@@ -79,9 +80,8 @@ pub(super) async fn revoke(client: &LockClient, options: &RevokeOptions) -> Resu
     output::print(&if *force {
         format!("{owner} does not hold {} any more\n", visible(name))
     } else {
-        // Without another renewal its rows expire, and it finds the request at the next one.
-        let latest = seconds(contender.remaining.unwrap_or_default());
-        format!("{owner} is asked to give up {}, and has left in {latest}\n", visible(name))
+        let left = seconds(contender.remaining.unwrap_or_default());
+        format!("{owner} is asked to give up {}; its lease ends in {left}\n", visible(name))
     })
 }
 

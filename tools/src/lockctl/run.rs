@@ -23,9 +23,9 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Run a command while holding a lock
 ///
 /// Waits for the lock, runs the command, and releases the lock when the command ends. The lock is
-/// renewed meanwhile. If it is lost, the command and all processes of its group are ended before
-/// another client may hold the lock: by TERM, and by KILL after --kill-after. That is also true if
-/// lockctl itself is killed or stopped. A process that leaves the group, as a daemon does, is not
+/// renewed meanwhile. If it is lost or revoked, the command and all processes of its group are ended
+/// before another client may hold the lock: by TERM, and by KILL after --kill-after. That is also
+/// true if lockctl itself is killed or stopped. A process that leaves the group, as a daemon does, is not
 /// ended.
 ///
 /// The command finds `LOCK_NAME`, `LOCK_TOKEN` (the fencing token; none with --max-holders) and
@@ -97,7 +97,7 @@ Examples:
 Exit codes:
   that of the command, or 128 and the number of the signal that ended it
   75   the lock was not obtained: it is held, or waiting took too long (see -E)
-  76   the lock was lost while the command ran
+  76   the lock was lost or revoked while the command ran
   69   the database can't be reached, refuses the login, or did not answer in time
   125  something else failed before the command ran
   126  the command can't be run

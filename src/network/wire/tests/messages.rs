@@ -68,6 +68,7 @@ fn responses() -> impl Strategy<Value = Response> {
             value
         }),
         turns().prop_map(|turn| Response::Leave { turn }),
+        turns().prop_map(|turn| Response::Lost { turn }),
         any::<u64>().prop_map(|request| Response::Elsewhere { request }),
     ]
 }
@@ -214,7 +215,8 @@ fn the_format_is_this() {
     answers(Response::Returned { turn }, &[&[3], &turn_bytes]);
     answers(Response::Token { turn, draw: 4, value: -1 }, &[&[4], &turn_bytes, &[4, 1]]);
     answers(Response::Leave { turn }, &[&[5], &turn_bytes]);
-    answers(Response::Elsewhere { request: 1 }, &[&[6, 1]]);
+    answers(Response::Lost { turn }, &[&[6], &turn_bytes]);
+    answers(Response::Elsewhere { request: 1 }, &[&[7, 1]]);
 
     let client = Uuid::from_u128(9);
     let name = [&[16], client.as_bytes().as_slice(), &[2], b"me"].concat();

@@ -142,8 +142,8 @@ fn a_lost_place_keeps_its_rows_until_the_release() {
     let mut script = Script::held_with_ticket(exclusive());
     script.sleeps(RENEWAL_DUE);
     script.reads(Read::Contender(ME));
-    script.sees_revoked(script.claim.round, &[]);
-    script.says(Event::Lost(Loss::Revoked(revocation(script.claim.round))));
+    script.sees_only(&[]);
+    script.says(Event::Lost(Loss::RowMissing));
     // It does nothing by itself, and nothing else brings it back.
     assert_eq!(script.contender.deadline(), None);
     assert!(!script.contender.is_idle() && script.contender.held_claim().is_none());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_holder_that_is_asked_to_leave_has_lost_it() {
+fn a_holder_that_is_asked_to_leave_holds_until_it_is_released() {
     for (mut script, rows) in [
         (Script::held(exclusive()), Rows::Entering),
         (Script::held_with_ticket(exclusive()), Rows::Both),
@@ -11,8 +11,24 @@ fn a_holder_that_is_asked_to_leave_has_lost_it() {
         let round = script.claim.round;
         script.renews();
         script.sees_revoked(round, &[]);
-        script.is_lost(Loss::Revoked(revocation(round)), rows);
+        script.says(Event::Expiring(revocation(round)));
+        script.is_silent();
+        script.tell(Input::Renew);
+        script.is_silent();
+        script.release();
+        script.gives_back(rows);
     }
+}
+
+#[test]
+fn a_holder_that_does_not_leave_has_lost_it_when_its_lease_ends() {
+    let mut script = Script::held(exclusive());
+    let round = script.claim.round;
+    script.renews();
+    script.sees_revoked(round, &[]);
+    script.says(Event::Expiring(revocation(round)));
+    script.sleeps(LEASE);
+    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
 }
 
 #[test]
@@ -22,7 +38,21 @@ fn a_holder_that_confirms_finds_it_at_once() {
     script.tell(Input::Confirm);
     script.reads(Read::Contender(ME));
     script.sees_revoked(round, &[]);
-    script.is_lost(Loss::Revoked(revocation(round)), Rows::Entering);
+    script.says(Event::Expiring(revocation(round)));
+    script.says(Event::Confirmed);
+    script.release();
+    script.gives_back(Rows::Entering);
+}
+
+#[test]
+fn a_holder_that_is_removed_by_force_has_lost_it() {
+    let mut script = Script::held(exclusive());
+    let round = script.claim.round;
+    script.renews();
+    script.revoked_row_seen = true;
+    let forced = Revocation { means: Means::Force, ..revocation(round) };
+    script.sees(&[vec![StoredRow::revoked(&forced)]]);
+    script.is_lost(Loss::Revoked(forced), Rows::Entering);
 }
 
 #[test]

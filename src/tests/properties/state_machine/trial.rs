@@ -8,9 +8,9 @@ use proptest::test_runner::TestCaseResult;
 use super::super::design;
 use super::super::rows::{ME, one_of_each_key, rows_of};
 use crate::protocol::{
-    Acquire, Change, Claim, ContenderId, Event, Failure, Input, Lease, Loss, Mode, Now, Output,
-    Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, Statics, StoredRow,
-    WriteOutcome, row_name,
+    Acquire, Change, Claim, ContenderId, Event, Failure, Input, Lease, Loss, Means, Mode, Now,
+    Output, Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, Statics,
+    StoredRow, WriteOutcome, row_name,
 };
 
 pub(super) const TTL: Duration = Duration::from_secs(60);
@@ -68,6 +68,7 @@ pub(super) enum Turn {
     Refused,
     NoTicketLeft,
     LostRows,
+    AskedToLeave,
     LostByRevocation,
     LostToLaterHolder,
     Expired,
@@ -76,7 +77,7 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    pub(super) const ALL: [Turn; 16] = [
+    pub(super) const ALL: [Turn; 17] = [
         Turn::HeldAtOnce,
         Turn::HeldWithTicket,
         Turn::HeldAfterWaiting,
@@ -88,6 +89,7 @@ impl Turn {
         Turn::Refused,
         Turn::NoTicketLeft,
         Turn::LostRows,
+        Turn::AskedToLeave,
         Turn::LostByRevocation,
         Turn::LostToLaterHolder,
         Turn::Expired,
@@ -118,6 +120,8 @@ pub(super) struct Trial {
     held_since: Option<i64>,
     /// It was told to leave, or said that it does.
     leaves: bool,
+    /// It was asked to leave while it held.
+    expires: bool,
     turns: Vec<Turn>,
 }
 
@@ -156,6 +160,7 @@ impl Trial {
             in_the_way: None,
             held_since: None,
             leaves: true,
+            expires: false,
             turns: Vec::new(),
         };
         trial.acquire()?;
@@ -208,7 +213,7 @@ impl Trial {
     }
 
     fn acquire(&mut self) -> TestCaseResult {
-        (self.leaves, self.claim) = (false, None);
+        (self.leaves, self.expires, self.claim) = (false, false, None);
         self.handle(Input::Acquire(self.acquire.clone()), None)
     }
 
@@ -224,7 +229,8 @@ impl Trial {
             Own::WithTicket(ticket) => rows_of(&Claim { ticket: Some(ticket), ..claim }),
             Own::Revoked(after) => {
                 let (by, why) = (String::new(), String::new());
-                let revocation = Revocation { contender: ME, round: round + after, by, why };
+                let (round, means) = (round + after, Means::Asking);
+                let revocation = Revocation { contender: ME, round, by, why, means };
                 [written, vec![StoredRow::revoked(&revocation)]].concat()
             }
             Own::And(row) => [written, vec![*row]].concat(),
@@ -284,13 +290,19 @@ impl Trial {
                 }
             }
             Event::Renewed { lease, .. } => {
-                prop_assert!(!self.leaves, "renewed although it leaves");
+                prop_assert!(!self.leaves && !self.expires, "renewed although it leaves");
                 self.check_lease(*lease)?;
                 Turn::Renewed
             }
             Event::Confirmed => {
-                prop_assert!(sight.is_some_and(|sight| self.stands(&sight.rows)));
+                prop_assert!(sight.is_some_and(|sight| self.shows_own(&sight.rows)));
                 Turn::Confirmed
+            }
+            Event::Expiring(_) => {
+                prop_assert!(!self.leaves && !self.expires, "it is asked to leave twice");
+                prop_assert!(sight.is_some_and(|sight| self.shows_own(&sight.rows)));
+                self.expires = true;
+                Turn::AskedToLeave
             }
             Event::Taken => self.leaves_by(Turn::Taken)?,
             Event::Failed(failure) => self.leaves_by(match failure {
@@ -345,7 +357,7 @@ impl Trial {
     }
 
     fn writes(&mut self, stamp: i64, claim: &Claim, sight: Option<&Sight>) -> TestCaseResult {
-        prop_assert!(!self.leaves, "it writes rows although it leaves");
+        prop_assert!(!self.leaves && !self.expires, "it writes rows although it leaves");
         let is_new = self.tried.0 != stamp;
         if is_new {
             prop_assert!(stamp > self.tried.0, "stamps grow");
@@ -414,15 +426,20 @@ impl Trial {
 
     /// Whether rows show ours, and no request to leave.
     fn stands(&self, rows: &[StoredRow]) -> bool {
+        let round = self.claim.as_ref().map(|claim| claim.round);
+        let mut own = rows.iter().filter(|row| row.contender == ME);
+        let revoked = own.any(|row| row.row_name == row_name::REVOKED && row.round == round);
+        self.shows_own(rows) && !revoked
+    }
+
+    /// Whether rows show ours.
+    fn shows_own(&self, rows: &[StoredRow]) -> bool {
         let Some(claim) = &self.claim else {
             return false;
         };
-        let mut own = rows.iter().filter(|row| row.contender == ME);
-        let revoked =
-            own.any(|row| row.row_name == row_name::REVOKED && row.round == Some(claim.round));
         let standing = design::standing(rows, ME);
         let seen = standing.and_then(|standing| standing.round().zip(Some(standing.ticket())));
-        seen == Some((claim.round, claim.ticket)) && !revoked
+        seen == Some((claim.round, claim.ticket))
     }
 
     /// Whether a whole read shows our rows, and such that were granted the object later and leave
@@ -436,7 +453,7 @@ impl Trial {
         });
         let modes: Vec<_> = later.map(Standing::mode).collect();
         let room = design::let_in(self.acquire.mode, &modes);
-        sight.read == Read::Object && self.stands(&sight.rows) && !room
+        sight.read == Read::Object && self.shows_own(&sight.rows) && !room
     }
 
     /// The first whole read fixes who is in the way; later ones only take away.

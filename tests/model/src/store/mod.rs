@@ -12,7 +12,7 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
 use crate::protocol::{
-    Change, Claim, ContenderId, Mode, Read, Revocation, Statics, StoredRow, Write,
+    Change, Claim, ContenderId, Means, Mode, Read, Revocation, Statics, StoredRow, Write,
 };
 use crate::scenario::Scenario;
 
@@ -149,9 +149,11 @@ impl Effects {
         }
     }
 
-    /// What asks a contender to give up a round.
-    pub(crate) fn revocation(contender: usize, round: i64, stamp: i64) -> Self {
-        let content = Some(Content { round, ticket: 0, held_since: None });
+    /// What asks a contender to give up a round, or says that its rows are deleted by force. The
+    /// row has no ticket, so that says which.
+    pub(crate) fn revocation(contender: usize, round: i64, stamp: i64, means: Means) -> Self {
+        let ticket = i64::from(means == Means::Force);
+        let content = Some(Content { round, ticket, held_since: None });
         Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
     }
 
@@ -231,6 +233,7 @@ impl SeenRow {
                 round,
                 by: String::new(),
                 why: String::new(),
+                means: if ticket == 0 { Means::Asking } else { Means::Force },
             }),
             kind => unreachable!("there are {KINDS} kinds of rows, and no {kind}"),
         }

@@ -48,6 +48,7 @@ impl Frame {
                     }
                     Response::Returned { turn } => format!("returned {}", short(*turn)),
                     Response::Leave { turn } => format!("leave {}", short(*turn)),
+                    Response::Lost { turn } => format!("lost {}", short(*turn)),
                     Response::Elsewhere { request } => format!("elsewhere {request}"),
                 };
                 format!("{response} to {guest}")

@@ -140,7 +140,7 @@ impl Turns {
                 }
                 moment.network.send(Frame::ToGuest { guest, response });
             }
-            KeeperOutput::Renew { terms } => table.renewing = Some(terms),
+            KeeperOutput::Renew { terms } => table.renew(terms),
             // The model's contender renews whenever it likes.
             KeeperOutput::Returned => {}
             KeeperOutput::Glance => table.is_glancing = true,

@@ -23,6 +23,8 @@ pub(super) struct Table {
     pub(super) grant: u8,
     /// A renewal that the keeper asked for.
     pub(super) renewing: Option<LeaseTerms>,
+    /// It is revoked, and not renewed any more.
+    is_expiring: bool,
     pub(super) is_releasing: bool,
     pub(super) is_glancing: bool,
     /// The round for which a block of tokens is drawn.
@@ -69,6 +71,7 @@ impl Table {
             round: 0,
             grant: 0,
             renewing: None,
+            is_expiring: false,
             is_releasing: false,
             is_glancing: false,
             drawing: None,
@@ -82,6 +85,13 @@ impl Table {
     pub(super) fn begin_anew(&mut self) {
         let old_rows_until = self.rows_until.unwrap_or_default().max(self.old_rows_until);
         *self = Table { old_rows_until, ..Table::new(self.terms) };
+    }
+
+    /// The keeper asks for a renewal. A revoked contender makes none.
+    pub(super) fn renew(&mut self, terms: LeaseTerms) {
+        if !self.is_expiring {
+            self.renewing = Some(terms);
+        }
     }
 
     /// Whether rows may be gone, all of them.
@@ -107,13 +117,14 @@ impl Turns {
                 actions.push(Action::Table(TableEvent::Renewed { acknowledged: true }));
                 actions.push(Action::Table(TableEvent::Renewed { acknowledged: false }));
             }
-            if table.is_held && table.renewing.is_none() && left.renewals > 0 && !moment.removed {
+            let renews = table.is_held && table.renewing.is_none() && !table.is_expiring;
+            if renews && left.renewals > 0 && !moment.removed {
                 actions.push(Action::Table(TableEvent::RenewedByItself));
             }
             if table.is_held && moment.keeper_now().elapsed >= table.deadline {
                 actions.push(Action::Table(TableEvent::Expired));
             }
-            if table.is_held && left.revocations > 0 {
+            if table.is_held && !table.is_expiring && left.revocations > 0 {
                 actions.push(Action::Table(TableEvent::Revoked));
             }
             if table.is_held && left.removals > 0 {
@@ -156,14 +167,17 @@ impl Turns {
             TableEvent::Renewed { acknowledged } => self.renewed(moment, acknowledged),
             TableEvent::RenewedByItself => {
                 moment.left.renewals -= 1;
-                moment.table.renewing = Some(moment.table.terms);
+                let terms = moment.table.terms;
+                moment.table.renew(terms);
                 self.renewed(moment, true);
             }
             TableEvent::Expired => self.lost(moment),
             TableEvent::Revoked => {
                 moment.left.revocations -= 1;
                 self.note(moment, Sight::PlaceRevoked);
-                self.lost(moment);
+                (moment.table.is_expiring, moment.table.renewing) = (true, None);
+                moment.taken_until = 0;
+                self.keeper(moment, KeeperInput::Expiring);
             }
             TableEvent::RemovedByForce => {
                 moment.left.removals -= 1;
@@ -195,7 +209,7 @@ impl Turns {
         let table = &mut moment.table;
         let terms = table.wanted.take().expect("a place is acquired when it is wanted");
         table.round += 1;
-        table.is_held = true;
+        (table.is_held, table.is_expiring) = (true, false);
         (table.terms, table.deadline) = (terms, terms.deadline(now.elapsed));
         table.rows_until = Some(terms.deadline(time));
         let place = ContenderId { host: 1, client: u128::from(moment.keeper.incarnation), slot: 0 };

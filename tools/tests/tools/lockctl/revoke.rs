@@ -1,6 +1,6 @@
 //! `revoke`.
 
-use bakery_lock::{GuardState, LostReason};
+use bakery_lock::{ExpiringReason, GuardState, LostReason};
 use support::pace;
 
 use super::{client, json, pid};
@@ -9,8 +9,8 @@ use crate::command::{Tool, paced};
 const NAME: &str = "users::snap";
 const WHY: [&str; 2] = ["--why", "it hangs"];
 
-// Goal: the holder gives the lock up at a renewal, before its lease ends, and is told by whom and
-// why; a free lock has none to ask.
+// Goal: the holder learns at a renewal that it is to finish, who asks and why; a free lock has none
+// to ask.
 // Method: revoke a free lock, and one that is held.
 #[tokio::test]
 async fn a_holder_is_asked_to_leave() {
@@ -25,12 +25,13 @@ async fn a_holder_is_asked_to_leave() {
     let guard = holder.request(NAME).ttl(paced(12)).acquire().await.expect("it is free");
     let asked = tool.lockctl(&revoke).await;
     assert_eq!((asked.code, asked.stderr.as_str()), (Some(0), ""), "{asked:?}");
-    let expected = format!("web1 pid {} is asked to give up {NAME}, and has left in ", pid());
+    let expected = format!("web1 pid {} is asked to give up {NAME}; its lease ends in ", pid());
     assert!(asked.stdout.starts_with(&expected), "{}", asked.stdout);
-    let reason = pace::within_limit("the holder learns of it", guard.lost()).await;
-    let Some(LostReason::Revoked { by, why }) = reason else { panic!("{reason:?}") };
+    let reason = pace::within_limit("the holder learns of it", guard.expiring()).await;
+    let Some(ExpiringReason::Revoked { by, why }) = reason else { panic!("{reason:?}") };
     assert!(by.starts_with(&bakery_lock::hosts::this_host()), "{by}");
     assert_eq!(why, "it hangs");
+    guard.unlock().await.expect("it is held until then");
 }
 
 // Goal: where several hold, one has to be named.
@@ -55,8 +56,11 @@ async fn one_of_several_is_named() {
         json(&tool.lockctl(&[&revoke[..], &["--client", &id[..8], "--json"]].concat()).await);
     assert_eq!((&json["name"], &json["forced"]), (&NAME.into(), &false.into()));
     assert_eq!(json["revoked"]["host"], "web2");
-    assert!(guards[1].check().await.is_err(), "it is revoked");
-    guards[0].check().await.expect("the other is not");
+    for guard in &guards {
+        guard.check().await.expect("it is held");
+    }
+    assert!(matches!(guards[1].state(), GuardState::Expiring { .. }), "it is revoked");
+    assert!(matches!(guards[0].state(), GuardState::Held { .. }), "the other is not");
     let unknown = tool.lockctl(&[&revoke[..], &["--client", "no"]].concat()).await;
     assert_eq!(unknown.code, Some(1), "{unknown:?}");
     assert!(unknown.stderr.contains("no client no holds it or waits for it"), "{unknown:?}");

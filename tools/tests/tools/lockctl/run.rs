@@ -209,8 +209,8 @@ async fn a_signal_ends_the_wait() {
     guard.unlock().await.expect("it is held");
 }
 
-// Goal: a command whose lock is lost is ended, with all that it started, and the exit code says so;
-// with `--on-lost warn` it goes on.
+// Goal: a command whose lock is revoked is ended, with all that it started, before the lock is
+// released, and the exit code says so; with `--on-lost warn` it goes on, until the lock is lost.
 // Method: revoke the locks of scripts that ignore TERM and have a child.
 #[tokio::test]
 async fn a_command_does_not_outlive_its_lock() {
@@ -218,7 +218,7 @@ async fn a_command_does_not_outlive_its_lock() {
     let (killed, warned) = tokio::join!(lost(&tool, "kill"), lost(&tool, "warn"));
     for (answer, name, printed) in [(killed, "kill", ""), (warned, "warn", "went on\n")] {
         assert_eq!((answer.code, answer.stdout.as_str()), (Some(76), printed), "{answer:?}");
-        let told = "is lost while the command runs: it was revoked by ";
+        let told = "must be released while the command runs: it was revoked by ";
         assert!(answer.stderr.contains(&format!("warning: {name} {told}")), "{}", answer.stderr);
     }
 }
