@@ -11,6 +11,7 @@ mod completions;
 mod confirm;
 pub mod connect;
 mod denied;
+mod environment;
 pub mod failure;
 mod finding;
 pub mod lock_hosts;

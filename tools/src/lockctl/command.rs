@@ -28,6 +28,9 @@ use crate::signals::PassedOn;
 /// The exit code when the lock was lost while the command ran.
 pub(super) const LOST: u8 = 76;
 
+/// The TTL unless option or environment say otherwise.
+const TTL_DEFAULT: Duration = Duration::from_secs(60);
+
 /// How often the child's guardian is told until when the lock is held, as a share of the TTL.
 const TOLD_PER_TTL: u32 = 20;
 
@@ -35,9 +38,9 @@ const TOLD_PER_TTL: u32 = 20;
 #[derive(Clone, Debug, Args)]
 pub(super) struct HolderOptions {
     /// How long the lock's rows live without renewal: whole seconds, 5 at least. A machine that
-    /// crashes blocks the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    ttl: Duration,
+    /// crashes blocks the lock for that long [env: `BAKERY_LOCK_TTL`] [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
 
     /// What happens to the command when the lock is lost
     #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
@@ -79,7 +82,7 @@ impl HolderOptions {
         session: &Arc<Session>,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let builder = self.host.builder(session, connection).ttl(self.ttl);
+        let builder = self.host.builder(session, connection, self.ttl);
         builder.build().await.map_err(not_built)
     }
 
@@ -93,13 +96,15 @@ impl HolderOptions {
     /// Whether it has a token is up to `with_token`: holders beside each other have none.
     pub(super) async fn run(
         &self,
+        connection: &ConnectOptions,
         lock: &LockHandle,
         with_token: bool,
         command: &[OsString],
         signals: &mut PassedOn,
     ) -> Result<Ended, Failure> {
         let environment = environment(lock, with_token).await?;
-        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after());
+        let ttl = self.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
+        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after(ttl));
         let held_for = lock.remaining();
         let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)?;
         let mut lost = pin!(lock.lost());
@@ -120,7 +125,7 @@ impl HolderOptions {
                     }
                     warn_of_loss(lock, loss.as_ref());
                 }
-                () = sleep(self.ttl / TOLD_PER_TTL), if loss.is_none() => {
+                () = sleep(ttl / TOLD_PER_TTL), if loss.is_none() => {
                     child.tell(lock.remaining());
                 }
             }
@@ -142,8 +147,8 @@ impl HolderOptions {
 
     /// The time from TERM to KILL. A renewal is due at a third of the TTL, and has as long; a
     /// command must not be asked to end before that.
-    fn kill_after(&self) -> Duration {
-        self.kill_after.min(self.ttl.saturating_sub(Duration::from_secs(2)) / 4)
+    fn kill_after(&self, ttl: Duration) -> Duration {
+        self.kill_after.min(ttl.saturating_sub(Duration::from_secs(2)) / 4)
     }
 }
 

@@ -88,8 +88,9 @@ pub(super) struct LoadOptions {
     pub(super) wait: Duration,
 
     /// How long the lock's rows live without renewal: whole seconds, 5 at least
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    pub(super) ttl: Duration,
+    /// [env: `BAKERY_LOCK_TTL`] [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) ttl: Option<Duration>,
 
     /// Let the processes take turns of each other by message; each listens at a port of 127.0.0.1
     #[arg(long)]
@@ -139,7 +140,7 @@ async fn take_locks(connection: &ConnectOptions, options: &WorkerOptions) -> Res
 impl WorkerOptions {
     async fn client(&self, connection: &ConnectOptions) -> Result<LockClient, Failure> {
         let session = Arc::new(connection.connect().await?);
-        let builder = self.host.builder(&session, connection).ttl(self.load.ttl);
+        let builder = self.host.builder(&session, connection, self.load.ttl);
         let builder = if self.load.peers {
             builder.peers(PeerOptions::new(([127, 0, 0, 1], 0).into()))
         } else {
