@@ -1,5 +1,6 @@
 //! A command that runs while a lock is held: what `run` and `elect` share.
 
+mod channel;
 mod child;
 mod guardian;
 
@@ -9,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bakery_lock::{LockClient, LockHandle, LostReason};
+use bakery_lock::{GuardState, LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use scylla::client::session::Session;
@@ -33,6 +34,9 @@ const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
 /// How often the child's guardian is told until when the lock is held, as a share of the TTL.
 const TOLD_PER_TTL: u32 = 20;
+
+/// What fails where the end of a command can't be known.
+const UNKNOWN_END: &str = "the command can't be waited for";
 
 /// How a command's lock is held.
 #[derive(Clone, Debug, Args)]
@@ -106,12 +110,13 @@ impl HolderOptions {
         let ttl = self.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
         let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after(ttl));
         let held_for = lock.remaining();
-        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)?;
+        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)
+            .map_err(Failure::system("the command's guardian can't be started"))?;
         let mut lost = pin!(lock.lost());
         let (mut loss, mut asked) = (None, None);
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status?,
+                status = child.wait() => break status.map_err(Failure::system(UNKNOWN_END))?,
                 signal = signals.next() => {
                     if ![Signal::USR1, Signal::USR2].contains(&signal) {
                         asked = Some(signal);
@@ -139,7 +144,10 @@ impl HolderOptions {
         }
         // The guardian may end the command a moment before the loss is known here, or without one.
         if loss.is_none() {
-            let reason = if lock.state().is_held() { None } else { lost.await };
+            let reason = match lock.state() {
+                state if state.is_held() => foreseen(&state),
+                _ => lost.await,
+            };
             warn_of_loss(lock, reason.as_ref());
         }
         Ok(Ended::Lost { asked })
@@ -150,6 +158,11 @@ impl HolderOptions {
     fn kill_after(&self, ttl: Duration) -> Duration {
         self.kill_after.min(ttl.saturating_sub(Duration::from_secs(2)) / 4)
     }
+}
+
+/// Why a lock that is still held would soon have been lost; `None` if its renewal was late.
+fn foreseen(state: &GuardState) -> Option<LostReason> {
+    matches!(state, GuardState::Expiring { .. }).then_some(LostReason::HoldLimit)
 }
 
 /// Says why the command ends, or goes on without the lock.
@@ -177,4 +190,19 @@ async fn environment(
     let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
     environment.push(("LOCK_DEADLINE", deadline.as_millis().to_string()));
     Ok(environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_limit_is_the_reason_for_an_expiring_lock() {
+        let remaining = Duration::from_secs(4);
+        let expiring = foreseen(&GuardState::Expiring { remaining });
+        assert_eq!(expiring, Some(LostReason::HoldLimit));
+        for state in [GuardState::Held { remaining }, GuardState::AtRisk { remaining }] {
+            assert_eq!(foreseen(&state), None, "its renewal was late");
+        }
+    }
 }

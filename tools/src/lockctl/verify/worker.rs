@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -309,7 +310,8 @@ struct Orders(Receiver);
 
 impl Orders {
     fn new() -> Result<Self, Failure> {
-        Ok(Orders(OpenOptions::new().open_receiver("/dev/fd/0")?))
+        let orders = io::stdin().as_fd().try_clone_to_owned().and_then(Receiver::from_owned_fd);
+        orders.map(Orders).map_err(Failure::system("orders can't be read"))
     }
 
     /// Waits for the order to begin; false if the process that gives it is gone.
