@@ -20,5 +20,6 @@ mod man;
 pub mod options;
 mod outage;
 pub mod output;
+pub mod program;
 mod registration;
 mod signals;

@@ -104,10 +104,10 @@ Exit codes:
   that of the command, or 128 and the number of the signal that ended it
   76   the leadership was lost while the command ran (see --again)
   69   the database can't be reached, refuses the login, or did not answer in time
-  125  something else failed before the command ran
+  125  lockctl itself failed: invalid arguments, or anything else
   126  the command can't be run
   127  the command was not found
-  --observe has those of `lockctl show`";
+  --observe has those of `lockctl show`, and 125 for invalid arguments";
 
 impl ElectOptions {
     /// Whether it only watches who leads.

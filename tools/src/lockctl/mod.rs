@@ -76,6 +76,9 @@ enum OnCluster {
 /// The name of the tool.
 pub const NAME: &str = "lockctl";
 
+/// The subcommands that run a command and exit with its code.
+pub const RUNNERS: &[&str] = &["run", "elect", "guardian"];
+
 const EXAMPLES: &str = "\
 Examples:
   See who holds a lock and who waits for it:

@@ -100,7 +100,7 @@ Exit codes:
   75   the lock was not obtained: it is held, or waiting took too long (see -E)
   76   the lock was lost while the command ran
   69   the database can't be reached, refuses the login, or did not answer in time
-  125  something else failed before the command ran
+  125  lockctl itself failed: invalid arguments, or anything else
   126  the command can't be run
   127  the command was not found";
 
