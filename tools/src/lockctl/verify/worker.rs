@@ -141,7 +141,8 @@ async fn take_locks(connection: &ConnectOptions, options: &WorkerOptions) -> Res
 impl WorkerOptions {
     async fn client(&self, connection: &ConnectOptions) -> Result<LockClient, Failure> {
         let session = Arc::new(connection.connect().await?);
-        let builder = self.host.builder(&session, connection, self.load.ttl);
+        // The order of a process's callers is checked.
+        let builder = self.host.builder(&session, connection, self.load.ttl).turns(true);
         let builder = if self.load.peers {
             builder.peers(PeerOptions::new(([127, 0, 0, 1], 0).into()))
         } else {
