@@ -16,8 +16,8 @@ const USAGE: u8 = 2;
 
 /// Runs a tool, and returns its exit code.
 ///
-/// The exit codes of the subcommands in `runners` are those of a command that they run: what keeps
-/// one of them from starting has a code of its own, [`Failure::before_a_command`].
+/// The exit codes of the subcommands in `runners` are those of a command that they run: if one of
+/// them can't be started, the exit code is 125.
 pub fn start<T: Parser>(
     name: &str,
     runners: &[&str],
