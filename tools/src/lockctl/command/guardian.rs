@@ -55,7 +55,7 @@ pub(in crate::lockctl) async fn guard(options: &GuardianOptions) -> Result<u8, F
     // It outlives what is sent to the group, to end the rest of it.
     let _signals = PassedOn::new()?;
     let (mut deadlines, deadline, stdin) =
-        Deadlines::open().map_err(Failure::system("the guardian can't be reached"))?;
+        Deadlines::open().map_err(Failure::system("the lock's deadline can't be read"))?;
     let mut watch = Watch { deadline, kill_after: options.kill_after, ends_from: None };
     let (program, arguments) = options.command.split_first().expect("a command has a program");
     let mut child = match Command::new(program).args(arguments).stdin(stdin).spawn() {
