@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::contender::Contender;
 use crate::finding::{Finding, Joined};
 use crate::line::TurnUser;
-use crate::options::{InvalidOption, shown};
+use crate::options::{InvalidOption, shell_operand, shown};
 use crate::owner::Owner;
 use crate::store::DatabaseError;
 
@@ -101,7 +101,7 @@ pub enum LockError {
     #[error(
         "lock {:?}: its mark is {ahead:?} ahead, more than a clock shows: run `lockctl repair {}`",
         shown(name),
-        shown(name)
+        shell_operand(&shown(name))
     )]
     MarkOutOfReach {
         /// The object.
@@ -110,7 +110,10 @@ pub enum LockError {
         ahead: Duration,
     },
     /// The client's host was removed from the registry, as the client read there.
-    #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
+    #[error(
+        "host {host:?} is not registered any more; run `lock-hosts add {}`",
+        shell_operand(host)
+    )]
     HostRemoved {
         /// The host's name.
         host: String,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::finding::{Finding, Joined};
+use crate::options::shell_operand;
 use crate::store::DatabaseError;
 
 /// Whether a client gets locks now, and if not, why: see
@@ -81,7 +82,10 @@ pub enum UnreadyReason {
     },
     /// The client's host was removed from the registry. It passes within a minute of its being
     /// added again.
-    #[error("host {host:?} is not registered any more; run `lock-hosts add {host}`")]
+    #[error(
+        "host {host:?} is not registered any more; run `lock-hosts add {}`",
+        shell_operand(host)
+    )]
     HostRemoved {
         /// The host's name.
         host: String,

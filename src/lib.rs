@@ -214,7 +214,7 @@ pub use health::{Health, HealthWarning, UnreadyReason};
 pub use line::{Line, TurnUser};
 pub use options::{
     Consistency, InvalidOption, ParseConsistencyError, ParseDurationError, check_name,
-    parse_duration,
+    parse_duration, shell_operand,
 };
 pub use owner::Owner;
 pub use statistics::{Losses, Statistics};

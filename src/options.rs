@@ -2,6 +2,7 @@
 
 mod consistency;
 mod duration;
+mod shell;
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 pub use self::consistency::{Consistency, ParseConsistencyError};
 pub use self::duration::{ParseDurationError, parse_duration};
+pub use self::shell::shell_operand;
 use crate::protocol::{LeaseTerms, TTL_MIN};
 
 /// How long an acquisition waits by default, as in `QCassandraLock`.

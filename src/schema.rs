@@ -200,6 +200,33 @@ pub async fn create(
     Ok(created)
 }
 
+/// The names of the lock tables that clients can use in a keyspace: those whose settings
+/// [`create`] has recorded. Empty if there is no such keyspace. Clients of different lock tables do
+/// not exclude each other.
+///
+/// # Errors
+///
+/// [`SchemaError::Name`], and [`SchemaError::Database`].
+///
+/// # Cancel safety
+///
+/// Dropping the future changes nothing.
+pub async fn lock_tables(session: &Session, keyspace: &str) -> Result<Vec<String>, SchemaError> {
+    let names = Names::check(keyspace, LOCK_TABLE_DEFAULT)?;
+    let catalog = Catalog::new(session);
+    let mut tables = Vec::new();
+    if !Schema::read(&catalog, &names).await?.holds_settings(&names) {
+        return Ok(tables);
+    }
+    let recorded = names.record(session, false).names().await?;
+    for names in recorded.iter().filter_map(|table| Names::check(keyspace, table).ok()) {
+        if catalog.table_id(&names.keyspace, &names.lock_table).await?.is_some() {
+            tables.push(names.lock_table.to_string());
+        }
+    }
+    Ok(tables)
+}
+
 /// Refuses a bound that clocks are never seen to keep, because they can't be read as exactly.
 async fn check_measurable(session: &Session, options: &CreateOptions) -> Result<(), SchemaError> {
     let Settings { consistency, max_clock_skew } = options.settings();

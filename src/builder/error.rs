@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::hosts::RegistryError;
-use crate::options::InvalidOption;
+use crate::options::{InvalidOption, shell_operand};
 use crate::schema::SchemaError;
 use crate::store::DatabaseError;
 
@@ -20,8 +20,9 @@ pub enum BuildError {
     Schema(#[from] SchemaError),
     /// The host has no number.
     #[error(
-        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
-         build the client with `register_host(true)`"
+        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {}`, or build \
+         the client with `register_host(true)`",
+        shell_operand(host)
     )]
     UnknownHost {
         /// The host's name.
@@ -33,7 +34,8 @@ pub enum BuildError {
     /// `register_host(true)` does not undo a removal.
     #[error(
         "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
-         {host}` to let it take locks again, or build the client with another host name"
+         {}` to let it take locks again, or build the client with another host name",
+        shell_operand(host)
     )]
     HostRemoved {
         /// The host's name.

@@ -74,8 +74,9 @@ impl LockSettings {
     /// Reads the variables `BAKERY_LOCK_KEYSPACE`, `BAKERY_LOCK_HOST`, `BAKERY_LOCK_TTL` and so on,
     /// one for each field. A variable that is unset or empty leaves its field `None`.
     ///
-    /// Durations are read by [`parse_duration`], switches are `true` or `false`. Other variables
-    /// that begin with `BAKERY_LOCK_` are left to those that know them, such as `lock-hosts`.
+    /// Durations are read by [`parse_duration`], switches are `true` or `false`. The tools
+    /// `lock-hosts` and `lockctl` read these variables by this function, and others of their own,
+    /// such as `BAKERY_LOCK_NODES`, which it ignores.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ impl<F: Fn(&str) -> Result<String, VarError>> Environment<F> {
             Ok(value) if value.is_empty() => Ok(None),
             Ok(value) => parse(&value).map(Some).map_err(|cause| error(cause.to_string())),
             Err(VarError::NotPresent) => Ok(None),
-            Err(VarError::NotUnicode(_)) => Err(error("it is no UTF-8".to_owned())),
+            Err(VarError::NotUnicode(_)) => Err(error("it is not UTF-8".to_owned())),
         }
     }
 }

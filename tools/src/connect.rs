@@ -1,6 +1,8 @@
 //! How to reach a cluster: the options that all tools share, and the session from them.
 
+mod arguments;
 mod error;
+mod node;
 mod race;
 
 use std::ffi::OsString;
@@ -10,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::Consistency;
-use bakery_lock::schema::{self, SchemaError};
-use clap::Args;
+use bakery_lock::hosts::this_host;
+use bakery_lock::{Consistency, LockSettings};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,10 +23,13 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement;
 
+pub use self::arguments::ConnectArguments;
 use self::error::{Cause, ConnectError, Refusal};
+use self::node::Node;
 use self::race::first_success;
+use crate::environment::variable;
 use crate::failure::Failure;
-use crate::options;
+use crate::output;
 
 /// The environment variable that holds the password. There is no option for it, because every user
 /// of the machine can read the arguments of a process.
@@ -52,77 +56,23 @@ const KEEPALIVE_INTERVALS: u32 = 20;
 const KEEPALIVE_TIMEOUTS: u32 = 13;
 
 /// How to reach a cluster and its tables.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Connection")]
+#[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Nodes to ask for the rest of the cluster; the default port is 9042
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOST[:PORT],...",
-        env = "BAKERY_LOCK_NODES",
-        value_delimiter = ',',
-        value_parser = node,
-        default_value = "127.0.0.1:9042"
-    )]
-    pub nodes: Vec<String>,
-
-    /// Keyspace of the lock table and of the registry of hosts
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        env = "BAKERY_LOCK_KEYSPACE",
-        value_parser = keyspace,
-        default_value = "bakery_lock"
-    )]
+    nodes: Vec<Node>,
+    /// Keyspace of the lock table and of the registry of hosts.
     pub keyspace: String,
-
-    /// Lock table
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        value_parser = lock_table,
-        default_value = schema::LOCK_TABLE_DEFAULT
-    )]
+    /// Lock table.
     pub lock_table: String,
-
-    /// Which replicas answer for a lock: quorum, or local-quorum:DC, the same for all clients
-    #[arg(long, global = true, value_name = "LEVEL", default_value = "quorum")]
+    /// Which replicas answer for a lock.
     pub consistency: Consistency,
-
-    /// Log in as this user; the password comes from the environment variable
-    /// `BAKERY_LOCK_PASSWORD`, or from a file
-    #[arg(long, global = true, value_name = "NAME", env = "BAKERY_LOCK_USER")]
-    pub user: Option<String>,
-
-    /// Read the password from the first line of this file
-    #[arg(long, global = true, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
-
-    /// Use TLS, and trust nodes whose certificate this authority signed (PEM); it has to name the
-    /// node's IP address
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_ca: Option<PathBuf>,
-
-    /// Show this certificate to the nodes (PEM); needs --tls-ca and --tls-key
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-
-    /// The private key of the certificate (PEM)
-    #[arg(long, global = true, value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-
-    /// How long to try to connect, and then each step: 20, 20s, 500ms, 2m. A connected node
-    /// that is silent counts as down after a part of it, at least 2.5s
-    #[arg(
-        long,
-        global = true,
-        value_name = "TIME",
-        value_parser = options::timeout,
-        default_value = "20s"
-    )]
+    /// What clients are built with: keyspace, lock table and consistency are those here.
+    pub settings: LockSettings,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    /// How long to try to connect, and then each step.
     pub timeout: Duration,
 }
 
@@ -140,20 +90,42 @@ impl ConnectOptions {
     ///
     /// Dropping the future closes the connections.
     pub async fn connect(&self) -> Result<Session, Failure> {
+        self.connected().await.map(|(session, _)| session)
+    }
+
+    /// The same, with a note for people about what is connected to, if it is wanted.
+    pub(crate) async fn connect_with_note(&self, verbose: bool) -> Result<Session, Failure> {
+        let (session, node) = self.connected().await?;
+        if verbose {
+            let ConnectOptions { keyspace, lock_table, .. } = self;
+            output::note(&format!(
+                "lockctl: connected to {node}, uses lock table {keyspace}.{lock_table}"
+            ));
+        }
+        Ok(session)
+    }
+
+    async fn connected(&self) -> Result<(Session, Node), Failure> {
         let builder = self.session_builder()?;
         let attempts = self.nodes.iter().cloned().map(|node| {
-            let (builder, timeout) = (builder.clone().known_node(&node), self.timeout);
+            let (builder, timeout) = (builder.clone().known_node(node.to_string()), self.timeout);
             async move {
                 let session = tokio::time::timeout(timeout, builder.build()).await;
-                session
-                    .map_or(Err(Cause::Silent), |built| built.map_err(Cause::Failed))
-                    .map_err(|cause| Refusal { node, cause })
+                match session.map_or(Err(Cause::Silent), |built| built.map_err(Cause::Failed)) {
+                    Ok(session) => Ok((session, node)),
+                    Err(cause) => Err(Refusal { node, cause }),
+                }
             }
         });
         first_success(attempts, HEAD_START).await.map_err(|refusals| {
             let error = ConnectError::of(refusals, self.user.as_deref(), self.timeout);
             Failure::Unreachable(Box::new(error))
         })
+    }
+
+    /// The name of a host: the given one, that of the environment, or this machine's.
+    pub(crate) fn host(&self, given: Option<&str>) -> String {
+        given.or(self.settings.host.as_deref()).map_or_else(this_host, str::to_owned)
     }
 
     /// These options as arguments of another process of the tool, which inherits the environment.
@@ -163,8 +135,9 @@ impl ConnectOptions {
             // There is no other level.
             Consistency::Quorum | _ => "quorum".to_owned(),
         };
+        let nodes: Vec<_> = self.nodes.iter().map(Node::to_string).collect();
         let mut arguments: Vec<OsString> = vec![
-            format!("--nodes={}", self.nodes.join(",")).into(),
+            format!("--nodes={}", nodes.join(",")).into(),
             format!("--keyspace={}", self.keyspace).into(),
             format!("--lock-table={}", self.lock_table).into(),
             format!("--consistency={consistency}").into(),
@@ -210,7 +183,7 @@ impl ConnectOptions {
     fn credentials(&self) -> Result<Option<(&str, String)>, Failure> {
         let password = match &self.password_file {
             Some(file) => Some(first_line(file)?),
-            None => std::env::var(PASSWORD_VARIABLE).ok(),
+            None => variable(PASSWORD_VARIABLE)?,
         };
         match (self.user.as_deref(), password) {
             (Some(user), Some(password)) => Ok(Some((user, password))),
@@ -309,19 +282,4 @@ fn first_line(file: &Path) -> Result<String, Failure> {
 
 fn unusable(file: &Path, cause: impl std::error::Error + Send + Sync + 'static) -> Failure {
     OptionsError::File { file: file.to_owned(), cause: Box::new(cause) }.into()
-}
-
-fn keyspace(text: &str) -> Result<String, SchemaError> {
-    schema::check_names(text, schema::LOCK_TABLE_DEFAULT).map(|()| text.to_owned())
-}
-
-fn lock_table(text: &str) -> Result<String, SchemaError> {
-    schema::check_names("keyspace", text).map(|()| text.to_owned())
-}
-
-fn node(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("a node's name is empty".to_owned()),
-        node => Ok(node.to_owned()),
-    }
 }

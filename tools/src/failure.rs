@@ -1,6 +1,7 @@
 //! Failures and their exit codes.
 
 use std::error::Error;
+use std::io;
 use std::process::ExitCode;
 
 use bakery_lock::hosts::RegistryError;
@@ -40,17 +41,34 @@ pub enum Failure {
         signal: u8,
     },
     /// Standard output can't be written.
-    #[error("the result can't be written")]
-    Output(#[from] std::io::Error),
+    #[error("standard output can't be written")]
+    Output(#[source] io::Error),
+    /// The operating system refused something.
+    #[error("{what}")]
+    System {
+        /// What failed.
+        what: &'static str,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
 }
 
 impl Failure {
+    /// The exit code for what may fail before a command is started, as of `env` and `timeout`.
+    pub(crate) const BEFORE_COMMAND: u8 = 125;
+
+    /// The failure of a call of the operating system.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Failure::System { what, cause }
+    }
+
     /// The exit code: 1 when the answer is no, 2 for usage, 3 when the database can't be reached,
     /// and the code of a shell when a signal ended the command.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::No(_) | Failure::Output(_) => 1,
+            Failure::No(_) | Failure::Output(_) | Failure::System { .. } => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::BeforeCommand { code, .. } => *code,
@@ -67,7 +85,8 @@ impl Failure {
             Failure::No(_)
             | Failure::Usage(_)
             | Failure::Output(_)
-            | Failure::BeforeCommand { .. } => 125,
+            | Failure::System { .. }
+            | Failure::BeforeCommand { .. } => Failure::BEFORE_COMMAND,
         };
         Failure::BeforeCommand { code, cause: Box::new(self) }
     }
@@ -86,7 +105,7 @@ impl Failure {
     /// failure of the command.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
-        matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+        matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 

@@ -15,9 +15,7 @@ use crate::failure::Failure;
 /// [`Failure::Output`]; [`Failure::is_broken_pipe`] when the reader has gone.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()?;
-    Ok(())
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::Output)
 }
 
 /// Writes a JSON value to standard output, for people too: indented, with a newline at the end.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bakery_lock::hosts::{HostRegistry, RegistryError};
 use bakery_lock::schema::{SchemaError, Severity};
+use bakery_lock::shell_operand;
 use scylla::client::session::Session;
 
 use crate::connect::ConnectOptions;
@@ -24,7 +25,7 @@ pub(crate) async fn registration(
         registry.close().await;
         registered
     };
-    let add = format!("run `lock-hosts --keyspace {keyspace} add {host}`");
+    let add = format!("run `lock-hosts --keyspace {keyspace} add {}`", shell_operand(host));
     let error = |found: String, advice: String| (Severity::Error, found, Some(advice));
     let unread = "its registration can't be looked up";
     let (severity, found, advice) = match registered.await {

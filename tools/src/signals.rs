@@ -1,12 +1,16 @@
 //! Signals that end a command.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::task::Poll;
 
 use rustix::process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
+
+/// What fails where signals can't be noticed.
+const UNHEARD: &str = "signals can't be received";
 
 /// The signals that end a command.
 pub(crate) struct Signals {
@@ -17,9 +21,11 @@ pub(crate) struct Signals {
 impl Signals {
     /// Notices signals from now on.
     pub(crate) fn new() -> Result<Self, Failure> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Signals { interrupt, terminate })
+        let listen = || {
+            let interrupt = signal(SignalKind::interrupt())?;
+            Ok(Signals { interrupt, terminate: signal(SignalKind::terminate())? })
+        };
+        listen().map_err(Failure::system(UNHEARD))
     }
 
     /// The result of the work, unless a signal comes first; then the work is dropped.
@@ -54,8 +60,8 @@ impl PassedOn {
             (process::Signal::USR2, SignalKind::user_defined2()),
         ];
         let streams = kinds.into_iter().map(|(number, kind)| Ok((number, signal(kind)?)));
-        let streams: Result<_, std::io::Error> = streams.collect();
-        Ok(PassedOn { streams: streams? })
+        let streams: io::Result<_> = streams.collect();
+        Ok(PassedOn { streams: streams.map_err(Failure::system(UNHEARD))? })
     }
 
     /// The next signal.

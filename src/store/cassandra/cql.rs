@@ -180,6 +180,7 @@ templates! {
     ReadSettingsWithoutProtocol: "SELECT consistency, datacenter, max_clock_skew_ms \
                                   FROM \"{keyspace}\".\"lock_hosts\" \
                                   WHERE registry = ? AND host_name = ?",
+    ListSettings: "SELECT host_name FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ?",
     WriteSettings: "INSERT INTO \"{keyspace}\".\"lock_hosts\" \
                     (registry, host_name, consistency, datacenter, max_clock_skew_ms, protocol) \
                     VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?",

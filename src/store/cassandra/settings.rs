@@ -84,6 +84,15 @@ impl<'a> SettingsRecord<'a> {
         or_nearby(Box::pin(self.read()), Box::pin(nearby)).await
     }
 
+    /// The names under which anything is recorded: lock tables, which may have been dropped, and
+    /// since when sightings are recorded. One try.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, DatabaseError> {
+        let select = self.statement(Template::ListSettings, &Consistency::Quorum);
+        let result = query(self.session, select, (LOCK_TABLES,)).await;
+        let rows = decode::<(String,)>(result.map_err(|error| classify(&error))?)?;
+        Ok(rows.into_iter().map(|(name,)| name).collect())
+    }
+
     /// Records when sightings begin, in a registry that an earlier version made. One try.
     pub(crate) async fn begin_sightings(&self, now_micros: i64) -> Result<(), DatabaseError> {
         let insert = self.statement(Template::BeginSightings, &Consistency::Quorum);

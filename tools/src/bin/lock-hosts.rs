@@ -2,18 +2,8 @@
 
 use std::process::ExitCode;
 
-use bakery_lock_tools::lock_hosts::{self, LockHosts};
-use bakery_lock_tools::output;
-use clap::Parser;
+use bakery_lock_tools::{lock_hosts, program};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match lock_hosts::run(LockHosts::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::report("lock-hosts", &failure);
-            failure.exit_code()
-        }
-    }
+fn main() -> ExitCode {
+    program::start(lock_hosts::NAME, &[], lock_hosts::run)
 }

@@ -2,18 +2,8 @@
 
 use std::process::ExitCode;
 
-use bakery_lock_tools::lockctl::{self, Lockctl};
-use bakery_lock_tools::output;
-use clap::Parser;
+use bakery_lock_tools::{lockctl, program};
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match lockctl::run(Lockctl::parse()).await {
-        Ok(code) => code,
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
-            output::report("lockctl", &failure);
-            failure.exit_code()
-        }
-    }
+fn main() -> ExitCode {
+    program::start(lockctl::NAME, lockctl::RUNNERS, lockctl::run)
 }

@@ -8,13 +8,13 @@ use scylla::errors::{
     ConnectionSetupRequestErrorKind, DbError, MetadataError, NewSessionError,
 };
 
-use super::PASSWORD_VARIABLE;
+use super::{Node, PASSWORD_VARIABLE};
 use crate::output::lower_first;
 
 /// Why one node gave no session.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) node: String,
+    pub(super) node: Node,
     pub(super) cause: Cause,
 }
 
@@ -134,7 +134,8 @@ impl fmt::Display for Reasons<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Reasons(refusals, waited) = self;
         for (index, refusal) in refusals.iter().enumerate() {
-            write!(f, "{}{}: ", if index == 0 { "" } else { "; " }, refusal.node)?;
+            let (comma, node) = (if index == 0 { "" } else { "; " }, &refusal.node);
+            write!(f, "{comma}{node}{}: ", node.hint())?;
             match (&refusal.cause, refusal.connection_error()) {
                 (Cause::Silent, _) => write!(f, "no answer within {waited:?}")?,
                 (Cause::Failed(_), _) if refusal.is_mute() => {

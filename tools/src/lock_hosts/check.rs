@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bakery_lock::hosts::this_host;
 use bakery_lock::schema;
 use clap::Args;
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ use crate::registration::registration;
 #[command(after_help = "Examples:\n  lock-hosts check\n  lock-hosts check --host web1 --json\n  \
                         lock-hosts check --strict")]
 pub(super) struct CheckOptions {
-    /// Host whose registration is looked up [default: this machine]
+    /// Host whose registration is looked up [env: `BAKERY_LOCK_HOST`] [default: this machine]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
@@ -43,7 +42,7 @@ pub(super) async fn check(
     options: &CheckOptions,
 ) -> Result<(), Failure> {
     let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
-    let host = options.host.clone().unwrap_or_else(this_host);
+    let host = connection.host(options.host.as_deref());
     let session = Arc::new(connection.connect().await?);
     let (report, registration) = tokio::join!(
         Box::pin(schema::check(&session, keyspace, lock_table, consistency)),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::hosts::{Host, HostRegistry, check_name, this_host};
+use bakery_lock::hosts::{Host, HostRegistry, check_name};
 use clap::Args;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ const HOPELESS_CLOSE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts add\n  lock-hosts add web1 web2")]
 pub(super) struct AddOptions {
-    /// Hosts to register [default: this machine]
+    /// Hosts to register [env: `BAKERY_LOCK_HOST`] [default: this machine]
     #[arg(value_name = "NAME", value_parser = host_name)]
     names: Vec<String>,
 }
@@ -87,7 +87,9 @@ pub(super) async fn add(
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let names = match options.names.as_slice() {
-        [] => vec![host_name(&this_host()).map_err(|error| Failure::Usage(error.into()))?],
+        [] => {
+            vec![host_name(&connection.host(None)).map_err(|error| Failure::Usage(error.into()))?]
+        }
         names => names.to_vec(),
     };
     with_registry(connection, signals, async |registry| {

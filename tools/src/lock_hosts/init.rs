@@ -6,6 +6,7 @@ use std::time::Duration;
 use bakery_lock::Consistency;
 use bakery_lock::schema::{self, CreateOptions, Created, Replication};
 use clap::Args;
+use scylla::client::session::Session;
 
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
@@ -18,7 +19,8 @@ use crate::output;
 ///
 /// The settings are --consistency and --max-clock-skew: clients that use another consistency are
 /// refused. Matching objects are left unchanged, so `init` can be run again. If an object exists
-/// but differs, nothing is changed. Waits until all nodes agree on the tables.
+/// but differs, or the keyspace has a lock table of another name, nothing is changed. Waits until
+/// all nodes agree on the tables.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts init --replication 3\n  \
                         lock-hosts init --replication dc1=3,dc2=3 --max-ttl 60s\n  \
@@ -39,6 +41,26 @@ pub(super) struct InitOptions {
     /// where clocks differ by more. It can't be smaller than what can be measured here
     #[arg(long, value_name = "TIME", value_parser = options::duration, default_value = "1s")]
     max_clock_skew: Duration,
+
+    /// Create a lock table in a keyspace that has one of another name. Clients of different lock
+    /// tables do not exclude each other
+    #[arg(long)]
+    another_lock_table: bool,
+}
+
+/// The keyspace has lock tables, but not the one that is asked for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "keyspace {keyspace:?} has lock table {}, and its clients would not exclude those of lock \
+     table {wanted:?}; nothing was changed: use --lock-table {}, or the variable \
+     BAKERY_LOCK_LOCK_TABLE, or give --another-lock-table to create {wanted:?} too",
+    others.iter().map(|other| format!("{other:?}")).collect::<Vec<_>>().join(", "),
+    others[0]
+)]
+struct OtherTables {
+    keyspace: String,
+    wanted: String,
+    others: Vec<String>,
 }
 
 /// Creates keyspace and tables, and records settings.
@@ -56,7 +78,12 @@ pub(super) async fn init(
         create = create.replication(replication.clone());
     }
     let session = connection.connect().await?;
-    let create = Box::pin(async { Ok(schema::create(&session, keyspace, &create).await?) });
+    let create = Box::pin(async {
+        if !options.another_lock_table {
+            refuse_another(&session, keyspace, lock_table).await?;
+        }
+        Ok(schema::create(&session, keyspace, &create).await?)
+    });
     let created = explained(&session, connection, create).await?;
     let mut text = made(keyspace, &created);
     if created.settings {
@@ -65,6 +92,16 @@ pub(super) async fn init(
     }
     text.push_str(&format!("keyspace {keyspace} is ready for locks; now run `lock-hosts add`\n"));
     output::print(&text)
+}
+
+/// Refuses a lock table that would be used besides others.
+async fn refuse_another(session: &Session, keyspace: &str, wanted: &str) -> Result<(), Failure> {
+    let others = schema::lock_tables(session, keyspace).await?;
+    if others.is_empty() || others.iter().any(|other| other == wanted) {
+        return Ok(());
+    }
+    let (keyspace, wanted) = (keyspace.to_owned(), wanted.to_owned());
+    Err(Failure::No(Box::new(OtherTables { keyspace, wanted, others })))
 }
 
 fn made(keyspace: &str, created: &Created) -> String {

@@ -5,10 +5,12 @@ mod hosts;
 mod init;
 mod unseen;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::completions::{CompletionsOptions, print_completions};
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectArguments, ConnectOptions};
 use crate::failure::Failure;
 use crate::man::{ManOptions, write_pages};
 use crate::signals::Signals;
@@ -26,22 +28,29 @@ pub struct LockHosts {
     command: Command,
 
     #[command(flatten)]
-    connection: ConnectOptions,
+    connection: ConnectArguments,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
-    Init(init::InitOptions),
-    Add(hosts::AddOptions),
-    Remove(hosts::RemoveOptions),
-    List(hosts::ListOptions),
-    Check(check::CheckOptions),
+    #[command(flatten)]
+    OnCluster(OnCluster),
     Completions(CompletionsOptions),
     #[command(hide = true)]
     Man(ManOptions),
 }
 
-const NAME: &str = "lock-hosts";
+#[derive(Clone, Debug, Subcommand)]
+enum OnCluster {
+    Init(init::InitOptions),
+    Add(hosts::AddOptions),
+    Remove(hosts::RemoveOptions),
+    List(hosts::ListOptions),
+    Check(check::CheckOptions),
+}
+
+/// The name of the tool.
+pub const NAME: &str = "lock-hosts";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,7 +74,7 @@ Exit codes:
   2  the command makes no sense as it is written; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time";
 
-/// Runs a command.
+/// Runs a command, and returns its exit code.
 ///
 /// INT and TERM end it, after the registry's lock is released.
 ///
@@ -77,16 +86,26 @@ Exit codes:
 /// # Cancel safety
 ///
 /// As for those functions: repeating the command is safe.
-pub async fn run(arguments: LockHosts) -> Result<(), Failure> {
+pub async fn run(arguments: LockHosts) -> Result<ExitCode, Failure> {
     let LockHosts { command, connection } = arguments;
-    let mut signals = Signals::new()?;
-    match command {
-        Command::Init(options) => signals.or(init::init(&connection, &options)).await,
-        Command::Add(options) => hosts::add(&connection, &options, &mut signals).await,
-        Command::Remove(options) => hosts::remove(&connection, &options, &mut signals).await,
-        Command::List(options) => hosts::list(&connection, &options, &mut signals).await,
-        Command::Check(options) => signals.or(check::check(&connection, &options)).await,
+    let done = match command {
+        Command::OnCluster(command) => command.done(&connection.options()?).await,
         Command::Completions(options) => print_completions::<LockHosts>(NAME, &options),
         Command::Man(options) => write_pages::<LockHosts>(&options),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+impl OnCluster {
+    /// Carries it out.
+    async fn done(self, connection: &ConnectOptions) -> Result<(), Failure> {
+        let mut signals = Signals::new()?;
+        match self {
+            OnCluster::Init(options) => signals.or(init::init(connection, &options)).await,
+            OnCluster::Add(options) => hosts::add(connection, &options, &mut signals).await,
+            OnCluster::Remove(options) => hosts::remove(connection, &options, &mut signals).await,
+            OnCluster::List(options) => hosts::list(connection, &options, &mut signals).await,
+            OnCluster::Check(options) => signals.or(check::check(connection, &options)).await,
+        }
     }
 }

@@ -133,7 +133,7 @@ impl BenchOptions {
         let most = self.clients.iter().copied().max().unwrap_or(1);
         let mut building = JoinSet::new();
         for _ in 0..most {
-            building.spawn(self.host.builder(session, connection).build());
+            building.spawn(self.host.builder(session, connection, None).build());
         }
         let mut clients = Vec::new();
         while let Some(built) = building.join_next().await {

@@ -1,5 +1,6 @@
 //! A command that runs while a lock is held: what `run` and `elect` share.
 
+mod channel;
 mod child;
 mod guardian;
 
@@ -9,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bakery_lock::{ExpiringReason, LockClient, LockHandle, LostReason};
+use bakery_lock::{ExpiringReason, GuardState, LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use scylla::client::session::Session;
@@ -28,16 +29,22 @@ use crate::signals::PassedOn;
 /// The exit code when the lock was lost while the command ran.
 pub(super) const LOST: u8 = 76;
 
+/// The TTL unless option or environment say otherwise.
+const TTL_DEFAULT: Duration = Duration::from_secs(60);
+
 /// How often the child's guardian is told until when the lock is held, as a share of the TTL.
 const TOLD_PER_TTL: u32 = 20;
+
+/// What fails where the end of a command can't be known.
+const UNKNOWN_END: &str = "the command can't be waited for";
 
 /// How a command's lock is held.
 #[derive(Clone, Debug, Args)]
 pub(super) struct HolderOptions {
     /// How long the lock's rows live without renewal: whole seconds, 5 at least. A machine that
-    /// crashes blocks the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    ttl: Duration,
+    /// crashes blocks the lock for that long [env: `BAKERY_LOCK_TTL`] [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
 
     /// What happens to the command when the lock is lost or revoked
     #[arg(long, value_name = "ACTION", value_enum, default_value = "kill")]
@@ -80,7 +87,7 @@ impl HolderOptions {
         session: &Arc<Session>,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let builder = self.host.builder(session, connection).ttl(self.ttl);
+        let builder = self.host.builder(session, connection, self.ttl);
         builder.build().await.map_err(not_built)
     }
 
@@ -95,21 +102,24 @@ impl HolderOptions {
     /// Whether it has a token is up to `with_token`: holders beside each other have none.
     pub(super) async fn run(
         &self,
+        connection: &ConnectOptions,
         lock: &LockHandle,
         with_token: bool,
         command: &[OsString],
         signals: &mut PassedOn,
     ) -> Result<Ended, Failure> {
         let environment = environment(lock, with_token).await?;
-        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after());
+        let ttl = self.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
+        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after(ttl));
         let held_for = lock.remaining();
-        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)?;
+        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)
+            .map_err(Failure::system("the command's guardian can't be started"))?;
         let (mut expiring, mut lost) = (pin!(lock.expiring()), pin!(lock.lost()));
         let (mut is_watched, mut is_revoked) = (true, false);
         let (mut loss, mut asked) = (None, None);
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status?,
+                status = child.wait() => break status.map_err(Failure::system(UNKNOWN_END))?,
                 signal = signals.next() => {
                     if ![Signal::USR1, Signal::USR2].contains(&signal) {
                         asked = Some(signal);
@@ -134,7 +144,7 @@ impl HolderOptions {
                     }
                     warn_of_loss(lock, loss.as_ref());
                 }
-                () = sleep(self.ttl / TOLD_PER_TTL), if loss.is_none() => {
+                () = sleep(ttl / TOLD_PER_TTL), if loss.is_none() => {
                     child.tell(lock.remaining());
                 }
             }
@@ -152,7 +162,10 @@ impl HolderOptions {
         }
         // The guardian may end the command a moment before the loss is known here, or without one.
         if loss.is_none() {
-            let reason = if lock.state().is_held() { None } else { lost.await };
+            let reason = match lock.state() {
+                state if state.is_held() => foreseen(&state),
+                _ => lost.await,
+            };
             warn_of_loss(lock, reason.as_ref());
         }
         Ok(Ended::Lost { asked })
@@ -160,9 +173,15 @@ impl HolderOptions {
 
     /// The time from TERM to KILL. A renewal is due at a third of the TTL, and has as long; a
     /// command must not be asked to end before that.
-    fn kill_after(&self) -> Duration {
-        self.kill_after.min(self.ttl.saturating_sub(Duration::from_secs(2)) / 4)
+    fn kill_after(&self, ttl: Duration) -> Duration {
+        self.kill_after.min(ttl.saturating_sub(Duration::from_secs(2)) / 4)
     }
+}
+
+/// Why a lock that is still held would soon have been lost; `None` if its renewal was late.
+fn foreseen(state: &GuardState) -> Option<LostReason> {
+    let by_limit = matches!(state, GuardState::Expiring { reason: ExpiringReason::HoldLimit, .. });
+    by_limit.then_some(LostReason::HoldLimit)
 }
 
 /// Says why the lock has to be released soon.
@@ -196,4 +215,20 @@ async fn environment(
     let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
     environment.push(("LOCK_DEADLINE", deadline.as_millis().to_string()));
     Ok(environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hold_limit_is_the_reason_for_an_expiring_lock() {
+        let remaining = Duration::from_secs(4);
+        let expiring =
+            foreseen(&GuardState::Expiring { reason: ExpiringReason::HoldLimit, remaining });
+        assert_eq!(expiring, Some(LostReason::HoldLimit));
+        for state in [GuardState::Held { remaining }, GuardState::AtRisk { remaining }] {
+            assert_eq!(foreseen(&state), None, "its renewal was late");
+        }
+    }
 }

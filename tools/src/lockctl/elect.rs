@@ -88,7 +88,7 @@ pub(super) struct ElectOptions {
     #[command(flatten)]
     holder: HolderOptions,
 
-    /// Tell when this candidate stands for election, and when it leads
+    /// Print what is connected to, when this candidate stands for election, and when it leads
     #[arg(short = 'v', long)]
     verbose: bool,
 }
@@ -104,10 +104,10 @@ Exit codes:
   that of the command, or 128 and the number of the signal that ended it
   76   the leadership was lost or revoked while the command ran (see --again)
   69   the database can't be reached, refuses the login, or did not answer in time
-  125  something else failed before the command ran
+  125  lockctl itself failed: invalid arguments, or anything else
   126  the command can't be run
   127  the command was not found
-  --observe has those of `lockctl show`";
+  --observe has those of `lockctl show`, and 125 for invalid arguments";
 
 impl ElectOptions {
     /// Whether it only watches who leads.
@@ -128,18 +128,19 @@ pub(super) async fn elect(
     // Before anything is waited for: a signal while a seat is waited for ends the candidacy.
     let mut signals = PassedOn::new()?;
     let built = async {
-        let session = Arc::new(signals.or(connection.connect()).await?);
+        let session = Arc::new(signals.or(connection.connect_with_note(options.verbose)).await?);
         let build = Box::pin(options.holder.client(&session, connection));
         signals.or(explained(&session, connection, build)).await
     };
-    let client = built.await.map_err(Failure::before_a_command)?;
-    let code = stand(&client, options, &mut signals).await;
+    let client = built.await?;
+    let code = stand(connection, &client, options, &mut signals).await;
     shut_down(&client).await;
-    code.map_err(Failure::before_a_command)
+    code
 }
 
 /// Waits until this candidate leads, and runs the command then; again and again if asked to.
 async fn stand(
+    connection: &ConnectOptions,
     client: &LockClient,
     options: &ElectOptions,
     signals: &mut PassedOn,
@@ -156,7 +157,7 @@ async fn stand(
         if options.verbose {
             output::note(&format!("lockctl: this process leads {name}"));
         }
-        match holder.run(&leadership, *seats == 1, command, signals).await? {
+        match holder.run(connection, &leadership, *seats == 1, command, signals).await? {
             Ended::Held(code) => {
                 if let Err(error) = leadership.resign().await {
                     // It expires by itself.

@@ -1,8 +1,9 @@
 //! Clients that take locks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use bakery_lock::{BuildError, LockClient, LockClientBuilder};
+use bakery_lock::{BuildError, LockClient, LockClientBuilder, shell_operand};
 use clap::Args;
 use scylla::client::session::Session;
 
@@ -13,31 +14,36 @@ use crate::output;
 /// As which host locks are taken.
 #[derive(Clone, Debug, Args)]
 pub(super) struct HostOptions {
-    /// The name under which this host is registered [default: this machine]
+    /// The name under which this host is registered [env: `BAKERY_LOCK_HOST`]
+    /// [default: this machine]
     #[arg(long, value_name = "NAME")]
     pub(super) host: Option<String>,
 
-    /// Register the host if it is missing
-    #[arg(long)]
-    pub(super) register_host: bool,
+    /// Register the host if it is missing [env: `BAKERY_LOCK_REGISTER_HOST`] [default: false]
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(super) register_host: Option<bool>,
 }
 
 impl HostOptions {
-    /// A builder of clients that take locks.
+    /// A builder of clients that take locks, with another TTL than that of the environment if one
+    /// is given.
     pub(super) fn builder(
         &self,
         session: &Arc<Session>,
         connection: &ConnectOptions,
+        ttl: Option<Duration>,
     ) -> LockClientBuilder {
-        let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
-        let builder = LockClient::builder(Arc::clone(session), keyspace)
-            .consistency(consistency.clone())
-            .lock_table(lock_table)
-            .register_host(self.register_host);
-        match &self.host {
-            Some(host) => builder.host(host),
-            None => builder,
-        }
+        let mut settings = connection.settings.clone();
+        settings.host = self.host.clone().or(settings.host);
+        settings.ttl = ttl.or(settings.ttl);
+        settings.register_host = self.register_host.or(settings.register_host);
+        LockClient::builder(Arc::clone(session), &connection.keyspace).settings(&settings)
     }
 }
 
@@ -45,13 +51,15 @@ impl HostOptions {
 #[derive(Debug, thiserror::Error)]
 enum HostError {
     #[error(
-        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {host}`, or \
-         give --register-host"
+        "host {host:?} is not registered: run `lock-hosts --keyspace {keyspace} add {}`, or give \
+         --register-host",
+        shell_operand(host)
     )]
     Unknown { host: String, keyspace: String },
     #[error(
         "host {host:?} was removed from the registry: run `lock-hosts --keyspace {keyspace} add \
-         {host}` to let it take locks again, or give the name of another one with --host"
+         {}` to let it take locks again, or give the name of another one with --host",
+        shell_operand(host)
     )]
     Removed { host: String, keyspace: String },
 }

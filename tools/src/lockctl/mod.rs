@@ -26,7 +26,7 @@ use scylla::client::session::Session;
 
 use self::host::shut_down;
 use crate::completions::{CompletionsOptions, print_completions};
-use crate::connect::ConnectOptions;
+use crate::connect::{ConnectArguments, ConnectOptions};
 use crate::failure::Failure;
 use crate::man::{ManOptions, write_pages};
 use crate::outage::explained;
@@ -43,11 +43,22 @@ pub struct Lockctl {
     command: Command,
 
     #[command(flatten)]
-    connection: ConnectOptions,
+    connection: ConnectArguments,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    OnCluster(OnCluster),
+    Completions(CompletionsOptions),
+    #[command(hide = true)]
+    Man(ManOptions),
+    #[command(hide = true)]
+    Guardian(command::GuardianOptions),
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum OnCluster {
     Show(show::ShowOptions),
     Watch(watch::WatchOptions),
     List(list::ListOptions),
@@ -58,16 +69,15 @@ enum Command {
     Elect(elect::ElectOptions),
     Verify(verify::VerifyOptions),
     Bench(bench::BenchOptions),
-    Completions(CompletionsOptions),
-    #[command(hide = true)]
-    Man(ManOptions),
-    #[command(hide = true)]
-    Guardian(command::GuardianOptions),
     #[command(hide = true)]
     VerifyWorker(verify::WorkerOptions),
 }
 
-const NAME: &str = "lockctl";
+/// The name of the tool.
+pub const NAME: &str = "lockctl";
+
+/// The subcommands that run a command and exit with its code.
+pub const RUNNERS: &[&str] = &["run", "elect", "guardian"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,34 +127,57 @@ Exit codes:
 pub async fn run(arguments: Lockctl) -> Result<ExitCode, Failure> {
     let Lockctl { command, connection } = arguments;
     match command {
-        Command::Run(options) => Ok(ExitCode::from(run::run(&connection, &options).await?)),
-        Command::Elect(options) if options.observes() => {
-            observe(&connection, async |client| elect::observe(client, &options).await).await
-        }
-        Command::Elect(options) => Ok(ExitCode::from(elect::elect(&connection, &options).await?)),
-        Command::Guardian(options) => Ok(ExitCode::from(command::guard(&options).await?)),
-        Command::Verify(options) => verify::verify(&connection, &options).await,
-        Command::Bench(options) => bench::bench(&connection, &options).await,
-        Command::VerifyWorker(options) => verify::work(&connection, &options).await,
-        Command::Status(options) => status::status(&connection, &options).await,
         Command::Completions(options) => {
             print_completions::<Lockctl>(NAME, &options).map(|()| ExitCode::SUCCESS)
         }
         Command::Man(options) => write_pages::<Lockctl>(&options).map(|()| ExitCode::SUCCESS),
-        Command::Show(options) => {
-            observe(&connection, async |client| show::show(client, &options).await).await
+        Command::Guardian(options) => {
+            command::guard(&options).await.map(ExitCode::from).map_err(Failure::before_a_command)
         }
-        Command::Watch(options) => {
-            observe(&connection, async |client| watch::watch(client, &options).await).await
+        Command::OnCluster(command) => {
+            let runs_a_command = command.runs_a_command();
+            let done = command.done(connection).await;
+            if runs_a_command { done.map_err(Failure::before_a_command) } else { done }
         }
-        Command::List(options) => {
-            observe(&connection, async |client| list::list(client, &options).await).await
-        }
-        Command::Revoke(options) => {
-            observe(&connection, async |client| revoke::revoke(client, &options).await).await
-        }
-        Command::Repair(options) => {
-            observe(&connection, async |client| repair::repair(client, &options).await).await
+    }
+}
+
+impl OnCluster {
+    fn runs_a_command(&self) -> bool {
+        matches!(self, OnCluster::Run(_))
+            || matches!(self, OnCluster::Elect(options) if !options.observes())
+    }
+
+    /// Carries it out, and returns its exit code.
+    async fn done(self, connection: ConnectArguments) -> Result<ExitCode, Failure> {
+        let connection = connection.options()?;
+        match self {
+            OnCluster::Run(options) => run::run(&connection, &options).await.map(ExitCode::from),
+            OnCluster::Elect(options) if options.observes() => {
+                observe(&connection, async |client| elect::observe(client, &options).await).await
+            }
+            OnCluster::Elect(options) => {
+                elect::elect(&connection, &options).await.map(ExitCode::from)
+            }
+            OnCluster::Verify(options) => verify::verify(&connection, &options).await,
+            OnCluster::Bench(options) => bench::bench(&connection, &options).await,
+            OnCluster::VerifyWorker(options) => verify::work(&connection, &options).await,
+            OnCluster::Status(options) => status::status(&connection, &options).await,
+            OnCluster::Show(options) => {
+                observe(&connection, async |client| show::show(client, &options).await).await
+            }
+            OnCluster::Watch(options) => {
+                observe(&connection, async |client| watch::watch(client, &options).await).await
+            }
+            OnCluster::List(options) => {
+                observe(&connection, async |client| list::list(client, &options).await).await
+            }
+            OnCluster::Revoke(options) => {
+                observe(&connection, async |client| revoke::revoke(client, &options).await).await
+            }
+            OnCluster::Repair(options) => {
+                observe(&connection, async |client| repair::repair(client, &options).await).await
+            }
         }
     }
 }
@@ -171,12 +204,10 @@ async fn observer(
     session: &Arc<Session>,
     connection: &ConnectOptions,
 ) -> Result<LockClient, Failure> {
-    let ConnectOptions { keyspace, lock_table, consistency, timeout, .. } = connection;
-    let builder = LockClient::builder(Arc::clone(session), keyspace)
+    let builder = LockClient::builder(Arc::clone(session), &connection.keyspace)
+        .settings(&connection.settings)
         .observer(true)
-        .consistency(consistency.clone())
-        .lock_table(lock_table)
-        .acquire_timeout(*timeout)
+        .acquire_timeout(connection.timeout)
         .peers(PeerOptions::new(([127, 0, 0, 1], 0).into()).keep(false));
     Ok(builder.build().await?)
 }

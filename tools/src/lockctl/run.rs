@@ -51,7 +51,8 @@ pub(super) struct RunOptions {
     #[arg(short = 'n', long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// How long to wait for the lock [default: as long as it takes]
+    /// How long to wait for the lock [env: `BAKERY_LOCK_ACQUIRE_TIMEOUT`]
+    /// [default: as long as it takes]
     #[arg(short = 'w', long, value_name = "TIME", value_parser = timeout)]
     wait: Option<Duration>,
 
@@ -80,7 +81,7 @@ pub(super) struct RunOptions {
     #[command(flatten)]
     holder: HolderOptions,
 
-    /// Tell how long the lock was waited for
+    /// Print what is connected to, and how long the lock was waited for
     #[arg(short = 'v', long)]
     verbose: bool,
 }
@@ -99,7 +100,7 @@ Exit codes:
   75   the lock was not obtained: it is held, or waiting took too long (see -E)
   76   the lock was lost or revoked while the command ran
   69   the database can't be reached, refuses the login, or did not answer in time
-  125  something else failed before the command ran
+  125  lockctl itself failed: invalid arguments, or anything else
   126  the command can't be run
   127  the command was not found";
 
@@ -107,14 +108,12 @@ Exit codes:
 pub(super) async fn run(connection: &ConnectOptions, options: &RunOptions) -> Result<u8, Failure> {
     // Before anything is waited for: a signal while the lock is waited for withdraws the request.
     let mut signals = PassedOn::new()?;
-    let (client, guard) = match options.obtain(connection, &mut signals).await {
-        Ok(Some(obtained)) => obtained,
-        Ok(None) => return Ok(options.conflict_exit_code),
-        Err(failure) => return Err(failure.before_a_command()),
+    let Some((client, guard)) = options.obtain(connection, &mut signals).await? else {
+        return Ok(options.conflict_exit_code);
     };
-    let code = options.hold(guard, &mut signals).await;
+    let code = options.hold(connection, guard, &mut signals).await;
     shut_down(&client).await;
-    code.map_err(Failure::before_a_command)
+    code
 }
 
 impl RunOptions {
@@ -124,11 +123,11 @@ impl RunOptions {
         connection: &ConnectOptions,
         signals: &mut PassedOn,
     ) -> Result<Option<(LockClient, LockGuard)>, Failure> {
-        let session = Arc::new(signals.or(connection.connect()).await?);
+        let session = Arc::new(signals.or(connection.connect_with_note(self.verbose)).await?);
         let build = Box::pin(self.holder.client(&session, connection));
         let client = signals.or(explained(&session, connection, build)).await?;
         let began = Instant::now();
-        let acquired = signals.or(self.acquire(&client)).await;
+        let acquired = signals.or(self.acquire(connection, &client)).await;
         let waited = began.elapsed();
         let name = visible(&self.name);
         match acquired {
@@ -150,9 +149,14 @@ impl RunOptions {
     }
 
     /// The lock; `None` if others have it, after a note that says who.
-    async fn acquire(&self, client: &LockClient) -> Result<Option<LockGuard>, Failure> {
+    async fn acquire(
+        &self,
+        connection: &ConnectOptions,
+        client: &LockClient,
+    ) -> Result<Option<LockGuard>, Failure> {
         let mut request = client.request(&self.name).label(self.holder.label(&self.command));
-        request = request.timeout(self.wait.unwrap_or(FOR_EVER));
+        let wait = self.wait.or(connection.settings.acquire_timeout);
+        request = request.timeout(wait.unwrap_or(FOR_EVER));
         if self.shared {
             request = request.shared();
         }
@@ -184,9 +188,14 @@ impl RunOptions {
     }
 
     /// Runs the command while the lock is held, releases the lock, and returns the exit code.
-    async fn hold(&self, guard: LockGuard, signals: &mut PassedOn) -> Result<u8, Failure> {
+    async fn hold(
+        &self,
+        connection: &ConnectOptions,
+        guard: LockGuard,
+        signals: &mut PassedOn,
+    ) -> Result<u8, Failure> {
         let with_token = self.max_holders.is_none();
-        let ended = self.holder.run(&guard, with_token, &self.command, signals).await?;
+        let ended = self.holder.run(connection, &guard, with_token, &self.command, signals).await?;
         let Ended::Held(code) = ended else { return Ok(LOST) };
         if let Err(error) = guard.unlock().await {
             // It expires by itself.

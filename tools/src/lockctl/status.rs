@@ -4,7 +4,6 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bakery_lock::hosts::this_host;
 use bakery_lock::schema::{self, Severity};
 use clap::Args;
 use scylla::client::session::Session;
@@ -34,7 +33,7 @@ use crate::signals::Signals;
                         sent"
 )]
 pub(super) struct StatusOptions {
-    /// Host whose registration is looked up [default: this machine]
+    /// Host whose registration is looked up [env: `BAKERY_LOCK_HOST`] [default: this machine]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
@@ -52,7 +51,7 @@ pub(super) async fn status(
     connection: &ConnectOptions,
     options: &StatusOptions,
 ) -> Result<ExitCode, Failure> {
-    let host = options.host.clone().unwrap_or_else(this_host);
+    let host = connection.host(options.host.as_deref());
     let mut signals = Signals::new()?;
     let looking = Box::pin(reasons(connection, &host));
     let reasons = signals.or(looking).await?;

@@ -138,7 +138,7 @@ impl VerifyOptions {
         session: &Arc<Session>,
         connection: &ConnectOptions,
     ) -> Result<LockClient, Failure> {
-        let builder = self.host.builder(session, connection).ttl(self.load.ttl);
+        let builder = self.host.builder(session, connection, self.load.ttl);
         builder.build().await.map_err(not_built)
     }
 

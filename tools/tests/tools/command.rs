@@ -36,8 +36,10 @@ pub(crate) fn lockctl(arguments: &[&str]) -> Command {
 
 fn tool(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    for variable in ["NODES", "KEYSPACE", "USER", "PASSWORD"] {
-        command.env_remove(format!("BAKERY_LOCK_{variable}"));
+    for (variable, _) in std::env::vars_os() {
+        if variable.to_string_lossy().starts_with("BAKERY_LOCK_") {
+            command.env_remove(variable);
+        }
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -110,6 +112,13 @@ impl Tool {
             None
         };
         finish(self.start(arguments)).await
+    }
+
+    /// Runs the tool to its end, with one more variable of the environment.
+    pub(crate) async fn run_with(&self, arguments: &[&str], variable: (&str, &str)) -> Answer {
+        let mut command = self.on_cluster(lock_hosts(&[]), arguments);
+        command.env(variable.0, variable.1);
+        finish(command.spawn().expect("the tool starts")).await
     }
 
     /// Runs `lockctl` to its end.

@@ -2,7 +2,7 @@
 //!
 //! CONTRIBUTING.md tells how to accept a change of the help.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::Command as Process;
 
@@ -124,6 +124,30 @@ fn manual_pages_are_written() {
         let answer = run(tool, &["man", "--dir", &file]);
         assert_eq!(answer.code, Some(1), "{answer:?}");
         assert!(answer.stderr.contains("the manual pages can't be written to"), "{answer:?}");
+    }
+}
+
+// Goal: what can't be written is no success, and no panic.
+// Method: a full device.
+#[test]
+fn help_that_can_not_be_written_is_a_failure() {
+    for (tool, _) in tools() {
+        for arguments in [
+            &["--help"][..],
+            &["-h"],
+            &["--version"],
+            &["help", "completions"],
+            &["completions", "--help"],
+            &["completions", "bash"],
+            &["man", "--help"],
+        ] {
+            let full = File::options().write(true).open("/dev/full").expect("Linux has it");
+            let answer = tool(arguments).stdout(full).output().expect("the tool starts");
+            let answer = Answer::from(answer);
+            assert_eq!(answer.code, Some(1), "{arguments:?}: {answer:?}");
+            let said = "standard output can't be written: no space left on device";
+            assert!(answer.stderr.contains(said), "{arguments:?}: {answer:?}");
+        }
     }
 }
 

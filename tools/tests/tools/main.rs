@@ -1,6 +1,7 @@
 //! The tools as their users see them: arguments in; text, exit codes and rows out.
 
 mod command;
+mod environment;
 mod help;
 mod lock_hosts;
 mod lockctl;

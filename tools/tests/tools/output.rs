@@ -18,7 +18,9 @@ const OTHER: &str = "users::other";
 /// What differs from run to run, and what is printed here instead.
 type Filter = (&'static str, &'static str);
 
-const DIFFERS: [Filter; 3] = [
+const DIFFERS: [Filter; 4] = [
+    // The first node that answers.
+    (r"connected to \S+,", "connected to [node],"),
     (r"\d{4}-\d{2}-\d{2}T[0-9:.]+Z", "[time]"),
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "[client]"),
     (r#"(pid(?:": ?| ))\d+"#, "${1}[pid]"),

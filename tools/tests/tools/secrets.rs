@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bakery_lock::LockClient;
 use bakery_lock::schema::{self, CreateOptions, Replication};
-use bakery_lock_tools::connect::ConnectOptions;
+use bakery_lock_tools::connect::ConnectArguments;
 use bakery_lock_tools::failure::Failure;
 use bakery_lock_tools::lock_hosts::LockHosts;
 use bakery_lock_tools::lockctl::Lockctl;
@@ -136,7 +136,7 @@ async fn no_command_prints_a_password() {
 #[derive(Debug, Parser)]
 struct Program {
     #[command(flatten)]
-    connection: ConnectOptions,
+    connection: ConnectArguments,
 }
 
 // Goal: nothing that programs can print of a connection, a client or an error shows the password;
@@ -156,7 +156,8 @@ async fn no_value_shows_a_password() {
         prints_nothing(&Lockctl::try_parse_from([&options[..], &["list"]].concat()));
         let program = Program::try_parse_from(options).expect("these are options");
         prints_nothing(&program);
-        match program.connection.connect().await {
+        let connection = program.connection.options().expect("no variable is set");
+        match connection.connect().await {
             Ok(session) => prints_nothing(&session),
             Err(failure) => {
                 assert!(matches!(failure, Failure::Unreachable(_)), "{failure:?}");

@@ -1,18 +1,16 @@
 //! The command, behind its guardian.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::pipe::pipe;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{self, Command};
 
+use super::channel::send_with_stdin;
 use super::guardian::{MARGIN, encoded};
 use crate::lockctl::process::{boot_time, this_program};
 
@@ -20,8 +18,8 @@ use crate::lockctl::process::{boot_time, this_program};
 pub(super) struct Child {
     guardian: process::Child,
     group: Option<Pid>,
-    /// The pipe to the guardian; `None` once the lock is lost.
-    deadlines: Option<File>,
+    /// The channel to the guardian; `None` once the lock is lost.
+    deadlines: Option<UnixStream>,
     /// The newest deadline that it was told, by the boot time.
     told: Duration,
 }
@@ -35,13 +33,12 @@ impl Child {
         kill_after: Duration,
         lenient: bool,
     ) -> io::Result<Self> {
-        let (theirs, ours) = deadline_pipe()?;
-        let mut deadlines = File::from(ours);
+        let (theirs, deadlines) = UnixStream::pair()?;
         let told = boot_time() + held_for;
-        deadlines.write_all(&encoded(told))?;
+        send_with_stdin(&deadlines, encoded(told))?;
+        deadlines.set_nonblocking(true)?;
         let mut guardian = Command::new(this_program()?);
-        guardian.arg0("lockctl").arg("guardian");
-        guardian.arg("--deadlines").arg(theirs.as_raw_fd().to_string());
+        guardian.arg0("lockctl").arg("guardian").stdin(OwnedFd::from(theirs));
         guardian.arg("--kill-after").arg(format!("{}ms", kill_after.as_millis()));
         if lenient {
             guardian.arg("--lenient");
@@ -56,7 +53,7 @@ impl Child {
     pub(super) fn tell(&mut self, held_for: Duration) {
         let until = boot_time() + held_for;
         let Some(deadlines) = &mut self.deadlines else { return };
-        // A guardian that is stopped may leave the pipe full; one that has ended is waited for.
+        // A guardian that is stopped may leave the channel full; one that has ended is waited for.
         if deadlines.write_all(&encoded(until)).is_ok() {
             self.told = until;
         }
@@ -84,12 +81,4 @@ impl Child {
     pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.guardian.wait().await
     }
-}
-
-/// A pipe, whose first end the guardian inherits. The other one never blocks.
-fn deadline_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (theirs, ours) = pipe()?;
-    fcntl_setfd(&ours, FdFlags::CLOEXEC)?;
-    fcntl_setfl(&ours, OFlags::NONBLOCK)?;
-    Ok((theirs, ours))
 }

@@ -1,26 +1,30 @@
 //! The process between `lockctl` and a command, which ends the command in time.
 //!
-//! It leads the command's process group, and is told by a pipe until when the lock is held. If that
-//! time comes near, or the pipe ends, it ends the group: by TERM, and then by KILL. So the command
-//! ends before another client may hold the lock, also if `lockctl` was stopped or killed and can't
-//! renew it.
+//! It leads the command's process group, and learns from a channel until when the lock is held. If
+//! that time comes near, or the channel ends, it ends the group: by TERM, and then by KILL. The
+//! command therefore ends before another client may hold the lock, also if `lockctl` was stopped or
+//! killed and can't renew it.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::io::Errno;
 use rustix::process::{Signal, getpgrp, kill_process_group};
-use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::net::UnixStream;
 use tokio::process::Command;
 use tokio::time::sleep;
 
+use super::UNKNOWN_END;
+use super::channel::receive;
 use crate::failure::Failure;
 use crate::lockctl::process::boot_time;
 use crate::options::duration;
-use crate::output;
+use crate::output::{self, visible};
 use crate::signals::PassedOn;
 
 /// How long before the deadline the group is gone at the latest: as long as a busy machine takes to
@@ -33,10 +37,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// Watch over a command (`lockctl run` starts it)
 #[derive(Clone, Debug, Args)]
 pub(in crate::lockctl) struct GuardianOptions {
-    /// The descriptor of the pipe that tells deadlines
-    #[arg(long)]
-    deadlines: u32,
-
     /// The time from TERM to KILL
     #[arg(long, value_parser = duration)]
     kill_after: Duration,
@@ -54,19 +54,15 @@ pub(in crate::lockctl) struct GuardianOptions {
 pub(in crate::lockctl) async fn guard(options: &GuardianOptions) -> Result<u8, Failure> {
     // It outlives what is sent to the group, to end the rest of it.
     let _signals = PassedOn::new()?;
-    let path = format!("/dev/fd/{}", options.deadlines);
-    let mut deadlines =
-        Deadlines { pipe: OpenOptions::new().open_receiver(path)?, rest: Vec::new() };
-    let Some(deadline) = deadlines.next().await else {
-        return Ok(super::LOST);
-    };
+    let (mut deadlines, deadline, stdin) =
+        Deadlines::open().map_err(Failure::system("the lock's deadline can't be read"))?;
     let mut watch = Watch { deadline, kill_after: options.kill_after, ends_from: None };
     let (program, arguments) = options.command.split_first().expect("a command has a program");
-    let mut child = match Command::new(program).args(arguments).spawn() {
+    let mut child = match Command::new(program).args(arguments).stdin(stdin).spawn() {
         Ok(child) => child,
         Err(error) => {
-            output::report(&program.to_string_lossy(), &error);
-            return Ok(if error.kind() == ErrorKind::NotFound { 127 } else { 126 });
+            output::report(&visible(&program.to_string_lossy()), &error);
+            return Ok(code_of_start(&error));
         }
     };
     let mut is_told = true;
@@ -86,7 +82,7 @@ pub(in crate::lockctl) async fn guard(options: &GuardianOptions) -> Result<u8, F
                     // The rest of the group, and this process with it.
                     end_group(Signal::KILL);
                 }
-                return Ok(code_of(status?));
+                return status.map(code_of).map_err(Failure::system(UNKNOWN_END));
             }
             told = deadlines.next(), if is_told => match told {
                 Some(deadline) => watch.deadline = deadline,
@@ -105,6 +101,16 @@ fn end_group(signal: Signal) {
     let _ = kill_process_group(getpgrp(), signal);
 }
 
+/// The exit code for a command that was not started, as of `env`: 127 if it was not found, 125 if
+/// no process could be made for it, and else 126.
+fn code_of_start(error: &io::Error) -> u8 {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => 127,
+        Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM) => Failure::BEFORE_COMMAND,
+        _ => 126,
+    }
+}
+
 /// The exit code that a shell has for a status.
 pub(super) fn code_of(status: ExitStatus) -> u8 {
     let signal = status.signal().and_then(|signal| u8::try_from(signal).ok());
@@ -114,17 +120,32 @@ pub(super) fn code_of(status: ExitStatus) -> u8 {
 
 /// The deadlines that are told, in nanoseconds of the boot time.
 struct Deadlines {
-    pipe: Receiver,
+    channel: UnixStream,
     /// The beginning of one that is not complete.
     rest: Vec<u8>,
 }
 
-/// The bytes of a deadline in the pipe.
-pub(super) fn encoded(deadline: Duration) -> [u8; 8] {
+/// How many bytes a deadline has in the channel.
+pub(super) const DEADLINE_BYTES: usize = 8;
+
+/// The bytes of a deadline in the channel.
+pub(super) fn encoded(deadline: Duration) -> [u8; DEADLINE_BYTES] {
     u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
 }
 
+fn decoded(deadline: [u8; DEADLINE_BYTES]) -> Duration {
+    Duration::from_nanos(u64::from_le_bytes(deadline))
+}
+
 impl Deadlines {
+    /// The deadlines, the first of them, and the standard input for the command.
+    fn open() -> io::Result<(Self, Duration, OwnedFd)> {
+        let (channel, deadline, stdin) = receive()?;
+        channel.set_nonblocking(true)?;
+        let channel = UnixStream::from_std(channel)?;
+        Ok((Deadlines { channel, rest: Vec::new() }, decoded(deadline), stdin))
+    }
+
     /// The newest deadline, once there is one; `None` when the other end is closed.
     ///
     /// # Cancel safety
@@ -133,20 +154,20 @@ impl Deadlines {
     async fn next(&mut self) -> Option<Duration> {
         loop {
             let mut read = [0; 4096];
-            match self.pipe.try_read(&mut read) {
+            match self.channel.try_read(&mut read) {
                 Ok(0) => return None,
                 Ok(bytes) => self.rest.extend_from_slice(&read[..bytes]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.pipe.readable().await.ok()?;
+                    self.channel.readable().await.ok()?;
                     continue;
                 }
                 Err(_) => return None,
             }
-            let whole = self.rest.len() / 8 * 8;
-            let newest = self.rest[..whole].last_chunk::<8>().copied();
+            let whole = self.rest.len() / DEADLINE_BYTES * DEADLINE_BYTES;
+            let newest = self.rest[..whole].last_chunk().copied();
             self.rest.drain(..whole);
             if let Some(newest) = newest {
-                return Some(Duration::from_nanos(u64::from_le_bytes(newest)));
+                return Some(decoded(newest));
             }
         }
     }
@@ -236,6 +257,20 @@ mod tests {
         assert_eq!(watch.due(ms(10_000)), Due::Term);
         assert_eq!(watch.due(ms(10_001)), Due::In(ms(4_999)));
         assert_eq!(watch.due(ms(15_000)), Due::Kill);
+    }
+
+    #[test]
+    fn command_that_was_not_started_has_the_code_of_env() {
+        for (errno, code) in [
+            (Errno::NOENT, 127),
+            (Errno::ACCESS, 126),
+            (Errno::NOEXEC, 126),
+            (Errno::NOTDIR, 126),
+            (Errno::MFILE, 125),
+            (Errno::AGAIN, 125),
+        ] {
+            assert_eq!(code_of_start(&errno.into()), code, "{errno}");
+        }
     }
 
     #[test]

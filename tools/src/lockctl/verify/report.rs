@@ -306,12 +306,12 @@ mod tests {
 
     use super::super::acquisition::Hold;
     use super::*;
-    use crate::connect::ConnectOptions;
+    use crate::connect::ConnectArguments;
 
     #[derive(Parser)]
     struct Arguments {
         #[command(flatten)]
-        connection: ConnectOptions,
+        connection: ConnectArguments,
         #[command(flatten)]
         options: VerifyOptions,
     }
@@ -320,6 +320,7 @@ mod tests {
     fn report(history: Vec<Acquisition>) -> Report {
         let Arguments { connection, mut options } = Arguments::parse_from(["verify", "--seed=7"]);
         options.processes = 0;
+        let connection = connection.options().expect("no variable is set");
         let mut run = Run::start(&connection, &options).expect("there is no process to start");
         run.set_pids(vec![4711, 812]);
         run.tries = [(1, 1), (2, 1)].into();

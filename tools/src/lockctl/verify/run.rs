@@ -55,7 +55,8 @@ impl Run {
             seed,
             host: options.host.clone(),
         };
-        let workers = Workers::start(connection, (1..=options.processes).map(worker))?;
+        let workers = Workers::start(connection, (1..=options.processes).map(worker))
+            .map_err(Failure::system("a process that takes locks can't be started"))?;
         Ok(Run {
             id,
             seed,

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use tokio::net::unix::pipe::{OpenOptions, Receiver};
+use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -88,8 +89,9 @@ pub(super) struct LoadOptions {
     pub(super) wait: Duration,
 
     /// How long the lock's rows live without renewal: whole seconds, 5 at least
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "60s")]
-    pub(super) ttl: Duration,
+    /// [env: `BAKERY_LOCK_TTL`] [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(super) ttl: Option<Duration>,
 
     /// Let the processes take turns of each other by message; each listens at a port of 127.0.0.1
     #[arg(long)]
@@ -139,7 +141,8 @@ async fn take_locks(connection: &ConnectOptions, options: &WorkerOptions) -> Res
 impl WorkerOptions {
     async fn client(&self, connection: &ConnectOptions) -> Result<LockClient, Failure> {
         let session = Arc::new(connection.connect().await?);
-        let builder = self.host.builder(&session, connection).ttl(self.load.ttl);
+        // The order of a process's callers is checked.
+        let builder = self.host.builder(&session, connection, self.load.ttl).turns(true);
         let builder = if self.load.peers {
             builder.peers(PeerOptions::new(([127, 0, 0, 1], 0).into()))
         } else {
@@ -308,7 +311,8 @@ struct Orders(Receiver);
 
 impl Orders {
     fn new() -> Result<Self, Failure> {
-        Ok(Orders(OpenOptions::new().open_receiver("/dev/fd/0")?))
+        let orders = io::stdin().as_fd().try_clone_to_owned().and_then(Receiver::from_owned_fd);
+        orders.map(Orders).map_err(Failure::system("orders can't be read"))
     }
 
     /// Waits for the order to begin; false if the process that gives it is gone.

@@ -133,12 +133,12 @@ impl WorkerOptions {
             format!("--names={}", load.names),
             format!("--hold={}", millis(load.hold)),
             format!("--wait={}", millis(load.wait)),
-            format!("--ttl={}", millis(load.ttl)),
             format!("--seed={seed}"),
         ];
+        arguments.extend(load.ttl.map(|ttl| format!("--ttl={}", millis(ttl))));
         arguments.extend(load.peers.then(|| "--peers".to_owned()));
         arguments.extend(host.host.as_ref().map(|host| format!("--host={host}")));
-        arguments.extend(host.register_host.then(|| "--register-host".to_owned()));
+        arguments.extend(host.register_host.map(|register| format!("--register-host={register}")));
         arguments
     }
 }

@@ -25,7 +25,9 @@ pub(super) enum Event {
 
 impl Screen {
     pub(super) fn open() -> Result<Self, Failure> {
-        let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
+        let terminal = ratatui::try_init()
+            .inspect_err(|_| ratatui::restore())
+            .map_err(Failure::system("the terminal can't be used"))?;
         let (sender, events) = mpsc::unbounded_channel();
         // A thread, because reading keys blocks. It ends with the process.
         thread::spawn(move || {
@@ -41,7 +43,8 @@ impl Screen {
 
     pub(super) fn draw(&mut self, picture: &Picture) -> Result<(), Failure> {
         let colours = self.colours;
-        self.terminal.draw(|frame| picture.draw(frame, colours))?;
+        let drawn = self.terminal.draw(|frame| picture.draw(frame, colours));
+        drawn.map_err(Failure::Output)?;
         Ok(())
     }
 

@@ -19,9 +19,37 @@ async fn tables_are_created_once() {
     assert!(made.starts_with(&expected), "{made}");
     let again = tool.done(&["init", "--replication", &replicas, "--max-ttl", "60s"]).await;
     assert!(!again.contains("made") && again.contains("is ready"), "{again}");
+}
 
-    let other = tool.done(&["--lock-table", "other", "init"]).await;
-    assert!(other.starts_with(&format!("made table {keyspace}.other\n")), "{other}");
+// Goal: a keyspace gets no second lock table by a mistake in its name or in a variable, because
+// clients of two tables do not exclude each other; nor do the settings of the registry's own lock
+// table get recorded, with which clients could use it.
+// Method: ask for another table by option and by variable, then with the flag for it; and for the
+// default one where `jobs` is used.
+#[tokio::test]
+async fn second_lock_table_needs_a_flag() {
+    let tool = Tool::initialized("second").await;
+    let keyspace = &tool.keyspace;
+    let init = ["--lock-table", "jobs", "init"];
+    let refused = tool.run(&init).await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+    for part in ["has lock table \"lock_table\"", "use --lock-table lock_table", "nothing was"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    let made = tool.done(&[&init[..], &["--another-lock-table"]].concat()).await;
+    assert!(made.starts_with(&format!("made table {keyspace}.jobs\n")), "{made}");
+    for table in ["jobs", "lock_table"] {
+        let again = tool.done(&["--lock-table", table, "init"]).await;
+        assert!(!again.contains("made") && again.contains("is ready"), "{again}");
+    }
+
+    let tool = Tool::new("first").await;
+    let init = ["--lock-table", "jobs", "init", "--replication", &replicas().await];
+    tool.done(&init).await;
+    let refused = tool.run(&["init"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("has lock table \"jobs\""), "{}", refused.stderr);
+    tool.done(&init).await;
 }
 
 #[tokio::test]
@@ -59,7 +87,9 @@ async fn settings_are_recorded_once_and_reported() {
     let line =
         "error    settings of lock_table: lock table \"lock_table\" is used with QUORUM, but";
     assert!(answer.stdout.contains(line), "{}", answer.stdout);
-    let made = tool.done(&["--consistency", &local, "--lock-table", "local", "init"]).await;
+    let made = tool
+        .done(&["--consistency", &local, "--lock-table", "local", "init", "--another-lock-table"])
+        .await;
     assert!(made.contains(&format!("recorded for {keyspace}.local: LOCAL_QUORUM of")), "{made}");
 }
 

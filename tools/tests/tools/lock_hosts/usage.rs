@@ -23,6 +23,8 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["--consistency", "local-quorum", "list"], "name the data centre"),
         (&["--keyspace", "a\"b", "list"], "can't be the name of a keyspace"),
         (&["--keyspace", "", "list"], "can't be the name of a keyspace"),
+        (&["--nodes", "db1,,db2", "list"], "the address of a node is empty"),
+        (&["--nodes", "[::1]:", "list"], "or with a port as in [fd00::1]:9042"),
         (&["--lock-table", "a;b", "list"], "can't be the name of a table"),
         (&["--lock-table", "lock_hosts", "list"], "registry of hosts"),
         (&["--lock-table", "lock_peers", "list"], "table of peers"),
@@ -101,18 +103,6 @@ fn nodes_that_do_not_answer_are_unreachable() {
         let reasons = [reason, "no answer within 2s"];
         assert!(reasons.iter().any(|reason| answer.stderr.contains(reason)), "{}", answer.stderr);
     }
-}
-
-#[test]
-fn options_come_from_the_environment_too() {
-    let answer = lock_hosts(&["list"]).env("BAKERY_LOCK_KEYSPACE", "a'b").output();
-    assert_eq!(answer.expect("the tool starts").status.code(), Some(2));
-    let (_silent, node) = listener();
-    let answer =
-        lock_hosts(&["--timeout", "200ms", "list"]).env("BAKERY_LOCK_NODES", &node).output();
-    let stderr = String::from_utf8(answer.expect("the tool starts").stderr);
-    let stderr = stderr.expect("the tool prints text");
-    assert!(stderr.contains(&node), "{stderr}");
 }
 
 #[test]

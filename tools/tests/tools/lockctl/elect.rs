@@ -28,6 +28,8 @@ async fn stand(tool: &Tool, options: &[&str], script: &str) -> Child {
     let terms = ["elect", "-v", "--kill-after", "500ms"];
     let arguments = [&terms[..], options, &[NAME, "--", "sh", "-c", script]].concat();
     let mut child = tool.lockctl_command(&arguments).spawn().expect("the tool starts");
+    let connected = line(child.stderr.as_mut()).await;
+    assert!(connected.starts_with("lockctl: connected to "), "{connected}");
     assert_eq!(line(child.stderr.as_mut()).await, "lockctl: this process stands for scheduler");
     child
 }

@@ -7,6 +7,7 @@ mod list;
 mod revoke;
 pub(crate) mod run;
 mod show;
+mod start;
 mod status;
 mod usage;
 mod verify;

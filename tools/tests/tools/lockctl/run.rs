@@ -30,7 +30,7 @@ const RUNS: &str = "BAKERY_LOCK_RUNS";
 const RUNS_DEFAULT: usize = 80;
 
 /// Tables, and a registered host for `run`.
-pub(super) async fn prepared(tag: &str) -> Tool {
+pub(crate) async fn prepared(tag: &str) -> Tool {
     let tool = Tool::initialized(tag).await;
     tool.done(&["add"]).await;
     tool
@@ -131,7 +131,9 @@ async fn a_lock_that_is_held_is_a_conflict() {
     guard.unlock().await.expect("it is held");
     let answer = finish(waiting).await;
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(0), "ran\n"), "{answer:?}");
-    assert!(answer.stderr.starts_with("lockctl: obtained backup after "), "{}", answer.stderr);
+    let uses = format!("uses lock table {}.lock_table\nlockctl: obtained backup", tool.keyspace);
+    assert!(answer.stderr.starts_with("lockctl: connected to "), "{}", answer.stderr);
+    assert!(answer.stderr.contains(&uses), "{}", answer.stderr);
 }
 
 // Goal: the command learns what it holds, until when, and the token for its data.

@@ -1,6 +1,8 @@
 //! What is found without a database.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::command::{Answer, lockctl};
 
@@ -22,9 +24,6 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["list", "extra"], "unexpected argument"),
         (&["revoke", "a"], "--why <TEXT>"),
         (&["revoke", "a", "--why", "b", "--yes"], "--force"),
-        (&["elect", "a"], "<COMMAND>..."),
-        (&["elect", "--priority", "15", "a", "true"], "15 is not in 1..=14"),
-        (&["elect", "--observe", "a", "true"], "cannot be used with"),
         (&["verify", "--for", "61m"], "use 60m or less"),
         (&["verify", "--processes", "0"], "0 is not in 1..=64"),
         (&["bench", "--clients", "4,0"], "0 is not in 1..=256"),
@@ -36,8 +35,46 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         let answer = run(&[&["--nodes", &node], *arguments].concat());
         assert_eq!((answer.code, answer.stdout.as_str()), (Some(2), ""), "{answer:?}");
         assert!(answer.stderr.contains(reason), "{reason}: {}", answer.stderr);
+        assert!(answer.stderr.len() < 1_000, "it repeats what is long: {}", answer.stderr);
+    }
+    // A command may exit with 2 itself.
+    let refused: &[(&[&str], &str)] = &[
+        (&["run"], "required arguments were not provided"),
+        (&["run", "a"], "<COMMAND>..."),
+        (&["run", "", "true"], "must not be empty"),
+        (&["run", &long, "true"], "65535 bytes at most"),
+        (&["run", "--no-such-option", "a", "true"], "unexpected argument"),
+        (&["--no-such-option", "run", "a", "true"], "unexpected argument"),
+        (&["--nodes", "[::1", "run", "a", "true"], "is not the address of a node"),
+        (&["--user", "ops", "run", "a", "true"], "a user without a password"),
+        (&["elect", "a"], "<COMMAND>..."),
+        (&["elect", "--priority", "15", "a", "true"], "15 is not in 1..=14"),
+        (&["elect", "--observe", "a", "true"], "cannot be used with"),
+    ];
+    for (arguments, reason) in refused {
+        let answer = run(&[&["--nodes", &node], *arguments].concat());
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(125), ""), "{answer:?}");
+        assert!(answer.stderr.contains(reason), "{reason}: {}", answer.stderr);
+        assert!(answer.stderr.len() < 1_000, "it repeats what is long: {}", answer.stderr);
     }
     assert!(listener.accept().is_err(), "something was sent");
+}
+
+#[test]
+fn argument_that_is_not_utf8_is_named() {
+    let odd = OsStr::from_bytes(b"caf\xe9");
+    let commands: [(&[&str], &[&str], i32); 4] = [
+        (&["show"], &[], 2),
+        (&["--user"], &["list"], 2),
+        (&["run"], &["true"], 125),
+        (&["elect", "--label"], &["a", "true"], 125),
+    ];
+    for (before, after, code) in commands {
+        let answer = lockctl(before).arg(odd).args(after).output().expect("the tool starts");
+        let answer = Answer::from(answer);
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(code), ""), "{answer:?}");
+        assert!(answer.stderr.contains(r#""caf\xE9" is not UTF-8"#), "{}", answer.stderr);
+    }
 }
 
 #[test]
