@@ -65,8 +65,8 @@ async fn lead(election: &Election) -> Result<()> {
     loop {
         let leadership = election.campaign().await?;
         println!("process {} leads", std::process::id());
-        // The work of a leader goes here. It ends once the leadership is lost.
-        let reason = leadership.lost().await;
+        // The work of a leader goes here. It ends once the leadership is revoked or lost.
+        let reason = leadership.expiring().await;
         println!("process {} leads no more: {reason:?}", std::process::id());
     }
 }

@@ -125,7 +125,7 @@ async fn jobs(client: LockClient) {
         match client.lock("jobs::report").await {
             Ok(guard) => {
                 tokio::select! {
-                    reason = guard.lost() => eprintln!("the job stops: {reason:?}"),
+                    reason = guard.expiring() => eprintln!("the job stops: {reason:?}"),
                     () = sleep(at_random(JOB)) => {}
                 }
                 let _ = guard.unlock().await;

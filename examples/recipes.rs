@@ -95,7 +95,7 @@ async fn lead(client: &LockClient, priority: u8, work: &Table) -> Result<()> {
         let leadership = election.campaign().await?;
         tokio::select! {
             biased;
-            reason = leadership.lost() => eprintln!("another one may lead now: {reason:?}"),
+            reason = leadership.expiring() => eprintln!("another one leads soon: {reason:?}"),
             () = schedule(work) => return Ok(leadership.resign().await?),
         }
     }

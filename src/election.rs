@@ -44,7 +44,7 @@ impl LockClient {
     /// let election = client.election("scheduler").priority(1);
     /// let leadership = election.campaign().await?;
     /// tokio::select! {
-    ///     reason = leadership.lost() => eprintln!("another one may lead now: {reason:?}"),
+    ///     reason = leadership.expiring() => eprintln!("another one leads soon: {reason:?}"),
     ///     () = async { /* the work of a leader */ } => leadership.resign().await?,
     /// }
     /// # Ok(())

@@ -88,7 +88,7 @@
 //! let guard = client.lock("users::snap").await?;
 //! tokio::select! {
 //!     () = one_step() => guard.unlock().await?,
-//!     reason = guard.lost() => eprintln!("lost: {reason:?}"),
+//!     reason = guard.expiring() => eprintln!("revoked or lost: {reason:?}"),
 //! }
 //! # Ok(())
 //! # }

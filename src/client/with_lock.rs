@@ -17,9 +17,9 @@ impl LockClient {
     ///
     /// Before each poll of the body it checks the clock. Once the lock is lost, or revoked by
     /// another client, it drops the body instead of polling it again, so the body stops at its
-    /// current `await`; a revoked lock is released after that. A poll that has begun
-    /// may finish: work that blocks, or is paused with the whole process, continues to its next
-    /// `await` after the lease has ended. Where even that must do no harm, use [fencing
+    /// current `await`; a revoked lock is released after that. A poll that has begun may finish:
+    /// work that blocks, or is paused with the whole process, continues to its next `await` after
+    /// the lease has ended. Where even that must do no harm, use [fencing
     /// tokens](LockHandle::fencing_token).
     ///
     /// The output of the body is returned whatever becomes of the release, which continues in the
@@ -32,8 +32,8 @@ impl LockClient {
     ///
     /// [`WithLockError::Lock`]: the lock was not obtained, or was lost before the body could begin;
     /// nothing was done.
-    /// [`WithLockError::Lost`]: the lock was lost, or revoked, before the body was done; the body or
-    /// its output was dropped.
+    /// [`WithLockError::Lost`]: the lock was lost, or revoked, before the body was done; the body
+    /// or its output was dropped.
     ///
     /// # Cancel safety
     ///
@@ -130,7 +130,7 @@ async fn while_held<T>(lock: &LockHandle, work: impl Future<Output = T>) -> Resu
     let mut work = pin!(work);
     let mut states = lock.states();
     poll_fn(|cx| {
-        // This wakes the task when the state changes, by its own timer if needed. The clock decides.
+        // This wakes the task when the state changes, by its own timer. The clock decides.
         while let Poll::Ready(Some(_)) = Pin::new(&mut states).poll_next(cx) {}
         let ends = match lock.state() {
             GuardState::Lost(reason) => Some(reason),

@@ -316,7 +316,7 @@ impl Grant {
     }
 
     /// The holder is to finish, for the first reason that it is given.
-    pub(crate) fn expire(&self, reason: ExpiringReason) {
+    pub(crate) fn expire(&self, reason: &ExpiringReason) {
         let begins = self.unless_ended(None, |standing| {
             let begins = standing.expiring.is_none();
             standing.expiring.get_or_insert_with(|| reason.clone());
@@ -329,8 +329,8 @@ impl Grant {
                 is_later
             });
             self.expiring_token().cancel();
-            self.tally.expiring(&reason);
-            self.warn_expiring(&reason);
+            self.tally.expiring(reason);
+            self.warn_expiring(reason);
         }
     }
 
@@ -348,7 +348,7 @@ impl Grant {
     pub(crate) fn look_at_hold_limit(&self) {
         let now = self.clock.elapsed();
         if self.hold_limit.is_some_and(|limit| now >= limit.expiring_from) {
-            self.expire(ExpiringReason::HoldLimit);
+            self.expire(&ExpiringReason::HoldLimit);
         }
     }
 

@@ -239,8 +239,8 @@ pub(crate) enum Event {
     },
     /// A read that began after the last request to confirm shows the rows of the held object.
     Confirmed,
-    /// Another client asked the holder to leave. The lease is not renewed any more; when it ends, the
-    /// object is lost.
+    /// Another client asked the holder to leave. The lease is not renewed any more; when it ends,
+    /// the object is lost.
     Expiring(Revocation),
     /// A try found the lock taken; the rows are being deleted.
     Taken,

@@ -360,8 +360,8 @@ async fn a_caller_without_renewal_leaves_the_line_of_a_keeper() {
 }
 
 // Goal: a draw that a holder waits for ends with its turn, and is in the way of none after it.
-// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is removed by force, and
-// finds that; the next caller draws.
+// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is removed by force,
+// and finds that; the next caller draws.
 #[tokio::test(start_paused = true)]
 async fn a_draw_ends_with_its_turn() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));

@@ -142,9 +142,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a test is short")
 }
 
-/// Shorter than the limit, so that only a renewed lock lasts until then.
-
-/// Short, but longer on a slow machine.
+/// Shorter than the limit, so that only a renewed lock lasts until then. Longer on a slow machine.
 fn ttl() -> Duration {
     pace::scaled(Duration::from_secs(8))
 }

@@ -54,7 +54,8 @@ async fn lose_of_each_renewal(scene: &Scene, lost: usize) {
          lease lasted for {shortest:?} at least",
         after.writes - before.writes,
     );
-    assert!(unknown >= u64::try_from(lost * RENEWALS).expect("a few"));
+    // What is lost may be a late answer to a try that has ended already.
+    assert!(unknown >= u64::try_from(RENEWALS).expect("a few"), "no renewal was repeated");
     guard.check().await.expect("the rows are there");
     assert!(!waiting.is_finished(), "two clients hold the lock");
     let unlocked = now();

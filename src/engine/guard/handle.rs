@@ -34,12 +34,12 @@ pub(crate) enum Tokens {
 /// # What decides
 ///
 /// [`state`](Self::state) reads the clock at each call, so it alone decides whether the lock is
-/// held. [`expiring`](Self::expiring), [`lost`](Self::lost), [`states`](Self::states) and the tokens
-/// only wake a task, and a task can't be woken while its runtime does not run: while the runtime is
-/// blocked, or the whole process or machine is paused. The futures and the stream have their own
-/// timer, so they need only the runtime on which they are polled; the tokens need the runtime on
-/// which the client was built, or anything else that looks at the lock's clock. After such a pause
-/// all are late. So check `state` before each step that must not be taken twice.
+/// held. [`expiring`](Self::expiring), [`lost`](Self::lost), [`states`](Self::states) and the
+/// tokens only wake a task, and a task can't be woken while its runtime does not run: while the
+/// runtime is blocked, or the whole process or machine is paused. The futures and the stream have
+/// their own timer, so they need only the runtime on which they are polled; the tokens need the
+/// runtime on which the client was built, or anything else that looks at the lock's clock. After
+/// such a pause all are late. So check `state` before each step that must not be taken twice.
 #[derive(Clone)]
 pub struct LockHandle {
     grant: Arc<Grant>,
@@ -115,8 +115,8 @@ impl LockHandle {
     }
 
     /// Resolves when the holder is to finish: with the reason if the lock is
-    /// [expiring](GuardState::Expiring), with `None` if it ended without that. It does not borrow
-    /// the guard.
+    /// [expiring](GuardState::Expiring), with `None` if it was lost or released without that. It
+    /// does not borrow the guard.
     ///
     /// What runs under a lock should end then, and release it: the next client waits for that, or
     /// for the end of the lease. [`lost`](Self::lost) only says that it is too late. It wakes as
@@ -253,8 +253,8 @@ impl LockHandle {
         self.grant.token()
     }
 
-    /// A token that is cancelled when the holder is to finish, as [`expiring`](Self::expiring) says,
-    /// and when the lock is no longer held. It wakes as
+    /// A token that is cancelled when the holder is to finish, as [`expiring`](Self::expiring)
+    /// says, and when the lock is no longer held. It wakes as
     /// [`cancellation_token`](Self::cancellation_token) does.
     #[must_use]
     pub fn expiring_token(&self) -> CancellationToken {

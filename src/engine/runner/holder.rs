@@ -187,7 +187,7 @@ impl Holder {
 
     /// The holder is to finish, and its lease is not renewed any more.
     pub(super) fn expire(&mut self, reason: &ExpiringReason) {
-        self.grant.expire(reason.clone());
+        self.grant.expire(reason);
         self.is_expiring = true;
         let needs_lease = |c: &mut Confirming| matches!(c.need, Need::Lease(_));
         let confirming: Vec<_> = self.confirming.extract_if(.., needs_lease).collect();

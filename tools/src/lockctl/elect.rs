@@ -25,10 +25,10 @@ use crate::signals::PassedOn;
 /// leader is never displaced. If the command ends, the leader resigns, and lockctl exits with the
 /// command's code.
 ///
-/// If the leadership is lost or revoked, the command and all processes of its group are ended before another
-/// machine may lead, as by `lockctl run`. A leader that is killed is replaced within its TTL, the
-/// clock skew, and a watch interval for each step of priority. Candidates wait as long as it takes,
-/// also while the database does not answer.
+/// If the leadership is lost or revoked, the command and all processes of its group are ended
+/// before another machine may lead, as by `lockctl run`. A leader that is killed is replaced within
+/// its TTL, the clock skew, and a watch interval for each step of priority. Candidates wait as long
+/// as it takes, also while the database does not answer.
 ///
 /// The command finds `LOCK_NAME`, `LOCK_TOKEN` (the fencing token; none with several seats) and
 /// `LOCK_DEADLINE` in its environment. Signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to
@@ -81,7 +81,8 @@ pub(super) struct ElectOptions {
     #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "400ms")]
     watch_interval: Duration,
 
-    /// Stand for election again after the leadership was lost or revoked, instead of exiting with 76
+    /// Stand for election again after a leadership that was lost or revoked, instead of exiting
+    /// with 76
     #[arg(long, conflicts_with = "observe")]
     again: bool,
 

@@ -13,9 +13,9 @@ use crate::output::{self, visible};
 /// Ask a holder to give up a lock, or take it from a dead one
 ///
 /// The holder finds the request at its next renewal, after a third of its TTL at the latest. Its
-/// lease is not renewed any more, and the program is to finish. No other client is let in before it
-/// has released the lock or its lease has ended, so this is safe. A waiter gives up its place in the
-/// queue.
+/// lease is not renewed any more, and the program is to finish. No other client is let in before
+/// it has released the lock or its lease has ended, so this is safe. A waiter gives up its place in
+/// the queue.
 ///
 /// With --force its rows are deleted too, and the next client is let in at once. That is for
 /// holders that are certainly dead: a living one may go on for a third of its TTL, and two hold the

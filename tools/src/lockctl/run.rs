@@ -23,10 +23,10 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Run a command while holding a lock
 ///
 /// Waits for the lock, runs the command, and releases the lock when the command ends. The lock is
-/// renewed meanwhile. If it is lost or revoked, the command and all processes of its group are ended
-/// before another client may hold the lock: by TERM, and by KILL after --kill-after. That is also
-/// true if lockctl itself is killed or stopped. A process that leaves the group, as a daemon does, is not
-/// ended.
+/// renewed meanwhile. If it is lost or revoked, the command and all processes of its group are
+/// ended before another client may hold the lock: by TERM, and by KILL after --kill-after. That is
+/// also true if lockctl itself is killed or stopped. A process that leaves the group, as a daemon
+/// does, is not ended.
 ///
 /// The command finds `LOCK_NAME`, `LOCK_TOKEN` (the fencing token; none with --max-holders) and
 /// `LOCK_DEADLINE` (until when the lock is held if it is not renewed, in milliseconds since 1970)
