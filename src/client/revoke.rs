@@ -19,9 +19,11 @@ impl LockClient {
     ///
     /// This is safe: only the contender itself acts on the request, and no client is admitted
     /// before it has left. A holder finds the request at its next renewal, after a third of its TTL
-    /// at the latest, and loses the lock: [`LostReason::Revoked`](crate::LostReason::Revoked). A
-    /// waiter fails with [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not
-    /// renew, or is dead, leaves when its lease ends, as it would have anyway.
+    /// at the latest. It is [expiring](crate::GuardState::Expiring) then: its lease is not renewed
+    /// any more, and the next client is admitted when it has released the lock or its lease has
+    /// ended ([`LostReason::Revoked`](crate::LostReason::Revoked)). A waiter fails with
+    /// [`LockError::Revoked`](crate::LockError::Revoked). A holder that does not renew, or is dead,
+    /// leaves when its lease ends, as it would have anyway.
     ///
     /// # Errors
     ///
@@ -45,7 +47,9 @@ impl LockClient {
     /// let holder = contenders.first().ok_or("the lock is held")?;
     /// client.revoke("users::snap", holder, "it hangs").await?;
     /// // The holder finds the request at its next renewal, or when it asks.
-    /// assert!(guard.check().await.is_err());
+    /// guard.check().await?;
+    /// assert!(guard.expiring().await.is_some());
+    /// guard.unlock().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -61,8 +65,9 @@ impl LockClient {
     /// [Revokes](Self::revoke), and deletes the contender's rows without waiting until it has left:
     /// the next contender is admitted at once.
     ///
-    /// It is for holders that are certainly dead. A live holder is told at its next renewal, and
-    /// deletes what it may have written since; until then **two may hold the lock**, and only
+    /// It is for holders that are certainly dead. A live holder finds the request at its next
+    /// renewal, or when its lease ends if it was revoked before, and deletes what it may have
+    /// written since; until then **two may hold the lock**, and only
     /// [fencing tokens](crate::LockHandle::fencing_token) protect the data from the one that lost
     /// it.
     ///
