@@ -324,9 +324,11 @@ impl Grant {
         });
         if begins == Ok(true) {
             self.phase.send_if_modified(|phase| {
-                let is_later = *phase < Phase::Expiring;
-                *phase = Phase::Expiring.max(*phase);
-                is_later
+                let begins = *phase == Phase::Held;
+                if begins {
+                    *phase = Phase::Expiring;
+                }
+                begins
             });
             self.expiring_token().cancel();
             self.tally.expiring(reason);
@@ -346,8 +348,7 @@ impl Grant {
 
     /// Notices by the clock that the hold limit is reached.
     pub(crate) fn look_at_hold_limit(&self) {
-        let now = self.clock.elapsed();
-        if self.hold_limit.is_some_and(|limit| now >= limit.expiring_from) {
+        if self.expiring_from().is_some_and(|from| self.clock.elapsed() >= from) {
             self.expire(&ExpiringReason::HoldLimit);
         }
     }

@@ -92,7 +92,7 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
 // the reason, and holds on until it is released: no other client is let in before.
 // Method: both ways of holding; another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_holder_keeps_the_next_one_out_until_it_is_released() {
+async fn a_revoked_holder_excludes_others_until_its_release() {
     for with_ticket in [false, true] {
         let store = store();
         let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
@@ -118,7 +118,7 @@ async fn a_revoked_holder_keeps_the_next_one_out_until_it_is_released() {
             panic!("{:?}", guard.state());
         };
         assert_eq!(reason, asked_by_other());
-        assert!(!next.is_finished(), "it was let in beside the holder");
+        assert!(!next.is_finished(), "two clients hold the lock");
         assert_eq!(guard.ensure(remaining).await.expect("so much is left"), remaining);
         let error = guard.ensure(remaining + s(1)).await.expect_err("it is not renewed");
         assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
@@ -191,7 +191,7 @@ async fn a_revoked_body_is_dropped_before_the_next_one_is_let_in() {
     other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");
     let next = timeout(RENEWAL_DUE + SOON, next).await.expect("the body is dropped by then");
     let next = next.expect("the task does not panic").expect("the holder left");
-    assert!(!is_inside.load(Ordering::Relaxed), "it was let in beside the body");
+    assert!(!is_inside.load(Ordering::Relaxed), "it was let in while the body ran");
     let error = working.await.expect("the task does not panic").expect_err("it is revoked");
     assert!(matches!(error, WithLockError::Lost(reason) if reason == by_other()));
     next.unlock().await.expect("the store answers");

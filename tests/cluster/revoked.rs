@@ -79,7 +79,7 @@ async fn revoke(
     let known = now();
     let left = if releases {
         guard.check().await.expect("it is held until it is released");
-        assert!(!waiting.is_finished(), "let in beside the holder");
+        assert!(!waiting.is_finished(), "two clients hold the lock");
         let left = now();
         guard.unlock().await.expect("it is held");
         left

@@ -605,49 +605,37 @@ fn a_silent_guest_leaves_the_line() {
     script.is_granted(OTHER, 1, turn(2), ms(1_999));
 }
 
-#[test]
-fn a_revoked_place_is_released_when_the_turn_is_over() {
+/// The end of a place leaves its rows until the guest has returned its turn; the caller in the line
+/// has the lock in the next round.
+fn outlasts_its_end_for_the_turn(end: Input, response: Response) {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.joins(2, 60);
     script.said.clear();
-    script.tell(Input::Expiring);
+    script.tell(end);
     script.says(&[
-        Output::Send { guest: GUEST, response: Response::Leave { turn: turn(2) } },
+        Output::Send { guest: GUEST, response },
         Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
     ]);
     script.asks(OTHER, 2, ms(10));
     script.answers(OTHER, Response::Elsewhere { request: 2 });
     script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
-    script.answers(GUEST, Response::Leave { turn: turn(2) });
+    script.answers(GUEST, response);
     script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
     script.said.pop_back();
     script.says(&[Output::Release]);
-    // The caller in the line has it in the next round.
     script.tell(Input::Released);
     script.says(&[Output::Acquire { caller: Some(2) }]);
 }
 
 #[test]
+fn a_revoked_place_is_released_when_the_turn_is_over() {
+    outlasts_its_end_for_the_turn(Input::Expiring, Response::Leave { turn: turn(2) });
+}
+
+#[test]
 fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
-    let mut script = Script::with_guest();
-    script.asks(OTHER, 1, ms(0));
-    script.joins(2, 60);
-    script.said.clear();
-    script.tell(Input::Lost);
-    script.says(&[
-        Output::Send { guest: GUEST, response: Response::Lost { turn: turn(2) } },
-        Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
-    ]);
-    script.asks(OTHER, 2, ms(10));
-    script.answers(OTHER, Response::Elsewhere { request: 2 });
-    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
-    script.answers(GUEST, Response::Lost { turn: turn(2) });
-    script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
-    script.said.pop_back();
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    outlasts_its_end_for_the_turn(Input::Lost, Response::Lost { turn: turn(2) });
 
     let mut with_caller = Script::held();
     with_caller.tell(Input::Lost);

@@ -42,9 +42,9 @@ fn asked(log: &Log) -> impl Iterator<Item = (usize, i64, &WriteRecord)> {
 
 /// When a client wrote its rows although it must have seen that it is asked to leave.
 ///
-/// It reads its rows before each write of them, and again after it. So one write may follow the
-/// request, by a read that began before that was acknowledged; before another one, a read shows the
-/// request. A write is retried with its stamp. A request that was lost asks for nothing.
+/// It reads its rows before each write of them, and again after it. One write may therefore follow
+/// the request, by a read that began before that was acknowledged; before another one, a read shows
+/// the request. A write is retried with its stamp. A request that was lost asks for nothing.
 fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<(usize, Duration)> {
     let acknowledged = request.acknowledged?;
     let lost = log.losses.iter().find(|loss| {
@@ -87,10 +87,10 @@ fn a_client_that_stays_is_found() {
         let (mode, ticket, ttl) = (LockMode::Exclusive, None, ms(5_000));
         write(0, stamp, sent, None, WriteKind::Put { round, mode, ticket, ttl })
     };
-    let found = |acknowledged, puts: &[WriteRecord], told: &str, at| {
+    let found = |acknowledged, puts: &[WriteRecord], why: &str, at| {
         let request = write(1, 1, 100, acknowledged, WriteKind::Revoke { whom: 0, round: 7 });
         let mut log = Log { writes: [&[request], puts].concat(), ..Log::default() };
-        let (object, why) = ("a".to_owned(), told.to_owned());
+        let (object, why) = ("a".to_owned(), why.to_owned());
         log.setbacks.push(super::log::Setback { client: 0, object, at: ms(at), why });
         check(&log).is_some()
     };

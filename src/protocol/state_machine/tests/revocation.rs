@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_holder_that_is_asked_to_leave_holds_until_it_is_released() {
+fn a_revoked_holder_holds_until_its_release() {
     for (mut script, rows) in [
         (Script::held(exclusive()), Rows::Entering),
         (Script::held_with_ticket(exclusive()), Rows::Both),
@@ -21,7 +21,7 @@ fn a_holder_that_is_asked_to_leave_holds_until_it_is_released() {
 }
 
 #[test]
-fn a_holder_that_does_not_leave_has_lost_it_when_its_lease_ends() {
+fn a_revoked_holder_is_lost_when_its_lease_ends() {
     let mut script = Script::held(exclusive());
     let round = script.claim.round;
     script.renews();

@@ -98,8 +98,8 @@ async fn a_leader_that_is_revoked_ends_its_command() {
     revoke(&tool).await;
     let answer = finish(once).await;
     assert_eq!(answer.code, Some(76), "{answer:?}");
-    let told = "warning: scheduler must be released while the command runs: it was revoked by ";
-    assert!(answer.stderr.contains(told), "{}", answer.stderr);
+    let warning = "warning: scheduler must be released while the command runs: it was revoked by ";
+    assert!(answer.stderr.contains(warning), "{}", answer.stderr);
     assert!(!is_alive(group), "the command is left");
 
     let mut again = candidate(&tool, &["--again", "--priority", "2", "--ttl", &ttl]).await;
