@@ -12,9 +12,12 @@ pub async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy 
     proxy.expect("no other process uses the addresses of the proxies")
 }
 
-/// The answer to a write. A result without rows has the kind 1, one with rows has the kind 2.
+/// The answer to a write: a result of the kind 1, and nothing else in it. Results of the other kinds,
+/// 2 to 5, have more: also those of statements that are prepared again, which a node may have
+/// forgotten.
 pub fn acknowledgement() -> Condition {
     let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
     let result = Condition::ResponseOpcode(ResponseOpcode::Result);
-    result.and(contains(1)).and(Condition::not(contains(2)))
+    let others = [2, 3, 4, 5].map(|kind| Condition::not(contains(kind)));
+    others.into_iter().fold(result.and(contains(1)), Condition::and)
 }
