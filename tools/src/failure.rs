@@ -67,13 +67,18 @@ impl Failure {
     /// and the code of a shell when a signal ended the command.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.code())
+    }
+
+    /// The same as a number.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
             Failure::No(_) | Failure::Output(_) | Failure::System { .. } => 1,
             Failure::Usage(_) => 2,
             Failure::Unreachable(_) => 3,
             Failure::BeforeCommand { code, .. } => *code,
             Failure::Interrupted { signal } => 128 + signal,
-        })
+        }
     }
 
     /// The same with an exit code that is not mistaken for one of a command: 69 if the database
@@ -81,12 +86,10 @@ impl Failure {
     pub(crate) fn before_a_command(self) -> Self {
         let code = match &self {
             Failure::Unreachable(_) => 69,
-            Failure::Interrupted { .. } => return self,
-            Failure::No(_)
-            | Failure::Usage(_)
-            | Failure::Output(_)
-            | Failure::System { .. }
-            | Failure::BeforeCommand { .. } => Failure::BEFORE_COMMAND,
+            Failure::Interrupted { .. } | Failure::BeforeCommand { .. } => return self,
+            Failure::No(_) | Failure::Usage(_) | Failure::Output(_) | Failure::System { .. } => {
+                Failure::BEFORE_COMMAND
+            }
         };
         Failure::BeforeCommand { code, cause: Box::new(self) }
     }

@@ -12,9 +12,9 @@ pub async fn in_front_of(node: SocketAddr, address: SocketAddr) -> RunningProxy 
     proxy.expect("no other process uses the addresses of the proxies")
 }
 
-/// The answer to a write: a result of the kind 1, and nothing else in it. Results of the other kinds,
-/// 2 to 5, have more: also those of statements that are prepared again, which a node may have
-/// forgotten.
+/// The answer to a write: a result of the kind 1, and nothing else in it. Results of the other
+/// kinds, 2 to 5, have more: also those of statements that are prepared again, which a node may
+/// have forgotten.
 pub fn acknowledgement() -> Condition {
     let contains = |kind: i32| Condition::BodyContainsCaseSensitive(Box::from(kind.to_be_bytes()));
     let result = Condition::ResponseOpcode(ResponseOpcode::Result);

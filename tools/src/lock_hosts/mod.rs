@@ -99,7 +99,7 @@ pub async fn run(arguments: LockHosts) -> Result<ExitCode, Failure> {
 impl OnCluster {
     /// Carries it out.
     async fn done(self, connection: &ConnectOptions) -> Result<(), Failure> {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::that_end()?;
         match self {
             OnCluster::Init(options) => signals.or(init::init(connection, &options)).await,
             OnCluster::Add(options) => hosts::add(connection, &options, &mut signals).await,

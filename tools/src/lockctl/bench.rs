@@ -95,7 +95,7 @@ pub(super) async fn bench(
     connection: &ConnectOptions,
     options: &BenchOptions,
 ) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::that_end()?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     let build = Box::pin(options.build(&session, connection));
     let clients = signals.or(explained(&session, connection, build)).await?;

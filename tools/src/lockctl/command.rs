@@ -2,7 +2,9 @@
 
 mod channel;
 mod child;
+mod descendants;
 mod guardian;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -10,13 +12,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bakery_lock::{ExpiringReason, GuardState, LockClient, LockHandle, LostReason};
+use bakery_lock::{ExpiringReason, FencingToken, GuardState, LockClient, LockHandle, LostReason};
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 use scylla::client::session::Session;
+use sd_notify::NotifyState;
 use tokio::time::sleep;
 
-use self::child::Child;
+use self::child::{Child, Terms};
 use self::guardian::code_of;
 pub(super) use self::guardian::{GuardianOptions, guard};
 use super::host::{HostOptions, not_built};
@@ -24,7 +27,7 @@ use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::duration;
 use crate::output::{self, visible};
-use crate::signals::PassedOn;
+use crate::signals::Signals;
 
 /// The exit code when the lock was lost while the command ran.
 pub(super) const LOST: u8 = 76;
@@ -35,8 +38,8 @@ const TTL_DEFAULT: Duration = Duration::from_secs(60);
 /// How often the child's guardian is told until when the lock is held, as a share of the TTL.
 const TOLD_PER_TTL: u32 = 20;
 
-/// What fails where the end of a command can't be known.
-const UNKNOWN_END: &str = "the command can't be waited for";
+/// Why a command is ended whose lock is held still.
+const NOT_RENEWED: &str = "was not renewed in time, so the command was ended before its lease";
 
 /// How a command's lock is held.
 #[derive(Clone, Debug, Args)]
@@ -54,6 +57,11 @@ pub(super) struct HolderOptions {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     kill_after: Duration,
 
+    /// Release the lock when the command ends, although processes that it started go on, as a
+    /// daemon does
+    #[arg(long)]
+    detach: bool,
+
     #[command(flatten)]
     host: HostOptions,
 
@@ -70,14 +78,25 @@ enum OnLost {
     Warn,
 }
 
+/// A run of a command that has ended.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) ended: Ended,
+    /// The fencing token of its lock; holders beside each other have none.
+    pub(super) token: Option<FencingToken>,
+}
+
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// With this exit code, while the lock was held.
     Held(u8),
-    /// The lock was lost or revoked while it ran. The signal is the last one that it was asked to
-    /// end by.
-    Lost { asked: Option<Signal> },
+    /// The lock was lost or revoked while it ran.
+    Lost {
+        /// The last signal that it was asked to end by.
+        asked: Option<Signal>,
+        why: String,
+    },
 }
 
 impl HolderOptions {
@@ -106,41 +125,47 @@ impl HolderOptions {
         lock: &LockHandle,
         with_token: bool,
         command: &[OsString],
-        signals: &mut PassedOn,
-    ) -> Result<Ended, Failure> {
-        let environment = environment(lock, with_token).await?;
+        signals: &mut Signals,
+    ) -> Result<Run, Failure> {
+        let token = token(lock, with_token).await?;
+        let environment = environment(lock, token);
         let ttl = self.ttl.or(connection.settings.ttl).unwrap_or(TTL_DEFAULT);
-        let (lenient, kill_after) = (self.on_lost == OnLost::Warn, self.kill_after(ttl));
-        let held_for = lock.remaining();
-        let mut child = Child::spawn(command, &environment, held_for, kill_after, lenient)
+        let lenient = self.on_lost == OnLost::Warn;
+        let terms = Terms {
+            held_for: lock.remaining(),
+            kill_after: self.kill_after(ttl),
+            lenient,
+            detach: self.detach,
+        };
+        let mut child = Child::spawn(command, &environment, terms)
             .map_err(Failure::system("the command's guardian can't be started"))?;
         let (mut expiring, mut lost) = (pin!(lock.expiring()), pin!(lock.lost()));
-        let (mut is_watched, mut is_revoked) = (true, false);
-        let (mut loss, mut asked) = (None, None);
+        let mut is_watched = true;
+        let (mut revoked, mut loss, mut asked) = (None, None, None);
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status.map_err(Failure::system(UNKNOWN_END))?,
-                signal = signals.next() => {
-                    if ![Signal::USR1, Signal::USR2].contains(&signal) {
-                        asked = Some(signal);
+                status = child.wait() => break status,
+                received = signals.next() => {
+                    if ![Signal::USR1, Signal::USR2].contains(&received.signal) {
+                        asked = Some(received.signal);
                     }
-                    child.signal(signal);
+                    child.pass_on(received);
                 }
                 reason = &mut expiring, if is_watched => {
                     is_watched = false;
                     if let Some(reason) = reason {
                         warn_of_end(lock, &reason);
                         // After a hold limit it has its grace.
-                        is_revoked = !lenient && reason != ExpiringReason::HoldLimit;
-                        if is_revoked {
-                            child.abandon();
+                        if !lenient && reason != ExpiringReason::HoldLimit {
+                            child.end();
+                            revoked = Some(reason);
                         }
                     }
                 }
                 reason = &mut lost, if loss.is_none() => {
                     loss = reason;
                     if !lenient {
-                        child.abandon();
+                        child.end();
                     }
                     warn_of_loss(lock, loss.as_ref());
                 }
@@ -149,32 +174,43 @@ impl HolderOptions {
                 }
             }
         };
-        // If the guardian was killed, the command may be left.
         if status.signal().is_some() {
-            child.signal(Signal::KILL);
+            output::warn("the command's guardian was killed, so the command is ended");
+            child.kill().await;
         }
         let is_held = lock.state().is_held();
-        if is_held && is_revoked {
-            return Ok(Ended::Lost { asked });
+        if is_held && revoked.is_none() && !child.ran_out_of_time() {
+            return Ok(Run { ended: Ended::Held(code_of(status)), token });
         }
-        if is_held && !child.ran_out_of_time(kill_after) {
-            return Ok(Ended::Held(code_of(status)));
-        }
-        // The guardian may end the command a moment before the loss is known here, or without one.
-        if loss.is_none() {
-            let reason = match lock.state() {
-                state if state.is_held() => foreseen(&state),
-                _ => lost.await,
-            };
-            warn_of_loss(lock, reason.as_ref());
-        }
-        Ok(Ended::Lost { asked })
+        let why = match (revoked, loss) {
+            (Some(reason), _) if is_held => reason.to_string(),
+            (_, Some(reason)) => reason.to_string(),
+            // The guardian may end the command a moment before the loss is known here, or without
+            // one.
+            _ => {
+                let reason = match lock.state() {
+                    state if state.is_held() => foreseen(&state),
+                    _ => lost.await,
+                };
+                warn_of_loss(lock, reason.as_ref());
+                reason.map_or_else(|| NOT_RENEWED.to_owned(), |reason| reason.to_string())
+            }
+        };
+        Ok(Run { ended: Ended::Lost { asked, why }, token })
     }
 
     /// The time from TERM to KILL. A renewal is due at a third of the TTL, and has as long; a
     /// command must not be asked to end before that.
     fn kill_after(&self, ttl: Duration) -> Duration {
         self.kill_after.min(ttl.saturating_sub(Duration::from_secs(2)) / 4)
+    }
+}
+
+/// Tells a service manager that the lock is held, in so many words: systemd, for a unit of the type
+/// `notify`. Without one nobody is told.
+pub(super) fn tell_service_manager(status: &str) {
+    if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)]) {
+        output::warn(&format!("the service manager was not told that the lock is held: {error}"));
     }
 }
 
@@ -195,26 +231,28 @@ fn warn_of_loss(lock: &LockHandle, reason: Option<&LostReason>) {
     let name = visible(lock.name());
     output::warn(&match reason {
         Some(reason) => format!("{name} is lost while the command runs: {reason}"),
-        None => {
-            format!("{name} was not renewed in time, so the command was ended before its lease")
-        }
+        None => format!("{name} {NOT_RENEWED}"),
     });
 }
 
-/// What the command finds in its environment.
-async fn environment(
-    lock: &LockHandle,
-    with_token: bool,
-) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut environment = vec![("LOCK_NAME", lock.name().to_owned())];
-    if with_token {
-        let token = lock.fencing_token().await.map_err(|error| Failure::No(Box::new(error)))?;
-        environment.push(("LOCK_TOKEN", token.value().to_string()));
+/// The token of a lock that has one.
+async fn token(lock: &LockHandle, has_one: bool) -> Result<Option<FencingToken>, Failure> {
+    if !has_one {
+        return Ok(None);
     }
+    lock.fencing_token().await.map(Some).map_err(|error| Failure::No(Box::new(error)))
+}
+
+/// What the command finds in its environment.
+fn environment(lock: &LockHandle, token: Option<FencingToken>) -> Vec<(&'static str, String)> {
     let deadline = SystemTime::now() + lock.remaining();
     let deadline = deadline.duration_since(UNIX_EPOCH).unwrap_or_default();
-    environment.push(("LOCK_DEADLINE", deadline.as_millis().to_string()));
-    Ok(environment)
+    let token = token.map(|token| ("LOCK_TOKEN", token.value().to_string()));
+    let others = [
+        ("LOCK_NAME", lock.name().to_owned()),
+        ("LOCK_DEADLINE", deadline.as_millis().to_string()),
+    ];
+    others.into_iter().chain(token).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use bakery_lock::{Contender, Election, LockClient};
 use clap::Args;
 use serde_json::json;
 
-use super::command::{Ended, HolderOptions, LOST};
+use super::command::{Ended, HolderOptions, LOST, tell_service_manager};
 use super::contender;
 use super::host::shut_down;
 use crate::connect::ConnectOptions;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::options::{lock_name, timeout};
 use crate::outage::explained;
 use crate::output::{self, time, visible};
-use crate::signals::PassedOn;
+use crate::signals::Signals;
 
 /// Run a command on the leader of several machines
 ///
@@ -25,14 +25,14 @@ use crate::signals::PassedOn;
 /// leader is never displaced. If the command ends, the leader resigns, and lockctl exits with the
 /// command's code.
 ///
-/// If the leadership is lost or revoked, the command and all processes of its group are ended
+/// If the leadership is lost or revoked, the command and all processes that it started are ended
 /// before another machine may lead, as by `lockctl run`. A leader that is killed is replaced within
 /// its TTL, the clock skew, and a watch interval for each step of priority. Candidates wait as long
 /// as it takes, also while the database does not answer.
 ///
 /// The command finds `LOCK_NAME`, `LOCK_TOKEN` (the fencing token; none with several seats) and
 /// `LOCK_DEADLINE` in its environment. Signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to
-/// its group; while lockctl waits for a seat they end it.
+/// all of its processes; while lockctl waits for a seat they end it.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = ELECT_HELP)]
 pub(super) struct ElectOptions {
@@ -127,7 +127,7 @@ pub(super) async fn elect(
     options: &ElectOptions,
 ) -> Result<u8, Failure> {
     // Before anything is waited for: a signal while a seat is waited for ends the candidacy.
-    let mut signals = PassedOn::new()?;
+    let mut signals = Signals::passed_on()?;
     let built = async {
         let session = Arc::new(signals.or(connection.connect_with_note(options.verbose)).await?);
         let build = Box::pin(options.holder.client(&session, connection));
@@ -144,7 +144,7 @@ async fn stand(
     connection: &ConnectOptions,
     client: &LockClient,
     options: &ElectOptions,
-    signals: &mut PassedOn,
+    signals: &mut Signals,
 ) -> Result<u8, Failure> {
     let ElectOptions { seats, priority, command, holder, .. } = options;
     let election = options.election(client).seats(*seats).priority(*priority);
@@ -158,7 +158,9 @@ async fn stand(
         if options.verbose {
             output::note(&format!("lockctl: this process leads {name}"));
         }
-        match holder.run(connection, &leadership, *seats == 1, command, signals).await? {
+        tell_service_manager(&format!("leads {name}"));
+        let run = holder.run(connection, &leadership, *seats == 1, command, signals).await?;
+        match run.ended {
             Ended::Held(code) => {
                 if let Err(error) = leadership.resign().await {
                     // It expires by itself.
@@ -167,7 +169,7 @@ async fn stand(
                 return Ok(code);
             }
             // One that was asked to end does not come back.
-            Ended::Lost { asked: None } if options.again => {}
+            Ended::Lost { asked: None, .. } if options.again => {}
             Ended::Lost { .. } => return Ok(LOST),
         }
     }

@@ -187,7 +187,7 @@ async fn observe(
     connection: &ConnectOptions,
     work: impl AsyncFnOnce(&LockClient) -> Result<(), Failure>,
 ) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::that_end()?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     let work = Box::pin(async {
         let client = observer(&session, connection).await?;

@@ -2,14 +2,21 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
+use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The file of this program, also if another one was installed in its place.
 pub(super) fn this_program() -> io::Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe() }
+}
+
+/// The id of a child.
+pub(super) fn pid_of(child: &Child) -> Option<Pid> {
+    Pid::from_raw(child.id().try_into().ok()?)
 }
 
 /// A clock that goes on in a suspend, and is the same for all processes of the machine.

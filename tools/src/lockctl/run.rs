@@ -4,33 +4,36 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::{LockClient, LockError, LockGuard};
+use bakery_lock::{FencingToken, LockClient, LockError, LockGuard};
 use clap::Args;
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::command::{Ended, HolderOptions, LOST};
+use super::NAME;
+use super::command::{Ended, HolderOptions, LOST, tell_service_manager};
 use super::host::shut_down;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::options::{duration, lock_name, timeout};
 use crate::outage::explained;
 use crate::output::{self, visible};
-use crate::signals::PassedOn;
+use crate::signals::Signals;
 
 /// Longer than any lock is waited for.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Run a command while holding a lock
 ///
-/// Waits for the lock, runs the command, and releases the lock when the command ends. The lock is
-/// renewed meanwhile. If it is lost or revoked, the command and all processes of its group are
-/// ended before another client may hold the lock: by TERM, and by KILL after --kill-after. That is
-/// also true if lockctl itself is killed or stopped. A process that leaves the group, as a daemon
-/// does, is not ended.
+/// Waits for the lock, runs the command, and releases the lock when the command and all processes
+/// that it started have ended, also those in the background. The lock is renewed meanwhile. If it
+/// is lost or revoked, all of them are ended before another client may hold the lock: by TERM, and
+/// by KILL after --kill-after. That is also true if lockctl itself is killed or stopped.
 ///
 /// The command finds `LOCK_NAME`, `LOCK_TOKEN` (the fencing token; none with --max-holders) and
 /// `LOCK_DEADLINE` (until when the lock is held if it is not renewed, in milliseconds since 1970)
-/// in its environment. Signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to its group.
+/// in its environment. Signals INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to all of its
+/// processes, but for those that lockctl was started to ignore. At a terminal the command is in
+/// the foreground if lockctl is; while a key has stopped both, the lock is not renewed.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub(super) struct RunOptions {
@@ -78,6 +81,16 @@ pub(super) struct RunOptions {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = CONFLICT)]
     conflict_exit_code: u8,
 
+    /// Exit with 0 if the lock was not obtained: for jobs that one of several machines has to do
+    #[arg(long, conflicts_with = "conflict_exit_code")]
+    skip_ok: bool,
+
+    /// Print a JSON object in a line to standard error at the end, with `name`, `outcome` (done,
+    /// skipped, lost or failed), `reason`, `waited_seconds`, `held_seconds`, `token` and
+    /// `exit_code`
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     holder: HolderOptions,
 
@@ -91,7 +104,7 @@ const CONFLICT: u8 = 75;
 const RUN_HELP: &str = "\
 Examples:
   lockctl run backup -- tar czf /backup/home.tgz /home
-  lockctl run -n hourly -- ./job.sh || echo 'another machine does it'
+  lockctl run -n --skip-ok --min-hold 30s hourly -- ./job.sh
   lockctl run -w 30s --max-hold 10m reports -- sh -c 'make > report.log'
   lockctl run --max-holders 3 transcode -- ./transcode.sh
 
@@ -106,46 +119,84 @@ Exit codes:
 
 /// Runs a command under a lock, and returns the exit code.
 pub(super) async fn run(connection: &ConnectOptions, options: &RunOptions) -> Result<u8, Failure> {
-    // Before anything is waited for: a signal while the lock is waited for withdraws the request.
-    let mut signals = PassedOn::new()?;
-    let Some((client, guard)) = options.obtain(connection, &mut signals).await? else {
-        return Ok(options.conflict_exit_code);
-    };
-    let code = options.hold(connection, guard, &mut signals).await;
-    shut_down(&client).await;
-    code
+    let mut report = Report { name: options.name.clone(), ..Report::default() };
+    let code = options.run(connection, &mut report).await.map_err(Failure::before_a_command);
+    if !options.json {
+        return code;
+    }
+    report.code = code.unwrap_or_else(|failure| {
+        output::report(NAME, &failure);
+        (report.outcome, report.reason) = ("failed", Some(output::chain(&failure)));
+        failure.code()
+    });
+    output::note(&report.line());
+    Ok(report.code)
+}
+
+/// What `--json` prints. Lock and command may not have come to it.
+#[derive(Debug, Default)]
+struct Report {
+    name: String,
+    outcome: &'static str,
+    reason: Option<String>,
+    waited: Option<Duration>,
+    held: Option<Duration>,
+    token: Option<FencingToken>,
+    code: u8,
+}
+
+impl Report {
+    fn line(&self) -> String {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        json!({
+            "name": self.name,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "waited_seconds": seconds(self.waited),
+            "held_seconds": seconds(self.held),
+            "token": self.token.map(FencingToken::value),
+            "exit_code": self.code,
+        })
+        .to_string()
+    }
 }
 
 impl RunOptions {
-    /// The lock, and the client that keeps it; `None` if others have it.
-    async fn obtain(
-        &self,
-        connection: &ConnectOptions,
-        signals: &mut PassedOn,
-    ) -> Result<Option<(LockClient, LockGuard)>, Failure> {
+    async fn run(&self, connection: &ConnectOptions, report: &mut Report) -> Result<u8, Failure> {
+        // Before anything is waited for: a signal while the lock is waited for withdraws the
+        // request.
+        let mut signals = Signals::passed_on()?;
         let session = Arc::new(signals.or(connection.connect_with_note(self.verbose)).await?);
         let build = Box::pin(self.holder.client(&session, connection));
         let client = signals.or(explained(&session, connection, build)).await?;
+        let code = self.run_with(connection, &client, &mut signals, report).await;
+        shut_down(&client).await;
+        code
+    }
+
+    /// Waits for the lock, runs the command, and releases the lock.
+    async fn run_with(
+        &self,
+        connection: &ConnectOptions,
+        client: &LockClient,
+        signals: &mut Signals,
+        report: &mut Report,
+    ) -> Result<u8, Failure> {
         let began = Instant::now();
-        let acquired = signals.or(self.acquire(connection, &client)).await;
+        let acquired = signals.or(self.acquire(connection, client)).await;
         let waited = began.elapsed();
+        report.waited = Some(waited);
+        let Some(guard) = acquired? else {
+            report.outcome = "skipped";
+            report.reason = Some("it is held".to_owned());
+            return Ok(if self.skip_ok { 0 } else { self.conflict_exit_code });
+        };
         let name = visible(&self.name);
-        match acquired {
-            Ok(Some(guard)) => {
-                if self.verbose {
-                    output::note(&format!("lockctl: obtained {name} after {waited:.3?}"));
-                }
-                Ok(Some((client, guard)))
-            }
-            Ok(None) => {
-                shut_down(&client).await;
-                Ok(None)
-            }
-            Err(failure) => {
-                shut_down(&client).await;
-                Err(failure)
-            }
+        if self.verbose {
+            output::note(&format!("lockctl: obtained {name} after {waited:.3?}"));
         }
+        tell_service_manager(&format!("holds {name}"));
+        self.hold(connection, guard, signals, report).await
     }
 
     /// The lock; `None` if others have it, after a note that says who.
@@ -192,11 +243,22 @@ impl RunOptions {
         &self,
         connection: &ConnectOptions,
         guard: LockGuard,
-        signals: &mut PassedOn,
+        signals: &mut Signals,
+        report: &mut Report,
     ) -> Result<u8, Failure> {
         let with_token = self.max_holders.is_none();
-        let ended = self.holder.run(connection, &guard, with_token, &self.command, signals).await?;
-        let Ended::Held(code) = ended else { return Ok(LOST) };
+        let began = Instant::now();
+        let run = self.holder.run(connection, &guard, with_token, &self.command, signals).await?;
+        report.token = run.token;
+        report.held = Some(began.elapsed());
+        let code = match run.ended {
+            Ended::Held(code) => code,
+            Ended::Lost { why, .. } => {
+                (report.outcome, report.reason) = ("lost", Some(why));
+                return Ok(LOST);
+            }
+        };
+        report.outcome = "done";
         if let Err(error) = guard.unlock().await {
             // It expires by itself.
             output::report("lockctl: the command has ended", &error);

@@ -52,7 +52,7 @@ pub(super) async fn status(
     options: &StatusOptions,
 ) -> Result<ExitCode, Failure> {
     let host = connection.host(options.host.as_deref());
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::that_end()?;
     let looking = Box::pin(reasons(connection, &host));
     let reasons = signals.or(looking).await?;
     let status = if reasons.is_empty() { READY } else { NOT_READY };

@@ -116,7 +116,7 @@ pub(super) async fn verify(
     connection: &ConnectOptions,
     options: &VerifyOptions,
 ) -> Result<ExitCode, Failure> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::that_end()?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     // What keeps this client from being built would keep all processes from it.
     let build = Box::pin(options.client(&session, connection));

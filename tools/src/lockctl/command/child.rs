@@ -1,84 +1,188 @@
 //! The command, behind its guardian.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::process::ExitStatus;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command, ExitStatus};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{self, Command};
+use procfs::process::Process;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{self, SignalKind};
+use tokio::time::sleep;
 
-use super::channel::send_with_stdin;
-use super::guardian::{MARGIN, encoded};
-use crate::lockctl::process::{boot_time, this_program};
+use super::channel::{self, Channel, Order, Report};
+use super::descendants::{adopt, descendants, kill, reap};
+use super::watch::MARGIN;
+use crate::lockctl::process::{boot_time, pid_of, this_program};
+use crate::output::{self, visible};
+use crate::signals::Received;
 
-/// The command and its guardian, in a process group of their own.
+/// How a command is treated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// How long the lock is held, unless told otherwise.
+    pub(super) held_for: Duration,
+    /// The time from TERM to KILL.
+    pub(super) kill_after: Duration,
+    /// Whether it goes on without the lock.
+    pub(super) lenient: bool,
+    /// Whether processes that it leaves are left.
+    pub(super) detach: bool,
+}
+
+/// The command and its guardian.
 pub(super) struct Child {
+    /// What is started, as it is shown.
+    program: String,
     guardian: process::Child,
-    group: Option<Pid>,
-    /// The channel to the guardian; `None` once the lock is lost.
-    deadlines: Option<UnixStream>,
-    /// The newest deadline that it was told, by the boot time.
+    channel: Channel<Order, Report>,
+    /// Whether the guardian may still say something.
+    is_open: bool,
+    /// A child has ended.
+    ended: unix::Signal,
+    /// How the guardian ended.
+    status: Option<ExitStatus>,
+    /// Children that this process had before: those of a shell that it took the place of.
+    others: Vec<Pid>,
+    kill_after: Duration,
+    /// The newest deadline that the guardian was told, by the boot time.
     told: Duration,
 }
 
 impl Child {
-    /// Starts a command that has to end before `held_for` is over, unless told otherwise.
+    /// Starts a command.
     pub(super) fn spawn(
         command: &[OsString],
         environment: &[(&str, String)],
-        held_for: Duration,
-        kill_after: Duration,
-        lenient: bool,
+        terms: Terms,
     ) -> io::Result<Self> {
-        let (theirs, deadlines) = UnixStream::pair()?;
+        let Terms { held_for, kill_after, lenient, detach } = terms;
+        // If the guardian is killed, its descendants are ended here.
+        adopt()?;
+        let ended = unix::signal(SignalKind::child())?;
+        let others = descendants(&[]).iter().map(|other| other.pid).collect();
         let told = boot_time() + held_for;
-        send_with_stdin(&deadlines, encoded(told))?;
-        deadlines.set_nonblocking(true)?;
+        let (channel, theirs) = channel::pair(told)?;
         let mut guardian = Command::new(this_program()?);
-        guardian.arg0("lockctl").arg("guardian").stdin(OwnedFd::from(theirs));
+        guardian.arg0("lockctl").arg("guardian").stdin(theirs).process_group(0);
         guardian.arg("--kill-after").arg(format!("{}ms", kill_after.as_millis()));
-        if lenient {
-            guardian.arg("--lenient");
-        }
-        guardian.arg("--").args(command).envs(environment.iter().cloned()).process_group(0);
+        guardian.args(lenient.then_some("--lenient")).args(detach.then_some("--detach"));
+        guardian.arg(format!("--group={}", group_of_this_process()?));
+        guardian.arg("--").args(command).envs(environment.iter().cloned());
+        let program = visible(&command[0].to_string_lossy());
         let guardian = guardian.spawn()?;
-        let group = guardian.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        Ok(Child { guardian, group, deadlines: Some(deadlines), told })
+        Ok(Child {
+            program,
+            guardian,
+            channel,
+            is_open: true,
+            ended,
+            status: None,
+            others,
+            kill_after,
+            told,
+        })
     }
 
     /// Says that the lock is held for so long from now on.
     pub(super) fn tell(&mut self, held_for: Duration) {
-        let until = boot_time() + held_for;
-        let Some(deadlines) = &mut self.deadlines else { return };
-        // A guardian that is stopped may leave the channel full; one that has ended is waited for.
-        if deadlines.write_all(&encoded(until)).is_ok() {
-            self.told = until;
-        }
+        self.told = boot_time() + held_for;
+        self.channel.send(Order::HeldUntil(self.told));
     }
 
     /// Whether the guardian ended the command because the lock was not renewed in time.
-    pub(super) fn ran_out_of_time(&self, kill_after: Duration) -> bool {
-        boot_time() + kill_after + MARGIN >= self.told
+    pub(super) fn ran_out_of_time(&self) -> bool {
+        boot_time() + self.kill_after + MARGIN >= self.told
     }
 
-    /// Has the command ended, because the lock is lost.
-    pub(super) fn abandon(&mut self) {
-        self.deadlines = None;
+    /// Has the command ended, because the lock is lost or revoked.
+    pub(super) fn end(&mut self) {
+        self.send_at_once(Order::End);
     }
 
-    /// Sends a signal to the command and all processes of its group.
-    pub(super) fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
+    /// Passes a signal on to all processes of the command.
+    pub(super) fn pass_on(&mut self, received: Received) {
+        self.send_at_once(Order::PassOn(received));
+    }
+
+    /// Sends an order that does not wait until a guardian that somebody stopped is continued.
+    fn send_at_once(&mut self, order: Order) {
+        self.channel.send(order);
+        if let Some(guardian) = pid_of(&self.guardian) {
             // If it has ended meanwhile, nothing is left to tell.
-            let _ = kill_process_group(group, signal);
+            let _ = kill_process(guardian, Signal::CONT);
         }
     }
 
-    /// Waits for the end of the command.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.guardian.wait().await
+    /// Waits until the command has ended, and all processes that its guardian waits for. Prints
+    /// what the guardian reports meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: how the guardian ended and what it said is kept.
+    pub(super) async fn wait(&mut self) -> ExitStatus {
+        loop {
+            self.reap();
+            tokio::select! {
+                report = self.channel.next(), if self.is_open => match report {
+                    Some(report) => self.print(report),
+                    None => self.is_open = false,
+                },
+                _ = self.ended.recv(), if self.status.is_none() => {}
+                else => break,
+            }
+        }
+        self.status.expect("the guardian has ended")
     }
+
+    /// Removes children that have ended.
+    fn reap(&mut self) {
+        let guardian = pid_of(&self.guardian);
+        reap(|pid, status| {
+            if Some(pid) == guardian {
+                self.status = Some(status);
+            }
+        });
+    }
+
+    /// Kills all processes of a command whose guardian was killed: they have become descendants of
+    /// this process.
+    pub(super) async fn kill(&mut self) {
+        const INTERVAL: Duration = Duration::from_millis(10);
+        while !descendants(&self.others).is_empty() {
+            kill(&self.others);
+            self.reap();
+            sleep(INTERVAL).await;
+        }
+    }
+
+    fn print(&self, report: Report) {
+        let program = &self.program;
+        match report {
+            Report::NotStarted(errno) => output::report(program, &io::Error::from(errno)),
+            Report::Leaves(count) => {
+                let them = match count {
+                    1 => "one process that it started goes on".to_owned(),
+                    _ => format!("{count} processes that it started go on"),
+                };
+                output::note(&format!(
+                    "lockctl: {program} has ended; {them}, and the lock is held until then (see \
+                     --detach)"
+                ));
+            }
+            Report::NotPermitted(pid) => {
+                output::warn(&format!(
+                    "process {pid} of the command can't be ended: it belongs to \
+                                       another user"
+                ));
+            }
+        }
+    }
+}
+
+/// The process group of this process; 0 if it is one of another PID namespace.
+fn group_of_this_process() -> io::Result<i32> {
+    let stat = Process::myself().and_then(|process| process.stat());
+    stat.map(|stat| stat.pgrp).map_err(io::Error::other)
 }

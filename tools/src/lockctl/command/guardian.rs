@@ -1,38 +1,43 @@
 //! The process between `lockctl` and a command, which ends the command in time.
 //!
-//! It leads the command's process group, and learns from a channel until when the lock is held. If
-//! that time comes near, or the channel ends, it ends the group: by TERM, and then by KILL. The
-//! command therefore ends before another client may hold the lock, also if `lockctl` was stopped or
-//! killed and can't renew it.
+//! It learns from a channel until when the lock is held. If that time comes near, or the channel
+//! ends, it ends all processes of the command: by TERM, and then by KILL. None of them is left
+//! before another client may hold the lock, also if `lockctl` was stopped or killed and can't renew
+//! it. Without that it ends when the last of them has.
+//!
+//! The command is in `lockctl`'s process group, like that of `flock`: it may use the terminal, and
+//! has the terminal's signals. The guardian has a group of its own, so nothing that stops or ends
+//! the command's job stops or ends the guardian.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use clap::Args;
 use rustix::io::Errno;
-use rustix::process::{Signal, getpgrp, kill_process_group};
-use tokio::net::UnixStream;
-use tokio::process::Command;
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
 use tokio::time::sleep;
 
-use super::UNKNOWN_END;
-use super::channel::receive;
+use super::channel::{self, Channel, Order, Report};
+use super::descendants::{adopt, descendants, kill, reap, signal};
+use super::watch::{Due, Watch};
 use crate::failure::Failure;
-use crate::lockctl::process::boot_time;
+use crate::lockctl::process::{boot_time, pid_of};
 use crate::options::duration;
-use crate::output::{self, visible};
-use crate::signals::PassedOn;
-
-/// How long before the deadline the group is gone at the latest: as long as a busy machine takes to
-/// end it.
-pub(super) const MARGIN: Duration = Duration::from_millis(250);
+use crate::signals::Signals;
 
 /// The timer stands still in a suspend, unlike the clock of deadlines.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// How often KILL is sent, until none is left: processes may have started others meanwhile.
+const KILL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long processes that a command leaves may go on before somebody is told.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Watch over a command (`lockctl run` starts it)
 #[derive(Clone, Debug, Args)]
@@ -41,9 +46,17 @@ pub(in crate::lockctl) struct GuardianOptions {
     #[arg(long, value_parser = duration)]
     kill_after: Duration,
 
-    /// Whether the command is left alone
+    /// Whether the command goes on without the lock
     #[arg(long)]
     lenient: bool,
+
+    /// Whether processes that the command leaves are left
+    #[arg(long)]
+    detach: bool,
+
+    /// The process group of the command; 0 for one of its own
+    #[arg(long)]
+    group: i32,
 
     /// The command
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -52,61 +65,138 @@ pub(in crate::lockctl) struct GuardianOptions {
 
 /// Runs the command, and returns its exit code.
 pub(in crate::lockctl) async fn guard(options: &GuardianOptions) -> Result<u8, Failure> {
-    // It outlives what is sent to the group, to end the rest of it.
-    let _signals = PassedOn::new()?;
-    let (mut deadlines, deadline, stdin) =
-        Deadlines::open().map_err(Failure::system("the lock's deadline can't be read"))?;
-    let mut watch = Watch { deadline, kill_after: options.kill_after, ends_from: None };
-    let (program, arguments) = options.command.split_first().expect("a command has a program");
-    let mut child = match Command::new(program).args(arguments).stdin(stdin).spawn() {
-        Ok(child) => child,
+    // It outlives what is sent to all, to end those that are left.
+    let _signals = Signals::passed_on()?;
+    let ended = unix::signal(SignalKind::child());
+    let ended = ended.map_err(Failure::system("the end of a process can't be noticed"))?;
+    adopt().map_err(Failure::system("processes can't be waited for"))?;
+    let (mut lockctl, order, stdin) =
+        channel::receive().map_err(Failure::system("the lock's deadline can't be read"))?;
+    let command = match options.start(stdin) {
+        Ok(command) => command,
         Err(error) => {
-            output::report(&visible(&program.to_string_lossy()), &error);
-            return Ok(code_of_start(&error));
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::INVAL);
+            lockctl.send(Report::NotStarted(errno));
+            return Ok(code_of_start(errno));
         }
     };
-    let mut is_told = true;
-    loop {
-        let due = watch.due(boot_time());
-        if !options.lenient {
-            match due {
-                Due::In(_) => {}
-                Due::Term => end_group(Signal::TERM),
-                Due::Kill => end_group(Signal::KILL),
+    let watch = Watch::new(Duration::ZERO, options.kill_after);
+    let mut guardian =
+        Guardian { options, lockctl, command, watch, ended, end: None, is_told: false };
+    guardian.obey(Some(order));
+    Ok(guardian.run().await)
+}
+
+impl GuardianOptions {
+    fn start(&self, stdin: OwnedFd) -> io::Result<Child> {
+        let (program, arguments) = self.command.split_first().expect("a command has a program");
+        Command::new(program).args(arguments).stdin(stdin).process_group(self.group).spawn()
+    }
+}
+
+struct Guardian<'a> {
+    options: &'a GuardianOptions,
+    lockctl: Channel<Report, Order>,
+    /// The process that was started.
+    command: Child,
+    watch: Watch,
+    /// A child has ended.
+    ended: unix::Signal,
+    /// When the command ended by the boot time, and its exit code.
+    end: Option<(Duration, u8)>,
+    /// Whether `lockctl` knows that the command leaves processes.
+    is_told: bool,
+}
+
+impl Guardian<'_> {
+    /// Returns the command's exit code when all have ended.
+    async fn run(&mut self) -> u8 {
+        let mut is_open = true;
+        loop {
+            let is_any_left = self.reap();
+            let is_ended = self.watch.has_begun() && !self.options.lenient;
+            let may_leave = self.options.detach && !is_ended;
+            match self.end {
+                Some((_, code)) if may_leave || !is_any_left => return code,
+                _ => {}
+            }
+            let pause = self.act(boot_time());
+            tokio::select! {
+                order = self.lockctl.next(), if is_open => {
+                    is_open = order.is_some();
+                    self.obey(order);
+                }
+                _ = self.ended.recv() => {}
+                () = sleep(pause) => {}
             }
         }
-        let pause = if let Due::In(pause) = due { pause.min(SLEEP_MAX) } else { SLEEP_MAX / 50 };
-        tokio::select! {
-            status = child.wait() => {
-                if watch.ends_from.is_some() && !options.lenient {
-                    // The rest of the group, and this process with it.
-                    end_group(Signal::KILL);
-                }
-                return status.map(code_of).map_err(Failure::system(UNKNOWN_END));
+    }
+
+    /// Removes processes that have ended. Returns whether some are left.
+    fn reap(&mut self) -> bool {
+        let command = pid_of(&self.command);
+        let mut code = None;
+        let is_any_left = reap(|pid, status| {
+            if Some(pid) == command {
+                code = Some(code_of(status));
             }
-            told = deadlines.next(), if is_told => match told {
-                Some(deadline) => watch.deadline = deadline,
-                None => {
-                    is_told = false;
-                    watch.abandon(boot_time());
+        });
+        self.end = self.end.or(code.map(|code| (boot_time(), code)));
+        is_any_left
+    }
+
+    /// Does what is due, and returns for how long there is nothing more to do.
+    fn act(&mut self, now: Duration) -> Duration {
+        let mut pause = SLEEP_MAX;
+        if let Some((since, _)) = self.end
+            && !self.is_told
+        {
+            let told_at = since + TOLD_AFTER;
+            if now >= told_at {
+                self.is_told = true;
+                let count = descendants(&[]).len();
+                self.lockctl.send(Report::Leaves(u32::try_from(count).unwrap_or(u32::MAX)));
+            } else {
+                pause = pause.min(told_at - now);
+            }
+        }
+        let due = self.watch.due(now);
+        if self.options.lenient {
+            return pause;
+        }
+        match due {
+            Due::In(time) => pause.min(time),
+            Due::Term => {
+                for pid in signal(Signal::TERM) {
+                    let pid = pid.as_raw_nonzero().get().unsigned_abs();
+                    self.lockctl.send(Report::NotPermitted(pid));
                 }
-            },
-            () = sleep(pause) => {}
+                KILL_INTERVAL
+            }
+            Due::Kill => {
+                kill(&[]);
+                KILL_INTERVAL
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Option<Order>) {
+        match order {
+            Some(Order::HeldUntil(deadline)) => self.watch.deadline = deadline,
+            // The command has what a terminal sent. What it left may have left its group.
+            Some(Order::PassOn(received)) if received.by_terminal && self.end.is_none() => {}
+            Some(Order::PassOn(received)) => drop(signal(received.signal)),
+            Some(Order::End) | None => self.watch.abandon(boot_time()),
         }
     }
 }
 
-/// Sends a signal to the group. It is there as long as this process is.
-fn end_group(signal: Signal) {
-    let _ = kill_process_group(getpgrp(), signal);
-}
-
 /// The exit code for a command that was not started, as of `env`: 127 if it was not found, 125 if
 /// no process could be made for it, and else 126.
-fn code_of_start(error: &io::Error) -> u8 {
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT) => 127,
-        Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM) => Failure::BEFORE_COMMAND,
+fn code_of_start(errno: Errno) -> u8 {
+    match errno {
+        Errno::NOENT => 127,
+        Errno::MFILE | Errno::NFILE | Errno::AGAIN | Errno::NOMEM => Failure::BEFORE_COMMAND,
         _ => 126,
     }
 }
@@ -118,146 +208,9 @@ pub(super) fn code_of(status: ExitStatus) -> u8 {
     code.or(signal.map(|signal| 128 + signal)).unwrap_or(125)
 }
 
-/// The deadlines that are told, in nanoseconds of the boot time.
-struct Deadlines {
-    channel: UnixStream,
-    /// The beginning of one that is not complete.
-    rest: Vec<u8>,
-}
-
-/// How many bytes a deadline has in the channel.
-pub(super) const DEADLINE_BYTES: usize = 8;
-
-/// The bytes of a deadline in the channel.
-pub(super) fn encoded(deadline: Duration) -> [u8; DEADLINE_BYTES] {
-    u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
-}
-
-fn decoded(deadline: [u8; DEADLINE_BYTES]) -> Duration {
-    Duration::from_nanos(u64::from_le_bytes(deadline))
-}
-
-impl Deadlines {
-    /// The deadlines, the first of them, and the standard input for the command.
-    fn open() -> io::Result<(Self, Duration, OwnedFd)> {
-        let (channel, deadline, stdin) = receive()?;
-        channel.set_nonblocking(true)?;
-        let channel = UnixStream::from_std(channel)?;
-        Ok((Deadlines { channel, rest: Vec::new() }, decoded(deadline), stdin))
-    }
-
-    /// The newest deadline, once there is one; `None` when the other end is closed.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing is lost: what was read is kept.
-    async fn next(&mut self) -> Option<Duration> {
-        loop {
-            let mut read = [0; 4096];
-            match self.channel.try_read(&mut read) {
-                Ok(0) => return None,
-                Ok(bytes) => self.rest.extend_from_slice(&read[..bytes]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.channel.readable().await.ok()?;
-                    continue;
-                }
-                Err(_) => return None,
-            }
-            let whole = self.rest.len() / DEADLINE_BYTES * DEADLINE_BYTES;
-            let newest = self.rest[..whole].last_chunk().copied();
-            self.rest.drain(..whole);
-            if let Some(newest) = newest {
-                return Some(decoded(newest));
-            }
-        }
-    }
-}
-
-/// When the group has to end.
-#[derive(Debug)]
-struct Watch {
-    /// Until when the lock is held.
-    deadline: Duration,
-    kill_after: Duration,
-    /// Since when the group is asked to end.
-    ends_from: Option<Duration>,
-}
-
-/// What has to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    /// Nothing, for so long.
-    In(Duration),
-    Term,
-    Kill,
-}
-
-impl Watch {
-    /// What is due now. Once TERM was due, the group has to end, whatever the deadline is later.
-    fn due(&mut self, now: Duration) -> Due {
-        let last = self.deadline.saturating_sub(MARGIN);
-        match self.ends_from {
-            None if now + self.kill_after < last => Due::In(last - self.kill_after - now),
-            None => {
-                self.ends_from = Some(now);
-                Due::Term
-            }
-            Some(since) => {
-                let kill_at = last.min(since + self.kill_after);
-                if now < kill_at { Due::In(kill_at - now) } else { Due::Kill }
-            }
-        }
-    }
-
-    /// The lock is lost: there is no more to wait for.
-    fn abandon(&mut self, now: Duration) {
-        if self.ends_from.is_none() {
-            self.deadline = self.deadline.min(now + self.kill_after + MARGIN);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const fn ms(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    fn watch() -> Watch {
-        Watch { deadline: ms(60_000), kill_after: ms(5_000), ends_from: None }
-    }
-
-    #[test]
-    fn a_group_ends_before_the_deadline() {
-        let mut watch = watch();
-        assert_eq!(watch.due(ms(0)), Due::In(ms(54_750)));
-        watch.deadline = ms(80_000);
-        assert_eq!(watch.due(ms(54_750)), Due::In(ms(20_000)));
-        assert_eq!(watch.due(ms(74_750)), Due::Term);
-        assert_eq!(watch.due(ms(74_760)), Due::In(ms(4_990)));
-        assert_eq!(watch.due(ms(79_750)), Due::Kill);
-        watch.deadline = ms(200_000);
-        assert_eq!(watch.due(ms(79_800)), Due::Kill, "it was asked to end");
-    }
-
-    #[test]
-    fn a_late_watch_kills_at_once() {
-        let mut watch = watch();
-        assert_eq!(watch.due(ms(59_900)), Due::Term);
-        assert_eq!(watch.due(ms(59_900)), Due::Kill);
-    }
-
-    #[test]
-    fn without_lockctl_the_group_has_as_long_as_after_a_loss() {
-        let mut watch = watch();
-        assert_eq!(watch.due(ms(0)), Due::In(ms(54_750)));
-        watch.abandon(ms(10_000));
-        assert_eq!(watch.due(ms(10_000)), Due::Term);
-        assert_eq!(watch.due(ms(10_001)), Due::In(ms(4_999)));
-        assert_eq!(watch.due(ms(15_000)), Due::Kill);
-    }
 
     #[test]
     fn command_that_was_not_started_has_the_code_of_env() {
@@ -269,7 +222,7 @@ mod tests {
             (Errno::MFILE, 125),
             (Errno::AGAIN, 125),
         ] {
-            assert_eq!(code_of_start(&errno.into()), code, "{errno}");
+            assert_eq!(code_of_start(errno), code, "{errno}");
         }
     }
 

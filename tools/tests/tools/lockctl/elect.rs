@@ -15,8 +15,8 @@ use crate::command::{Tool, finish, id, line, paced, send};
 
 const NAME: &str = "scheduler";
 
-/// A command that tells its token and its group, and stays in spite of HUP.
-const STAY: &str = "trap '' HUP; echo $LOCK_TOKEN $PPID; while :; do sleep 0.1; done";
+/// A command that tells its token and its deadline, and stays in spite of HUP.
+const STAY: &str = "trap '' HUP; echo $LOCK_TOKEN $LOCK_DEADLINE; while :; do sleep 0.1; done";
 
 /// A candidate that stays while it leads.
 async fn candidate(tool: &Tool, options: &[&str]) -> Child {
@@ -44,11 +44,11 @@ fn revoked_ttl() -> String {
     format!("{:?}", paced(12))
 }
 
-/// Waits until a candidate leads, and tells its token and its command's group.
-async fn leads(child: &mut Child) -> (i64, u32) {
+/// Waits until a candidate leads, and tells its token and its command's deadline.
+async fn leads(child: &mut Child) -> (i64, u64) {
     let told = line(child.stdout.as_mut()).await;
-    let (token, group) = told.split_once(' ').expect("it tells two numbers");
-    (token.parse().expect("it is a number"), group.parse().expect("it is a number"))
+    let (token, deadline) = told.split_once(' ').expect("it tells two numbers");
+    (token.parse().expect("it is a number"), deadline.parse().expect("it is a number"))
 }
 
 // Goal: of the candidates that are left the best one follows a leader that is killed, once nothing
@@ -61,19 +61,19 @@ async fn the_best_candidate_follows_a_leader_that_is_killed() {
     let tool = prepared("elect").await;
     let (ttl, interval) = (short_ttl(), format!("{:?}", paced(1)));
     let mut first = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
-    let (first_token, first_group) = leads(&mut first).await;
+    let (first_token, first_deadline) = leads(&mut first).await;
     let watching = ["--watch-interval", &interval, "--priority"];
     let mut third = candidate(&tool, &[&watching[..], &["4"]].concat()).await;
     let mut second = candidate(&tool, &[&watching[..], &["2"]].concat()).await;
     send(&first, Signal::KILL);
     first.wait().await.expect("it was started");
-    let (second_token, second_group) = leads(&mut second).await;
-    assert!(!is_alive(first_group), "two commands run at once");
+    let (second_token, second_deadline) = leads(&mut second).await;
+    assert!(!is_alive(first_deadline), "two commands run at once");
     assert!(second_token > first_token, "{second_token} after {first_token}");
 
     send(&second, Signal::TERM);
     let (third_token, _) = leads(&mut third).await;
-    assert!(!is_alive(second_group), "two commands run at once");
+    assert!(!is_alive(second_deadline), "two commands run at once");
     assert!(third_token > second_token, "{third_token} after {second_token}");
     assert_eq!(finish(second).await.code, Some(143));
 
@@ -94,19 +94,19 @@ async fn a_leader_that_is_revoked_ends_its_command() {
     let tool = prepared("elect_lost").await;
     let ttl = revoked_ttl();
     let mut once = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
-    let (_, group) = leads(&mut once).await;
+    let (_, deadline) = leads(&mut once).await;
     revoke(&tool).await;
     let answer = finish(once).await;
     assert_eq!(answer.code, Some(76), "{answer:?}");
     let warning = "warning: scheduler must be released while the command runs: it was revoked by ";
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
-    assert!(!is_alive(group), "the command is left");
+    assert!(!is_alive(deadline), "the command is left");
 
     let mut again = candidate(&tool, &["--again", "--priority", "2", "--ttl", &ttl]).await;
-    let (token, group) = leads(&mut again).await;
+    let (token, deadline) = leads(&mut again).await;
     revoke(&tool).await;
     let (next, _) = leads(&mut again).await;
-    assert!(!is_alive(group), "two commands run at once");
+    assert!(!is_alive(deadline), "two commands run at once");
     assert!(next > token, "{next} after {token}");
     send(&again, Signal::TERM);
     assert_eq!(finish(again).await.code, Some(143));
@@ -121,18 +121,19 @@ async fn a_command_may_outlive_its_leadership() {
     let end = file("elect-warn");
     let path = end.to_str().expect("the path is text");
     let work = format!(
-        "echo $LOCK_TOKEN $PPID; while [ ! -e {path} ]; do sleep 0.1; done; echo went on; exit 3"
+        "echo $LOCK_TOKEN $LOCK_DEADLINE; while [ ! -e {path} ]; do sleep 0.1; done; \
+         echo went on; exit 3"
     );
     let options = ["--on-lost", "warn", "--priority", "1", "--ttl", &revoked_ttl()];
     let mut lenient = stand(&tool, &options, &work).await;
-    let (token, group) = leads(&mut lenient).await;
+    let (token, deadline) = leads(&mut lenient).await;
     let mut waiting = candidate(&tool, &["--priority", "1"]).await;
     revoke(&tool).await;
     let (next, _) = leads(&mut waiting).await;
     assert!(next > token, "{next} after {token}");
     // Time enough to be killed.
     sleep(s(2)).await;
-    assert!(is_alive(group), "the command was ended");
+    assert!(is_alive(deadline), "the command was ended");
     fs::write(&end, "").expect("the file can be written");
     let answer = finish(lenient).await;
     fs::remove_file(&end).expect("it was written");

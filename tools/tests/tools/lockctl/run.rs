@@ -1,17 +1,22 @@
 //! `run`.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bakery_lock::LockClient;
+use procfs::process::{Process, all_processes};
 use rand::Rng;
 use rustix::process::Signal;
+use serde_json::Value;
 use support::environment::{chance, number};
 use support::pace;
 use support::scene::built;
 use tokio::io::AsyncWriteExt;
+use tokio::net::UnixDatagram;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -19,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use super::{builder, client, ms, s};
 use crate::command::{Answer, Tool, finish, line, paced, send};
 
-const NAME: &str = "backup";
+pub(super) const NAME: &str = "backup";
 
 /// How often the long test kills and how often it stops `lockctl`.
 const ENDINGS: &str = "BAKERY_LOCK_ENDINGS";
@@ -37,7 +42,7 @@ pub(crate) async fn prepared(tag: &str) -> Tool {
 }
 
 /// `lockctl run` with options, and a shell's script as its command.
-fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
+pub(super) fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
     run_on(tool, NAME, options, script)
 }
 
@@ -250,25 +255,34 @@ async fn lost(tool: &Tool, on_lost: &str) -> Answer {
     answer
 }
 
-/// A script that leaves its process group's id, and whose processes stay until they are killed.
+/// A script that tells its deadline in a file, and whose processes stay until they are killed: one
+/// of its group, and one that left it.
 fn stubborn(file: &str) -> String {
-    format!("trap '' TERM HUP; echo $PPID > {file}; sleep 1000 & wait; sleep 1000")
+    format!(
+        "trap '' TERM HUP; setsid sleep 1000 & echo $LOCK_DEADLINE > {file}; sleep 1000 & wait; \
+         sleep 1000"
+    )
 }
 
-/// Whether a process of a group is left that may still run. One that was killed runs no more, but
-/// may take a while to be gone on a busy machine.
-pub(super) fn is_alive(group: u32) -> bool {
+/// Whether a process of a command is left that may still run, wherever it has gone: one with this
+/// `LOCK_DEADLINE` in its environment. One that was killed runs no more, but may take a while to be
+/// gone on a busy machine.
+pub(super) fn is_alive(deadline: u64) -> bool {
     const KILLED: u64 = 1 << (Signal::KILL.as_raw() - 1);
-    let processes = fs::read_dir("/proc").expect("Linux has it");
-    let mut states = processes
-        .filter_map(|process| fs::read_to_string(process.ok()?.path().join("status")).ok());
-    states.any(|state| {
-        let field = |name| state.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let of = field("NSpgid:").and_then(|groups| groups.split_whitespace().next());
-        let pending = field("SigPnd:").and_then(|pending| u64::from_str_radix(pending, 16).ok());
-        let is_dead = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
-        let is_killed = pending.is_some_and(|pending| pending & KILLED != 0);
-        of.and_then(|of| of.parse().ok()) == Some(group) && !is_dead && !is_killed
+    let deadline = OsString::from(deadline.to_string());
+    let processes = all_processes().expect("Linux has /proc").filter_map(Result::ok);
+    // The guardian ends after those that it watches over.
+    let is_guardian = |process: &Process| {
+        process.cmdline().is_ok_and(|words| words.get(1).is_some_and(|word| word == "guardian"))
+    };
+    let has_deadline = |process: &Process| {
+        process.environ().is_ok_and(|of| of.get(OsStr::new("LOCK_DEADLINE")) == Some(&deadline))
+    };
+    let of_the_command = processes.filter(|it| has_deadline(it) && !is_guardian(it));
+    let mut states = of_the_command.filter_map(|process| process.status().ok());
+    states.any(|status| {
+        let pending = status.sigpnd | status.shdpnd;
+        pending & KILLED == 0 && !status.state.starts_with(['Z', 'X'])
     })
 }
 
@@ -314,12 +328,12 @@ async fn ending(
             let ended = child.try_wait().expect("it can be waited for");
             assert_eq!(ended, None, "{name}: the command did not start");
             match fs::read_to_string(&note).unwrap_or_default().trim().parse() {
-                Ok(group) => break group,
+                Ok(deadline) => break deadline,
                 Err(_) => sleep(ms(5)).await,
             }
         }
     };
-    let group = pace::within_limit("the start of a command", runs).await;
+    let deadline = pace::within_limit("the start of a command", runs).await;
     fs::remove_file(&note).expect("it was written");
     sleep(pause).await;
     send(&child, signal);
@@ -328,7 +342,7 @@ async fn ending(
         loop {
             // A process that is there after a look that shows no rows outlives them.
             let holders = holders_of(observer, &name).await;
-            if !is_alive(group) {
+            if !is_alive(deadline) {
                 break;
             }
             assert!(!holders.is_empty(), "{name}: a process outlives the lease");
@@ -396,4 +410,64 @@ async fn a_file_is_counted_exactly_many_times() {
     let began = Instant::now();
     count(&prepared("counter_long").await, SHELLS, runs).await;
     println!("{} runs in {:.1?}", runs * SHELLS, began.elapsed());
+}
+
+// Goal: a job for which another machine has the lock may count as done, and a last line tells
+// programs how it went.
+// Method: a job that ends, one that is skipped, one whose lock is revoked, one that can't be run.
+#[tokio::test]
+async fn last_line_tells_how_it_went() {
+    let tool = prepared("json").await;
+    let ttl = format!("{:?}", paced(12));
+    let mut done = run(&tool, &["--json", "--ttl", &ttl], "echo runs; read a; exit 3");
+    let mut done = done.stdin(Stdio::piped()).spawn().expect("the tool starts");
+    assert_eq!(line(done.stdout.as_mut()).await, "runs");
+    let skipped = ended(run(&tool, &["--json", "-n", "--skip-ok"], "echo ran")).await;
+    let end = done.stdin.take();
+    drop(end);
+    let done = finish(done).await;
+    let mut lost = run(&tool, &["--json", "--ttl", &ttl], "echo runs; exec sleep 1000");
+    let mut lost = lost.spawn().expect("the tool starts");
+    assert_eq!(line(lost.stdout.as_mut()).await, "runs");
+    let revoked = tool.lockctl(&["revoke", NAME, "--why", "a test"]).await;
+    assert_eq!(revoked.code, Some(0), "{revoked:?}");
+    let lost = finish(lost).await;
+    let failed = tool.lockctl(&["run", "--json", "--host", "absent", NAME, "--", "true"]).await;
+    for (answer, outcome, code, has_token, reason) in [
+        (&done, "done", 3, true, ""),
+        (&skipped, "skipped", 0, false, "it is held"),
+        (&lost, "lost", 76, true, "it was revoked by "),
+        (&failed, "failed", 125, false, "host \"absent\" is not registered"),
+    ] {
+        let last = answer.stderr.lines().last().expect("there is a line");
+        let told: Value = serde_json::from_str(last).expect("it is JSON");
+        assert_eq!(told["name"], NAME, "{told}");
+        assert_eq!(told["outcome"], outcome, "{told}");
+        assert_eq!(told["exit_code"], code, "{told}");
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        assert_eq!(told["token"].is_i64(), has_token, "{told}");
+        assert_eq!(told["held_seconds"].is_f64(), has_token, "{told}");
+        assert!(told["reason"].as_str().unwrap_or_default().starts_with(reason), "{told}");
+    }
+}
+
+// Goal: a service manager learns that a service has its lock, and not before.
+// Method: a socket in the place of systemd's.
+#[tokio::test]
+async fn service_manager_is_told_of_the_lock() {
+    let tool = prepared("notify").await;
+    let path = file("notify");
+    let manager = UnixDatagram::bind(&path).expect("the path is free");
+    let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
+    let mut notifying = run(&tool, &[], "exit 0");
+    let notifying = notifying.env("NOTIFY_SOCKET", &path).spawn().expect("the tool starts");
+    until_there_are(2, &observer(&tool).await, NAME).await;
+    let mut told = [0; 256];
+    let early = manager.try_recv(&mut told).map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock), "it is not held yet");
+    guard.unlock().await.expect("it is held");
+    assert_eq!(finish(notifying).await.code, Some(0));
+    let bytes = manager.recv(&mut told).await.expect("it was told");
+    fs::remove_file(&path).expect("it was bound");
+    assert_eq!(String::from_utf8_lossy(&told[..bytes]), "READY=1\nSTATUS=holds backup\n");
 }

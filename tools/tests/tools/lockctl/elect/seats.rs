@@ -17,13 +17,13 @@ const LOOKS: Duration = s(3);
 
 /// A leader's command.
 struct Working {
-    group: u32,
+    deadline: u64,
     began: u128,
 }
 
-/// A candidate for one of two seats, whose command tells its token, its group and when it began.
+/// A candidate for one of two seats, whose command tells its token, its deadline and when it began.
 async fn candidate(tool: &Tool, options: &[&str]) -> Child {
-    const STAY: &str = "trap '' HUP; echo ${LOCK_TOKEN-none} $PPID $(date +%s%N); \
+    const STAY: &str = "trap '' HUP; echo ${LOCK_TOKEN-none} $LOCK_DEADLINE $(date +%s%N); \
                         while :; do sleep 0.1; done";
     stand(tool, &[&["--seats", "2", "--priority", "1"], options].concat(), STAY).await
 }
@@ -32,9 +32,9 @@ async fn candidate(tool: &Tool, options: &[&str]) -> Child {
 async fn leads(child: &mut Child) -> Working {
     let told = line(child.stdout.as_mut()).await;
     let words: Vec<_> = told.split(' ').collect();
-    let ["none", group, began] = words[..] else { panic!("it has a token: {told}") };
-    let group = group.parse().expect("it is a number");
-    Working { group, began: began.parse().expect("it is a number") }
+    let ["none", deadline, began] = words[..] else { panic!("it has a token: {told}") };
+    let deadline = deadline.parse().expect("it is a number");
+    Working { deadline, began: began.parse().expect("it is a number") }
 }
 
 fn now() -> u128 {
@@ -72,7 +72,7 @@ async fn as_many_lead_as_there_are_seats() {
     // It is killed, and its rows have to expire then.
     let mut second = candidate(&tool, &["--ttl", &short_ttl()]).await;
     let second_works = leads(&mut second).await;
-    assert!(is_alive(first_works.group), "they do not lead together");
+    assert!(is_alive(first_works.deadline), "they do not lead together");
     let mut watching = tool.lockctl_command(&["elect", "--observe", "--json", NAME]);
     let mut watching = watching.spawn().expect("the tool starts");
     while observed(&mut watching).await != pids([&first, &second]) {}
@@ -87,8 +87,8 @@ async fn as_many_lead_as_there_are_seats() {
     send(&first, Signal::TERM);
     let third_works = leads(&mut third).await;
     assert!(third_works.began > asked, "three commands ran at once");
-    assert!(!is_alive(first_works.group), "three commands run at once");
-    assert!(is_alive(second_works.group), "the other leader is gone");
+    assert!(!is_alive(first_works.deadline), "three commands run at once");
+    assert!(is_alive(second_works.deadline), "the other leader is gone");
     assert_eq!(finish(first).await.code, Some(143));
     while observed(&mut watching).await != pids([&second, &third]) {}
 
@@ -99,8 +99,8 @@ async fn as_many_lead_as_there_are_seats() {
     second.wait().await.expect("it was started");
     let fourth_works = leads(&mut fourth).await;
     assert!(fourth_works.began > killed, "three commands ran at once");
-    assert!(!is_alive(second_works.group), "three commands run at once");
-    assert!(is_alive(third_works.group), "the other leader is gone");
+    assert!(!is_alive(second_works.deadline), "three commands run at once");
+    assert!(is_alive(third_works.deadline), "the other leader is gone");
     while observed(&mut watching).await != pids([&third, &fourth]) {}
     for (child, code) in [(third, 143), (fourth, 143), (watching, 143)] {
         send(&child, Signal::TERM);

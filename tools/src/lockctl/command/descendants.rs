@@ -1,0 +1,97 @@
+//! The processes that descend from this one.
+//!
+//! Those whose parent has ended become children of this process, also if they left its group and
+//! session. So all of them can be found, be ended and be waited for.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use procfs::process::all_processes;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+
+/// Becomes the parent of descendants whose parent ends: their subreaper, in the words of Linux.
+pub(super) fn adopt() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Removes all children that have ended, and tells how. Returns whether some are left.
+pub(super) fn reap(mut ended: impl FnMut(Pid, ExitStatus)) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => ended(pid, ExitStatus::from_raw(status.as_raw())),
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// A descendant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Descendant {
+    pub(super) pid: Pid,
+    is_stopped: bool,
+}
+
+/// All descendants but `others` and those of them.
+pub(super) fn descendants(others: &[Pid]) -> Vec<Descendant> {
+    let Ok(processes) = all_processes() else { return Vec::new() };
+    // Processes end while they are read.
+    let stats: Vec<_> = processes.filter_map(|process| process.ok()?.stat().ok()).collect();
+    let mut found: Vec<Descendant> = Vec::new();
+    let mut parent = getpid();
+    let mut next = 0;
+    loop {
+        let children = stats.iter().filter(|stat| Pid::from_raw(stat.ppid) == Some(parent));
+        let children = children.filter_map(|stat| {
+            Some(Descendant { pid: Pid::from_raw(stat.pid)?, is_stopped: stat.state == 'T' })
+        });
+        found.extend(children.filter(|child| !others.contains(&child.pid)));
+        let Some(descendant) = found.get(next) else { return found };
+        parent = descendant.pid;
+        next += 1;
+    }
+}
+
+/// Kills all descendants but `others` and those of them, if they have not started others meanwhile.
+pub(super) fn kill(others: &[Pid]) {
+    for descendant in descendants(others) {
+        // It may have ended, or belong to another user.
+        let _ = kill_process(descendant.pid, Signal::KILL);
+    }
+}
+
+/// Sends a signal to all descendants, and returns those to which this process may not.
+///
+/// They are stopped until all have it: so none is missed that is being started meanwhile, and what
+/// they start to end does not get it. A process that has a stop signal starts no other. Those that
+/// were stopped before go on only if the signal asks them to end.
+///
+/// A descendant that ended was not replaced by another process in the moment since it was found:
+/// Linux counts pids up to the largest one before it uses one again.
+pub(super) fn signal(signal: Signal) -> Vec<Pid> {
+    // Those of another user can't be stopped, and may start others for ever.
+    const ROUNDS_MAX: usize = 100;
+    let mut found: Vec<Descendant> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut new = descendants(&[]);
+        new.retain(|new| found.iter().all(|old| old.pid != new.pid));
+        if new.is_empty() {
+            break;
+        }
+        for descendant in &new {
+            let _ = kill_process(descendant.pid, Signal::STOP);
+        }
+        found.extend(new);
+    }
+    let sent = found.iter().map(|of| (of.pid, kill_process(of.pid, signal)));
+    let not_permitted = sent.filter(|(_, sent)| *sent == Err(Errno::PERM)).map(|(pid, _)| pid);
+    let not_permitted = not_permitted.collect();
+    let asks_to_end = [Signal::TERM, Signal::HUP].contains(&signal);
+    // Children before their parents: no shell sees that its job was stopped.
+    for descendant in found.iter().rev().filter(|of| asks_to_end || !of.is_stopped) {
+        let _ = kill_process(descendant.pid, Signal::CONT);
+    }
+    not_permitted
+}
