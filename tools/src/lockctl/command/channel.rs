@@ -42,6 +42,8 @@ pub(super) enum Report {
     Leaves(u32),
     /// This process belongs to another user, and can't be ended.
     NotPermitted(u32),
+    /// The command is ended because the lock was not renewed in time.
+    OutOfTime,
 }
 
 /// A message: what it is, and a number.
@@ -82,6 +84,7 @@ impl Message for Report {
             Report::NotStarted(errno) => (0, u64::from(errno.raw_os_error().unsigned_abs())),
             Report::Leaves(count) => (1, count.into()),
             Report::NotPermitted(pid) => (2, pid.into()),
+            Report::OutOfTime => (3, 0),
         }
     }
 
@@ -90,6 +93,7 @@ impl Message for Report {
             0 => Report::NotStarted(Errno::from_raw_os_error(value.try_into().ok()?)),
             1 => Report::Leaves(value.try_into().ok()?),
             2 => Report::NotPermitted(value.try_into().ok()?),
+            3 => Report::OutOfTime,
             _ => return None,
         })
     }
@@ -215,9 +219,12 @@ mod tests {
         ] {
             assert_eq!(decoded(&encoded(order)), Some(order));
         }
-        for report in
-            [Report::NotStarted(Errno::NOENT), Report::Leaves(3), Report::NotPermitted(4711)]
-        {
+        for report in [
+            Report::NotStarted(Errno::NOENT),
+            Report::Leaves(3),
+            Report::NotPermitted(4711),
+            Report::OutOfTime,
+        ] {
             assert_eq!(decoded(&encoded(report)), Some(report));
         }
     }

@@ -13,7 +13,6 @@ use tokio::time::sleep;
 
 use super::channel::{self, Channel, Order, Report};
 use super::descendants::{adopt, descendants, kill, reap};
-use super::watch::MARGIN;
 use crate::lockctl::process::{boot_time, pid_of, this_program};
 use crate::output::{self, visible};
 use crate::signals::Received;
@@ -45,9 +44,7 @@ pub(super) struct Child {
     status: Option<ExitStatus>,
     /// Children that this process had before: those of a shell that it took the place of.
     others: Vec<Pid>,
-    kill_after: Duration,
-    /// The newest deadline that the guardian was told, by the boot time.
-    told: Duration,
+    is_out_of_time: bool,
 }
 
 impl Child {
@@ -62,8 +59,7 @@ impl Child {
         adopt()?;
         let ended = unix::signal(SignalKind::child())?;
         let others = descendants(&[]).iter().map(|other| other.pid).collect();
-        let told = boot_time() + held_for;
-        let (channel, theirs) = channel::pair(told)?;
+        let (channel, theirs) = channel::pair(boot_time() + held_for)?;
         let mut guardian = Command::new(this_program()?);
         guardian.arg0("lockctl").arg("guardian").stdin(theirs).process_group(0);
         guardian.arg("--kill-after").arg(format!("{}ms", kill_after.as_millis()));
@@ -80,20 +76,18 @@ impl Child {
             ended,
             status: None,
             others,
-            kill_after,
-            told,
+            is_out_of_time: false,
         })
     }
 
     /// Says that the lock is held for so long from now on.
     pub(super) fn tell(&mut self, held_for: Duration) {
-        self.told = boot_time() + held_for;
-        self.channel.send(Order::HeldUntil(self.told));
+        self.channel.send(Order::HeldUntil(boot_time() + held_for));
     }
 
     /// Whether the guardian ended the command because the lock was not renewed in time.
     pub(super) fn ran_out_of_time(&self) -> bool {
-        boot_time() + self.kill_after + MARGIN >= self.told
+        self.is_out_of_time
     }
 
     /// Has the command ended, because the lock is lost or revoked.
@@ -115,8 +109,8 @@ impl Child {
         }
     }
 
-    /// Waits until the command has ended, and all processes that its guardian waits for. Prints
-    /// what the guardian reports meanwhile.
+    /// Waits until the command has ended, and all processes that its guardian waits for. Takes
+    /// note of what the guardian reports meanwhile.
     ///
     /// # Cancel safety
     ///
@@ -126,7 +120,7 @@ impl Child {
             self.reap();
             tokio::select! {
                 report = self.channel.next(), if self.is_open => match report {
-                    Some(report) => self.print(report),
+                    Some(report) => self.note(report),
                     None => self.is_open = false,
                 },
                 _ = self.ended.recv(), if self.status.is_none() => {}
@@ -157,7 +151,7 @@ impl Child {
         }
     }
 
-    fn print(&self, report: Report) {
+    fn note(&mut self, report: Report) {
         let program = &self.program;
         match report {
             Report::NotStarted(errno) => output::report(program, &io::Error::from(errno)),
@@ -171,6 +165,7 @@ impl Child {
                      --detach)"
                 ));
             }
+            Report::OutOfTime => self.is_out_of_time = true,
             Report::NotPermitted(pid) => {
                 output::warn(&format!(
                     "process {pid} of the command can't be ended: it belongs to \

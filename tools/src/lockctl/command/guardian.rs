@@ -81,8 +81,16 @@ pub(in crate::lockctl) async fn guard(options: &GuardianOptions) -> Result<u8, F
         }
     };
     let watch = Watch::new(Duration::ZERO, options.kill_after);
-    let mut guardian =
-        Guardian { options, lockctl, command, watch, ended, end: None, is_told: false };
+    let mut guardian = Guardian {
+        options,
+        lockctl,
+        command,
+        watch,
+        ended,
+        end: None,
+        is_told: false,
+        is_abandoned: false,
+    };
     guardian.obey(Some(order));
     Ok(guardian.run().await)
 }
@@ -106,6 +114,8 @@ struct Guardian<'a> {
     end: Option<(Duration, u8)>,
     /// Whether `lockctl` knows that the command leaves processes.
     is_told: bool,
+    /// Whether the lock is lost or revoked, or `lockctl` has ended.
+    is_abandoned: bool,
 }
 
 impl Guardian<'_> {
@@ -167,6 +177,9 @@ impl Guardian<'_> {
         match due {
             Due::In(time) => pause.min(time),
             Due::Term => {
+                if !self.is_abandoned {
+                    self.lockctl.send(Report::OutOfTime);
+                }
                 for pid in signal(Signal::TERM) {
                     let pid = pid.as_raw_nonzero().get().unsigned_abs();
                     self.lockctl.send(Report::NotPermitted(pid));
@@ -186,7 +199,10 @@ impl Guardian<'_> {
             // The command has what a terminal sent. What it left may have left its group.
             Some(Order::PassOn(received)) if received.by_terminal && self.end.is_none() => {}
             Some(Order::PassOn(received)) => drop(signal(received.signal)),
-            Some(Order::End) | None => self.watch.abandon(boot_time()),
+            Some(Order::End) | None => {
+                self.is_abandoned = true;
+                self.watch.abandon(boot_time());
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How long before the deadline no process is left at the latest: as long as a busy machine takes
 /// to end them.
-pub(super) const MARGIN: Duration = Duration::from_millis(250);
+const MARGIN: Duration = Duration::from_millis(250);
 
 /// When a command and all that it started have to end.
 #[derive(Debug)]
