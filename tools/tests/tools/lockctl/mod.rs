@@ -1,9 +1,11 @@
 //! `lockctl`.
 
 mod bench;
+mod cases;
 mod elect;
 mod killed;
 mod list;
+mod overlaps;
 mod processes;
 mod revoke;
 pub(crate) mod run;

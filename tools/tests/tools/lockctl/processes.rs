@@ -43,7 +43,7 @@ async fn until_told_of_the_rest(lockctl: &mut Child) {
 }
 
 /// The guardian of a `lockctl`: its only child.
-fn guardian(lockctl: &Child) -> Process {
+pub(super) fn guardian(lockctl: &Child) -> Process {
     let pid = i32::try_from(id(lockctl)).expect("an id is no large number");
     let tasks = Process::new(pid).and_then(|process| process.tasks()).expect("it runs");
     let mut children = tasks.flat_map(|task| task.expect("it runs").children().expect("it runs"));

@@ -46,7 +46,7 @@ pub(super) fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
     run_on(tool, NAME, options, script)
 }
 
-fn run_on(tool: &Tool, name: &str, options: &[&str], script: &str) -> Command {
+pub(super) fn run_on(tool: &Tool, name: &str, options: &[&str], script: &str) -> Command {
     let arguments = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
     tool.lockctl_command(&arguments)
 }

@@ -1,5 +1,6 @@
 //! `run` at a terminal, typed into a shell with job control.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use pty_process::{Command, OwnedReadPty, OwnedWritePty, Size};
@@ -11,14 +12,14 @@ use super::run::{NAME, prepared};
 use crate::command::{Tool, paced};
 
 /// What the shell prints when it waits for a line.
-const PROMPT: &str = "next> ";
+pub(super) const PROMPT: &str = "next> ";
 
-const INTERRUPT: &str = "\x03";
-const QUIT: &str = "\x1c";
-const SUSPEND: &str = "\x1a";
+pub(super) const INTERRUPT: &str = "\x03";
+pub(super) const QUIT: &str = "\x1c";
+pub(super) const SUSPEND: &str = "\x1a";
 
 /// An interactive shell in a terminal.
-struct Shell {
+pub(super) struct Shell {
     read: OwnedReadPty,
     write: OwnedWritePty,
     /// What it printed and no test has looked for yet.
@@ -27,7 +28,7 @@ struct Shell {
 }
 
 impl Shell {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (pty, pts) = pty_process::open().expect("Linux has terminals");
         // No line is broken.
         pty.resize(Size::new(50, 2_000)).expect("it is open");
@@ -48,16 +49,16 @@ impl Shell {
         shell
     }
 
-    async fn keys(&mut self, keys: &str) {
+    pub(super) async fn keys(&mut self, keys: &str) {
         self.write.write_all(keys.as_bytes()).await.expect("it is open");
     }
 
-    async fn line(&mut self, line: &str) {
+    pub(super) async fn line(&mut self, line: &str) {
         self.keys(&format!("{line}\n")).await;
     }
 
     /// Waits until it has printed this, and tells what it printed before.
-    async fn until(&mut self, text: &str) -> String {
+    pub(super) async fn until(&mut self, text: &str) -> String {
         let what = format!("{text:?} in the terminal");
         let read = async {
             loop {
@@ -93,7 +94,7 @@ impl Shell {
     }
 
     /// Waits for the exit code of the last line, and tells what was printed before.
-    async fn code(&mut self) -> (String, u8) {
+    pub(super) async fn code(&mut self) -> (String, u8) {
         let before = self.until(PROMPT).await;
         self.line("echo code=$?.").await;
         self.until("code=").await;
@@ -109,8 +110,13 @@ fn typed(tool: &Tool, options: &[&str], script: &str) -> String {
     let command = tool.lockctl_command(&arguments);
     let command = command.as_std();
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let quoted = words.map(|word| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''")));
-    quoted.collect::<Vec<_>>().join(" ")
+    quoted(&words.map(OsString::from).collect::<Vec<_>>())
+}
+
+/// Words as a line for a shell.
+pub(super) fn quoted(words: &[OsString]) -> String {
+    let quoted = words.iter().map(|word| word.to_string_lossy().replace('\'', r"'\''"));
+    quoted.map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
 }
 
 // Goal: a command reads the terminal and changes its modes, as without lockctl.
