@@ -147,16 +147,23 @@ pub(crate) async fn finish(child: Child) -> Answer {
 
 /// Waits for the next line of a tool's output.
 pub(crate) async fn line(output: Option<&mut (impl AsyncRead + Unpin)>) -> String {
+    line_unless_ended(output).await.expect("it prints a line")
+}
+
+/// The same; `None` if its output ends before.
+pub(crate) async fn line_unless_ended(
+    output: Option<&mut (impl AsyncRead + Unpin)>,
+) -> Option<String> {
     let output = output.expect("it is a pipe");
     let read = async {
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
-            line.push(output.read_u8().await.expect("it prints a line"));
+            line.push(output.read_u8().await.ok()?);
         }
-        line
+        Some(line)
     };
-    let line = pace::within_limit("the next line of a tool", read).await;
-    String::from_utf8_lossy(&line).trim_end().to_owned()
+    let line = pace::within_limit("the next line of a tool", read).await?;
+    Some(String::from_utf8_lossy(&line).trim_end().to_owned())
 }
 
 /// The process id of a tool that was not waited for yet.

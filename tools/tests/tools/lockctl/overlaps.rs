@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::processes::guardian;
 use super::run::{is_alive, observer, prepared, run_on, until_there_are};
 use super::{ms, s};
-use crate::command::{Answer, Tool, finish, line, paced, send};
+use crate::command::{Answer, Tool, finish, line, line_unless_ended, paced, send};
 
 /// How often a command ends in each way; a thousand times takes two hours.
 const TIMES: &str = "BAKERY_LOCK_OVERLAPS";
@@ -72,11 +72,11 @@ impl Kind {
         let tell = format!("echo $LOCK_DEADLINE {DESCRIPTORS}");
         match self {
             Kind::Traps => format!(
-                "trap 'echo asked; sleep 0.2; exit 9' TERM; {tell}; while :; do sleep 0.1; done"
+                "trap 'echo asked; sleep 0.2; exit 9' TERM; {tell}; sleep 1000 & wait; wait"
             ),
             Kind::Forks => {
                 let forked = "trap \"echo asked; sleep 0.2; exit\" TERM; echo there >&2; \
-                              while :; do sleep 0.1; done";
+                              sleep 1000 & wait; wait";
                 format!("sh -c '{forked}' & {tell}; wait")
             }
             Kind::Daemonizes => {
@@ -171,7 +171,9 @@ async fn end(tool: Tool, observer: LockClient, case: Case, alone: String) -> Dur
     let limit = (*ending == Ending::HoldLimit).then_some("--max-hold=1s");
     let options: Vec<_> = [&*ttl, KILL_AFTER].into_iter().chain(limit).collect();
     let mut first = run_on(&tool, name, &options, &kind.script()).spawn().expect("the tool starts");
-    let told = line(first.stdout.as_mut()).await;
+    let Some(told) = line_unless_ended(first.stdout.as_mut()).await else {
+        panic!("{case:?}: it did not run: {:?}", finish(first).await);
+    };
     let (deadline, descriptors) = told.split_once(' ').expect("it tells two numbers");
     assert_eq!(descriptors, alone, "{case:?}: it inherits a descriptor");
     let deadline = deadline.parse().expect("it is a number");
