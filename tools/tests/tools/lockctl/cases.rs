@@ -104,6 +104,24 @@ impl Files {
         self.printed().lines().filter(|printed| *printed == line).count()
     }
 
+    /// Ends the command, which may hold the file of `flock` until then.
+    async fn end(&self, command: Pid) {
+        File::create(&self.end).expect("the file can be written");
+        pace::until("the command ends", async || !is_there(command)).await;
+    }
+
+    /// Waits until the command got a signal, for some time, and then for more of them.
+    async fn until_got(&self, name: &str, patience: Duration) {
+        let got = async {
+            while self.got(name) == 0 {
+                sleep(ms(10)).await;
+            }
+        };
+        // It may never get one.
+        let _ = timeout(patience, got).await;
+        sleep(effect()).await;
+    }
+
     /// Waits until the command runs, and tells its pid, which is its own in a container.
     async fn ready(&self) -> Option<Pid> {
         pace::until("the command runs", async || self.printed().contains('\n')).await;
@@ -127,6 +145,11 @@ impl Drop for Files {
 /// How long a signal may take to have an effect.
 fn effect() -> Duration {
     pace::scaled(ms(400))
+}
+
+/// How long what `lockctl` does may take, and whether others do it is looked at.
+fn patience(runner: &str) -> Duration {
+    if runner == "lockctl run" { pace::limit() } else { effect() * 5 }
 }
 
 fn started(place: Place, words: &[OsString]) -> Child {
@@ -203,13 +226,14 @@ impl Display for Seen {
     }
 }
 
-/// Sends a signal to a tool, or to its group.
+/// Sends a signal to a tool, or to its group. The command has some time to get it.
 async fn sent(
     files: &Files,
     words: &[OsString],
     place: Place,
     to_group: bool,
     (signal, name): (Signal, &str),
+    patience: Duration,
 ) -> Seen {
     files.begin();
     let mut child = started(place, words);
@@ -221,31 +245,35 @@ async fn sent(
     } else {
         kill_process(tool, signal).expect("it runs");
     }
-    sleep(effect()).await;
+    files.until_got(name, patience).await;
     let is_tool_left = is_there(tool);
     // In a container nothing is left of it without the first process.
     let is_command_left =
         if place == Place::FirstProcess { is_tool_left } else { command.is_some_and(is_there) };
     let got = files.got(name);
-    File::create(&files.end).expect("the file can be written");
+    // A pid of a container is none of this process's.
+    files.end(if place == Place::FirstProcess { tool } else { command.unwrap_or(tool) }).await;
     let status = pace::within_limit("the end of a tool", child.wait()).await;
     let code = status.expect("it was started").code();
-    if let Some(command) = command.filter(|_| place != Place::FirstProcess) {
-        pace::until("the command ends", async || !is_there(command)).await;
-    }
     Seen { got, is_tool_left, is_command_left, code }
 }
 
 /// Types a key while a command runs, which gets this signal by it.
-async fn typed(files: &Files, words: &[OsString], key: &str, name: &str) -> String {
+async fn typed(
+    files: &Files,
+    words: &[OsString],
+    key: &str,
+    name: &str,
+    patience: Duration,
+) -> String {
     files.begin();
     let mut shell = Shell::start().await;
     shell.line(&quoted(words)).await;
-    files.ready().await;
+    let command = files.ready().await.expect("it tells its pid");
     shell.keys(key).await;
-    sleep(effect()).await;
+    files.until_got(name, patience).await;
     let got = files.got(name);
-    File::create(&files.end).expect("the file can be written");
+    files.end(command).await;
     let code = shell.code().await.1;
     let told = match got {
         0 => "not told".to_owned(),
@@ -256,48 +284,47 @@ async fn typed(files: &Files, words: &[OsString], key: &str, name: &str) -> Stri
 }
 
 /// Stops a command by a key, and continues it in the foreground.
-async fn suspended(files: &Files, words: &[OsString]) -> String {
+async fn suspended(files: &Files, words: &[OsString], patience: Duration) -> String {
     files.begin();
     let mut shell = Shell::start().await;
     shell.line(&quoted(words)).await;
-    files.ready().await;
+    let command = files.ready().await.expect("it tells its pid");
     shell.keys(SUSPEND).await;
-    if timeout(effect() * 5, shell.until("Stopped")).await.is_err() {
-        File::create(&files.end).expect("the file can be written");
+    if timeout(patience, shell.until("Stopped")).await.is_err() {
+        files.end(command).await;
         return format!("not stopped: {}", shell.code().await.1);
     }
     shell.until(PROMPT).await;
-    File::create(&files.end).expect("the file can be written");
     shell.line("fg").await;
+    files.end(command).await;
     format!("stops, goes on: {}", shell.code().await.1)
 }
 
 /// Lets a command read a line.
-async fn reading(tool: &Tool, files: &Files, runner: &str) -> String {
+async fn reading(tool: &Tool, files: &Files, runner: &str, patience: Duration) -> String {
     files.begin();
     let script = format!("echo ready >>{}; read a; exit 7", files.printed.display());
     let mut shell = Shell::start().await;
     shell.line(&quoted(&files.words(tool, runner, &script))).await;
     files.ready().await;
     shell.line("word").await;
-    match timeout(effect() * 5, shell.code()).await {
+    match timeout(patience, shell.code()).await {
         Ok((_, code)) => format!("reads: {code}"),
         Err(_) => "**does not read, and hangs**".to_owned(),
     }
 }
 
 /// Closes the terminal of a command.
-async fn hung_up(files: &Files, words: &[OsString]) -> String {
+async fn hung_up(files: &Files, words: &[OsString], patience: Duration) -> String {
     files.begin();
     let mut shell = Shell::start().await;
     shell.line(&quoted(words)).await;
     let command = files.ready().await.expect("it tells its pid");
     drop(shell);
-    sleep(effect()).await;
+    files.until_got("HUP", patience).await;
     let told = if files.got("HUP") == 0 { "not told" } else { "told" };
     let ends = if is_there(command) { "goes on" } else { "ends" };
-    File::create(&files.end).expect("the file can be written");
-    pace::until("the command ends", async || !is_there(command)).await;
+    files.end(command).await;
     format!("{told}, {ends}")
 }
 
@@ -321,19 +348,21 @@ async fn signals_have_the_effects_that_they_have_on_others() {
                 continue;
             }
             for (signal, name) in SIGNALS {
-                let mut row = vec![place_name.to_owned(), name.to_owned(), receiver.to_owned()];
-                let mut last = None;
-                for words in &words {
-                    let seen = sent(&files, words, place, to_group, (signal, name)).await;
-                    row.push(seen.to_string());
-                    last = Some(seen);
-                }
-                let lockctl = last.expect("it is one of them");
                 let is_ignored = match place {
                     Place::Nohup => signal == Signal::HUP,
                     Place::Background => [Signal::INT, Signal::QUIT].contains(&signal),
                     Place::Program | Place::FirstProcess => false,
                 };
+                let mut row = vec![place_name.to_owned(), name.to_owned(), receiver.to_owned()];
+                let mut last = None;
+                for (runner, words) in TOOLS.iter().zip(&words) {
+                    let patience = if is_ignored { effect() } else { patience(runner) };
+                    let signal = (signal, name);
+                    let seen = sent(&files, words, place, to_group, signal, patience).await;
+                    row.push(seen.to_string());
+                    last = Some(seen);
+                }
+                let lockctl = last.expect("it is one of them");
                 assert_eq!(lockctl.got == 0, is_ignored, "{row:?}");
                 assert!(lockctl.is_tool_left && lockctl.is_command_left, "{row:?}");
                 assert_eq!(lockctl.code, Some(7), "{row:?}");
@@ -343,8 +372,8 @@ async fn signals_have_the_effects_that_they_have_on_others() {
     }
     for (key, typed_as, name) in [("Ctrl-C", INTERRUPT, "INT"), ("Ctrl-\\", QUIT, "QUIT")] {
         let mut row = vec!["at a terminal".to_owned(), key.to_owned(), String::new()];
-        for words in &words {
-            row.push(typed(&files, words, typed_as, name).await);
+        for (runner, words) in TOOLS.iter().zip(&words) {
+            row.push(typed(&files, words, typed_as, name, patience(runner)).await);
         }
         assert_eq!(row[5], "told, both go on: 7", "{row:?}");
         table.add_row(row);
@@ -353,9 +382,10 @@ async fn signals_have_the_effects_that_they_have_on_others() {
     let mut reads = vec!["at a terminal".to_owned(), "a line".to_owned(), String::new()];
     let mut ends = vec!["at a terminal".to_owned(), "its end".to_owned(), String::new()];
     for (runner, words) in TOOLS.iter().zip(&words) {
-        stops.push(suspended(&files, words).await);
-        reads.push(reading(&tool, &files, runner).await);
-        ends.push(hung_up(&files, words).await);
+        let patience = patience(runner);
+        stops.push(suspended(&files, words, patience).await);
+        reads.push(reading(&tool, &files, runner, patience).await);
+        ends.push(hung_up(&files, words, patience).await);
     }
     assert_eq!((&*stops[5], &*reads[5]), ("stops, goes on: 7", "reads: 7"));
     assert_eq!(ends[5], "told, goes on");

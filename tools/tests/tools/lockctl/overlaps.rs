@@ -9,14 +9,15 @@ use procfs::process::all_processes;
 use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use support::environment::{chance, number};
+use support::pace;
 use tokio::process::Child;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
 use super::processes::guardian;
-use super::run::{is_alive, observer, prepared, run_on, until_there_are};
+use super::run::{holders_of, is_alive, observer, prepared, run_on};
 use super::{ms, s};
-use crate::command::{Answer, Tool, finish, line, line_unless_ended, paced, send};
+use crate::command::{Answer, Tool, finish, id, line, line_unless_ended, paced, send};
 
 /// How often a command ends in each way; a thousand times takes two hours.
 const TIMES: &str = "BAKERY_LOCK_OVERLAPS";
@@ -170,19 +171,28 @@ async fn end(tool: Tool, observer: LockClient, case: Case, alone: String) -> Dur
     let ttl = format!("--ttl={:?}", paced(10));
     let limit = (*ending == Ending::HoldLimit).then_some("--max-hold=1s");
     let options: Vec<_> = [&*ttl, KILL_AFTER].into_iter().chain(limit).collect();
-    let mut first = run_on(&tool, name, &options, &kind.script()).spawn().expect("the tool starts");
-    let Some(told) = line_unless_ended(first.stdout.as_mut()).await else {
-        panic!("{case:?}: it did not run: {:?}", finish(first).await);
+    let (mut first, told) = loop {
+        let first = run_on(&tool, name, &options, &kind.script()).spawn();
+        let mut first = first.expect("the tool starts");
+        if let Some(told) = line_unless_ended(first.stdout.as_mut()).await {
+            break (first, told);
+        }
+        let answer = finish(first).await;
+        assert!([Some(69), Some(76)].contains(&answer.code), "{case:?}: {answer:?}");
+        println!("the machine was too busy: once more");
     };
     let (deadline, descriptors) = told.split_once(' ').expect("it tells two numbers");
     assert_eq!(descriptors, alone, "{case:?}: it inherits a descriptor");
     let deadline = deadline.parse().expect("it is a number");
     if *kind == Kind::Forks {
         // Its child can be asked now.
-        line(first.stderr.as_mut()).await;
+        line_unless_ended(first.stderr.as_mut()).await;
     }
     let mut next = run_on(&tool, name, &[], "echo begins").spawn().expect("the tool starts");
-    until_there_are(2, &observer, name).await;
+    pace::until("the next one waits or runs", async || {
+        holders_of(&observer, name).await.contains(&id(&next))
+    })
+    .await;
     sleep(case.pause).await;
     let began = Instant::now();
     bring_about(&tool, &mut first, &case).await;
@@ -194,6 +204,10 @@ async fn end(tool: Tool, observer: LockClient, case: Case, alone: String) -> Dur
     }
     assert_eq!(finish(next).await.code, Some(0), "{case:?}");
     let answer = finish(first).await;
+    if answer.code == Some(76) && was_not_renewed(&answer) && *ending != Ending::LeaseOver {
+        println!("{case:?}: the machine was too busy to renew its lease");
+        return took;
+    }
     let code = match ending {
         Ending::Revoked | Ending::LeaseOver | Ending::HoldLimit => Some(76),
         Ending::GuardianKilled => Some(137),
@@ -207,26 +221,37 @@ async fn end(tool: Tool, observer: LockClient, case: Case, alone: String) -> Dur
     took
 }
 
+/// Whether a lock was lost because it could not be renewed.
+fn was_not_renewed(answer: &Answer) -> bool {
+    ["was not renewed in time", "the lease ran out"].iter().any(|why| answer.stderr.contains(why))
+}
+
 async fn bring_about(tool: &Tool, first: &mut Child, case: &Case) {
     match case.ending {
         Ending::Revoked => {
             let revoked = tool.lockctl(&["revoke", &case.name, "--why", "a test"]).await;
-            assert_eq!(revoked.code, Some(0), "{revoked:?}");
+            // It may be gone where the machine was too busy.
+            assert!([Some(0), Some(1)].contains(&revoked.code), "{revoked:?}");
         }
         Ending::Term => {
             send(first, Signal::TERM);
             if case.kind == Kind::Ignores {
                 sleep(s(1)).await;
                 let ended = first.try_wait().expect("it was started");
-                assert_eq!(ended, None, "{case:?}: it ended although its command has not");
-                send(first, Signal::KILL);
+                let lost = ended.is_some_and(|status| status.code() == Some(76));
+                assert!(ended.is_none() || lost, "{case:?}: it ended before its command");
+                if ended.is_none() {
+                    send(first, Signal::KILL);
+                }
             }
         }
         Ending::LockctlKilled => send(first, Signal::KILL),
         Ending::GuardianKilled => {
-            assert!(zombies_of(guardian(first).pid).await.is_empty(), "{case:?}: a zombie stays");
-            let pid = Pid::from_raw(guardian(first).pid).expect("it is a pid");
-            kill_process(pid, Signal::KILL).expect("it runs");
+            let Some(guardian) = guardian(first) else { return };
+            assert!(zombies_of(guardian.pid).await.is_empty(), "{case:?}: a zombie stays");
+            let pid = Pid::from_raw(guardian.pid).expect("it is a pid");
+            // It may have ended meanwhile where the machine was too busy.
+            let _ = kill_process(pid, Signal::KILL);
         }
         Ending::LeaseOver => send(first, Signal::STOP),
         Ending::HoldLimit => {}

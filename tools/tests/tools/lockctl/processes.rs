@@ -42,13 +42,11 @@ async fn until_told_of_the_rest(lockctl: &mut Child) {
     while !line(lockctl.stderr.as_mut()).await.starts_with("lockctl: sh has ended; ") {}
 }
 
-/// The guardian of a `lockctl`: its only child.
-pub(super) fn guardian(lockctl: &Child) -> Process {
-    let pid = i32::try_from(id(lockctl)).expect("an id is no large number");
-    let tasks = Process::new(pid).and_then(|process| process.tasks()).expect("it runs");
-    let mut children = tasks.flat_map(|task| task.expect("it runs").children().expect("it runs"));
-    let child = children.next().expect("it has a child");
-    Process::new(child.cast_signed()).expect("it runs")
+/// The guardian of a `lockctl`: its only child. `None` if it has ended.
+pub(super) fn guardian(lockctl: &Child) -> Option<Process> {
+    let tasks = Process::new(id(lockctl).cast_signed()).ok()?.tasks().ok()?;
+    let mut children = tasks.filter_map(|task| task.ok()?.children().ok()).flatten();
+    Process::new(children.next()?.cast_signed()).ok()
 }
 
 // Goal: the lock is held until the processes that a command leaves in the background have ended,
@@ -130,7 +128,8 @@ async fn command_ends_with_its_guardian() {
     let script = "trap '' TERM; setsid sleep 1000 & echo $LOCK_DEADLINE; sleep 1000";
     let mut child = run(&tool, &[], script).spawn().expect("the tool starts");
     let deadline = line(child.stdout.as_mut()).await.parse().expect("it tells its deadline");
-    let pid = Pid::from_raw(guardian(&child).pid).expect("it is a pid");
+    let guardian = guardian(&child).expect("it runs");
+    let pid = Pid::from_raw(guardian.pid).expect("it is a pid");
     kill_process(pid, Signal::KILL).expect("it runs");
     let answer = finish(child).await;
     assert_eq!(answer.code, Some(137), "{answer:?}");
@@ -189,7 +188,7 @@ async fn ignored_signals_stay_ignored() {
         ignoring.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let mut child = ignoring.kill_on_drop(true).spawn().expect("a shell starts");
         assert_eq!(line(child.stdout.as_mut()).await, "ready");
-        for pid in [id(&child), guardian(&child).pid.cast_unsigned()] {
+        for pid in [id(&child), guardian(&child).expect("it runs").pid.cast_unsigned()] {
             let pid = Pid::from_raw(pid.cast_signed()).expect("it is a pid");
             kill_process(pid, signal).expect("it runs");
         }
