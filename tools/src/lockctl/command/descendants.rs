@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use procfs::process::all_processes;
+use procfs::process::{Process, all_processes};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
 
@@ -35,23 +35,47 @@ pub(super) struct Descendant {
 }
 
 /// All descendants but `others` and those of them.
+///
+/// Only they are looked at, not all processes: a busy machine with many of them must not take long
+/// to end these.
 pub(super) fn descendants(others: &[Pid]) -> Vec<Descendant> {
-    let Ok(processes) = all_processes() else { return Vec::new() };
-    // Processes end while they are read.
-    let stats: Vec<_> = processes.filter_map(|process| process.ok()?.stat().ok()).collect();
     let mut found: Vec<Descendant> = Vec::new();
     let mut parent = getpid();
     let mut next = 0;
     loop {
-        let children = stats.iter().filter(|stat| Pid::from_raw(stat.ppid) == Some(parent));
-        let children = children.filter_map(|stat| {
-            Some(Descendant { pid: Pid::from_raw(stat.pid)?, is_stopped: stat.state == 'T' })
+        let new = children(parent).into_iter().filter_map(|pid| {
+            let stat = Process::new(pid).and_then(|child| child.stat());
+            let is_stopped = stat.is_ok_and(|stat| stat.state == 'T');
+            Some(Descendant { pid: Pid::from_raw(pid)?, is_stopped })
         });
-        found.extend(children.filter(|child| !others.contains(&child.pid)));
+        found.extend(new.filter(|child| !others.contains(&child.pid)));
         let Some(descendant) = found.get(next) else { return found };
         parent = descendant.pid;
         next += 1;
     }
+}
+
+/// The children of all threads of a process; none if it has ended.
+fn children(parent: Pid) -> Vec<i32> {
+    let parent = parent.as_raw_nonzero().get();
+    let Ok(tasks) = Process::new(parent).and_then(|process| process.tasks()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for task in tasks.filter_map(Result::ok) {
+        match task.children() {
+            Ok(children) => found.extend(children.into_iter().map(u32::cast_signed)),
+            // It has ended, or the kernel was built without these files.
+            Err(_) => return children_among_all(parent),
+        }
+    }
+    found
+}
+
+fn children_among_all(parent: i32) -> Vec<i32> {
+    let Ok(processes) = all_processes() else { return Vec::new() };
+    let stats = processes.filter_map(|process| process.ok()?.stat().ok());
+    stats.filter(|stat| stat.ppid == parent).map(|stat| stat.pid).collect()
 }
 
 /// Kills all descendants but `others` and those of them, if they have not started others meanwhile.
@@ -74,12 +98,15 @@ pub(super) fn signal(signal: Signal) -> Vec<Pid> {
     // Those of another user can't be stopped, and may start others for ever.
     const ROUNDS_MAX: usize = 100;
     let mut found: Vec<Descendant> = Vec::new();
+    let mut is_settled = false;
     for _ in 0..ROUNDS_MAX {
         let mut new = descendants(&[]);
         new.retain(|new| found.iter().all(|old| old.pid != new.pid));
-        if new.is_empty() {
+        // A list of children may lack one while another one ends: it is read twice.
+        if new.is_empty() && is_settled {
             break;
         }
+        is_settled = new.is_empty();
         for descendant in &new {
             let _ = kill_process(descendant.pid, Signal::STOP);
         }
