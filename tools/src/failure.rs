@@ -86,10 +86,12 @@ impl Failure {
     pub(crate) fn before_a_command(self) -> Self {
         let code = match &self {
             Failure::Unreachable(_) => 69,
-            Failure::Interrupted { .. } | Failure::BeforeCommand { .. } => return self,
-            Failure::No(_) | Failure::Usage(_) | Failure::Output(_) | Failure::System { .. } => {
-                Failure::BEFORE_COMMAND
-            }
+            Failure::Interrupted { .. } => return self,
+            Failure::No(_)
+            | Failure::Usage(_)
+            | Failure::Output(_)
+            | Failure::System { .. }
+            | Failure::BeforeCommand { .. } => Failure::BEFORE_COMMAND,
         };
         Failure::BeforeCommand { code, cause: Box::new(self) }
     }

@@ -57,8 +57,8 @@ pub(super) struct HolderOptions {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     kill_after: Duration,
 
-    /// Release the lock when the command ends, although processes that it started go on, as a
-    /// daemon does
+    /// Release the lock when the command itself ends, even if processes that it started are still
+    /// running
     #[arg(long)]
     detach: bool,
 
@@ -206,11 +206,13 @@ impl HolderOptions {
     }
 }
 
-/// Tells a service manager that the lock is held, in so many words: systemd, for a unit of the type
-/// `notify`. Without one nobody is told.
+/// Notifies the service manager that the lock is held, with a status: systemd, for a unit of the
+/// type `notify`. Without one nothing is sent.
 pub(super) fn tell_service_manager(status: &str) {
     if let Err(error) = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)]) {
-        output::warn(&format!("the service manager was not told that the lock is held: {error}"));
+        output::warn(&format!(
+            "the service manager could not be notified that the lock is held: {error}"
+        ));
     }
 }
 

@@ -120,11 +120,12 @@ Exit codes:
 /// Runs a command under a lock, and returns the exit code.
 pub(super) async fn run(connection: &ConnectOptions, options: &RunOptions) -> Result<u8, Failure> {
     let mut report = Report { name: options.name.clone(), ..Report::default() };
-    let code = options.run(connection, &mut report).await.map_err(Failure::before_a_command);
+    let code = options.run(connection, &mut report).await;
     if !options.json {
         return code;
     }
     report.code = code.unwrap_or_else(|failure| {
+        let failure = failure.before_a_command();
         output::report(NAME, &failure);
         (report.outcome, report.reason) = ("failed", Some(output::chain(&failure)));
         failure.code()

@@ -1,5 +1,6 @@
 //! Runs a tool.
 
+use std::ffi::OsString;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -34,12 +35,23 @@ pub(crate) fn lockctl(arguments: &[&str]) -> Command {
     tool(env!("CARGO_BIN_EXE_lockctl"), arguments)
 }
 
+/// The variables of this process's environment that a tool would read.
+pub(crate) fn variables() -> impl Iterator<Item = OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name.to_string_lossy().starts_with("BAKERY_LOCK_"))
+}
+
+/// The words of a command, to be run by another program.
+pub(crate) fn words(command: &process::Command) -> Vec<OsString> {
+    let command = command.as_std();
+    let program = std::iter::once(command.get_program());
+    program.chain(command.get_args()).map(OsString::from).collect()
+}
+
 fn tool(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("BAKERY_LOCK_") {
-            command.env_remove(variable);
-        }
+    for variable in variables() {
+        command.env_remove(variable);
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -58,7 +58,7 @@ impl Child {
         // If the guardian is killed, its descendants are ended here.
         adopt()?;
         let ended = unix::signal(SignalKind::child())?;
-        let others = descendants(&[]).iter().map(|other| other.pid).collect();
+        let others = descendants(&[]);
         let (channel, theirs) = channel::pair(boot_time() + held_for)?;
         let mut guardian = Command::new(this_program()?);
         guardian.arg0("lockctl").arg("guardian").stdin(theirs).process_group(0);
@@ -157,11 +157,11 @@ impl Child {
             Report::NotStarted(errno) => output::report(program, &io::Error::from(errno)),
             Report::Leaves(count) => {
                 let them = match count {
-                    1 => "one process that it started goes on".to_owned(),
-                    _ => format!("{count} processes that it started go on"),
+                    1 => "one process that it started is still running".to_owned(),
+                    _ => format!("{count} processes that it started are still running"),
                 };
                 output::note(&format!(
-                    "lockctl: {program} has ended; {them}, and the lock is held until then (see \
+                    "lockctl: {program} has ended; {them}, and the lock is held until all end (see \
                      --detach)"
                 ));
             }

@@ -27,30 +27,19 @@ pub(super) fn reap(mut ended: impl FnMut(Pid, ExitStatus)) -> bool {
     }
 }
 
-/// A descendant.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Descendant {
-    pub(super) pid: Pid,
-    is_stopped: bool,
-}
-
 /// All descendants but `others` and those of them.
 ///
 /// Only they are looked at, not all processes: a busy machine with many of them must not take long
 /// to end these.
-pub(super) fn descendants(others: &[Pid]) -> Vec<Descendant> {
-    let mut found: Vec<Descendant> = Vec::new();
+pub(super) fn descendants(others: &[Pid]) -> Vec<Pid> {
+    let mut found: Vec<Pid> = Vec::new();
     let mut parent = getpid();
     let mut next = 0;
     loop {
-        let new = children(parent).into_iter().filter_map(|pid| {
-            let stat = Process::new(pid).and_then(|child| child.stat());
-            let is_stopped = stat.is_ok_and(|stat| stat.state == 'T');
-            Some(Descendant { pid: Pid::from_raw(pid)?, is_stopped })
-        });
-        found.extend(new.filter(|child| !others.contains(&child.pid)));
+        let new = children(parent).into_iter().filter_map(Pid::from_raw);
+        found.extend(new.filter(|child| !others.contains(child)));
         let Some(descendant) = found.get(next) else { return found };
-        parent = descendant.pid;
+        parent = *descendant;
         next += 1;
     }
 }
@@ -80,9 +69,9 @@ fn children_among_all(parent: i32) -> Vec<i32> {
 
 /// Kills all descendants but `others` and those of them, if they have not started others meanwhile.
 pub(super) fn kill(others: &[Pid]) {
-    for descendant in descendants(others) {
+    for pid in descendants(others) {
         // It may have ended, or belong to another user.
-        let _ = kill_process(descendant.pid, Signal::KILL);
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 
@@ -97,28 +86,33 @@ pub(super) fn kill(others: &[Pid]) {
 pub(super) fn signal(signal: Signal) -> Vec<Pid> {
     // Those of another user can't be stopped, and may start others for ever.
     const ROUNDS_MAX: usize = 100;
-    let mut found: Vec<Descendant> = Vec::new();
+    let mut found: Vec<(Pid, bool)> = Vec::new();
     let mut is_settled = false;
     for _ in 0..ROUNDS_MAX {
         let mut new = descendants(&[]);
-        new.retain(|new| found.iter().all(|old| old.pid != new.pid));
+        new.retain(|new| found.iter().all(|(old, _)| old != new));
         // A list of children may lack one while another one ends: it is read twice.
         if new.is_empty() && is_settled {
             break;
         }
         is_settled = new.is_empty();
-        for descendant in &new {
-            let _ = kill_process(descendant.pid, Signal::STOP);
+        for pid in new {
+            found.push((pid, is_stopped(pid)));
+            let _ = kill_process(pid, Signal::STOP);
         }
-        found.extend(new);
     }
-    let sent = found.iter().map(|of| (of.pid, kill_process(of.pid, signal)));
+    let sent = found.iter().map(|&(pid, _)| (pid, kill_process(pid, signal)));
     let not_permitted = sent.filter(|(_, sent)| *sent == Err(Errno::PERM)).map(|(pid, _)| pid);
     let not_permitted = not_permitted.collect();
     let asks_to_end = [Signal::TERM, Signal::HUP].contains(&signal);
     // Children before their parents: no shell sees that its job was stopped.
-    for descendant in found.iter().rev().filter(|of| asks_to_end || !of.is_stopped) {
-        let _ = kill_process(descendant.pid, Signal::CONT);
+    for (pid, _) in found.iter().rev().filter(|(_, was_stopped)| asks_to_end || !was_stopped) {
+        let _ = kill_process(*pid, Signal::CONT);
     }
     not_permitted
+}
+
+fn is_stopped(pid: Pid) -> bool {
+    let process = Process::new(pid.as_raw_nonzero().get());
+    process.and_then(|process| process.stat()).is_ok_and(|stat| stat.state == 'T')
 }

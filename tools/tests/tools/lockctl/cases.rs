@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::ms;
 use super::run::{file, prepared};
 use super::terminal::{INTERRUPT, PROMPT, QUIT, SUSPEND, Shell, quoted};
-use crate::command::{Tool, id};
+use crate::command::{self, Tool, id, variables};
 
 /// In what surroundings a tool is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +85,7 @@ impl Files {
         match runner {
             "flock" => words(&["flock", lock, "sh", "-c", script]),
             "timeout" => words(&["timeout", "1000", "sh", "-c", script]),
-            _ => {
-                let lockctl = tool.lockctl_command(&["run", "cases", "--", "sh", "-c", script]);
-                let lockctl = lockctl.as_std();
-                let program = std::iter::once(lockctl.get_program());
-                program.chain(lockctl.get_args()).map(OsString::from).collect()
-            }
+            _ => command::words(&tool.lockctl_command(&["run", "cases", "--", "sh", "-c", script])),
         }
     }
 
@@ -162,10 +157,8 @@ fn started(place: Place, words: &[OsString]) -> Child {
     };
     let mut command = Command::new(program);
     command.args(arguments).args(words);
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_string_lossy().starts_with("BAKERY_LOCK_") {
-            command.env_remove(variable);
-        }
+    for variable in variables() {
+        command.env_remove(variable);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.process_group(0).kill_on_drop(true).spawn().expect("the tool starts")
@@ -207,16 +200,21 @@ struct Seen {
     code: Option<i32>,
 }
 
+/// How often a signal was received.
+fn received(times: usize) -> String {
+    match times {
+        0 => "not received".to_owned(),
+        1 => "received".to_owned(),
+        times => format!("received {times} times"),
+    }
+}
+
 impl Display for Seen {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.got {
-            0 => write!(f, "not told")?,
-            1 => write!(f, "told")?,
-            times => write!(f, "told {times} times")?,
-        }
+        f.write_str(&received(self.got))?;
         match (self.is_tool_left, self.is_command_left) {
-            (true, true) => write!(f, ", both go on")?,
-            (false, true) => write!(f, ", **goes on without the tool**")?,
+            (true, true) => write!(f, ", both continue")?,
+            (false, true) => write!(f, ", **outlives the tool**")?,
             (_, false) => write!(f, ", both end")?,
         }
         match self.code {
@@ -275,12 +273,7 @@ async fn typed(
     let got = files.got(name);
     files.end(command).await;
     let code = shell.code().await.1;
-    let told = match got {
-        0 => "not told".to_owned(),
-        1 => "told".to_owned(),
-        times => format!("told {times} times"),
-    };
-    format!("{told}, both go on: {code}")
+    format!("{}, both continue: {code}", received(got))
 }
 
 /// Stops a command by a key, and continues it in the foreground.
@@ -297,7 +290,7 @@ async fn suspended(files: &Files, words: &[OsString], patience: Duration) -> Str
     shell.until(PROMPT).await;
     shell.line("fg").await;
     files.end(command).await;
-    format!("stops, goes on: {}", shell.code().await.1)
+    format!("stops, continues: {}", shell.code().await.1)
 }
 
 /// Lets a command read a line.
@@ -322,10 +315,10 @@ async fn hung_up(files: &Files, words: &[OsString], patience: Duration) -> Strin
     let command = files.ready().await.expect("it tells its pid");
     drop(shell);
     files.until_got("HUP", patience).await;
-    let told = if files.got("HUP") == 0 { "not told" } else { "told" };
-    let ends = if is_there(command) { "goes on" } else { "ends" };
+    let got = received(files.got("HUP"));
+    let ends = if is_there(command) { "continues" } else { "ends" };
     files.end(command).await;
-    format!("{told}, {ends}")
+    format!("{got}, {ends}")
 }
 
 // Goal: the table of docs/operations.md: what becomes of a command and its tool, in 40 cases. No
@@ -375,7 +368,7 @@ async fn signals_have_the_effects_that_they_have_on_others() {
         for (runner, words) in TOOLS.iter().zip(&words) {
             row.push(typed(&files, words, typed_as, name, patience(runner)).await);
         }
-        assert_eq!(row[5], "told, both go on: 7", "{row:?}");
+        assert_eq!(row[5], "received, both continue: 7", "{row:?}");
         table.add_row(row);
     }
     let mut stops = vec!["at a terminal".to_owned(), "Ctrl-Z, `fg`".to_owned(), String::new()];
@@ -387,8 +380,8 @@ async fn signals_have_the_effects_that_they_have_on_others() {
         reads.push(reading(&tool, &files, runner, patience).await);
         ends.push(hung_up(&files, words, patience).await);
     }
-    assert_eq!((&*stops[5], &*reads[5]), ("stops, goes on: 7", "reads: 7"));
-    assert_eq!(ends[5], "told, goes on");
+    assert_eq!((&*stops[5], &*reads[5]), ("stops, continues: 7", "reads: 7"));
+    assert_eq!(ends[5], "received, continues");
     for row in [stops, reads, ends] {
         table.add_row(row);
     }

@@ -9,7 +9,7 @@ use support::pace;
 use tokio::process::Child;
 
 use super::run::{NAME, file, holders_of, is_alive, observer, prepared, run, until_there_are};
-use crate::command::{finish, id, line, paced, send};
+use crate::command::{finish, id, line, paced, send, variables, words};
 
 /// A file that a script waits for. It is removed when this is dropped.
 struct Event(PathBuf);
@@ -178,12 +178,9 @@ async fn ignored_signals_stay_ignored() {
         let lockctl = run(&tool, &[], &script);
         let mut ignoring = tokio::process::Command::new("sh");
         ignoring.args(["-c", &format!("trap '' {number}; exec \"$@\""), "sh"]);
-        ignoring.arg(lockctl.as_std().get_program()).args(lockctl.as_std().get_args());
-        for (variable, value) in lockctl.as_std().get_envs() {
-            match value {
-                Some(value) => ignoring.env(variable, value),
-                None => ignoring.env_remove(variable),
-            };
+        ignoring.args(words(&lockctl));
+        for variable in variables() {
+            ignoring.env_remove(variable);
         }
         ignoring.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
         let mut child = ignoring.kill_on_drop(true).spawn().expect("a shell starts");

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
 use super::run::{NAME, prepared};
-use crate::command::{Tool, paced};
+use crate::command::{Tool, paced, variables, words};
 
 /// What the shell prints when it waits for a line.
 pub(super) const PROMPT: &str = "next> ";
@@ -33,10 +33,8 @@ impl Shell {
         // No line is broken.
         pty.resize(Size::new(50, 2_000)).expect("it is open");
         let mut command = Command::new("bash").args(["--norc", "--noprofile", "-i"]);
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("BAKERY_LOCK_") {
-                command = command.env_remove(variable);
-            }
+        for variable in variables() {
+            command = command.env_remove(variable);
         }
         let command = command.env("PS1", PROMPT).env("TERM", "dumb").kill_on_drop(true);
         let shell = command.spawn(pts).expect("bash starts");
@@ -107,10 +105,7 @@ impl Shell {
 /// A line for a shell that runs a script under a lock.
 fn typed(tool: &Tool, options: &[&str], script: &str) -> String {
     let arguments = [&["run"], options, &[NAME, "--", "sh", "-c", script]].concat();
-    let command = tool.lockctl_command(&arguments);
-    let command = command.as_std();
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    quoted(&words.map(OsString::from).collect::<Vec<_>>())
+    quoted(&words(&tool.lockctl_command(&arguments)))
 }
 
 /// Words as a line for a shell.
