@@ -68,12 +68,12 @@ async fn the_best_candidate_follows_a_leader_that_is_killed() {
     send(&first, Signal::KILL);
     first.wait().await.expect("it was started");
     let (second_token, second_deadline) = leads(&mut second).await;
-    assert!(!is_alive(first_deadline), "two commands run at once");
+    assert!(!is_alive(NAME, first_deadline), "two commands run at once");
     assert!(second_token > first_token, "{second_token} after {first_token}");
 
     send(&second, Signal::TERM);
     let (third_token, _) = leads(&mut third).await;
-    assert!(!is_alive(second_deadline), "two commands run at once");
+    assert!(!is_alive(NAME, second_deadline), "two commands run at once");
     assert!(third_token > second_token, "{third_token} after {second_token}");
     assert_eq!(finish(second).await.code, Some(143));
 
@@ -100,13 +100,13 @@ async fn a_leader_that_is_revoked_ends_its_command() {
     assert_eq!(answer.code, Some(76), "{answer:?}");
     let warning = "warning: scheduler must be released while the command runs: it was revoked by ";
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
-    assert!(!is_alive(deadline), "the command is left");
+    assert!(!is_alive(NAME, deadline), "the command is left");
 
     let mut again = candidate(&tool, &["--again", "--priority", "2", "--ttl", &ttl]).await;
     let (token, deadline) = leads(&mut again).await;
     revoke(&tool).await;
     let (next, _) = leads(&mut again).await;
-    assert!(!is_alive(deadline), "two commands run at once");
+    assert!(!is_alive(NAME, deadline), "two commands run at once");
     assert!(next > token, "{next} after {token}");
     send(&again, Signal::TERM);
     assert_eq!(finish(again).await.code, Some(143));
@@ -133,7 +133,7 @@ async fn a_command_may_outlive_its_leadership() {
     assert!(next > token, "{next} after {token}");
     // Time enough to be killed.
     sleep(s(2)).await;
-    assert!(is_alive(deadline), "the command was ended");
+    assert!(is_alive(NAME, deadline), "the command was ended");
     fs::write(&end, "").expect("the file can be written");
     let answer = finish(lenient).await;
     fs::remove_file(&end).expect("it was written");

@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
 use super::processes::guardian;
-use super::run::{holders_of, is_alive, observer, prepared, run_on};
+use super::run::{holders_of, observer, prepared, processes_of, run_on};
 use super::{ms, s};
 use crate::command::{Answer, Tool, finish, id, line, line_unless_ended, paced, send};
 
@@ -197,7 +197,8 @@ async fn end(tool: Tool, observer: LockClient, case: Case, alone: String) -> Dur
     let began = Instant::now();
     bring_about(&tool, &mut first, &case).await;
     assert_eq!(line(next.stdout.as_mut()).await, "begins");
-    assert!(!is_alive(deadline), "{case:?}: two commands run at once");
+    let left = processes_of(name, deadline);
+    assert!(left.is_empty(), "{case:?}: two commands run at once: {left:?}");
     let took = began.elapsed();
     if *ending == Ending::LeaseOver {
         send(&first, Signal::CONT);

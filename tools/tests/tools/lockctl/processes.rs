@@ -72,10 +72,10 @@ async fn lock_is_held_until_the_last_process_ends() {
     let answer = finish(detached).await;
     assert_eq!((answer.code, answer.stderr.as_str()), (Some(4), ""), "{answer:?}");
     let deadline = answer.stdout.trim().parse().expect("it tells its deadline");
-    assert!(is_alive(deadline), "it was ended");
+    assert!(is_alive(NAME, deadline), "it was ended");
     assert!(holders_of(&observer, NAME).await.is_empty());
     end.happens();
-    pace::until("the process ends", async || !is_alive(deadline)).await;
+    pace::until("the process ends", async || !is_alive(NAME, deadline)).await;
 }
 
 // Goal: after TERM the next command starts once the last process of the one before has ended, not
@@ -117,7 +117,7 @@ async fn process_that_left_its_session_ends_with_the_lock() {
     assert_eq!(revoked.code, Some(0), "{revoked:?}");
     let answer = finish(child).await;
     assert_eq!(answer.code, Some(76), "{answer:?}");
-    assert!(!is_alive(deadline), "it outlives the lock");
+    assert!(!is_alive(NAME, deadline), "it outlives the lock");
 }
 
 // Goal: no process of a command is left when its guardian was killed.
@@ -134,7 +134,7 @@ async fn command_ends_with_its_guardian() {
     let answer = finish(child).await;
     assert_eq!(answer.code, Some(137), "{answer:?}");
     assert!(answer.stderr.contains("guardian was killed, so the command is ended"), "{answer:?}");
-    assert!(!is_alive(deadline), "a process is left");
+    assert!(!is_alive(NAME, deadline), "a process is left");
     assert!(holders_of(&observer(&tool).await, NAME).await.is_empty(), "the lock is held");
 }
 

@@ -1,6 +1,6 @@
 //! `run`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -264,26 +264,35 @@ fn stubborn(file: &str) -> String {
     )
 }
 
-/// Whether a process of a command is left that may still run, wherever it has gone: one with this
-/// `LOCK_DEADLINE` in its environment. One that was killed runs no more, but may take a while to be
-/// gone on a busy machine.
-pub(super) fn is_alive(deadline: u64) -> bool {
+/// Whether a process of a command is left that may still run: see [`processes_of`].
+pub(super) fn is_alive(name: &str, deadline: u64) -> bool {
+    !processes_of(name, deadline).is_empty()
+}
+
+/// The processes of a command that may still run, wherever they have gone: those with this
+/// `LOCK_NAME` and `LOCK_DEADLINE` in their environment. Another lock may have the same
+/// deadline. One that was killed runs no more, but may take a while to be gone on a busy machine.
+pub(super) fn processes_of(name: &str, deadline: u64) -> Vec<String> {
     const KILLED: u64 = 1 << (Signal::KILL.as_raw() - 1);
-    let deadline = OsString::from(deadline.to_string());
-    let processes = all_processes().expect("Linux has /proc").filter_map(Result::ok);
-    // The guardian ends after those that it watches over.
-    let is_guardian = |process: &Process| {
-        process.cmdline().is_ok_and(|words| words.get(1).is_some_and(|word| word == "guardian"))
+    let deadline = deadline.to_string();
+    let is_guardian = |words: &[String]| words.get(1).is_some_and(|word| word == "guardian");
+    let process_of = |process: Process| {
+        let environment = process.environ().ok()?;
+        let is = |variable: &str, value: &str| {
+            environment.get(OsStr::new(variable)).is_some_and(|it| it == value)
+        };
+        let words = process.cmdline().ok()?;
+        // The guardian ends after those that it watches over.
+        if !is("LOCK_NAME", name) || !is("LOCK_DEADLINE", &deadline) || is_guardian(&words) {
+            return None;
+        }
+        let status = process.status().ok()?;
+        let is_killed = (status.sigpnd | status.shdpnd) & KILLED != 0;
+        let may_run = !is_killed && !status.state.starts_with(['Z', 'X']);
+        may_run.then(|| format!("{} {} {words:?}", process.pid, status.state))
     };
-    let has_deadline = |process: &Process| {
-        process.environ().is_ok_and(|of| of.get(OsStr::new("LOCK_DEADLINE")) == Some(&deadline))
-    };
-    let of_the_command = processes.filter(|it| has_deadline(it) && !is_guardian(it));
-    let mut states = of_the_command.filter_map(|process| process.status().ok());
-    states.any(|status| {
-        let pending = status.sigpnd | status.shdpnd;
-        pending & KILLED == 0 && !status.state.starts_with(['Z', 'X'])
-    })
+    let processes = all_processes().expect("Linux has /proc");
+    processes.filter_map(|process| process_of(process.ok()?)).collect()
 }
 
 /// Kills or stops `lockctl` at any moment of a run, so many times, a few side by side; no process
@@ -342,7 +351,7 @@ async fn ending(
         loop {
             // A process that is there after a look that shows no rows outlives them.
             let holders = holders_of(observer, &name).await;
-            if !is_alive(deadline) {
+            if !is_alive(&name, deadline) {
                 break;
             }
             assert!(!holders.is_empty(), "{name}: a process outlives the lease");

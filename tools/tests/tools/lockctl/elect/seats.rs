@@ -72,7 +72,7 @@ async fn as_many_lead_as_there_are_seats() {
     // It is killed, and its rows have to expire then.
     let mut second = candidate(&tool, &["--ttl", &short_ttl()]).await;
     let second_works = leads(&mut second).await;
-    assert!(is_alive(first_works.deadline), "they do not lead together");
+    assert!(is_alive(NAME, first_works.deadline), "they do not lead together");
     let mut watching = tool.lockctl_command(&["elect", "--observe", "--json", NAME]);
     let mut watching = watching.spawn().expect("the tool starts");
     while observed(&mut watching).await != pids([&first, &second]) {}
@@ -87,8 +87,8 @@ async fn as_many_lead_as_there_are_seats() {
     send(&first, Signal::TERM);
     let third_works = leads(&mut third).await;
     assert!(third_works.began > asked, "three commands ran at once");
-    assert!(!is_alive(first_works.deadline), "three commands run at once");
-    assert!(is_alive(second_works.deadline), "the other leader is gone");
+    assert!(!is_alive(NAME, first_works.deadline), "three commands run at once");
+    assert!(is_alive(NAME, second_works.deadline), "the other leader is gone");
     assert_eq!(finish(first).await.code, Some(143));
     while observed(&mut watching).await != pids([&second, &third]) {}
 
@@ -99,8 +99,8 @@ async fn as_many_lead_as_there_are_seats() {
     second.wait().await.expect("it was started");
     let fourth_works = leads(&mut fourth).await;
     assert!(fourth_works.began > killed, "three commands ran at once");
-    assert!(!is_alive(second_works.deadline), "three commands run at once");
-    assert!(is_alive(third_works.deadline), "the other leader is gone");
+    assert!(!is_alive(NAME, second_works.deadline), "three commands run at once");
+    assert!(is_alive(NAME, third_works.deadline), "the other leader is gone");
     while observed(&mut watching).await != pids([&third, &fourth]) {}
     for (child, code) in [(third, 143), (fourth, 143), (watching, 143)] {
         send(&child, Signal::TERM);
