@@ -13,6 +13,7 @@
 //! writes to either. [`inquiries`] asks keepers who is in line, and [`publishing`] keeps the
 //! client's row fresh.
 
+mod allowance;
 mod guests;
 mod handshakes;
 mod inquiries;

@@ -14,6 +14,7 @@ use super::super::wire::{
     Channel, ClientName, HANDSHAKE_MAX, PublicKey, Receiver, ToGuest, ToKeeper, WireError,
 };
 use super::super::{Message, ObjectKey, Received};
+use super::allowance::Allowance;
 use super::handshakes::{Handshake, Handshakes};
 use super::outlet::Outlet;
 use super::{Shared, lock};
@@ -168,7 +169,9 @@ async fn listen(
     receiver: &mut Receiver<tokio::net::tcp::OwnedReadHalf, ToKeeper>,
     asked: &mut BTreeSet<ObjectKey>,
 ) -> Result<(), WireError> {
+    let mut allowance = Allowance::new();
     loop {
+        allowance.take().await;
         let message = timeout(SILENCE_MAX, receiver.recv()).await;
         let received = match message.map_err(|_| WireError::Silent)?? {
             ToKeeper::Request { object, request } => {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::super::wire::{Receiver, ToGuest, ToKeeper, WireError};
 use super::super::{KeeperId, Message, Received};
+use super::allowance::Allowance;
 use super::outlet::Outlet;
 use super::reaching::{ToTheKeeper, reach};
 use super::{Shared, lock};
@@ -214,7 +215,9 @@ async fn listen(
     connection: &Connection,
     heard: &Heard,
 ) -> Result<(), WireError> {
+    let mut allowance = Allowance::new();
     loop {
+        allowance.take().await;
         let message = receiver.recv().await?;
         heard.anything.store(true, Ordering::Relaxed);
         *lock(&heard.last) = Instant::now();
