@@ -21,6 +21,9 @@ const SEEDS_DEFAULT: u64 = 300;
 /// Says how many seeds to run.
 const SEEDS: &str = "BAKERY_LOCK_SIMULATION_SEEDS";
 
+/// Names the first of them, so that a long run can be done in parts.
+const FIRST: &str = "BAKERY_LOCK_SIMULATION_FIRST";
+
 /// Names one seed to run alone.
 const SEED: &str = "BAKERY_LOCK_SIMULATION_SEED";
 
@@ -75,15 +78,15 @@ fn chosen_seeds(breach: Breach) -> Batch {
         println!("seed {seed}: {batch}");
         return batch;
     }
-    let asked = number(SEEDS);
+    let (first, asked) = (number(FIRST).unwrap_or(0), number(SEEDS));
     let seeds = asked.unwrap_or(SEEDS_DEFAULT);
     // A run shows a bar if its number of seeds was asked for.
     let bar = asked.map_or_else(ProgressBar::hidden, ProgressBar::new);
-    let mut batch = run_on_all_processors(0..seeds, plan, &bar);
+    let mut batch = run_on_all_processors(first..first + seeds, plan, &bar);
     let seed = rand::random();
     batch.merge(judge(&plan(seed)));
     let batch = batch.shrunk(TRIES);
-    println!("{breach:?}: seeds 0 and on, and {seed}: {batch}");
+    println!("{breach:?}: seeds {first} and on, and {seed}: {batch}");
     batch
 }
 
