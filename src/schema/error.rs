@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{LOCK_HOSTS, LOCK_PEERS, settings};
+use super::{LOCK_HOSTS, LOCK_PEERS, LOCK_TABLE_DEFAULT, settings};
 use crate::finding::{Finding, Joined};
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
 use crate::store::{DatabaseError, InvalidIdentifier};
@@ -69,7 +69,8 @@ pub enum SchemaError {
     /// A table does not exist. Nothing was changed.
     #[error(
         "table {table:?} does not exist in keyspace {keyspace:?}: run `lock-hosts init --keyspace \
-         {keyspace}`, or see whether the names are right"
+         {keyspace}{}`, or see whether the names are right",
+        lock_table_option(table)
     )]
     MissingTable {
         /// The keyspace.
@@ -176,5 +177,28 @@ impl SchemaError {
         };
         let usable = rounded_up(measurable * 2).min(*MAX_CLOCK_SKEW_RANGE.end());
         SchemaError::Unmeasurable { max_clock_skew, measurable: rounded_up(measurable), usable }
+    }
+}
+
+/// The option of `lock-hosts init` that creates a table, if it needs one.
+fn lock_table_option(table: &str) -> String {
+    if [LOCK_TABLE_DEFAULT, LOCK_HOSTS, LOCK_PEERS].contains(&table) {
+        return String::new();
+    }
+    format!(" --lock-table {table}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_for_a_missing_table_creates_that_table() {
+        let advice = |table: &str| {
+            let (keyspace, table) = ("app".to_owned(), table.to_owned());
+            SchemaError::MissingTable { keyspace, table }.to_string()
+        };
+        assert!(advice("jobs").contains("`lock-hosts init --keyspace app --lock-table jobs`"));
+        assert!(advice("lock_hosts").contains("`lock-hosts init --keyspace app`"));
     }
 }

@@ -112,7 +112,7 @@ impl HolderOptions {
 
     /// What others see of the holder.
     pub(super) fn label(&self, command: &[OsString]) -> String {
-        self.label.clone().unwrap_or_else(|| command[0].to_string_lossy().into_owned())
+        self.label.clone().unwrap_or_else(|| end_of(&command[0].to_string_lossy()))
     }
 
     /// Runs a command until it ends; if the lock is lost or revoked before, it is ended in time. A
@@ -237,6 +237,12 @@ fn warn_of_loss(lock: &LockHandle, reason: Option<&LostReason>) {
     });
 }
 
+/// The end of a command's path, short enough for a label.
+fn end_of(path: &str) -> String {
+    const CHARS_MAX: usize = 128;
+    path.chars().skip(path.chars().count().saturating_sub(CHARS_MAX)).collect()
+}
+
 /// The token of a lock that has one.
 async fn token(lock: &LockHandle, has_one: bool) -> Result<Option<FencingToken>, Failure> {
     if !has_one {
@@ -270,5 +276,12 @@ mod tests {
         for state in [GuardState::Held { remaining }, GuardState::AtRisk { remaining }] {
             assert_eq!(foreseen(&state), None, "its renewal was late");
         }
+    }
+
+    #[test]
+    fn long_path_of_a_command_is_cut_to_a_label() {
+        assert_eq!(end_of("/usr/bin/backup"), "/usr/bin/backup");
+        let long = format!("{}/backup", "/\u{e4}".repeat(2_000));
+        assert_eq!(end_of(&long), format!("{}/backup", "\u{e4}/".repeat(60) + "\u{e4}"));
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn warning(contender: &Contender) -> Option<String> {
     let remaining = seconds(contender.remaining.unwrap_or_default());
     let owner = visible(contender.owner.as_str());
     Some(format!(
-        "{owner} should have renewed its rows {overdue} ago: it is dead or stopped, or does not \
-         reach the database, or holds without renewal; its rows expire in {remaining}"
+        "{owner} should have renewed its rows {overdue} ago: it is dead or stopped, does not reach \
+         the database, was revoked, or holds without renewal; its rows expire in {remaining}"
     ))
 }
 
