@@ -5,20 +5,26 @@ use std::time::Duration;
 use bakery_lock::testing::WriteKind;
 
 use super::batch::{Invariant, assert_kept};
-use super::log::{Hold, Log};
-use super::plan::{Disks, Plan};
+use super::log::{Hold, HoldEnd, Log};
+use super::plan::{Deed, Disks, Plan};
 
-/// A holder that was let in while the lock was to stay taken. A clock that is set ahead by hours is
-/// to a client as if it had slept for hours, and its rows had expired.
+/// A holder that was let in while the lock was to stay taken.
+///
+/// A wall clock that is set ahead is to a client as if it had slept: `min_hold` ends earlier by as
+/// much, and after hours its rows have expired.
 pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
     if plan.has_wrong_clocks() {
         return None;
     }
     let of_object = || log.holds.iter().enumerate().filter(|(_, hold)| hold.object == object);
     for (number, hold) in of_object().filter(|(_, hold)| !hold.min_hold.is_zero()) {
-        let until = hold.from + hold.min_hold;
-        let mut later = of_object().filter(|(other, _)| *other != number);
-        let early = later.find(|(_, next)| next.from >= hold.from && next.from < until);
+        let until = hold.from + hold.min_hold.saturating_sub(plan.set_ahead());
+        let mut others = of_object().filter(|(other, _)| *other != number);
+        let early = others.find(|(_, next)| {
+            // One that began and ended at the same moment was before it.
+            let was_before = next.until.as_ref().is_some_and(|(ended, _)| *ended <= hold.from);
+            !was_before && next.from >= hold.from && next.from < until
+        });
         if let Some((_, early)) = early
             && !is_taken_away(log, hold, until)
         {
@@ -63,13 +69,22 @@ fn early_holder_is_found() {
         let holds = vec![first, Hold::exclusive(1, "a", ms(next))];
         Log { holds, ..Log::default() }
     };
-    let plan = (0..).map(|seed| Plan::new(seed, Disks::Synced));
-    let plan = plan.into_iter().find(|plan| !plan.has_wrong_clocks()).expect("most have none");
-    let check = |log: &Log, object: &str| check(&plan, log, object);
-    assert!(check(&log(599), "a").is_some());
-    assert!(check(&log(600), "a").is_none());
-    assert!(check(&log(99), "a").is_none(), "it was there before");
-    assert!(check(&log(599), "b").is_none());
+    let mut plan = Plan::new(1, Disks::Synced);
+    plan.deeds.clear();
+    assert!(check(&plan, &log(599), "a").is_some());
+    assert!(check(&plan, &log(600), "a").is_none());
+    assert!(check(&plan, &log(99), "a").is_none(), "it was there before");
+    assert!(check(&plan, &log(599), "b").is_none());
+    let mut at_once = log(100);
+    assert!(check(&plan, &at_once, "a").is_some());
+    at_once.holds[1].until = Some((ms(100), HoldEnd::Released));
+    assert!(check(&plan, &at_once, "a").is_none(), "it was there before");
+    plan.machines[0].wall_error = 0;
+    plan.deeds = [(300, 50_000), (350, 0), (400, 50_000)]
+        .map(|(at, ahead)| (ms(at), Deed::Step { machine: 0, wall_error: ahead }))
+        .to_vec();
+    assert!(check(&plan, &log(499), "a").is_some());
+    assert!(check(&plan, &log(500), "a").is_none(), "the clock was set ahead twice");
     let mut removed = log(599);
     let (object, kind) = ("a".to_owned(), WriteKind::Delete { of: 0 });
     let (sent, acknowledged) = (ms(300), None);
@@ -82,5 +97,5 @@ fn early_holder_is_found() {
         acknowledged,
         kind,
     });
-    assert!(check(&removed, "a").is_none());
+    assert!(check(&plan, &removed, "a").is_none());
 }

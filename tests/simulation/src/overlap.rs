@@ -13,7 +13,8 @@
 //! **One was removed by force.** The request to leave was acknowledged before the other one was let
 //! in. It reads its own rows after a third of a TTL at most, and again after each write: 3 `d`.
 //! Most often it is X. It is Y where the read that lets Y in began before its removal, and is
-//! answered, or looked at by a process that was stopped, once X has been let in.
+//! answered, or looked at by a process that was stopped, once X has been let in. A holder that was
+//! asked to leave before looks at nothing any more, and is lost when its lease is over.
 //!
 //! **Messages do not flow, or a process is stopped.** Then leases end what no holder finds out.
 //! Where rows were lost, Y tells that it holds or is lost within its lease; X may begin one more
@@ -28,6 +29,8 @@
 //! **A holder that does not renew** looks at nothing, and leaves when its lease is over.
 
 use std::time::Duration;
+
+use bakery_lock::testing::WriteKind;
 
 use super::log::{Hold, Log};
 use super::plan::{Breach, MAX_CLOCK_SKEW, Plan};
@@ -117,7 +120,7 @@ impl Overlap<'_> {
                 let removed =
                     both.into_iter().filter(|hold| log.removed(hold, self.later.from).is_some());
                 let noticed = removed.map(|hold| {
-                    self.until_noticed(plan, hold).max(self.until_orphan_ends(plan, log, hold))
+                    self.until_noticed(plan, log, hold).max(self.until_orphan_ends(plan, log, hold))
                 });
                 noticed.min()
             }
@@ -142,9 +145,11 @@ impl Overlap<'_> {
     }
 
     /// How long it takes until a holder finds that it was removed.
-    fn until_noticed(&self, plan: &Plan, removed: &Hold) -> Duration {
+    fn until_noticed(&self, plan: &Plan, log: &Log, removed: &Hold) -> Duration {
         if !removed.renews {
             self.until_lease_ends(removed)
+        } else if plan.lets_messages_flow() && was_asked_before(log, removed, self.later.from) {
+            lease(ttl_of_place(plan, removed)) + until_told(plan, removed) + ROUNDING
         } else if plan.lets_messages_flow() {
             let noticed = ttl_of_place(plan, removed) / 3 + plan.round_trip() * 3;
             noticed + until_told(plan, removed) + ROUNDING
@@ -172,6 +177,17 @@ fn lease(ttl: Duration) -> Duration {
     ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW
 }
 
+/// Whether a holder that was removed up to some time had been asked to leave before that. To remove
+/// it asks it once more.
+fn was_asked_before(log: &Log, removed: &Hold, up_to: Duration) -> bool {
+    let asked = log.writes.iter().filter(|write| {
+        let is_asked =
+            matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == removed.keeper);
+        is_asked && write.object == removed.object && (removed.from..up_to).contains(&write.sent)
+    });
+    asked.count() > 1
+}
+
 /// The TTL of the rows that a holder uses, which for a guest's are its keeper's.
 fn ttl_of_place(plan: &Plan, hold: &Hold) -> Duration {
     if hold.client == hold.keeper { hold.ttl } else { plan.longest_ttl() }
@@ -189,7 +205,7 @@ fn until(hold: &Hold) -> Duration {
 
 mod tests {
     use bakery_lock::LockMode;
-    use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
+    use bakery_lock::testing::{LossRecord, WriteRecord};
 
     use super::super::log::HoldEnd;
     use super::super::plan::{Deed, Disks};
@@ -272,6 +288,25 @@ mod tests {
         assert!(with_stamp(0, 900, 4, 1_001), "it was an earlier round, tried again");
         assert!(!found(1, 900, 1_000 + bound), "it was let in by what it had read before");
         assert!(found(1, 900, 1_001 + bound));
+    }
+
+    // Goal: a holder that was asked to leave, and is removed after that, has its lease at most.
+    // Method: as above. A lease is 4 s long.
+    #[test]
+    fn a_holder_that_was_asked_to_leave_ends_with_its_lease() {
+        let plan = plan(Breach::Force);
+        let found = |asked: &[u64], ends| {
+            let ask = |sent: &u64| write(3, *sent, 5, WriteKind::Revoke { whom: 0, round: 5 });
+            let removal = write(3, 900, 6, WriteKind::Delete { of: 0 });
+            let announced = [0, 1].map(|client| write(client, 100, 5, put(5)));
+            let writes = announced.into_iter().chain(asked.iter().map(ask)).chain([removal]);
+            let holds = vec![hold(0, 200, ends), hold(1, 1_000, 20_000)];
+            check(&plan, &Log { holds, writes: writes.collect(), ..Log::default() }, "a").is_some()
+        };
+        assert!(!found(&[300, 890], 5_010));
+        assert!(found(&[300, 890], 5_011));
+        assert!(found(&[890], 5_010), "it was asked as it was removed");
+        assert!(found(&[100, 890], 5_010), "it did not hold yet");
     }
 
     // Goal: a guest whose keeper died has its turn for the keeper's lease at most.

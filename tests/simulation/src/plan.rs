@@ -1,6 +1,7 @@
 //! What a run is made of, drawn from its seed.
 
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
 use bakery_lock::testing::{Conditions, Cut, LostRows, Replicas, Weather};
@@ -261,6 +262,31 @@ impl Plan {
             let off_by = if let Deed::Step { wall_error, .. } = deed { *wall_error } else { 0 };
             u128::from(off_by.unsigned_abs()) > bound
         })
+    }
+
+    /// By how much a wall clock is set ahead in all, at most.
+    pub(crate) fn set_ahead(&self) -> Duration {
+        let of_machine = |number: usize, machine: &MachinePlan| {
+            let mut steps = self.steps_of(number);
+            steps.sort_unstable();
+            let mut before = machine.wall_error;
+            let ahead = steps.into_iter().map(|(_, wall_error)| {
+                let step = wall_error - mem::replace(&mut before, wall_error);
+                u64::try_from(step).unwrap_or_default()
+            });
+            Duration::from_micros(ahead.sum())
+        };
+        let machines = self.machines.iter().enumerate();
+        machines.map(|(number, machine)| of_machine(number, machine)).max().unwrap_or_default()
+    }
+
+    /// When the wall clock of a machine is set, and by how many µs it is off then.
+    fn steps_of(&self, number: usize) -> Vec<(Duration, i64)> {
+        let step = |(at, deed): &(Duration, Deed)| {
+            let Deed::Step { machine, wall_error } = deed else { return None };
+            (*machine == number).then_some((*at, *wall_error))
+        };
+        self.deeds.iter().filter_map(step).collect()
     }
 
     /// How long a write is held up at most.
