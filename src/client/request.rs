@@ -201,8 +201,8 @@ impl LockRequest {
     /// For jobs that several machines start at the same time by their own clocks: one that is done
     /// before another machine has started must not run again there. No other caller gets the lock
     /// before that time is over, whatever happens to the process or the database: the rows have a
-    /// TTL that covers it, a longer one than [`ttl`](Self::ttl) if need be. Only a wall clock that is
-    /// set ahead on this machine ends it sooner, by as much: it may have slept.
+    /// TTL that covers it, a longer one than [`ttl`](Self::ttl) if need be. Only a wall clock that
+    /// is set ahead on this machine ends it sooner, by as much: the machine may have slept.
     ///
     /// While the process lives, it deletes the rows in time. An early release writes them once
     /// more, with a TTL that ends then, so that a process that exits blocks the lock for three
