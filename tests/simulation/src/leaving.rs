@@ -55,7 +55,9 @@ fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<
     }
     let of_round = log.writes.iter().filter(|write| match write.kind {
         WriteKind::Put { round: of, .. } => {
-            (write.client, of) == (target, round) && write.object == request.object
+            // Another slot may have a round of the same number, just above a mark.
+            let of_place = (write.client, write.slot, of) == (target, request.slot, round);
+            of_place && write.object == request.object
         }
         WriteKind::Revoke { .. } | WriteKind::Delete { .. } => false,
     });
@@ -97,10 +99,13 @@ fn a_client_that_stays_is_found() {
     let one = [put(7, 8, 150), put(7, 8, 300), put(7, 9, 400), put(7, 9, 500)];
     let another = [&one[..], &[put(7, 10, 600)]].concat();
     let of_next_round = [&one[..], &[put(8, 10, 600)]].concat();
+    let of_another_slot: Vec<_> =
+        another.iter().map(|write| WriteRecord { slot: 1, ..write.clone() }).collect();
     assert!(!found(Some(200), &one, "Revoked", 100), "one more was under way");
     assert!(found(Some(200), &another, "Revoked", 100), "it stays");
     assert!(!found(None, &another, "Revoked", 100), "it may never have been asked");
     assert!(!found(Some(200), &of_next_round, "Revoked", 100), "it was another round");
+    assert!(!found(Some(200), &of_another_slot, "Revoked", 100), "it was another slot");
     assert!(found(Some(200), &one, "Revoked", 99), "it was not asked yet");
     assert!(found(Some(200), &one, "ClientClosed", 300), "it was not shut down");
 }

@@ -13,8 +13,9 @@
 //! **One was removed by force.** The request to leave was acknowledged before the other one was let
 //! in. It reads its own rows after a third of a TTL at most, and again after each write: 3 `d`.
 //! Most often it is X. It is Y where the read that lets Y in began before its removal, and is
-//! answered, or looked at by a process that was stopped, once X has been let in. A holder that was
-//! asked to leave before looks at nothing any more, and is lost when its lease is over.
+//! answered, or looked at by a process that was stopped, once X has been let in.
+//!
+//! **One had been asked to leave.** It looks at nothing any more, and is lost with its lease.
 //!
 //! **Messages do not flow, or a process is stopped.** Then leases end what no holder finds out.
 //! Where rows were lost, Y tells that it holds or is lost within its lease; X may begin one more
@@ -113,7 +114,7 @@ impl Overlap<'_> {
                 losses.any(|loss| loss.at <= self.later.from).then(|| {
                     let orphans =
                         both.into_iter().map(|hold| self.until_orphan_ends(plan, log, hold));
-                    orphans.fold(self.until_found(plan), Duration::max)
+                    orphans.fold(self.until_found(plan, log), Duration::max)
                 })
             }
             Breach::Force => {
@@ -128,7 +129,7 @@ impl Overlap<'_> {
     }
 
     /// How long it takes until one of the two holders finds the other one.
-    fn until_found(&self, plan: &Plan) -> Duration {
+    fn until_found(&self, plan: &Plan, log: &Log) -> Duration {
         let both = [self.earlier, self.later];
         let without_renewal = both.into_iter().filter(|hold| !hold.renews);
         if let Some(ends) = without_renewal.map(|hold| self.until_lease_ends(hold)).min() {
@@ -138,7 +139,9 @@ impl Overlap<'_> {
             let [one, other] = both.map(|hold| ttl_of_place(plan, hold) / 3);
             let told = both.map(|hold| until_told(plan, hold)).into_iter().max();
             let found = one + other + plan.round_trip() * 5 + plan.held_up();
-            return found + told.unwrap_or_default() + ROUNDING;
+            let asked = both.into_iter().filter(|hold| times_asked(log, hold, until(hold)) > 0);
+            let ends = asked.map(|hold| lease(ttl_of_place(plan, hold))).max();
+            return found + told.unwrap_or_default() + ends.unwrap_or_default() + ROUNDING;
         }
         let [one, other] = both.map(|hold| lease(ttl_of_place(plan, hold)));
         one + other + one.max(other)
@@ -148,7 +151,7 @@ impl Overlap<'_> {
     fn until_noticed(&self, plan: &Plan, log: &Log, removed: &Hold) -> Duration {
         if !removed.renews {
             self.until_lease_ends(removed)
-        } else if plan.lets_messages_flow() && was_asked_before(log, removed, self.later.from) {
+        } else if plan.lets_messages_flow() && times_asked(log, removed, self.later.from) > 1 {
             lease(ttl_of_place(plan, removed)) + until_told(plan, removed) + ROUNDING
         } else if plan.lets_messages_flow() {
             let noticed = ttl_of_place(plan, removed) / 3 + plan.round_trip() * 3;
@@ -177,15 +180,13 @@ fn lease(ttl: Duration) -> Duration {
     ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW
 }
 
-/// Whether a holder that was removed up to some time had been asked to leave before that. To remove
-/// it asks it once more.
-fn was_asked_before(log: &Log, removed: &Hold, up_to: Duration) -> bool {
+/// How often a holder was asked to leave up to some time. To remove it asks it too.
+fn times_asked(log: &Log, hold: &Hold, up_to: Duration) -> usize {
     let asked = log.writes.iter().filter(|write| {
-        let is_asked =
-            matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == removed.keeper);
-        is_asked && write.object == removed.object && (removed.from..up_to).contains(&write.sent)
+        let is_asked = matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == hold.keeper);
+        is_asked && write.object == hold.object && (hold.from..up_to).contains(&write.sent)
     });
-    asked.count() > 1
+    asked.count()
 }
 
 /// The TTL of the rows that a holder uses, which for a guest's are its keeper's.
@@ -263,6 +264,15 @@ mod tests {
         assert!(found(&[(0, 900), (1, 3_000)], 3_001 + bound));
         assert!(found(&[(0, 900), (2, 3_000)], 3_000 + bound), "rows of a third one do not matter");
         assert!(found(&[(0, 900), (1, 1_001 + bound)], 1_002 + bound), "the loss came too late");
+        // One that was asked to leave looks at nothing, and has its lease of 4 s.
+        let asked = |ends| {
+            let holds = vec![hold(0, 0, ends), hold(1, 1_000, 20_000)];
+            let writes = vec![write(2, 1_500, 5, WriteKind::Revoke { whom: 0, round: 5 })];
+            let log = Log { holds, writes, losses: vec![loss(0, 900)], ..Log::default() };
+            check(&plan, &log, "a").is_some()
+        };
+        assert!(!asked(5_000 + bound));
+        assert!(asked(5_001 + bound));
     }
 
     // Goal: where a holder is removed by force, a third of a TTL and three requests are the bound,
