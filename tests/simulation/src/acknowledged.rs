@@ -7,7 +7,7 @@ use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
 use super::log::{Hold, HoldEnd, Log, Setback};
-use super::plan::{Breach, Disks, MAX_CLOCK_SKEW, Plan};
+use super::plan::{Breach, Deed, Disks, MAX_CLOCK_SKEW, Plan};
 
 /// A client that was told what can't be while replicas keep what they acknowledged and clocks are
 /// within their bound.
@@ -24,7 +24,8 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
         } else if why.contains("Conflict") {
             // It holds together with another client, of which one has lost its rows.
             let is_broken = log.holds.iter().any(|h| h.object == object && breaks(h.keeper));
-            (plan.breach == Breach::None || !is_broken) && !sees_a_leftover(log, client, object, at)
+            (plan.breach == Breach::None || !is_broken)
+                && !sees_a_leftover(plan, log, client, object, at)
         } else {
             // To a clock that is hours behind, a fence is hours ahead.
             has(&["Poisoned"], why) && !plan.has_wrong_clocks()
@@ -39,8 +40,10 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
 /// Whether a holder may have seen rows of an earlier holder, of which the delete was not
 /// acknowledged. The read that let it in showed them deleted, but replicas that never repair what
 /// they are asked for may show them again. They conflict if they seem to be the later holder's,
-/// whose clock is ahead by more than lies between the two grants.
-fn sees_a_leftover(log: &Log, client: usize, object: &str, at: Duration) -> bool {
+/// whose clock is ahead by more than lies between the two grants. Stamps that are raised above the
+/// mark of a wrong clock say nothing of the time.
+fn sees_a_leftover(plan: &Plan, log: &Log, client: usize, object: &str, at: Duration) -> bool {
+    let may_be_ahead = |by| by <= 2 * MAX_CLOCK_SKEW || plan.has_marks_ahead();
     let holds = || log.holds.iter().filter(|hold| hold.object == object);
     let mut mine = holds().filter(|hold| hold.keeper == client && hold.from <= at);
     let Some(mine) = mine.next_back() else { return false };
@@ -56,7 +59,7 @@ fn sees_a_leftover(log: &Log, client: usize, object: &str, at: Duration) -> bool
         other.keeper != client
             && ended
             && !deleted
-            && mine.from.saturating_sub(other.from) <= 2 * MAX_CLOCK_SKEW
+            && may_be_ahead(mine.from.saturating_sub(other.from))
     })
 }
 
@@ -92,7 +95,9 @@ fn nothing_acknowledged_is_missing() {
 #[test]
 fn conflicts_with_leftovers_are_no_violation() {
     let s = Duration::from_secs;
-    let found = |first_from, acknowledged| {
+    let mut plan = Plan::new(1, Disks::Synced);
+    plan.deeds.clear();
+    let found = |plan: &Plan, first_from, acknowledged| {
         let hold = |client, from, until, end| Hold {
             until: Some((until, end)),
             ..Hold::exclusive(client, "a", from)
@@ -111,11 +116,14 @@ fn conflicts_with_leftovers_are_no_violation() {
             kind: WriteKind::Delete { of: 0 },
         };
         let log = Log { holds, writes: vec![delete], ..Log::default() };
-        check(&Plan::new(1, Disks::Synced), &log).is_some()
+        check(plan, &log).is_some()
     };
-    assert!(!found(10, None) && !found(10, Some(s(13))));
-    assert!(found(10, Some(s(12))), "a read after that shows the delete");
-    assert!(found(9, None), "clocks do not differ by so much");
+    assert!(!found(&plan, 10, None) && !found(&plan, 10, Some(s(13))));
+    assert!(found(&plan, 10, Some(s(12))), "a read after that shows the delete");
+    assert!(found(&plan, 9, None), "clocks do not differ by so much");
+    plan.deeds.push((s(5), Deed::Mark { object: 0, off_by: 1 }));
+    assert!(!found(&plan, 9, None), "its stamps may be far ahead");
+    assert!(found(&plan, 9, Some(s(12))), "a read after that shows the delete");
 }
 
 // Goal: the check finds a waiter that is sent away because of lost rows, and leaves contenders in

@@ -264,6 +264,11 @@ impl Plan {
         })
     }
 
+    /// Whether the mark of an object follows a clock that is ahead.
+    pub(crate) fn has_marks_ahead(&self) -> bool {
+        self.deeds.iter().any(|(_, deed)| matches!(deed, Deed::Mark { off_by, .. } if *off_by > 0))
+    }
+
     /// By how much a wall clock is set ahead in all, at most.
     pub(crate) fn set_ahead(&self) -> Duration {
         let of_machine = |number: usize, machine: &MachinePlan| {
