@@ -1,25 +1,24 @@
-//! How many messages of another client are read.
+//! Limits the rate at which messages of another client are read.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How many messages of one connection are read in a second. Further ones wait in the connection,
-/// so that no client can occupy a processor of another one: to decrypt, handle and answer a message
-/// takes some ten microseconds.
+/// The maximum number of messages read from a connection in a second. Excess messages wait in the
+/// connection: decrypting, handling and answering them must not keep a processor busy.
 const PER_SECOND: u32 = 16_384;
 
-/// How many are read at once after a second of silence: a guest may ask for many objects.
+/// The maximum burst, after a second of silence: a guest may ask for many objects at once.
 const AT_ONCE: u32 = PER_SECOND;
 
-/// How long a connection is not read that has brought too many.
+/// How long reading pauses once the limit is reached.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The messages that may be read now.
 #[derive(Debug)]
 pub(super) struct Allowance {
     left: u32,
-    /// What was allowed until then is counted.
+    /// When `left` was last filled up.
     counted: Instant,
 }
 
@@ -32,7 +31,7 @@ impl Allowance {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future uses nothing up.
+    /// Dropping the future consumes nothing.
     pub(super) async fn take(&mut self) {
         while self.left == 0 {
             let now = Instant::now();

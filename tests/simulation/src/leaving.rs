@@ -15,9 +15,7 @@ use super::operator::REVOKED;
 pub(crate) fn check(log: &Log) -> Option<String> {
     let told = log.told().find_map(|(client, object, at, why)| {
         let is_asked = if why.contains("Revoked") {
-            asked(log).any(|(target, _, write)| {
-                target == client && write.object == object && write.sent <= at
-            })
+            log.requests_to_leave(client, object).any(|request| request.sent <= at)
         } else if why.contains("Closed") {
             log.shutdowns.iter().any(|shutdown| shutdown.client == client && shutdown.asked <= at)
         } else {

@@ -188,6 +188,18 @@ impl Log {
         breaks
     }
 
+    /// The writes that asked a client to leave an object.
+    pub(crate) fn requests_to_leave(
+        &self,
+        client: usize,
+        object: &str,
+    ) -> impl Iterator<Item = &WriteRecord> {
+        self.writes.iter().filter(move |write| {
+            let is_asked = matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == client);
+            is_asked && write.object == object
+        })
+    }
+
     /// The writes that removed a client from an object by force.
     pub(crate) fn removals(
         &self,

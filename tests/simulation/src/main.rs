@@ -5,10 +5,10 @@
 //! invariant has a file of its own, which judges the histories of all runs.
 //!
 //! `cargo test --test simulation` runs the same seeds each time, and a random one.
-//! `BAKERY_LOCK_SIMULATION_SEEDS=100000` runs so many, from `BAKERY_LOCK_SIMULATION_FIRST` on, and
-//! `BAKERY_LOCK_SIMULATION_SEED=7` that one alone and prints its history. Of what breaks an
-//! invariant, the smallest plan that is found to break the same is printed with its history, once
-//! what can be left out is left out.
+//! `BAKERY_LOCK_SIMULATION_SEEDS=100000` sets the number of seeds, `BAKERY_LOCK_SIMULATION_FIRST`
+//! the first of them; `BAKERY_LOCK_SIMULATION_SEED=7` runs a single seed and prints its history. Of
+//! what breaks an invariant, the smallest plan that is found to break the same is printed with its
+//! history, once what can be left out is left out.
 //!
 //! The same seeds are run twice more with a promise broken on purpose, so that two may hold: in
 //! [`lost_rows`] rows are lost, in [`force`] contenders that live are removed by force. There an

@@ -16,9 +16,10 @@ pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
     if plan.has_wrong_clocks() {
         return None;
     }
+    let set_ahead = plan.set_ahead();
     let of_object = || log.holds.iter().enumerate().filter(|(_, hold)| hold.object == object);
     for (number, hold) in of_object().filter(|(_, hold)| !hold.min_hold.is_zero()) {
-        let until = hold.from + hold.min_hold.saturating_sub(plan.set_ahead());
+        let until = hold.from + hold.min_hold.saturating_sub(set_ahead);
         let mut others = of_object().filter(|(other, _)| *other != number);
         let early = others.find(|(_, next)| {
             // One that began and ended at the same moment was before it.
@@ -43,11 +44,9 @@ pub(crate) fn stays_taken(log: &Log, client: usize, object: &str, asked: Duratio
 
 /// Whether others made the holder leave, or removed it once it had died.
 fn is_taken_away(log: &Log, hold: &Hold, until: Duration) -> bool {
-    let asked = log.writes.iter().any(|write| {
-        let is_asked = matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == hold.client);
-        is_asked && write.object == hold.object && write.sent < until
-    });
-    asked || log.removals(hold.client, &hold.object).any(|removal| removal.sent < until)
+    let mut requests = log.requests_to_leave(hold.client, &hold.object);
+    requests.any(|request| request.sent < until)
+        || log.removals(hold.client, &hold.object).any(|removal| removal.sent < until)
 }
 
 // Goal: nothing that goes wrong ends a lock before its `min_hold` is over.

@@ -31,8 +31,6 @@
 
 use std::time::Duration;
 
-use bakery_lock::testing::WriteKind;
-
 use super::log::{Hold, Log};
 use super::plan::{Breach, MAX_CLOCK_SKEW, Plan};
 
@@ -137,11 +135,11 @@ impl Overlap<'_> {
         }
         if plan.lets_messages_flow() {
             let [one, other] = both.map(|hold| ttl_of_place(plan, hold) / 3);
-            let told = both.map(|hold| until_told(plan, hold)).into_iter().max();
+            let message = both.map(|hold| until_told(plan, hold)).into_iter().max();
             let found = one + other + plan.round_trip() * 5 + plan.held_up();
-            let asked = both.into_iter().filter(|hold| times_asked(log, hold, until(hold)) > 0);
-            let ends = asked.map(|hold| lease(ttl_of_place(plan, hold))).max();
-            return found + told.unwrap_or_default() + ends.unwrap_or_default() + ROUNDING;
+            let expiring = both.into_iter().filter(|hold| times_asked(log, hold, until(hold)) > 0);
+            let lease = expiring.map(|hold| lease(ttl_of_place(plan, hold))).max();
+            return found + message.unwrap_or_default() + lease.unwrap_or_default() + ROUNDING;
         }
         let [one, other] = both.map(|hold| lease(ttl_of_place(plan, hold)));
         one + other + one.max(other)
@@ -182,11 +180,8 @@ fn lease(ttl: Duration) -> Duration {
 
 /// How often a holder was asked to leave up to some time. To remove it asks it too.
 fn times_asked(log: &Log, hold: &Hold, up_to: Duration) -> usize {
-    let asked = log.writes.iter().filter(|write| {
-        let is_asked = matches!(write.kind, WriteKind::Revoke { whom, .. } if whom == hold.keeper);
-        is_asked && write.object == hold.object && (hold.from..up_to).contains(&write.sent)
-    });
-    asked.count()
+    let requests = log.requests_to_leave(hold.keeper, &hold.object);
+    requests.filter(|request| (hold.from..up_to).contains(&request.sent)).count()
 }
 
 /// The TTL of the rows that a holder uses, which for a guest's are its keeper's.
@@ -206,7 +201,7 @@ fn until(hold: &Hold) -> Duration {
 
 mod tests {
     use bakery_lock::LockMode;
-    use bakery_lock::testing::{LossRecord, WriteRecord};
+    use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
     use super::super::log::HoldEnd;
     use super::super::plan::{Deed, Disks};
