@@ -24,6 +24,7 @@ pub use self::settings::{LockSettings, SettingsError};
 use crate::client::{ClientSetup, Join, LockClient, Registered};
 use crate::clock::Moment;
 use crate::engine::host::{self, Lookup, RegisteredHost};
+use crate::engine::retry::answered_soon;
 use crate::hosts::{self, RegistryError};
 #[cfg(any(test, feature = "test-util"))]
 use crate::network::Entrance;
@@ -241,7 +242,7 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// See [`BuildError`]: each error says what to do. Nothing was written, except the host's
-    /// registration if requested.
+    /// registration if requested. If the registry does not answer, it is read again for 5 s.
     ///
     /// # Cancel safety
     ///
@@ -302,7 +303,8 @@ impl LockClientBuilder {
         store: &dyn Store,
         host_name: &str,
     ) -> Result<RegisteredHost, BuildError> {
-        let found = host::lookup(store, host_name).await.map_err(RegistryError::unread)?;
+        let found = answered_soon(|| host::lookup(store, host_name)).await;
+        let found = found.map_err(RegistryError::unread)?;
         let host = match found {
             Lookup::Registered(host) => Some(host),
             Lookup::Removed => None,

@@ -31,6 +31,7 @@ pub use self::name::{HostNameError, check_name, this_host};
 use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::host::{RegisteredHost, SIGHTING_PAUSE};
+use crate::engine::retry::answered_soon;
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, REGISTRY_LOCK};
 use crate::protocol::TTL_MIN;
@@ -152,7 +153,8 @@ impl HostRegistry {
     }
 
     /// The timeout of [`add`](Self::add) and [`remove`](Self::remove), 20 s by default. A client
-    /// killed during a change of the registry blocks others for 6 s.
+    /// killed during a change of the registry blocks others for 6 s. A read that is not answered is
+    /// repeated for 5 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -259,7 +261,8 @@ impl HostRegistry {
         if time < UNSEEN_MIN {
             return Err(RegistryError::UnseenTooShort { time });
         }
-        let begin = self.store.read_sightings_begin().await.map_err(RegistryError::unread)?;
+        let begin = answered_soon(|| self.store.read_sightings_begin()).await;
+        let begin = begin.map_err(RegistryError::unread)?;
         let begin = begin.ok_or(RegistryError::NotSeen)?;
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let limit = (self.clock.unix_micros() / 1000).saturating_sub(millis);
@@ -277,7 +280,8 @@ impl HostRegistry {
     /// Dropping the future changes nothing.
     pub async fn get(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
-        let row = self.store.read_host(name).await.map_err(RegistryError::unread)?;
+        let row = answered_soon(|| self.store.read_host(name)).await;
+        let row = row.map_err(RegistryError::unread)?;
         Ok(row.map(Host::from))
     }
 
@@ -295,7 +299,8 @@ impl HostRegistry {
         let mut hosts = Vec::new();
         let mut last = String::new();
         loop {
-            let page = self.store.read_hosts(&last).await.map_err(RegistryError::unread)?;
+            let page = answered_soon(|| self.store.read_hosts(&last)).await;
+            let page = page.map_err(RegistryError::unread)?;
             let is_last = page.len() < HOSTS_PER_PAGE;
             hosts.extend(page.into_iter().map(Host::from));
             match hosts.last() {

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::store::{Answer, DatabaseError};
 
 /// The pause before a failed request is repeated.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// For how long a read without a timeout of its own is repeated. A busy cluster may take longer for
+/// one than a try waits, a second.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Repeats a request until it is answered; the last failure is left in `setback`. Repeating the
 /// request must be harmless.
@@ -24,6 +29,27 @@ pub(crate) async fn until_answered<'a, T>(
             Err(error) if !error.is_permanent() => {
                 debug!(%error, "a request failed and is made again");
                 *setback = Some(error);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            answer @ (Ok(_) | Err(_)) => return answer,
+        }
+    }
+}
+
+/// Repeats a read for a few seconds, unless it is answered before.
+///
+/// # Errors
+///
+/// The last failure; at once if the database refuses the read permanently.
+pub(crate) async fn answered_soon<T, F>(read: impl Fn() -> F) -> Result<T, DatabaseError>
+where
+    F: Future<Output = Result<T, DatabaseError>>,
+{
+    let began = Instant::now();
+    loop {
+        match read().await {
+            Err(error) if !error.is_permanent() && began.elapsed() < PATIENCE => {
+                debug!(%error, "a read failed and is made again");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             answer @ (Ok(_) | Err(_)) => return answer,

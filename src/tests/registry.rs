@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::builder::LockClientBuilder;
+use crate::builder::{BuildError, LockClientBuilder};
 use crate::client::LockClient;
 use crate::engine::host::{Lookup, lookup};
 use crate::error::LockError;
@@ -57,9 +57,17 @@ impl Planned {
         })
     }
 
+    fn embedded(self: &Arc<Self>) -> Embedded {
+        Embedded { store: Arc::clone(self) as Arc<dyn Store>, ..self.memory.embedded() }
+    }
+
     fn registry(self: &Arc<Self>) -> HostRegistry {
-        let store = Arc::clone(self) as Arc<dyn Store>;
-        HostRegistry::embedded(Embedded { store, ..self.memory.embedded() })
+        HostRegistry::embedded(self.embedded())
+    }
+
+    /// Plans the next calls, and no others.
+    fn plan(&self, fates: &[Fate]) {
+        *self.fates.lock().expect("no test failed before") = fates.iter().copied().collect();
     }
 
     fn writes(&self) -> Vec<String> {
@@ -495,13 +503,10 @@ async fn slow_registry_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn refused_registry_stops_no_lock() {
     let store = Planned::new(&[]);
-    let builder = LockClientBuilder::embedded(Embedded {
-        store: Arc::clone(&store) as Arc<dyn Store>,
-        ..store.memory.embedded()
-    });
+    let builder = LockClientBuilder::embedded(store.embedded());
     let client = builder.host("a").register_host(true).build().await;
     let client = client.expect("a client in memory is built");
-    store.fates.lock().expect("no test failed before").extend([Fate::Refused; 100]);
+    store.plan(&[Fate::Refused; 100]);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let asked = Instant::now();
     let guard = client.lock("users::snap").await.expect("the last known registration counts");
@@ -524,6 +529,27 @@ async fn many_who_add_at_once_get_different_numbers() {
     }
     numbers.sort_unstable();
     assert_eq!(numbers, Vec::from_iter(1..=20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_are_repeated_for_some_seconds() {
+    const SILENT: [Fate; 3] = [Fate::LostUnknown; 3];
+    let store = Planned::new(&[]);
+    let registry = store.registry();
+    add(&registry, "a").await;
+    store.plan(&SILENT);
+    assert!(registry.get("a").await.expect("it is read in the end").is_some());
+    store.plan(&SILENT);
+    assert_eq!(registry.list().await.expect("they are read in the end").len(), 1);
+    store.plan(&SILENT);
+    let client = LockClientBuilder::embedded(store.embedded()).host("b").build().await;
+    assert!(matches!(client, Err(BuildError::UnknownHost { .. })), "{client:?}");
+
+    store.plan(&[Fate::LostUnknown; 1000]);
+    let asked = Instant::now();
+    let error = registry.get("a").await;
+    assert!(matches!(error, Err(RegistryError::Unanswered(_))), "{error:?}");
+    assert!(asked.elapsed() < Duration::from_secs(6), "it waited for {:?}", asked.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
