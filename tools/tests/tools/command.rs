@@ -1,6 +1,6 @@
 //! Runs a tool.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -41,15 +41,24 @@ pub(crate) fn variables() -> impl Iterator<Item = OsString> {
     names.filter(|name| name.to_string_lossy().starts_with("BAKERY_LOCK_"))
 }
 
-/// The words of a command, to be run by another program.
-pub(crate) fn words(command: &process::Command) -> Vec<OsString> {
-    let command = command.as_std();
-    let program = std::iter::once(command.get_program());
-    program.chain(command.get_args()).map(OsString::from).collect()
+/// The words of a tool's command, to be run by another program.
+pub(crate) fn words(command: &Command) -> Vec<OsString> {
+    let words = command.get_args().skip_while(|word| *word == DEFAULT_SIGNALS);
+    words.map(OsString::from).collect()
 }
 
+/// Starts a program that ignores no signal. Tests that were started by `nohup`, or by a script in
+/// the background, ignore some, and so would all that they start.
+pub(crate) fn with_default_signals(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg(DEFAULT_SIGNALS).arg(program);
+    command
+}
+
+const DEFAULT_SIGNALS: &str = "--default-signal";
+
 fn tool(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program);
+    let mut command = with_default_signals(program);
     for variable in variables() {
         command.env_remove(variable);
     }

@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::ms;
 use super::run::{file, prepared};
 use super::terminal::{INTERRUPT, PROMPT, QUIT, SUSPEND, Shell, quoted};
-use crate::command::{self, Tool, id, variables};
+use crate::command::{self, Tool, id, variables, with_default_signals};
 
 /// In what surroundings a tool is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,10 @@ impl Files {
         match runner {
             "flock" => words(&["flock", lock, "sh", "-c", script]),
             "timeout" => words(&["timeout", "1000", "sh", "-c", script]),
-            _ => command::words(&tool.lockctl_command(&["run", "cases", "--", "sh", "-c", script])),
+            _ => {
+                let arguments = ["run", "cases", "--", "sh", "-c", script];
+                command::words(tool.lockctl_command(&arguments).as_std())
+            }
         }
     }
 
@@ -155,7 +158,7 @@ fn started(place: Place, words: &[OsString]) -> Child {
         Place::Nohup => ("nohup", &[]),
         Place::FirstProcess => ("unshare", &["--pid", "--fork", "--kill-child", "--mount-proc"]),
     };
-    let mut command = Command::new(program);
+    let mut command = Command::from(with_default_signals(program));
     command.args(arguments).args(words);
     for variable in variables() {
         command.env_remove(variable);

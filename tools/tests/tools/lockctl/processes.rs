@@ -178,7 +178,7 @@ async fn ignored_signals_stay_ignored() {
         let lockctl = run(&tool, &[], &script);
         let mut ignoring = tokio::process::Command::new("sh");
         ignoring.args(["-c", &format!("trap '' {number}; exec \"$@\""), "sh"]);
-        ignoring.args(words(&lockctl));
+        ignoring.args(words(lockctl.as_std()));
         for variable in variables() {
             ignoring.env_remove(variable);
         }

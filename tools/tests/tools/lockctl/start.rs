@@ -6,7 +6,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::client;
 use super::run::{observer, prepared, until_there_are};
-use crate::command::{Answer, finish, id, lockctl};
+use crate::command::{Answer, finish, id, lockctl, words};
 
 const NAME: &str = "start";
 
@@ -47,10 +47,10 @@ async fn start_that_fails_is_named() {
 
 #[test]
 fn runtime_that_can_not_be_started_is_named() {
-    let program = lockctl(&[]).get_program().to_owned();
+    let program = &words(&lockctl(&[]))[0];
     for (arguments, code) in [(&["list"][..], 1), (&["run", "a", "true"], 125)] {
         let mut limited = Command::new("sh");
-        limited.args(["-c", "ulimit -n 4; exec \"$@\"", "sh"]).arg(&program).args(arguments);
+        limited.args(["-c", "ulimit -n 4; exec \"$@\"", "sh"]).arg(program).args(arguments);
         let answer = Answer::from(limited.output().expect("a shell starts"));
         assert_eq!(answer.code, Some(code), "{answer:?}");
         let said = "lockctl: the runtime can't be started: too many open files";

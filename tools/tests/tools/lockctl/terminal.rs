@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 
 use super::run::{NAME, prepared};
-use crate::command::{Tool, paced, variables, words};
+use crate::command::{Tool, paced, variables, with_default_signals, words};
 
 /// What the shell prints when it waits for a line.
 pub(super) const PROMPT: &str = "next> ";
@@ -32,7 +32,8 @@ impl Shell {
         let (pty, pts) = pty_process::open().expect("Linux has terminals");
         // No line is broken.
         pty.resize(Size::new(50, 2_000)).expect("it is open");
-        let mut command = Command::new("bash").args(["--norc", "--noprofile", "-i"]);
+        let shell = tokio::process::Command::from(with_default_signals("bash"));
+        let mut command = Command::from(shell).args(["--norc", "--noprofile", "-i"]);
         for variable in variables() {
             command = command.env_remove(variable);
         }
@@ -105,7 +106,7 @@ impl Shell {
 /// A line for a shell that runs a script under a lock.
 fn typed(tool: &Tool, options: &[&str], script: &str) -> String {
     let arguments = [&["run"], options, &[NAME, "--", "sh", "-c", script]].concat();
-    quoted(&words(&tool.lockctl_command(&arguments)))
+    quoted(&words(tool.lockctl_command(&arguments).as_std()))
 }
 
 /// Words as a line for a shell.
