@@ -399,7 +399,8 @@ impl LockHandle {
     /// # Errors
     ///
     /// See [`FencingError`]. Failed requests are repeated until the client's acquire timeout. The
-    /// call changes nothing about whether the lock is held.
+    /// call changes nothing about whether the lock is held. With a turn of another client, what
+    /// keeps that client from drawing is not known here: the error is [`FencingError::TimedOut`].
     ///
     /// # Cancel safety
     ///

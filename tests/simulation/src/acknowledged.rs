@@ -40,10 +40,11 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
 /// Whether a holder may have seen rows of an earlier holder, of which the delete was not
 /// acknowledged. The read that let it in showed them deleted, but replicas that never repair what
 /// they are asked for may show them again. They conflict if they seem to be the later holder's,
-/// whose clock is ahead by more than lies between the two grants. Stamps that are raised above the
-/// mark of a wrong clock say nothing of the time.
+/// whose clock is ahead by more than lies between the two grants. Wrong clocks say nothing of the
+/// time, nor do stamps that are raised above the mark of one.
 fn sees_a_leftover(plan: &Plan, log: &Log, client: usize, object: &str, at: Duration) -> bool {
-    let may_be_ahead = |by| by <= 2 * MAX_CLOCK_SKEW || plan.has_marks_ahead();
+    let says_nothing = plan.has_marks_ahead() || plan.has_wrong_clocks();
+    let may_be_ahead = |by| by <= 2 * MAX_CLOCK_SKEW || says_nothing;
     let holds = || log.holds.iter().filter(|hold| hold.object == object);
     let mut mine = holds().filter(|hold| hold.keeper == client && hold.from <= at);
     let Some(mine) = mine.next_back() else { return false };
@@ -121,9 +122,13 @@ fn conflicts_with_leftovers_are_no_violation() {
     assert!(!found(&plan, 10, None) && !found(&plan, 10, Some(s(13))));
     assert!(found(&plan, 10, Some(s(12))), "a read after that shows the delete");
     assert!(found(&plan, 9, None), "clocks do not differ by so much");
-    plan.deeds.push((s(5), Deed::Mark { object: 0, off_by: 1 }));
-    assert!(!found(&plan, 9, None), "its stamps may be far ahead");
-    assert!(found(&plan, 9, Some(s(12))), "a read after that shows the delete");
+    for wrong in
+        [Deed::Mark { object: 0, off_by: 1 }, Deed::Step { machine: 0, wall_error: -3_000_000 }]
+    {
+        plan.deeds = vec![(s(5), wrong)];
+        assert!(!found(&plan, 9, None), "its stamps may be far ahead");
+        assert!(found(&plan, 9, Some(s(12))), "a read after that shows the delete");
+    }
 }
 
 // Goal: the check finds a waiter that is sent away because of lost rows, and leaves contenders in

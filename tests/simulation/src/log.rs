@@ -215,6 +215,25 @@ impl Log {
     /// was granted. A removal that is tried again spares rounds after the one that it was meant
     /// for: their rows have later timestamps.
     pub(crate) fn removed(&self, hold: &Hold, up_to: Duration) -> Option<Duration> {
+        let round = self.round_of(hold);
+        let removals = self.removals(hold.keeper, &hold.object);
+        let mut removals = removals.filter(|removal| removal.stamp >= round);
+        removals.find(|removal| removal.sent <= up_to).map(|removal| removal.sent)
+    }
+
+    /// When the place of a holder was granted: to an earlier turn, or to itself.
+    pub(crate) fn place_held_since(&self, hold: &Hold) -> Duration {
+        let round = self.round_of(hold);
+        let is_of_place = |other: &&Hold| {
+            (other.keeper, &other.object) == (hold.keeper, &hold.object)
+                && self.round_of(other) == round
+        };
+        let granted = self.holds.iter().filter(is_of_place).map(|other| other.from);
+        granted.fold(hold.from, Duration::min)
+    }
+
+    /// The round in which the place of a holder was granted.
+    fn round_of(&self, hold: &Hold) -> i64 {
         let Hold { keeper: client, object, from, .. } = hold;
         let announced = self.writes.iter().filter_map(|write| match write.kind {
             WriteKind::Put { round, .. }
@@ -224,9 +243,7 @@ impl Log {
             }
             WriteKind::Put { .. } | WriteKind::Revoke { .. } | WriteKind::Delete { .. } => None,
         });
-        let round = announced.max().unwrap_or_default();
-        let mut removals = self.removals(*client, object).filter(|removal| removal.stamp >= round);
-        removals.find(|removal| removal.sent <= up_to).map(|removal| removal.sent)
+        announced.max().unwrap_or_default()
     }
 
     /// Notes which rows of objects are left now, of those that count by their owner and name.

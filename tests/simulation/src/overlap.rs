@@ -178,10 +178,12 @@ fn lease(ttl: Duration) -> Duration {
     ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW
 }
 
-/// How often a holder was asked to leave up to some time. To remove it asks it too.
+/// How often a holder was asked to leave up to some time, in this turn of its place or an earlier
+/// one. To remove it asks it too.
 fn times_asked(log: &Log, hold: &Hold, up_to: Duration) -> usize {
+    let since = log.place_held_since(hold);
     let requests = log.requests_to_leave(hold.keeper, &hold.object);
-    requests.filter(|request| (hold.from..up_to).contains(&request.sent)).count()
+    requests.filter(|request| (since..up_to).contains(&request.sent)).count()
 }
 
 /// The TTL of the rows that a holder uses, which for a guest's are its keeper's.
@@ -312,6 +314,31 @@ mod tests {
         assert!(found(&[300, 890], 5_011));
         assert!(found(&[890], 5_010), "it was asked as it was removed");
         assert!(found(&[100, 890], 5_010), "it did not hold yet");
+    }
+
+    // Goal: the same of a later turn of a place whose holder was asked to leave in an earlier one.
+    // Method: as above.
+    #[test]
+    fn later_turn_of_a_place_that_was_asked_for_ends_with_its_lease() {
+        let plan = plan(Breach::Force);
+        let found = |rounds: [i64; 2], ends| {
+            let ask = |sent| write(3, sent, 5, WriteKind::Revoke { whom: 0, round: 5 });
+            let removal = write(3, 900, 7, WriteKind::Delete { of: 0 });
+            let [first, second] = rounds;
+            let writes = vec![
+                write(0, 100, first, put(first)),
+                write(0, 450, second, put(second)),
+                write(1, 100, 5, put(5)),
+                ask(300),
+                ask(890),
+                removal,
+            ];
+            let holds = vec![hold(0, 200, 400), hold(0, 500, ends), hold(1, 1_000, 20_000)];
+            check(&plan, &Log { holds, writes, ..Log::default() }, "a").is_some()
+        };
+        assert!(!found([5, 5], 5_010));
+        assert!(found([5, 5], 5_011));
+        assert!(found([5, 6], 5_010), "it asked for another place");
     }
 
     // Goal: a guest whose keeper died has its turn for the keeper's lease at most.
