@@ -34,6 +34,9 @@ pub(crate) struct Log {
     pub(crate) losses: Vec<LossRecord>,
     /// The objects that were truncated.
     pub(crate) truncated: BTreeSet<String>,
+    /// Callers with `min_hold` that did not get the lock. They may have been granted it at that
+    /// moment.
+    pub(crate) uncollected: Vec<Uncollected>,
     /// Objects with rows that should have been gone, and whose those are.
     pub(crate) rows_left: Vec<(String, usize)>,
     /// What was asked for after healing and did not come.
@@ -103,6 +106,15 @@ pub(crate) struct Setback {
     pub(crate) object: String,
     pub(crate) at: Duration,
     pub(crate) why: String,
+}
+
+/// A caller with `min_hold` that did not get the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uncollected {
+    pub(crate) client: usize,
+    pub(crate) object: String,
+    /// Until when its place stays taken, if it was granted.
+    pub(crate) until: Duration,
 }
 
 /// A machine shut its client down.
@@ -358,27 +370,27 @@ fn broken_off(round: Round, breaks: &[Duration]) -> Vec<Round> {
 
 /// When the ticket of a round was acknowledged, and when the lease of the round was over.
 fn standing(writes: &[&WriteRecord], round: i64) -> (Option<Duration>, Duration) {
-    let mut first_tries = BTreeMap::new();
-    let mut acknowledged = Vec::new();
+    // By their stamps: what a write says, when that lapses, and when it was acknowledged first.
+    let mut puts = BTreeMap::new();
     for write in writes {
         if let WriteKind::Put { round: of, ticket, ttl, .. } = write.kind
             && of == round
         {
-            let first_try = *first_tries.entry(write.stamp).or_insert(write.sent);
-            let lapses = first_try + ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW;
-            acknowledged.push((write.acknowledged.unwrap_or(Duration::MAX), lapses, ticket));
+            let lapses = write.sent + ttl - Duration::from_secs(1) - MAX_CLOCK_SKEW;
+            let (.., acknowledged) =
+                puts.entry(write.stamp).or_insert((ticket, lapses, Duration::MAX));
+            *acknowledged = write.acknowledged.unwrap_or(Duration::MAX).min(*acknowledged);
         }
     }
-    acknowledged.sort_unstable();
-    let drawn = acknowledged.iter().find(|(at, _, ticket)| ticket.is_some() && *at < Duration::MAX);
-    let mut lapses = acknowledged.iter().map(|(_, lapses, _)| *lapses).min().unwrap_or_default();
-    for (at, renewed, _) in &acknowledged {
-        // What is acknowledged once the lease is over does not count.
-        if *at < lapses {
-            lapses = lapses.max(*renewed);
-        }
+    let with_ticket = puts.values().filter(|(ticket, ..)| ticket.is_some());
+    let drawn = with_ticket.map(|(.., acknowledged)| *acknowledged).min();
+    let mut lapses = puts.values().next().map_or(Duration::ZERO, |(_, lapses, _)| *lapses);
+    for (_, renewed, acknowledged) in puts.values() {
+        // What is acknowledged once the lease is over does not prolong it. What is sent may shorten
+        // it.
+        lapses = if *acknowledged < lapses { *renewed } else { lapses.min(*renewed) };
     }
-    (drawn.map(|(at, ..)| *at), lapses)
+    (drawn.filter(|drawn| *drawn < Duration::MAX), lapses)
 }
 
 pub(crate) fn nanos(time: Duration) -> u64 {
@@ -499,7 +511,7 @@ mod tests {
     }
 
     // Goal: a client that is stopped or dies gives up when its lease is over or it dies; what is
-    // acknowledged too late prolongs nothing.
+    // acknowledged too late prolongs nothing, and a shorter TTL counts as soon as it is sent.
     // Method: made-up writes. A TTL of 5 s makes a lease of 3 s.
     #[test]
     fn leases_end_rounds() {
@@ -514,6 +526,17 @@ mod tests {
         let lapses = |at| [round(0, Some(5), End::GaveUp(nanos(ms(at))))];
         assert_eq!(renewed(2_999).rounds("a"), lapses(5_000));
         assert_eq!(renewed(3_000).rounds("a"), lapses(3_000));
+        let with_ttl = |ttl| {
+            let mode = LockMode::Exclusive;
+            WriteKind::Put { round: 1, mode, ticket: Some(1), ttl: ms(ttl) }
+        };
+        for acknowledged in [Some(2_100), None] {
+            let shortened = [
+                write(1, 0, Some(5), with_ttl(8_000)),
+                write(2, 2_000, acknowledged, with_ttl(5_000)),
+            ];
+            assert_eq!(log(&shortened, &[]).rounds("a"), lapses(5_000));
+        }
         let mut killed = renewed(2_999);
         killed.deaths.insert(0, ms(4_000));
         assert_eq!(killed.rounds("a"), lapses(4_000));

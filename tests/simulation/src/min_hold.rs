@@ -5,7 +5,7 @@ use std::time::Duration;
 use bakery_lock::testing::WriteKind;
 
 use super::batch::{Invariant, assert_kept};
-use super::log::{Hold, HoldEnd, Log};
+use super::log::{Hold, HoldEnd, Log, Uncollected};
 use super::plan::{Deed, Disks, Plan};
 
 /// A holder that was let in while the lock was to stay taken.
@@ -39,7 +39,9 @@ pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
 /// taken.
 pub(crate) fn stays_taken(log: &Log, client: usize, object: &str, asked: Duration) -> bool {
     let mut holds = log.holds.iter().filter(|h| h.client == client && h.object == object);
+    let mut uncollected = log.uncollected.iter();
     holds.any(|hold| hold.from + hold.min_hold > asked)
+        || uncollected.any(|it| it.client == client && it.object == object && it.until > asked)
 }
 
 /// Whether others made the holder leave, or removed it once it had died.
@@ -47,6 +49,23 @@ fn is_taken_away(log: &Log, hold: &Hold, until: Duration) -> bool {
     let mut requests = log.requests_to_leave(hold.client, &hold.object);
     requests.any(|request| request.sent < until)
         || log.removals(hold.client, &hold.object).any(|removal| removal.sent < until)
+}
+
+// Goal: rows may be left by a client that is shut down before a `min_hold` is over, also one whose
+// caller did not get the lock that it was granted.
+// Method: made-up histories.
+#[test]
+fn place_stays_taken_for_holds_and_what_nobody_collected() {
+    let ms = Duration::from_millis;
+    let holds = vec![Hold { min_hold: ms(500), ..Hold::exclusive(0, "a", ms(100)) }];
+    let held = Log { holds, ..Log::default() };
+    let uncollected = vec![Uncollected { client: 0, object: "a".to_owned(), until: ms(600) }];
+    let granted = Log { uncollected, ..Log::default() };
+    for log in [held, granted] {
+        assert!(stays_taken(&log, 0, "a", ms(599)));
+        assert!(!stays_taken(&log, 0, "a", ms(600)));
+        assert!(!stays_taken(&log, 0, "b", ms(599)) && !stays_taken(&log, 1, "a", ms(599)));
+    }
 }
 
 // Goal: nothing that goes wrong ends a lock before its `min_hold` is over.

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
-use super::log::{Hold, HoldEnd, Token};
+use super::log::{Hold, HoldEnd, Token, Uncollected};
 use super::machine::Site;
 use super::plan::{MORE_TTL, MachinePlan, Mix};
 
@@ -85,16 +85,25 @@ impl Worker {
                 let regret = self.ms(1..400);
                 match timeout(regret, request.acquire()).await {
                     Ok(answer) => answer.map(Some),
-                    Err(_) => return self.site.setback(&object, "left".to_owned()),
+                    Err(_) => return self.not_obtained(&object, "left".to_owned(), terms),
                 }
             }
             _ => request.acquire().await.map(Some),
         };
         match answer {
             Ok(Some(guard)) => self.hold(&object, guard, terms).await,
-            Ok(None) => self.site.setback(&object, "taken".to_owned()),
-            Err(error) => self.site.setback(&object, kind(&error)),
+            Ok(None) => self.not_obtained(&object, "taken".to_owned(), terms),
+            Err(error) => self.not_obtained(&object, kind(&error), terms),
         }
+    }
+
+    fn not_obtained(&self, object: &str, why: String, terms: Terms) {
+        if !terms.min_hold.is_zero() {
+            let (client, until) = (self.site.number, self.site.now() + terms.min_hold);
+            let uncollected = Uncollected { client, object: object.to_owned(), until };
+            self.site.log().uncollected.push(uncollected);
+        }
+        self.site.setback(object, why);
     }
 
     /// Holds for a while; mostly shortly, sometimes for longer than a lease.
