@@ -97,11 +97,11 @@ async fn readers_and_writers_keep_apart() {
     let mut chance = chance();
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
-        let time = Duration::from_secs(seconds);
+        let time = pace::scaled(Duration::from_secs(seconds));
         let (kills, stops) = do_harm(&programs.harms, time, &mut chance).await;
         let told = programs.end(&scene).await;
-        assert!(told.writes.len() > 10 && told.reads.len() > 100, "they do something");
-        println!("writers yield for {limit:?}, {seconds} s, {kills} kills, {stops} stops: {told}");
+        println!("writers yield for {limit:?}, {time:?}, {kills} kills, {stops} stops: {told}");
+        assert!(!told.writes.is_empty() && !told.reads.is_empty(), "they do something");
     }
 }
 
