@@ -24,16 +24,11 @@ pub(crate) async fn until_answered<'a, T>(
     request: impl Fn() -> Answer<'a, T>,
     setback: &mut Option<DatabaseError>,
 ) -> Result<T, DatabaseError> {
-    loop {
-        match request().await {
-            Err(error) if !error.is_permanent() => {
-                debug!(%error, "a request failed and is made again");
-                *setback = Some(error);
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-            answer @ (Ok(_) | Err(_)) => return answer,
-        }
-    }
+    let note = |error| {
+        *setback = Some(error);
+        Ok(())
+    };
+    repeated(request, note).await
 }
 
 /// Repeats a read for a few seconds, unless it is answered before.
@@ -46,10 +41,23 @@ where
     F: Future<Output = Result<T, DatabaseError>>,
 {
     let began = Instant::now();
+    let fail_when_over = |error| if began.elapsed() < PATIENCE { Ok(()) } else { Err(error) };
+    repeated(read, fail_when_over).await
+}
+
+/// Repeats a request until it is answered, refused permanently, or `failed` returns an error.
+async fn repeated<T, F>(
+    request: impl Fn() -> F,
+    mut failed: impl FnMut(DatabaseError) -> Result<(), DatabaseError>,
+) -> Result<T, DatabaseError>
+where
+    F: Future<Output = Result<T, DatabaseError>>,
+{
     loop {
-        match read().await {
-            Err(error) if !error.is_permanent() && began.elapsed() < PATIENCE => {
-                debug!(%error, "a read failed and is made again");
+        match request().await {
+            Err(error) if !error.is_permanent() => {
+                debug!(%error, "a request failed");
+                failed(error)?;
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             answer @ (Ok(_) | Err(_)) => return answer,
