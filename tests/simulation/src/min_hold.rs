@@ -55,7 +55,7 @@ fn is_taken_away(log: &Log, hold: &Hold, until: Duration) -> bool {
 // caller did not get the lock that it was granted.
 // Method: made-up histories.
 #[test]
-fn place_stays_taken_for_holds_and_what_nobody_collected() {
+fn uncollected_grant_keeps_its_place() {
     let ms = Duration::from_millis;
     let holds = vec![Hold { min_hold: ms(500), ..Hold::exclusive(0, "a", ms(100)) }];
     let held = Log { holds, ..Log::default() };

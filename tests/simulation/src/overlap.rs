@@ -319,7 +319,7 @@ mod tests {
     // Goal: the same of a later turn of a place whose holder was asked to leave in an earlier one.
     // Method: as above.
     #[test]
-    fn later_turn_of_a_place_that_was_asked_for_ends_with_its_lease() {
+    fn turn_of_revoked_place_ends_with_its_lease() {
         let plan = plan(Breach::Force);
         let found = |rounds: [i64; 2], ends| {
             let ask = |sent| write(3, sent, 5, WriteKind::Revoke { whom: 0, round: 5 });
