@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockError, LockRequest, UnlockError};
@@ -47,6 +47,10 @@ const JOINING_MAX: Duration = Duration::from_millis(100);
 /// For how many seconds they run while harm is done to them, for each kind of writers.
 const SECONDS: &str = "BAKERY_LOCK_READERS_SECONDS";
 const SECONDS_DEFAULT: u64 = 25;
+
+/// They run for longer where they have not held the lock more often than this by then.
+const READS_MIN: usize = 100;
+const WRITES_MIN: usize = 10;
 
 /// For how long they run when no harm is done to them.
 const CALM: Duration = Duration::from_secs(12);
@@ -97,11 +101,13 @@ async fn readers_and_writers_keep_apart() {
     let mut chance = chance();
     for limit in [None, Some(YIELD_LIMIT)] {
         let programs = Programs::start(&scene, limit, &mut chance).await;
-        let time = pace::scaled(Duration::from_secs(seconds));
-        let (kills, stops) = do_harm(&programs.harms, time, &mut chance).await;
+        let time = Duration::from_secs(seconds);
+        let harm = do_harm(&programs, time, &mut chance);
+        let (kills, stops) = pace::within_limit("enough reads and writes", harm).await;
         let told = programs.end(&scene).await;
-        println!("writers yield for {limit:?}, {time:?}, {kills} kills, {stops} stops: {told}");
-        assert!(!told.writes.is_empty() && !told.reads.is_empty(), "they do something");
+        println!("max yield {limit:?}, {kills} kills, {stops} stops: {told}");
+        assert!(told.writes.len() > WRITES_MIN, "{} writes", told.writes.len());
+        assert!(told.reads.len() > READS_MIN, "{} reads", told.reads.len());
     }
 }
 
@@ -140,6 +146,29 @@ struct Programs {
     crews: JoinSet<Vec<String>>,
     /// What to do to each of them.
     harms: Vec<mpsc::UnboundedSender<Harm>>,
+    /// How often they have held the lock.
+    held: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+}
+
+impl Counts {
+    fn add(&self, line: &str) {
+        if line.starts_with("read ") {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        } else if line.starts_with("write ") {
+            self.writes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn are_enough(&self) -> bool {
+        self.reads.load(Ordering::Relaxed) > READS_MIN
+            && self.writes.load(Ordering::Relaxed) > WRITES_MIN
+    }
 }
 
 impl Programs {
@@ -149,15 +178,16 @@ impl Programs {
         let limit = limit.unwrap_or(Duration::ZERO).as_millis();
         let mut crews = JoinSet::new();
         let mut harms = Vec::new();
+        let held = Arc::<Counts>::default();
         for (role, tasks) in PROGRAMS {
             let seed: u64 = chance.random();
             let order = format!("{} {object} {role:?} {tasks} {limit} {seed}", scene.keyspace);
             let program = started(&order).await;
             let (sender, receiver) = mpsc::unbounded_channel();
             harms.push(sender);
-            crews.spawn(crew(program, order, receiver));
+            crews.spawn(crew(program, order, receiver, Arc::clone(&held)));
         }
-        Programs { object, crews, harms }
+        Programs { object, crews, harms, held }
     }
 
     /// Lets them come to an end, and checks what they tell.
@@ -179,14 +209,11 @@ impl Programs {
     }
 }
 
-/// Kills and stops programs, and returns how often.
-async fn do_harm(
-    programs: &[mpsc::UnboundedSender<Harm>],
-    time: Duration,
-    chance: &mut StdRng,
-) -> (usize, usize) {
+/// Kills and stops programs, at least for this time, and returns how often.
+async fn do_harm(programs: &Programs, time: Duration, chance: &mut StdRng) -> (usize, usize) {
     let (began, mut kills, mut stops) = (now(), 0, 0);
-    while Duration::from_nanos(now() - began) < time {
+    let harms = &programs.harms;
+    while Duration::from_nanos(now() - began) < time || !programs.held.are_enough() {
         sleep(Duration::from_millis(chance.random_range(2_000..6_000))).await;
         let harm = if chance.random_bool(0.4) {
             kills += 1;
@@ -195,8 +222,8 @@ async fn do_harm(
             stops += 1;
             Harm::Stop(Duration::from_millis(chance.random_range(100..7_000)))
         };
-        let chosen = chance.random_range(0..programs.len());
-        programs[chosen].send(harm).expect("it is there up to the end");
+        let chosen = chance.random_range(0..harms.len());
+        harms[chosen].send(harm).expect("it is there up to the end");
     }
     (kills, stops)
 }
@@ -207,6 +234,7 @@ async fn crew(
     mut program: Program,
     order: String,
     mut harms: mpsc::UnboundedReceiver<Harm>,
+    held: Arc<Counts>,
 ) -> Vec<String> {
     let mut told = Vec::new();
     let mut is_ending = false;
@@ -214,7 +242,10 @@ async fn crew(
         tokio::select! {
             line = program.next() => match line {
                 Some(line) if line == DONE => break,
-                Some(line) => told.push(line),
+                Some(line) => {
+                    held.add(&line);
+                    told.push(line);
+                }
                 None => panic!("a program ended by itself"),
             },
             harm = harms.recv(), if !is_ending => match harm {
