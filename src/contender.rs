@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use crate::core::bakery::{ContenderId, Mode, SeenContender, Snapshot, row_name};
 use crate::owner::Owner;
-use crate::protocol::{ContenderId, Mode, SeenContender, Snapshot, row_name};
 use crate::store::TimedRow;
 
 /// How a lock is held.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::core::bakery::SPACING;
 use crate::error::LostReason;
 use crate::options::shown;
-use crate::protocol::SPACING;
 use crate::store::DatabaseError;
 
 /// A number that grows from holder to holder, drawn by

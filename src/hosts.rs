@@ -30,11 +30,11 @@ pub use self::error::RegistryError;
 pub use self::name::{HostNameError, check_name, this_host};
 use crate::client::{ClientSetup, LockClient};
 use crate::clock::{Clock, SystemClock};
+use crate::core::bakery::TTL_MIN;
 use crate::engine::host::{RegisteredHost, SIGHTING_PAUSE};
 use crate::engine::retry::answered_soon;
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, REGISTRY_LOCK};
-use crate::protocol::TTL_MIN;
 use crate::schema::{self, LockTableFacts};
 use crate::store::{
     CassandraStore, Counted, Embedded, Extras, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,

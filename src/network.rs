@@ -24,11 +24,8 @@ pub(crate) use self::{
     sockets::{Listener, Site, join},
     wire::KeyPair,
 };
+use crate::core::turns::{GuestId, KeeperId, Response, TimedRequest};
 use crate::line::{Line, TurnUser};
-use crate::peers::{GuestId, Response, TimedRequest};
-
-/// The uuid of a client that keeps a place, as a number.
-pub(crate) type KeeperId = u128;
 
 /// An object as messages name it: a hash, because names may be longer than messages.
 pub(crate) type ObjectKey = [u8; 32];

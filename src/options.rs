@@ -13,7 +13,7 @@ use thiserror::Error;
 pub use self::consistency::{Consistency, ParseConsistencyError};
 pub use self::duration::{ParseDurationError, parse_duration};
 pub use self::shell::shell_operand;
-use crate::protocol::{LeaseTerms, TTL_MIN};
+use crate::core::bakery::{LeaseTerms, TTL_MIN};
 
 /// How long an acquisition waits by default, as in `QCassandraLock`.
 pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);

@@ -29,9 +29,9 @@ use self::definition::{Definition, PROTOCOL_COLUMN, SEEN_AT_COLUMN};
 use self::existing::{Names, Schema};
 use self::nodes::NodeState;
 use crate::clock::{Clock, SystemClock};
+use crate::core::bakery::TIME_IN_FLIGHT;
 use crate::engine::clock_skew::{self, ClockDifference, Clocks};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
-use crate::protocol::TIME_IN_FLIGHT;
 use crate::store::{
     CassandraStore, Catalog, Cql, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,
     Recorded, SettingsRecord, at_the_same_time,

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Interruption, LockClient};
+use crate::core::bakery::Read;
 use crate::engine::dispatch::Call;
 use crate::engine::registration::HostReport;
 use crate::engine::retry::until_answered;
 use crate::health::{Health, UnreadyReason};
-use crate::protocol::Read;
 
 impl LockClient {
     /// Whether this client gets locks now, for readiness probes.

@@ -3,10 +3,10 @@
 use tracing::debug;
 
 use super::LockClient;
+use crate::core::bakery::{Change, Write, sweep};
 use crate::engine::retry::until_answered;
 use crate::error::{RepairError, TableError};
 use crate::options::check_name;
-use crate::protocol::{Change, Write, sweep};
 use crate::store::StoredMark;
 
 impl LockClient {

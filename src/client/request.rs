@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tracing::debug_span;
 
 use super::Inner;
+use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
 use crate::engine::dispatch::Call;
 use crate::engine::grant::GuardState;
 use crate::engine::guard::LockGuard;
@@ -20,7 +21,6 @@ use crate::error::{LockError, LostReason};
 use crate::options::{
     InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
 };
-use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
 
 /// A request for a lock, with options of its own.
 ///

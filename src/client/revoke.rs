@@ -4,12 +4,12 @@ use tracing::debug;
 
 use super::LockClient;
 use crate::contender::Contender;
+use crate::core::bakery::{Change, Means, Revocation, Write, row_name, ttl_seconds};
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::{RevokeError, TableError};
 use crate::options::{check_name, check_reason};
 use crate::owner::Owner;
-use crate::protocol::{Change, Means, Revocation, Write, row_name, ttl_seconds};
 use crate::store::{DatabaseError, RowStamp};
 
 impl LockClient {

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{Inner, LockClient};
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
+use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::engine::dispatch::Dispatcher;
 use crate::engine::health::{Baseline, HealthMonitor};
 use crate::engine::host::{REGISTRAR, RegisteredHost};
@@ -22,7 +23,6 @@ use crate::engine::shared::Shared;
 use crate::entropy::Entropy;
 use crate::network::NetworkEnd;
 use crate::owner::Owner;
-use crate::protocol::{ContenderId, LeaseTerms};
 use crate::store::{Counted, Store};
 
 /// The parts of a client.

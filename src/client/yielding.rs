@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::request::LockRequest;
 use crate::contender::Contender;
+use crate::core::bakery::{Mode, Patience, Read, Snapshot};
 use crate::engine::retry::until_answered;
 use crate::engine::runtime::with_timers;
 use crate::error::LockError;
-use crate::protocol::{Mode, Patience, Read, Snapshot};
 use crate::store::DatabaseError;
 
 /// The longer it has waited, the longer a request pauses before it looks again: that lengthens the

@@ -11,6 +11,8 @@ use tokio_util::sync::DropGuard;
 use tracing::error;
 
 use crate::clock::SLEEP_MAX;
+use crate::core::bakery::Mode;
+use crate::core::turns::{Request, Response, TimedRequest};
 use crate::engine::alternating::{Alternating, Next};
 use crate::engine::health::{CheckReason, HealthMonitor, HealthProblem};
 use crate::engine::inquirer::Inquirer;
@@ -21,8 +23,6 @@ use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::LockError;
 use crate::network::{Message, ObjectKey, Received};
-use crate::peers::{Request, Response, TimedRequest};
-use crate::protocol::Mode;
 use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.

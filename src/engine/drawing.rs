@@ -10,13 +10,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tracing::{Instrument, debug};
 
+use crate::core::bakery::{Claim, Loss, Poisoned, Read, Right, Snapshot};
+use crate::core::turns::TokenBlock;
 use crate::engine::grant::{End, Grant, Phase};
 use crate::engine::retry::until_answered;
 use crate::engine::shared::Shared;
 use crate::error::LostReason;
 use crate::fence::{FencingError, FencingToken};
-use crate::peers::TokenBlock;
-use crate::protocol::{Claim, Loss, Poisoned, Read, Right, Snapshot};
 use crate::store::{Answer, DatabaseError};
 
 /// The fence of an object, as the holder of one grant sees it.

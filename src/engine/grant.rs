@@ -11,14 +11,14 @@ use tracing::{Span, warn};
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::core::bakery::Lease;
+use crate::core::turns::TurnId;
 use crate::engine::hold_limit::{HoldLimit, HoldTerms};
 use crate::engine::process::Process;
 use crate::engine::tally::Tally;
 use crate::error::{EnsureError, ExpiringReason, LostReason, UnlockError};
 use crate::fence::{FencingError, FencingToken};
 use crate::options::shown;
-use crate::peers::TurnId;
-use crate::protocol::Lease;
 
 /// The state that the runner and the guard of one grant share.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use tokio::sync::oneshot;
 
+use crate::core::turns::GuestId;
 use crate::line::Line;
 use crate::network::{Network, ObjectKey};
-use crate::peers::GuestId;
 
 /// Who wants to know the line of an object.
 #[derive(Debug)]

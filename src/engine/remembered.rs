@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::network::KeeperId;
+use crate::core::turns::KeeperId;
 
 /// A keeper that served the client within this time probably still has the object.
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);

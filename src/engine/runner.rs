@@ -43,6 +43,10 @@ use self::releases::Releases;
 use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
+use crate::core::bakery::{
+    Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine,
+};
+use crate::core::turns::{GuestInput, Keeper, KeeperId, KeeperInput, TurnId};
 use crate::engine::alternating::{Alternating, Next};
 use crate::engine::grant::{End, Grant, GuardRequest};
 use crate::engine::health::CheckReason;
@@ -51,10 +55,8 @@ use crate::engine::timer::Timer;
 use crate::engine::wait::when_some;
 use crate::engine::waiters::{Caller, Callers};
 use crate::error::{LockError, LostReason, UnlockError};
-use crate::network::{KeeperId, Message, Network};
+use crate::network::{Message, Network};
 use crate::options::shown;
-use crate::peers::{GuestInput, Keeper, KeeperInput, TurnId};
-use crate::protocol::{Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine};
 use crate::store::DatabaseError;
 
 /// Runs the contender of one object, as long as there is something to do.

@@ -11,8 +11,9 @@ use crate::engine::tally::Tally;
 use crate::entropy::Entropy;
 use crate::network::Network;
 use crate::owner::Owner;
-use crate::peers;
-use crate::protocol::{ContenderId, LeaseTerms, Now};
+
+use crate::core::bakery::{ContenderId, LeaseTerms, Now};
+use crate::core::turns;
 use crate::store::Store;
 
 /// What all runners of a client share.
@@ -52,8 +53,8 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The present moment, for keepers and guests.
-    pub(crate) fn moment(&self) -> peers::Now {
-        peers::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
+    pub(crate) fn moment(&self) -> turns::Now {
+        turns::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
     }
 
     /// The client's wall clock, in µs since the Unix epoch, as far as the nodes' clocks confirm it:

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tracing::{Span, debug};
 
+use crate::core::bakery::Acquire;
 use crate::engine::guard::LockGuard;
 use crate::engine::hold_limit::HoldTerms;
 use crate::error::LockError;
-use crate::protocol::Acquire;
 
 /// The answer to a caller: a guard, `None` for a try that found the lock taken, or an error.
 pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
@@ -125,7 +125,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::protocol::{LeaseTerms, Mode, Patience};
+    use crate::core::bakery::{LeaseTerms, Mode, Patience};
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -45,9 +45,9 @@ use self::publishing::Publishing;
 use super::wire::{ClientName, KeyPair, LineView, ObjectHash, ToGuest, ToKeeper};
 use super::{Inbox, KeeperId, Network, NetworkEnd, ObjectKey, Received, Told};
 use crate::clock::{Clock, Stamps};
+use crate::core::turns::{GuestId, Response, TimedRequest};
 use crate::line::{Line, TurnUser};
 use crate::owner::Owner;
-use crate::peers::{GuestId, Response, TimedRequest};
 use crate::store::Store;
 
 /// What a client needs to take turns of others.

@@ -15,10 +15,10 @@ use self::metrics::{Begun, CallMetrics};
 #[cfg(not(feature = "metrics"))]
 use self::no_metrics::{Begun, CallMetrics};
 use super::{
-    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Seen, Store, StoredMark, Testimonies,
+    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, StoredMark, Testimonies,
     TimedRow,
 };
-use crate::protocol::{Change, ContenderId, Read, StoredRow, Write};
+use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
 /// How many calls were made, including failed and repeated ones. Calls to the registry of hosts and
@@ -268,7 +268,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Claim, Means, Mode, Revocation};
+    use crate::core::bakery::{Claim, Means, Mode, Revocation};
     use crate::testing::conformance::peers::peers_are_kept;
     use crate::testing::{Fault, FaultyStore};
 

@@ -12,11 +12,13 @@ use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
     Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
-    RowStamp, Seen, Store, StoredMark, Testimonies, TimedRow,
+    RowStamp, Store, StoredMark, Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
+use crate::core::bakery::{
+    Change, ContenderId, FENCE_TTL_SECONDS, Read, Seen, Statics, StoredRow, Write,
+};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::protocol::{Change, ContenderId, FENCE_TTL_SECONDS, Read, Statics, StoredRow, Write};
 
 pub(crate) mod peers;
 pub(crate) mod replica;
@@ -397,7 +399,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Change, LastRelease};
+    use crate::core::bakery::{Change, LastRelease};
     use crate::testing::clock::TokioClock;
     use crate::testing::conformance::conforms;
 

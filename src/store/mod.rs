@@ -20,7 +20,7 @@ use std::pin::Pin;
 use tracing::debug;
 use uuid::Uuid;
 
-use crate::protocol::{ContenderId, Read, Statics, StoredRow, Write};
+use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 
 pub(crate) use cassandra::{
     CassandraStore, Catalog, Column, Coverage, Cql, Dialect, Extras, KeyspaceFacts, Nodes,
@@ -114,7 +114,7 @@ pub(crate) trait Store: Debug + Send + Sync {
 
     /// Raises the fence of an object to `value`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one. It lives for
-    /// [`FENCE_TTL_SECONDS`](crate::protocol::FENCE_TTL_SECONDS), however long the table's rows
+    /// [`FENCE_TTL_SECONDS`](crate::core::bakery::FENCE_TTL_SECONDS), however long the table's rows
     /// live.
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()>;
 
@@ -173,17 +173,6 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
     /// second at most.
     fn observe(&self) -> Testimonies<'_>;
-}
-
-/// What a read shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// The rows.
-    pub(crate) rows: Vec<StoredRow>,
-    /// The static columns.
-    pub(crate) statics: Statics,
-    /// Whether the database warns that the read met very many dead rows, or cells of them.
-    pub(crate) many_dead: bool,
 }
 
 /// A row, when it was written and how long it lives.

@@ -24,11 +24,11 @@ use self::peers::{absent_peers_are_refused, peers_are_kept, peers_in_cql};
 use self::statics::statics_need_no_rows;
 use self::ties::ties_are_settled;
 use crate::clock::{Clock, SystemClock};
-use crate::options::{Consistency, NAME_BYTES_MAX};
-use crate::protocol::{
+use crate::core::bakery::{
     Change, Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Means,
     Mode, Read, Revocation, Statics, StoredRow, Write, row_name,
 };
+use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::store::{
     CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
     Store, TimedRow,

@@ -10,12 +10,12 @@ use super::clock::TokioClock;
 use super::entropy::SeededEntropy;
 use crate::builder::LockClientBuilder;
 use crate::clock::Clock;
+use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
-use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
     Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, MemoryStore, Outcome, Page, Part,
-    PeerRow, RowStamp, Seen, Store, StoredMark, Testimonies, TimedRow,
+    PeerRow, RowStamp, Store, StoredMark, Testimonies, TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::LockClient;
-use crate::peers::{Request, TimedRequest};
+use crate::core::turns::{Request, TimedRequest};
 
 /// How many messages are sent before the connection's other task may run.
 const AT_ONCE: u64 = 64;

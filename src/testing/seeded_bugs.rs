@@ -1,7 +1,7 @@
 //! The switch that plants a bug in the protocol, for the simulation in `tests/simulation`. Only
 //! that program is compiled with it.
 
-use crate::protocol::SeededBug;
+use crate::core::bakery::SeededBug;
 
 /// The names of the bugs that can be planted.
 #[must_use]

@@ -8,13 +8,13 @@ use tokio::time::advance;
 use tracing::Span;
 
 use super::shared;
+use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
+use crate::core::turns::TurnId;
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::hold_limit::HoldTerms;
 use crate::error::{LostReason, UnlockError};
-use crate::peers::TurnId;
-use crate::protocol::{Claim, Lease, LeaseTerms, Mode};
 use crate::testing::FaultyStore;
 
 const fn s(seconds: u64) -> Duration {

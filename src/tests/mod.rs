@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
+use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::engine::process::Process;
 use crate::engine::raised::Raised;
 use crate::engine::remembered::Remembered;
 use crate::engine::shared::Shared;
-use crate::protocol::{ContenderId, LeaseTerms};
 use crate::store::Embedded;
 use crate::testing::FaultyStore;
 

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use support::environment::seed_named;
 
-use crate::protocol::{
+use crate::core::bakery::{
     Acquire, Change, ContenderId, Event, Input, LastRelease, LeaseTerms, Mode, Now, Output,
     Patience, Read, StateMachine, Statics, StoredRow, Write, WriteOutcome,
 };

@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use crate::builder::{BuildError, LockClientBuilder};
 use crate::client::LockClient;
+use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::engine::host::{Lookup, lookup};
 use crate::error::LockError;
 use crate::health::{HealthWarning, UnreadyReason};
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
-use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
     Store, StoredMark, Testimonies, TimedRow,
 };
 use crate::testing::FaultyStore;

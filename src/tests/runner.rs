@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Span;
 
 use super::shared;
+use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
 use crate::engine::runner::{Command, Runner, SLOT_OF_TURNS, Seat};
 use crate::engine::waiters::{Caller, Reply};
-use crate::protocol::{Acquire, LeaseTerms, Mode, Patience};
 use crate::testing::FaultyStore;
 
 const CALLERS: u64 = 1_000;

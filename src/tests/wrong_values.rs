@@ -12,11 +12,13 @@ use crate::builder::BuildError;
 use crate::client::LockClient;
 use crate::clock::Clock;
 use crate::contender::Contender;
+use crate::core::bakery::{
+    Change, Claim, ContenderId, LastRelease, Means, Mode, Revocation, Write,
+};
 use crate::engine::grant::GuardState;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingError;
 use crate::hosts::{Host, RegistryError};
-use crate::protocol::{Change, Claim, ContenderId, LastRelease, Means, Mode, Revocation, Write};
 use crate::store::{Embedded, Store};
 use crate::testing::FaultyStore;
 

@@ -12,17 +12,17 @@ use std::time::Duration;
 use tracing::{debug, trace};
 
 use super::{Runner, SLOT_OF_TURNS, Step};
+use crate::core::bakery::{Acquire, ContenderId, Input, Lease, Mode, Patience};
+use crate::core::turns::KeeperId;
+use crate::core::turns::{
+    Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput, KeeperInput, Request, TimedRequest,
+    TurnId,
+};
 use crate::engine::wait::when_some;
 use crate::engine::waiters::Caller;
 use crate::error::{ExpiringReason, LostReason};
 use crate::line::TurnUser;
-use crate::network::KeeperId;
 use crate::options::shown;
-use crate::peers::{
-    Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput, KeeperInput, Request, TimedRequest,
-    TurnId,
-};
-use crate::protocol::{Acquire, ContenderId, Input, Lease, Mode, Patience};
 
 /// So many clients are asked in one acquisition.
 const ASKED_MAX: usize = 8;

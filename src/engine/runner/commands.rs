@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Runner, Step};
+use crate::core::bakery::Acquire;
+use crate::core::turns::{Demand, GuestInput, KeeperId, KeeperInput, Response, TurnId};
 use crate::engine::grant::{End, GuardRequest, Need};
 use crate::engine::health::HealthProblem;
 use crate::engine::inquirer::Inquirer;
 use crate::engine::waiters::Caller;
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
-use crate::network::{KeeperId, Message};
-use crate::peers::{Demand, GuestInput, KeeperInput, Response, TurnId};
-use crate::protocol::Acquire;
+use crate::network::Message;
 
 /// A command of the client's task to a runner.
 #[derive(Debug)]

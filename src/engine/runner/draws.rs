@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{Runner, Step};
+use crate::core::turns::{GuestInput, KeeperInput, TokenBlock, TurnId};
 use crate::engine::drawing::FenceOfClaim;
 use crate::engine::wait::when_some;
 use crate::fence::{FencingError, FencingToken};
-use crate::peers::{GuestInput, KeeperInput, TokenBlock, TurnId};
 
 /// Where the answer to a draw goes.
 type Reply = oneshot::Sender<Result<FencingToken, FencingError>>;

@@ -3,11 +3,11 @@
 use tracing::warn;
 
 use super::{Runner, Step};
+use crate::core::bakery::{Event, Failure, Lease, LeaseTerms, Loss, Revocation};
+use crate::core::turns::KeeperInput;
 use crate::engine::health::CheckReason;
 use crate::engine::waiters::Reply;
 use crate::error::{ExpiringReason, LockError, LostReason};
-use crate::peers::KeeperInput;
-use crate::protocol::{Event, Failure, Lease, LeaseTerms, Loss, Revocation};
 
 impl Runner {
     /// Handles an event. The keeper learns of it at once, before any step that waits: it must not

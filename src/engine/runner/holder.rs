@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::take_expired;
+use crate::core::bakery::{Input, Lease};
+use crate::core::turns::TurnId;
 use crate::engine::grant::{Grant, GuardState, Need};
 use crate::error::{EnsureError, ExpiringReason, LostReason};
-use crate::peers::TurnId;
-use crate::protocol::{Input, Lease};
 use crate::store::DatabaseError;
 
 /// The holders of the object, by their turns.

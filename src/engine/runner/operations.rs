@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::sweeping;
-use crate::engine::shared::Shared;
-use crate::protocol::{
+use crate::core::bakery::{
     ContenderId, Input, Mode, OpId, Read, ReadFailure, Snapshot, Statics, Write, WriteOutcome,
 };
+use crate::engine::shared::Shared;
 use crate::store::{DatabaseError, Outcome};
 
 /// The answer of an operation.

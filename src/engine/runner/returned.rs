@@ -2,8 +2,8 @@
 //! of that time.
 
 use super::{Runner, Step};
+use crate::core::bakery::{Assignment, Input};
 use crate::error::LostReason;
-use crate::protocol::{Assignment, Input};
 
 impl Runner {
     /// The place needs no more writes until its `min_hold` is over, or that is over. Without the

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::network::KeeperId;
+use crate::core::turns::KeeperId;
 
 /// The clients that contended in the table while this one had a place, in its last two rounds.
 ///

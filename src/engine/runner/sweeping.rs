@@ -7,10 +7,10 @@ use tokio::time::sleep;
 use tracing::{Instrument, debug, warn};
 
 use super::Runner;
+use crate::core::bakery::{Change, Read, Seen, StoredRow, Write, sweep};
 use crate::engine::shared::Shared;
 use crate::options::shown;
-use crate::protocol::{Change, Read, StoredRow, Write, sweep};
-use crate::store::{DatabaseError, Seen};
+use crate::store::DatabaseError;
 
 /// Before a sweep begins, up to this time passes at random, and the object is read again. Of many
 /// clients that met the same dead rows, the first one has swept it by then.

@@ -3,10 +3,10 @@
 use uuid::Uuid;
 
 use super::Runner;
+use crate::core::turns::{GuestId, LineUser, TurnOf};
 use crate::engine::inquirer::Inquirer;
 use crate::line::{Line, TOLD_MAX, TurnUser};
 use crate::owner::Owner;
-use crate::peers::{GuestId, LineUser, TurnOf};
 
 impl Runner {
     /// Tells the line of the place; `None` if there is no place.

@@ -7,14 +7,14 @@ use tracing::{Instrument, debug};
 
 use super::holder::Holder;
 use super::{Runner, Step, operations};
+use crate::core::bakery::{Acquire, Assignment, Input, LeaseTerms, Mode, Patience};
+use crate::core::turns::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{Grant, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
 use crate::engine::tally::Origin;
 use crate::engine::waiters::Caller;
 use crate::error::{ExpiringReason, LostReason};
-use crate::peers::{GuestId, KeeperInput, KeeperOutput, Response, TurnId};
-use crate::protocol::{Acquire, Assignment, Input, LeaseTerms, Mode, Patience};
 
 impl Runner {
     /// Does what the keeper asks for.

@@ -18,7 +18,7 @@ use super::allowance::Allowance;
 use super::handshakes::{Handshake, Handshakes};
 use super::outlet::Outlet;
 use super::{Shared, lock};
-use crate::peers::{GuestId, Request, TimedRequest};
+use crate::core::turns::{GuestId, Request, TimedRequest};
 
 /// After an error of the socket itself, such as too many open files.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);

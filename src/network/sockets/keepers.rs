@@ -17,8 +17,8 @@ use super::allowance::Allowance;
 use super::outlet::Outlet;
 use super::reaching::{ToTheKeeper, reach};
 use super::{Shared, lock};
+use crate::core::turns::{Request, TimedRequest};
 use crate::line::{Line, TurnUser};
-use crate::peers::{Request, TimedRequest};
 
 /// A client that could not be reached is skipped for this long, twice as long each time.
 pub(super) const SKIP_FIRST: Duration = Duration::from_secs(1);

@@ -100,7 +100,7 @@ async fn reaches_itself(shared: &Shared, advertised: &[String], warns: bool) -> 
 
 /// Writes the client's row until that is acknowledged or refused.
 async fn write(shared: &Shared, addresses: &[String]) {
-    let ttl_seconds = crate::protocol::ttl_seconds(PEER_TTL_MAX);
+    let ttl_seconds = crate::core::bakery::ttl_seconds(PEER_TTL_MAX);
     let answer = |written| shared.publishing.is_published.send_replace(Some(written));
     loop {
         let row = PeerRow {

@@ -21,10 +21,10 @@ use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use super::{Listener, Shared, Site, Sockets, start};
+use crate::core::turns::{Request, TimedRequest};
 use crate::network::wire::{KeyPair, PublicKey};
 use crate::network::{Message, Network, Received};
 use crate::owner::Owner;
-use crate::peers::{Request, TimedRequest};
 use crate::store::{Embedded, PeerRow, Store};
 use crate::testing::FaultyStore;
 use crate::testing::clock::still_time;

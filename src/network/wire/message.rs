@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::error::WireError;
 use super::object::ObjectHash;
+use crate::core::bakery::ContenderId;
+use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::line::{Line, TOLD_MAX, TurnUser};
-use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
-use crate::protocol::ContenderId;
 
 /// An owner is cut to so many bytes.
 const OWNER_MAX: usize = 100;

@@ -9,7 +9,7 @@ use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
 use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
-use crate::protocol::{
+use crate::core::bakery::{
     Claim, ContenderId, FENCE_TTL_SECONDS, LAST_RELEASE_TTL_SECONDS, LastRelease, Revocation,
     Statics, StoredRow, row_name,
 };

@@ -15,7 +15,7 @@ use scylla::statement::unprepared::Statement;
 
 use super::catalog::Dialect;
 use super::settings::{LOCK_TABLES, SIGHTINGS};
-use crate::protocol::row_name;
+use crate::core::bakery::row_name;
 use crate::store::{HOSTS_PER_PAGE, Identifier, PEER_TTL_MAX};
 
 /// The options of all tables, in each dialect.

@@ -38,11 +38,11 @@ use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{Recorded, SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements, read_mark};
 use super::{
-    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Seen, Store, StoredMark,
+    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Store, StoredMark,
     Testimonies, TimedRow,
 };
+use crate::core::bakery::{Change, ContenderId, LastRelease, Read, Seen, StoredRow, Write};
 use crate::options::Consistency;
-use crate::protocol::{Change, ContenderId, LastRelease, Read, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
 /// Preparing asks every node, and the driver waits for each without a limit of its own.

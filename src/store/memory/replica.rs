@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::protocol::{
+use crate::core::bakery::{
     Change, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Read, StoredRow, Write, row_name,
 };
 use crate::store::{StoredMark, TimedRow};

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{LONG_TTL, Object, claim, contender, rows_of};
-use crate::protocol::{Claim, ContenderId, Read};
+use crate::core::bakery::{Claim, ContenderId, Read};
 
 /// Checks a store. The object is new.
 pub(super) async fn deletes_and_sweeps_stand_beside_each_other(object: &Object<'_>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{LIVES, LONG_TTL, Object, SHORT_TTL, claim, rows_of};
-use crate::protocol::{Change, Claim, Read};
+use crate::core::bakery::{Change, Claim, Read};
 
 /// The pause between two looks at rows that are about to expire.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{LONG_TTL, Object, claim, contender};
-use crate::protocol::{Change, LastRelease, Read, Statics};
+use crate::core::bakery::{Change, LastRelease, Read, Statics};
 
 /// Checks a store. The objects of these names are new.
 pub(super) async fn statics_need_no_rows(object: &Object<'_>) {

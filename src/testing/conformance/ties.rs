@@ -1,7 +1,7 @@
 //! What every store promises of writes with the same stamp.
 
 use super::{LONG_TTL, Object, claim, contender, revocation, rows_of};
-use crate::protocol::{Change, Read, StoredRow};
+use crate::core::bakery::{Change, Read, StoredRow};
 
 /// Checks a store. The object is new.
 pub(super) async fn ties_are_settled(object: &Object<'_>) {

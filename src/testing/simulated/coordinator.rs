@@ -162,7 +162,7 @@ mod tests {
 
     use super::super::{Counted, Routing, SimulatedClient, SimulatedCluster, Spread, Work};
     use super::*;
-    use crate::protocol::{Change, Claim, ContenderId, Mode, Read, Write};
+    use crate::core::bakery::{Change, Claim, ContenderId, Mode, Read, Write};
     use crate::store::Answer;
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };

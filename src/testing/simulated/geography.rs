@@ -7,7 +7,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 
 use super::node::Ask;
-use crate::protocol::Read;
+use crate::core::bakery::Read;
 
 /// Where nodes and clients are, and how long messages between them and work on requests take.
 ///

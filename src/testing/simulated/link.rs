@@ -16,10 +16,10 @@ use super::node;
 use super::node::Ask;
 use crate::builder::LockClientBuilder;
 use crate::clock::{Clock, Lead};
+use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::network::{Entrance, NetworkEnd};
-use crate::protocol::{ContenderId, Read, StoredRow, Write};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp, Seen,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
     Store, StoredMark, Testimonies, TimedRow,
 };
 

@@ -21,11 +21,9 @@ use super::geography::Geography;
 use super::harm::Harm;
 use super::lock;
 use super::record::LineKind;
+use crate::core::turns::{GuestId, KeeperId, Request, Response, TimedRequest};
 use crate::line::{Line, TurnUser};
-use crate::network::{
-    Inbox, KeeperId, Message, Network, NetworkEnd, NotReached, ObjectKey, Received, Told,
-};
-use crate::peers::{GuestId, Request, Response, TimedRequest};
+use crate::network::{Inbox, Message, Network, NetworkEnd, NotReached, ObjectKey, Received, Told};
 
 /// How messages between clients fare. Probabilities apply to each message; times are whole
 /// milliseconds.

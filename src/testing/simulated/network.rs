@@ -15,7 +15,7 @@ use super::harm::Harm;
 use super::node::{Ask, Lost, Node, Order, Seen};
 use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
-use crate::protocol::{Change, Read, row_name};
+use crate::core::bakery::{Change, Read, row_name};
 use crate::store::memory::peers::Peers;
 use crate::store::memory::{MANY_DEAD, REPLICAS};
 use crate::store::{DatabaseError, HostRow, Outcome, TimedRow};

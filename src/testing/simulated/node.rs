@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Change, FENCE_TTL_SECONDS, Read, Statics, Write};
+use crate::core::bakery::{Change, FENCE_TTL_SECONDS, Read, Statics, Write};
 use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use crate::store::{StoredMark, TimedRow};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::contender::LockMode;
-use crate::protocol::{Change, Write};
+use crate::core::bakery::{Change, Write};
 
 /// One attempt of a write of lock rows, as sent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::core::turns::{Request, Response};
 use crate::network::{Message, Received};
-use crate::peers::{Request, Response};
 
 /// A kind of message between keeper and guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

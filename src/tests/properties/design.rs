@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::protocol::{ContenderId, Mode, Standing, StoredRow, row_name};
+use crate::core::bakery::{ContenderId, Mode, Standing, StoredRow, row_name};
 
 /// How a contender stands by its rows; `None` when it is absent.
 pub(super) fn standing(rows: &[StoredRow], who: ContenderId) -> Option<Standing> {

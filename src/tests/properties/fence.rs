@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 use super::for_all;
 use super::rows::number;
+use crate::core::bakery::{Poisoned, Right, SPACING};
 use crate::fence::{FenceGate, FencingToken};
 use crate::options::MAX_CLOCK_SKEW_RANGE;
-use crate::protocol::{Poisoned, Right, SPACING};
 
 /// A clock of the year 290,000 leaves no room for tokens above it.
 const LAST_CLOCK: i64 = i64::MAX - i64::MAX / 32;

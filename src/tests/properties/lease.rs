@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::for_all;
+use crate::core::bakery::{Lease, LeaseTerms, TTL_MIN};
 use crate::options::MAX_CLOCK_SKEW_RANGE;
-use crate::protocol::{Lease, LeaseTerms, TTL_MIN};
 
 /// How late a node may still apply a request, as the design has it.
 const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);

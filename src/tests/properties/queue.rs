@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::protocol::{Place, Question, Queue, Snapshot};
+use crate::core::bakery::{Place, Question, Queue, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
 // is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.

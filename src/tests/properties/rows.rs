@@ -7,7 +7,7 @@ use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::protocol::{Claim, ContenderId, Mode, StoredRow, row_name};
+use crate::core::bakery::{Claim, ContenderId, Mode, StoredRow, row_name};
 
 /// The contender that looks at the rows.
 pub(super) const ME: ContenderId = ContenderId { host: 5, client: 7, slot: 0 };

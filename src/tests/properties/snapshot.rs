@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use super::design;
 use super::for_all;
 use super::rows::{ME, claim, contender, mode, number, other_than, rows_of, table};
-use crate::protocol::{Blockers, Claim, ContenderId, Mode, Place, Snapshot, Standing, row_name};
+use crate::core::bakery::{
+    Blockers, Claim, ContenderId, Mode, Place, Snapshot, Standing, row_name,
+};
 
 // Goal: rows say of each contender what the design's table says; what can't be understood is
 // unreadable.

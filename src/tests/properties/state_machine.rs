@@ -14,7 +14,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use self::trial::{Answer, Own, Trial, Turn};
 use super::for_all;
 use super::rows::{ME, any_row, claim, mode, number, other_than, rows_of, table};
-use crate::protocol::{
+use crate::core::bakery::{
     Acquire, Claim, Input, LeaseTerms, Patience, ReadFailure, StoredRow, WriteOutcome, row_name,
 };
 

@@ -2,8 +2,8 @@
 
 mod of_turns;
 
+use crate::core::bakery::{Mode, Patience, SeededBug};
 use crate::lease::Course;
-use crate::protocol::{Mode, Patience, SeededBug};
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
 use crate::tokens;

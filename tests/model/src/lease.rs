@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use stateright::{Model, Property};
 
+use crate::core::bakery::{Event, Input, LeaseTerms, Loss, Read, SeededBug, Statics};
 use crate::peer::{Errand, Peer, Reaction};
-use crate::protocol::{Event, Input, LeaseTerms, Loss, Read, SeededBug, Statics};
 use crate::scenario::{Flaw, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};

@@ -29,9 +29,5 @@ mod world;
 
 // The model drives contenders, not guards or fences, and needs less than is there.
 #[allow(dead_code, unused_imports)]
-#[path = "../../../src/protocol/mod.rs"]
-mod protocol;
-
-#[allow(dead_code, unused_imports)]
-#[path = "../../../src/peers/mod.rs"]
-mod peers;
+#[path = "../../../src/core/mod.rs"]
+mod core;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::protocol::{
+use crate::core::bakery::{
     Acquire, Change, Event, Fingerprint, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
     StateMachine, WriteOutcome,
 };

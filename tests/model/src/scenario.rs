@@ -1,6 +1,6 @@
 //! The contenders, what may go wrong, and the bug that is planted in the protocol.
 
-use crate::protocol::{Mode, Patience, SeededBug};
+use crate::core::bakery::{Mode, Patience, SeededBug};
 use crate::sightings::Sight;
 
 /// What a search goes through.

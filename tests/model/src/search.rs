@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::catalogue::{self, Subject};
+use crate::core::bakery::SeededBug;
 use crate::lease::Expiry;
-use crate::protocol::SeededBug;
 use crate::scenario::Scenario;
 use crate::sightings::{Sight, Sightings};
 use crate::store::registers::Registers;

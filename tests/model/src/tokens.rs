@@ -16,8 +16,8 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use self::replicas::{Answer, Asked, Data, Replicas, Write};
-use crate::peers::TokenBlock;
-use crate::protocol::{Claim, Means, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
+use crate::core::bakery::{Claim, Means, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
+use crate::core::turns::TokenBlock;
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 use crate::store::id_of;

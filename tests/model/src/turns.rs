@@ -23,8 +23,8 @@ use self::clocks::{JUMP, TICK, Ticks, keeper_now};
 use self::network::{Frame, Network};
 use self::parties::{Caller, GuestProcess, KeeperProcess, NextHolder};
 use self::table::{Table, TableEvent};
-use crate::peers::{Demand, GuestInput, KeeperInput, Now};
-use crate::protocol::{LeaseTerms, Mode, Patience, SPACING, SeededBug};
+use crate::core::bakery::{LeaseTerms, Mode, Patience, SPACING, SeededBug};
+use crate::core::turns::{Demand, GuestInput, KeeperInput, Now};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use stateright::{Model, Property};
 
-use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
-use crate::protocol::{
+use crate::core::bakery::{
     Event, Failure, Input, Loss, Means, Mode, Patience, Read, ReadFailure, SeededBug, Statics,
     WriteOutcome, sweep,
 };
+use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
 use crate::sightings::{Sight, Sightings};

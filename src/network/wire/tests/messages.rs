@@ -12,9 +12,9 @@ use super::super::error::WireError;
 use super::super::key::{KeyPair, PublicKey};
 use super::super::message::{ClientName, LineView, ToGuest, ToKeeper, decode, encode};
 use super::super::object::ObjectHash;
+use crate::core::bakery::ContenderId;
+use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::line::{Line, TOLD_MAX, TurnUser};
-use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
-use crate::protocol::ContenderId;
 
 fn encoded(message: &impl Serialize) -> Vec<u8> {
     encode(message, &mut [0; MESSAGE_MAX]).expect("it fits").to_vec()

@@ -10,7 +10,7 @@ use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
 
 use super::*;
-use crate::protocol::{Means, Mode};
+use crate::core::bakery::{Means, Mode};
 use crate::tests::properties::for_all;
 
 /// The values bound to an insert, in the order of its markers, and the number of bytes of each;

@@ -7,7 +7,7 @@ use proptest::test_runner::TestCaseResult;
 
 use super::super::design;
 use super::super::rows::{ME, one_of_each_key, rows_of};
-use crate::protocol::{
+use crate::core::bakery::{
     Acquire, Change, Claim, ContenderId, Event, Failure, Input, Lease, Loss, Means, Mode, Now,
     Output, Patience, Place, Read, ReadFailure, Revocation, Standing, StateMachine, Statics,
     StoredRow, WriteOutcome, row_name,

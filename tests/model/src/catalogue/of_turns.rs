@@ -1,7 +1,7 @@
 //! The searches of turns: each trouble by itself, then together.
 
 use super::{Length, Subject};
-use crate::protocol::{Mode, SeededBug as Bug};
+use crate::core::bakery::{Mode, SeededBug as Bug};
 use crate::sightings::Sight;
 use crate::turns::{CallerPlan, NO_TROUBLES, Plan, Troubles};
 

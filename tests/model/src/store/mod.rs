@@ -11,7 +11,7 @@ pub(crate) mod replicas;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use crate::protocol::{
+use crate::core::bakery::{
     Change, Claim, ContenderId, Means, Mode, Read, Revocation, Statics, StoredRow, Write,
 };
 use crate::scenario::Scenario;

@@ -17,7 +17,7 @@ use super::{
     Cell, Content, ENTERING, EXPIRED, Effects, KINDS, REVOKED, SeenRow, Store, TICKET,
     newest_stamp, rows_asked,
 };
-use crate::protocol::Read;
+use crate::core::bakery::Read;
 use crate::scenario::Scenario;
 
 const REPLICAS: usize = 3;

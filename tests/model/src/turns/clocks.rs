@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::peers::Now;
+use crate::core::turns::Now;
 
 /// How many ticks passed.
 pub(super) type Ticks = u8;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::peers::{Extended, Granted, Request, Response, TimedRequest, TurnId};
+use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 
 /// A message between keeper and guest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

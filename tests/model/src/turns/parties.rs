@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::clocks::{Ticks, guest_now};
 use super::network::Frame;
 use super::{Moment, Turns};
-use crate::peers::{
+use crate::core::turns::{
     Granted, Guest, GuestEvent, GuestInput, GuestOutput, Keeper, KeeperInput, KeeperOutput, Now,
     Response, TurnId,
 };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::parties::{Caller, NextHolder};
 use super::{Action, Moment, Turns};
-use crate::peers::{KeeperInput, TokenBlock};
-use crate::protocol::{ContenderId, LeaseTerms, SPACING};
+use crate::core::bakery::{ContenderId, LeaseTerms, SPACING};
+use crate::core::turns::{KeeperInput, TokenBlock};
 use crate::search::Tell;
 use crate::sightings::Sight;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::messages::Now;
-use crate::protocol::SeededBug;
+use crate::core::bakery::SeededBug;
 
 /// The first sublease lasts this long at most; a guest that is still inside extends it.
 pub(crate) const FIRST_LENGTH_MAX: Duration = Duration::from_secs(2);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::messages::{Demand, GuestId};
-use crate::peers::messages::AHEAD_MAX;
+use super::messages::Demand;
+use crate::core::turns::messages::{AHEAD_MAX, GuestId};
 
 /// Who stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

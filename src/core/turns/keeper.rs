@@ -18,12 +18,12 @@ use std::time::Duration;
 
 pub(crate) use self::line::User;
 use self::line::{Line, Waiting};
-use self::messages::{Demand, GuestId, Input, Output};
+use self::messages::{Demand, Input, Output};
 use self::min_hold::MinHold;
-use super::messages::{Extended, Granted, Now, Response, TurnId};
+use super::messages::{Extended, Granted, GuestId, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
 use super::tokens::TokenBlock;
-use crate::protocol::{ContenderId, LeaseTerms, Mode, Patience, SeededBug};
+use crate::core::bakery::{ContenderId, LeaseTerms, Mode, Patience, SeededBug};
 
 /// A guest that was silent for this long has no turn granted, and leaves the line (rule R4).
 const SILENCE_MAX: Duration = Duration::from_secs(2);

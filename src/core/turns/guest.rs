@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::messages::{AHEAD_MAX, Extended, Granted, Now, Request, Response, TimedRequest, TurnId};
 use super::sublease::FIRST_RENEWAL;
-use crate::protocol::SeededBug;
+use crate::core::bakery::SeededBug;
 
 /// Asking is repeated this often; it is the heartbeat.
 const ASK_EVERY: Duration = Duration::from_secs(1);

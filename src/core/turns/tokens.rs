@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{SPACING, SeededBug};
+use crate::core::bakery::{SPACING, SeededBug};
 
 /// A block's last token is at most this part of the clock skew ahead of the clock: far enough from
 /// a fence that counts as poisoned. It also limits the tokens of an object to a thousand a second.

@@ -6,10 +6,10 @@
 //!
 //! # The contract
 //!
-//! `Keeper` and `Guest` are driven like the contender of [`protocol`](crate::protocol): after each
-//! `handle`, take every output from `poll` until it is empty, then sleep until `deadline` or the
-//! next input. Read `Now` after the input has arrived, not before. Messages may be lost, repeated
-//! and reordered.
+//! `Keeper` and `Guest` are driven like the contender of [`bakery`](crate::core::bakery): after
+//! each `handle`, take every output from `poll` until it is empty, then sleep until `deadline` or
+//! the next input. Read `Now` after the input has arrived, not before. Messages may be lost,
+//! repeated and reordered.
 //!
 //! # Where to look
 //!
@@ -33,8 +33,8 @@ pub(crate) use self::{
     guest::{Event as GuestEvent, Guest, GuestInput, GuestOutput, Loss as GuestLoss},
     keeper::{
         Keeper, TurnOf, User as LineUser,
-        messages::{Demand, GuestId, Input as KeeperInput, Output as KeeperOutput},
+        messages::{Demand, Input as KeeperInput, Output as KeeperOutput},
     },
-    messages::{Now, Request, Response, TimedRequest, TurnId},
+    messages::{GuestId, KeeperId, Now, Request, Response, TimedRequest, TurnId},
     tokens::TokenBlock,
 };

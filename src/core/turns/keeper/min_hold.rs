@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::messages::Output;
 use super::{Held, Keeper, Place, Turn};
-use crate::peers::messages::{Now, TurnId};
-use crate::protocol::{LeaseTerms, SeededBug};
+use crate::core::bakery::{LeaseTerms, SeededBug};
+use crate::core::turns::messages::{Now, TurnId};
 
 /// The least time of a caller's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Scripts of the guest: what happens to it, and what it must say.
 
 use super::*;
-use crate::protocol::ContenderId;
+use crate::core::bakery::ContenderId;
 
 const TTL: Duration = s(60);
 

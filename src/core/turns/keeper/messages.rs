@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use crate::peers::messages::{Response, TimedRequest, TurnId};
-use crate::peers::tokens::TokenBlock;
-use crate::protocol::{ContenderId, LeaseTerms, Mode, Patience};
-
-/// The uuid of a guest, as a number.
-pub(crate) type GuestId = u128;
+use crate::core::bakery::{ContenderId, LeaseTerms, Mode, Patience};
+use crate::core::turns::messages::{GuestId, Response, TimedRequest, TurnId};
+use crate::core::turns::tokens::TokenBlock;
 
 /// How a caller wants the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

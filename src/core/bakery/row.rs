@@ -291,6 +291,17 @@ pub(crate) enum Row {
     Unreadable,
 }
 
+/// What a read shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The rows.
+    pub(crate) rows: Vec<StoredRow>,
+    /// The static columns.
+    pub(crate) statics: Statics,
+    /// Whether the database warns that the read met very many dead rows, or cells of them.
+    pub(crate) many_dead: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! Fencing tokens of turns (rule R7).
 
-use super::messages::{GuestId, Output};
+use super::messages::Output;
 use super::{Keeper, Place, Turn};
-use crate::peers::messages::{Response, TurnId};
-use crate::peers::tokens::TokenBlock;
+use crate::core::turns::messages::{GuestId, Response, TurnId};
+use crate::core::turns::tokens::TokenBlock;
 
 impl Keeper {
     /// A guest, or a caller if it is `None`, draws a token in its turn.

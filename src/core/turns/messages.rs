@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use crate::protocol::ContenderId;
+use crate::core::bakery::ContenderId;
+
+/// The uuid of a client that stands in the line of another one, as a number.
+pub(crate) type GuestId = u128;
+
+/// The uuid of a client that keeps a place, as a number.
+pub(crate) type KeeperId = u128;
 
 /// How many of those ahead of a guest a keeper counts. A larger number from another client counts
 /// as this one.

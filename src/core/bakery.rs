@@ -45,8 +45,8 @@ pub(crate) use messages::{
     ReadFailure, Write, WriteOutcome,
 };
 pub(crate) use row::{
-    Claim, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Means, Mode, Revocation, Statics,
-    StoredRow, row_name,
+    Claim, ContenderId, LAST_RELEASE_TTL_SECONDS, LastRelease, Means, Mode, Revocation, Seen,
+    Statics, StoredRow, row_name,
 };
 pub(crate) use seeded_bug::SeededBug;
 pub(crate) use state_machine::StateMachine;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::line::Waiting;
-use super::messages::GuestId;
 use super::{Keeper, Place, Turn};
-use crate::peers::messages::{Extended, Now, Request, Response, TimedRequest, TurnId};
-use crate::peers::sublease::Sublease;
-use crate::protocol::SeededBug;
+use crate::core::bakery::SeededBug;
+use crate::core::turns::messages::{
+    Extended, GuestId, Now, Request, Response, TimedRequest, TurnId,
+};
+use crate::core::turns::sublease::Sublease;
 
 impl Keeper {
     pub(super) fn request(&mut self, now: Now, guest: GuestId, request: TimedRequest) {

@@ -5,9 +5,9 @@ mod sharing;
 
 use std::time::Duration;
 
-use super::messages::{GuestId, Input, Output};
+use super::messages::{Input, Output};
 use super::*;
-use crate::peers::messages::{Request, TimedRequest};
+use crate::core::turns::messages::{GuestId, Request, TimedRequest};
 
 const PLACE: ContenderId = ContenderId { host: 1, client: 7, slot: 0 };
 const ROUND: i64 = 40;
