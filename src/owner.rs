@@ -64,16 +64,20 @@ impl Owner {
     }
 }
 
-/// What would move a terminal's cursor, or end a line of a log, is replaced: other programs, and
-/// other clients, write what they like.
 impl From<String> for Owner {
     fn from(text: String) -> Self {
-        if text.contains(char::is_control) {
-            let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-            return Owner { text: text.chars().map(shown).collect() };
-        }
-        Owner { text }
+        Owner { text: printable(text) }
     }
+}
+
+/// A text of another program or client, which writes what it likes: what would move a terminal's
+/// cursor, or end a line of a log, is replaced.
+pub(crate) fn printable(text: String) -> String {
+    if text.contains(char::is_control) {
+        let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        return text.chars().map(shown).collect();
+    }
+    text
 }
 
 impl From<Owner> for String {

@@ -248,6 +248,30 @@ async fn a_waiter_is_revoked_alone() {
     expect_rows(&store, 0).await;
 }
 
+// Goal: what another client writes as its reason moves no terminal's cursor and ends no line of a
+// log, whoever is shown it.
+// Method: a reason with control characters, for a waiter and for a holder that stays.
+#[tokio::test(start_paused = true)]
+async fn control_characters_of_reason_are_replaced() {
+    const SHOWN: &str = "\u{fffd}[2Jdone\u{fffd}";
+    let store = store();
+    let (holder, waiter) = (client(&store, "holder").await, client(&store, "waiter").await);
+    let guard = holder.lock(OBJECT).await.expect("the lock is free");
+    let waiting = wait(&waiter);
+    sleep(s(1)).await;
+    for contender in contenders(&waiter).await {
+        let revoked = waiter.revoke(OBJECT, &contender, "\u{1b}[2Jdone\n").await;
+        revoked.expect("the store answers");
+    }
+    let error = waiting.await.expect("the task does not panic").expect_err("it is revoked");
+    assert!(matches!(&error, LockError::Revoked { why, .. } if why == SHOWN), "{error:?}");
+    let expiring = guard.expiring().await;
+    let Some(ExpiringReason::Revoked { why, .. }) = expiring else { panic!("{expiring:?}") };
+    assert_eq!(why, SHOWN);
+    let lost = guard.lost().await;
+    assert!(matches!(&lost, Some(LostReason::Revoked { why, .. }) if why == SHOWN), "{lost:?}");
+}
+
 // Goal: what is over can't be revoked, and a later round of the same client is not affected.
 // Method: remember a holder, let it lock again, revoke what is remembered, by both means.
 #[tokio::test(start_paused = true)]

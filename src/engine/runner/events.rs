@@ -8,6 +8,7 @@ use crate::core::turns::KeeperInput;
 use crate::engine::health::CheckReason;
 use crate::engine::waiters::Reply;
 use crate::error::{ExpiringReason, LockError, LostReason};
+use crate::owner::printable;
 
 impl Runner {
     /// Handles an event. The keeper learns of it at once, before any step that waits: it must not
@@ -23,7 +24,8 @@ impl Runner {
                 let now = self.shared.clock.elapsed();
                 self.holders.for_each(|holder| holder.confirmed(now));
             }
-            Event::Expiring(Revocation { by, why, .. }) => {
+            Event::Expiring(revocation) => {
+                let (by, why) = for_people(revocation);
                 self.expire_all(&ExpiringReason::Revoked { by, why });
                 self.feed_keeper(KeeperInput::Expiring);
             }
@@ -89,8 +91,9 @@ impl Runner {
         let name = self.object.to_string();
         match failure {
             Failure::RowMissing => LockError::RowMissing { name },
-            Failure::Revoked(Revocation { by, why, .. }) => {
-                LockError::Revoked { name, by: by.clone(), why: why.clone() }
+            Failure::Revoked(revocation) => {
+                let (by, why) = for_people(revocation.clone());
+                LockError::Revoked { name, by, why }
             }
             Failure::NoTicketLeft => LockError::NoTicketLeft { name },
             Failure::MarkOutOfReach { ahead } => LockError::MarkOutOfReach { name, ahead: *ahead },
@@ -108,8 +111,16 @@ impl From<Loss> for LostReason {
         match loss {
             Loss::Expired => LostReason::Expired,
             Loss::RowMissing => LostReason::RowMissing,
-            Loss::Revoked(Revocation { by, why, .. }) => LostReason::Revoked { by, why },
-            Loss::Conflict { holder } => LostReason::Conflict { holder },
+            Loss::Revoked(revocation) => {
+                let (by, why) = for_people(revocation);
+                LostReason::Revoked { by, why }
+            }
+            Loss::Conflict { holder } => LostReason::Conflict { holder: printable(holder) },
         }
     }
+}
+
+/// Who asked for a revocation, and why.
+fn for_people(Revocation { by, why, .. }: Revocation) -> (String, String) {
+    (printable(by), printable(why))
 }
