@@ -128,7 +128,8 @@ impl Election {
     ///
     /// - [`LockError::Option`]: an option is invalid. Nothing was written.
     /// - [`LockError::Refused`], [`LockError::HostRemoved`], [`LockError::TableGone`],
-    ///   [`LockError::Closed`], [`LockError::Forked`]: this candidate can't lead.
+    ///   [`LockError::Closed`], [`LockError::Forked`]: this candidate can't lead before somebody
+    ///   has done something about it, as the error says.
     /// - [`LockError::Revoked`]: an operator asked it to leave as it took the seat.
     ///
     /// In any case it does not lead.

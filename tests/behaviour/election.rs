@@ -175,6 +175,24 @@ async fn a_candidate_outlives_an_outage() {
     expect_rows(&store, 0).await;
 }
 
+// Goal: a candidate outlives clocks that differ, and leads once they agree.
+// Method: begin a candidacy once its client knows that they differ; let them agree later.
+#[tokio::test(start_paused = true)]
+async fn candidate_outlives_clocks_that_differ() {
+    let store = store();
+    let client = client(&store, "host").await;
+    store.set_clocks_apart(Some(s(3)));
+    while client.lock("another").await.is_ok() {
+        sleep(s(1)).await;
+    }
+    let waiting = campaign(&client.election(OBJECT));
+    sleep(s(120)).await;
+    assert!(!waiting.is_finished(), "no lock is granted while clocks differ");
+    store.set_clocks_apart(Some(s(0)));
+    let leads = timeout(s(120), waiting).await.expect("clocks agree").expect("no panic");
+    leads.resign().await.expect("it led");
+}
+
 // Goal: invalid options are refused before anything is written, and so is another number of seats.
 // Method: campaign with each of them.
 #[tokio::test(start_paused = true)]
