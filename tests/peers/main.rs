@@ -99,7 +99,7 @@ async fn clients_pass_a_lock_on_over_tcp() {
     for client in &clients {
         client.shutdown().await.expect("nothing is left");
     }
-    assert_eq!(store.live_rows(OBJECT), 0);
+    assert_eq!((store.live_rows(OBJECT), store.live_peers()), (0, 0));
 }
 
 const GRANTS_OF_A_ROUND: u64 = 8 * 50;
@@ -363,6 +363,50 @@ async fn a_client_that_keeps_no_place_can_not_be_asked() {
     let error = without.line(OBJECT).await.expect_err("it asks none");
     assert!(matches!(error, LineError::AsksNone { .. }), "{error:?}");
     held.unlock().await.expect("the lock was held");
+}
+
+// Goal: a client that wants several locks of one keeper at once, to which it has no connection yet,
+// waits in its line for each of them.
+// Method: a new client asks for ten locks. A keeper that is too busy to answer within 20 ms is left
+// for the table; then another new client tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_locks_of_one_keeper_are_waited_for_in_its_lines() {
+    let store = store();
+    let keeper = client(&store, PeerOptions::new(ANY_PORT)).await;
+    let names: Vec<_> = (0..10).map(|number| format!("users::{number}")).collect();
+    let mut held = Vec::new();
+    for name in &names {
+        held.push(keeper.lock(name).await.expect("the lock is free"));
+    }
+    pace::until("a place in each line", async || {
+        let guest = Box::pin(client(&store, PeerOptions::new(ANY_PORT))).await;
+        until_listening(&store, 2).await;
+        let mut waiting = JoinSet::new();
+        for name in &names {
+            waiting.spawn(guest.request(name).acquire());
+        }
+        let stand = until_it_lasts(async || stand_in_lines(&store, &keeper, &names).await);
+        let all = timeout(Duration::from_secs(1), stand).await.is_ok();
+        waiting.shutdown().await;
+        guest.shutdown().await.expect("nothing is left");
+        all
+    })
+    .await;
+    for guard in held {
+        guard.unlock().await.expect("the lock was held");
+    }
+    keeper.shutdown().await.expect("nothing is left");
+}
+
+/// Whether one waits in the line of each lock, and none in the table.
+async fn stand_in_lines(store: &FaultyStore, keeper: &LockClient, names: &[String]) -> bool {
+    for name in names {
+        let line = keeper.line(name).await.expect("it is the keeper");
+        if line.waiting != 1 || store.live_rows(name) != 1 {
+            return false;
+        }
+    }
+    true
 }
 
 // Goal: a guest that finds no place at a keeper takes the lock through the table, and so do all

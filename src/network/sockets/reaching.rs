@@ -16,7 +16,7 @@ use crate::store::PeerRow;
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// How many addresses of one name are tried.
-const OF_NAME_MAX: usize = 4;
+pub(super) const OF_NAME_MAX: usize = 4;
 
 /// A keeper to which many guests connect at once closes some connections before the handshake.
 /// These come again after pauses of this length, more or less, and twice as long each time.
@@ -53,8 +53,18 @@ pub(super) async fn reach_at(
     keeper: (Uuid, &PublicKey),
 ) -> Result<ToTheKeeper, WireError> {
     let resolved = timeout(CONNECT_MAX, lookup_host(address));
+    let addresses = resolved.await.map_err(|_| WireError::Timeout)??;
+    reach_at_one_of(shared, addresses, keeper).await
+}
+
+/// Connects to a client at the first address that works, of the first few.
+pub(super) async fn reach_at_one_of(
+    shared: &Shared,
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    keeper: (Uuid, &PublicKey),
+) -> Result<ToTheKeeper, WireError> {
     let mut last = WireError::Timeout;
-    for address in resolved.await.map_err(|_| WireError::Timeout)??.take(OF_NAME_MAX) {
+    for address in addresses.into_iter().take(OF_NAME_MAX) {
         match insist(shared, address, keeper).await {
             Ok(channel) => return Ok(channel),
             Err(error) => last = error,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::keepers::{ANSWER_MAX, SKIP_FIRST};
-use super::super::reaching::RETRIES;
+use super::super::reaching::{OF_NAME_MAX, RETRIES, reach_at_one_of};
 use super::*;
 
 /// A program that is no client: it counts connections, and closes them.
@@ -84,6 +84,26 @@ async fn addresses_are_tried_in_turn() {
     assert!(guest.reaches_later(KEEPER).await);
     guest.is_heard_by(&mut keeper, 1).await;
     assert_eq!(stranger.calls(), CALLS);
+}
+
+// Goal: a name whose first addresses don't work is reached at a later one, of the first few.
+// Method: connect to a client at the last address that is tried, and at the one after that.
+#[tokio::test]
+async fn addresses_of_name_are_tried_in_turn() {
+    let (_still, store) = (still_time(), FaultyStore::new());
+    let socket = socket().await;
+    let own = address(&socket);
+    let keeper = Party::keeper(&store, KEEPER, socket).await;
+    let guest = Party::guest(&store, GUEST);
+    assert!(guest.shared().is_published().await);
+    let key = keeper.shared().keys.public();
+    let mut addresses = vec![dead().await; OF_NAME_MAX - 1];
+    for is_reached in [true, false] {
+        let tried = addresses.iter().copied().chain([own]);
+        let reached = reach_at_one_of(guest.shared(), tried, (Uuid::from_u128(KEEPER), &key)).await;
+        assert_eq!(reached.is_ok(), is_reached, "{addresses:?}, {own}");
+        addresses.push(dead().await);
+    }
 }
 
 // Goal: a client without a row, or whose row has expired, is not reached.
