@@ -10,7 +10,7 @@ use super::clock::TokioClock;
 use super::entropy::SeededEntropy;
 use crate::builder::LockClientBuilder;
 use crate::clock::Clock;
-use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
+use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
 use crate::store::{
@@ -83,6 +83,7 @@ struct Plan {
     registry_reads: usize,
     most_hosts_read: usize,
     sightings: usize,
+    sweeps: usize,
     failing_sightings: Option<Fault>,
 }
 
@@ -272,6 +273,12 @@ impl FaultyStore {
         self.set(|plan| std::mem::take(&mut plan.most_hosts_read))
     }
 
+    /// How often clients have begun to sweep an object, by writing its mark.
+    #[must_use]
+    pub fn sweeps(&self) -> usize {
+        self.set(|plan| plan.sweeps)
+    }
+
     /// Makes a call, unless it fails first; its answer may be lost.
     fn call<'a, T: Send + 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
         Box::pin(async move {
@@ -323,6 +330,7 @@ impl fmt::Debug for FaultyStore {
 
 impl Store for FaultyStore {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+        self.set(|plan| plan.sweeps += usize::from(write.change == Change::Mark));
         self.call(self.memory.write(object, write))
     }
 

@@ -7,6 +7,8 @@ mod peers;
 pub(crate) mod properties;
 mod registry;
 mod runner;
+mod scene;
+mod sweeps;
 mod wrong_values;
 
 use std::sync::Arc;

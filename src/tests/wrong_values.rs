@@ -8,27 +8,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::scene::{DEAD, FOREIGN, OBJECT, SOON, Scene, TTL, lock_once, ms, s};
 use crate::builder::BuildError;
-use crate::client::LockClient;
-use crate::clock::Clock;
-use crate::contender::Contender;
-use crate::core::bakery::{
-    Change, Claim, ContenderId, LastRelease, Means, Mode, Revocation, Write,
-};
+use crate::core::bakery::{Change, Claim, LastRelease, Means, Mode, Revocation};
 use crate::engine::grant::GuardState;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingError;
 use crate::hosts::{Host, RegistryError};
-use crate::store::{Embedded, Store};
-use crate::testing::FaultyStore;
-
-const OBJECT: &str = "users::snap";
-
-/// The TTL of all rows.
-const TTL: Duration = s(60);
-
-/// Longer than a lock takes that nothing delays.
-const SOON: Duration = ms(500);
+use crate::store::HostRow;
 
 /// How far clocks may differ.
 const SKEW: Duration = s(1);
@@ -42,57 +29,23 @@ const OFF: [i64; 7] = [i64::MIN, -YEAR, -HOUR, 0, HOUR, YEAR, i64::MAX];
 /// How many wait for a holder.
 const WAITERS: u32 = 4;
 
-/// A contender of no client.
-const FOREIGN: ContenderId = ContenderId { host: 9, client: 99, slot: 0 };
-
-const fn s(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// A store, and what is written there past all clients.
-struct Scene {
-    faulty: FaultyStore,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-}
-
 impl Scene {
-    fn new() -> Self {
-        let faulty = FaultyStore::seeded(7);
-        faulty.delay_calls(ms(2));
-        let Embedded { store, clock, .. } = faulty.embedded();
-        Scene { faulty, store, clock }
-    }
-
-    async fn client(&self, host: &str) -> LockClient {
-        let builder = self.faulty.client_builder().host(host).register_host(true).ttl(TTL);
-        builder.build().await.expect("a client in memory is built")
-    }
-
-    /// The time, off by so many µs.
-    fn now(&self, off: i64) -> i64 {
-        self.clock.unix_micros().saturating_add(off)
-    }
-
-    async fn write(&self, stamp: i64, change: Change) {
-        let write = Write { stamp, change };
-        self.store.write(OBJECT, &write).await.expect("the store answers");
-    }
-
     async fn put(&self, stamp: i64, claim: Claim) {
         let ttl_seconds = i32::try_from(TTL.as_secs()).expect("it is a minute");
         self.write(stamp, Change::Put { claim, ttl_seconds }).await;
     }
 
-    /// The only contender that the table shows.
-    async fn only_contender(&self, client: &LockClient) -> Contender {
-        let mut seen = client.contenders(OBJECT).await.expect("the store answers");
-        assert_eq!(seen.len(), 1, "{seen:?}");
-        seen.pop().expect("there is one")
+    /// A row of the host `a` with number 4, added a year ago.
+    async fn write_host(&self, stamp: i64) {
+        let row = HostRow {
+            name: "a".to_owned(),
+            number: 4,
+            added_at_millis: self.now(-YEAR) / 1_000,
+            removed_at_millis: None,
+            seen_at_millis: None,
+            stamp,
+        };
+        self.store.write_host(&row).await.expect("the store answers");
     }
 }
 
@@ -106,14 +59,6 @@ fn foreign(round: i64) -> Claim {
         owner: "foreign pid 1".to_owned(),
         held_since: None,
     }
-}
-
-/// Locks and unlocks, and returns how long that took.
-async fn lock_once(client: &LockClient) -> Duration {
-    let began = Instant::now();
-    let guard = client.request(OBJECT).timeout(TTL * 2).acquire().await;
-    guard.expect("the lock gets free").unlock().await.expect("it was held");
-    began.elapsed()
 }
 
 // Goal: rows of a contender that died with a wrong clock block for their TTL, and no longer,
@@ -178,6 +123,58 @@ async fn wrong_wall_clock_leaves_no_stamp_ahead() {
         for client in [&other, &client] {
             assert!(lock_once(client).await < SOON);
         }
+    }
+}
+
+// Goal: a mark of any value costs each client one more round at most, and none a lock; above the
+// largest ones no round is begun, and that is an error.
+// Method: such marks; two clients lock in turn.
+#[tokio::test(start_paused = true)]
+async fn mark_of_any_value_costs_no_lock() {
+    for off in OFF {
+        let scene = Scene::new();
+        let (client, other) = (scene.client("a").await, scene.client("b").await);
+        scene.write(scene.now(off), Change::Mark).await;
+        for client in [&client, &other, &client] {
+            if off == i64::MAX {
+                let error = client.lock(OBJECT).await.expect_err("no round is above it");
+                assert!(matches!(error, LockError::MarkOutOfReach { .. }), "{error:?}");
+            } else {
+                assert!(lock_once(client).await < SOON, "{off}");
+            }
+            // Until the task of the lock has ended.
+            sleep(SOON).await;
+        }
+    }
+}
+
+// Goal: a sweep hides nothing that the nodes' clocks don't confirm to be past, however wrong the
+// wall clock of the client that makes it.
+// Method: dead rows, and a client whose wall clock is ahead, or behind.
+#[tokio::test(start_paused = true)]
+async fn wrong_wall_clock_leaves_no_mark_ahead() {
+    for off in [-YEAR, -HOUR, 0, HOUR, YEAR] {
+        let scene = Scene::new();
+        let (client, other) = (scene.client("a").await, scene.client("b").await);
+        scene.leave_dead_rows(DEAD).await;
+        sleep(s(10)).await;
+        let by = Duration::from_micros(off.unsigned_abs());
+        if off > 0 {
+            scene.faulty.set_wall_clock_ahead(by);
+        } else {
+            scene.faulty.set_wall_clock_back(by);
+        }
+        let guard = client.lock(OBJECT).await.expect("the lock is free");
+        sleep(s(5)).await;
+        if off > 0 {
+            scene.faulty.set_wall_clock_back(by);
+        } else {
+            scene.faulty.set_wall_clock_ahead(by);
+        }
+        let mark = scene.mark().await;
+        assert!(mark.is_some_and(|mark| mark < scene.now(0)), "{off}: {mark:?}");
+        guard.unlock().await.expect("it was held");
+        assert!(lock_once(&other).await < SOON, "{off}");
     }
 }
 
@@ -309,6 +306,45 @@ async fn wrong_fence_refuses_tokens_and_no_locks() {
             Err(error) => panic!("{off}: {error:?}"),
         }
         guard.unlock().await.expect("it was held");
+    }
+}
+
+// Goal: a host's row of any stamp can be changed, except one that leaves no stamp above it, which
+// is an error; the host keeps its number.
+// Method: such rows; remove the host, and add it again.
+#[tokio::test(start_paused = true)]
+async fn host_of_any_stamp_keeps_its_number() {
+    for off in OFF {
+        let scene = Scene::new();
+        scene.write_host(scene.now(off)).await;
+        let registry = scene.faulty.host_registry();
+        let removed = registry.remove("a").await;
+        if off == i64::MAX {
+            let error = removed.expect_err("no stamp is above it");
+            assert!(matches!(error, RegistryError::Unconfirmed { .. }), "{error:?}");
+            continue;
+        }
+        assert!(removed.expect("the store answers").is_some(), "{off}");
+        let added = registry.add("a").await.expect("the store answers");
+        assert_eq!(added.number(), 4, "{off}");
+    }
+}
+
+// Goal: a host counts as used since it was seen last, by any values; one that was added again has
+// its number.
+// Method: hosts that were seen at any time; remove those that were unseen for a week.
+#[tokio::test(start_paused = true)]
+async fn time_of_sighting_decides_whether_host_is_unseen() {
+    const WEEK: Duration = s(7 * 24 * 3_600);
+    for off in OFF {
+        let scene = Scene::new();
+        scene.write_host(scene.now(-YEAR)).await;
+        scene.store.write_sighting("a", scene.now(off)).await.expect("the store answers");
+        let registry = scene.faulty.host_registry();
+        let removed = registry.remove_unseen("a", WEEK).await.expect("the store answers");
+        assert_eq!(removed.is_some(), off <= -YEAR, "{off}");
+        let added = registry.add("a").await.expect("the store answers");
+        assert_eq!(added.number(), 4, "{off}");
     }
 }
 
