@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) is_first_guest: bool,
     /// The duration of a history, in ticks.
     pub(crate) ticks: Ticks,
+    /// How many of them pass at once.
+    pub(crate) stride: Ticks,
     /// While this many messages are under way, timers of keeper and guests do not fire.
     pub(crate) frames: usize,
     pub(crate) troubles: Troubles,
@@ -209,7 +211,7 @@ impl Turns {
     fn step(&self, moment: &mut Moment, action: &Action) {
         SeededBug::plant(self.plan.bug);
         match *action {
-            Action::Pass => moment.now += 1,
+            Action::Pass => moment.now += self.plan.stride,
             Action::KeeperJumps => {
                 moment.left.jumps -= 1;
                 moment.keeper.ahead += JUMP;

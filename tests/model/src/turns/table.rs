@@ -227,6 +227,8 @@ impl Turns {
         if !removed {
             table.rows_until = Some(terms.deadline(time));
         }
+        // Whether or not it learns of it: a contender's lease lasts no longer than what it sent.
+        table.deadline = table.deadline.min(terms.deadline(now.elapsed));
         if acknowledged {
             table.renewing = None;
         }
