@@ -291,6 +291,26 @@ impl SimulatedCluster {
         self.network().raise_mark(now, object, link::unix_micros(now).saturating_add(off_by));
     }
 
+    /// Raises the fence of an object on all replicas, as a client does that draws a token while its
+    /// wall clock is off by so many microseconds.
+    pub fn raise_fence(&self, now: Duration, object: &str, off_by: i64) {
+        self.network().raise_fence(now, object, link::unix_micros(now).saturating_add(off_by));
+    }
+
+    /// Writes on all replicas that a client with rows of an object has left it, although it has
+    /// not, and how long a handoff took; with a stamp that is off by so many microseconds.
+    pub fn write_release(
+        &self,
+        now: Duration,
+        object: &str,
+        client: usize,
+        handoff: Duration,
+        off_by: i64,
+    ) {
+        let stamp = link::unix_micros(now).saturating_add(off_by);
+        self.network().note_release(now, object, client, (handoff, stamp));
+    }
+
     /// All live rows that were lost, in the order of loss.
     #[must_use]
     pub fn losses(&self) -> Vec<LossRecord> {

@@ -67,10 +67,15 @@ pub(crate) struct Release {
 impl Release {
     /// What a write tells those that wait, if it tells them anything.
     pub(crate) fn of(write: &Write, now: Duration) -> Option<Self> {
-        let Change::Delete { last_release: Some(last), .. } = write.change else {
-            return None;
-        };
-        Some(Release { last, dead_from: dead_from(now, LAST_RELEASE_TTL_SECONDS) })
+        match write.change {
+            Change::Delete { last_release: Some(last), .. } => Some(Release::new(last, now)),
+            _ => None,
+        }
+    }
+
+    /// A release that is written at `now`.
+    pub(crate) fn new(last: LastRelease, now: Duration) -> Self {
+        Release { last, dead_from: dead_from(now, LAST_RELEASE_TTL_SECONDS) }
     }
 
     /// What reads at `now` show.

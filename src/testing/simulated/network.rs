@@ -15,7 +15,7 @@ use super::harm::Harm;
 use super::node::{Ask, Lost, Node, Order, Seen};
 use super::record::{LossRecord, WriteKind, WriteRecord};
 use super::{Conditions, Cut, LostRows, Replicas};
-use crate::core::bakery::{Change, Read, row_name};
+use crate::core::bakery::{Change, LastRelease, Read, row_name};
 use crate::store::memory::peers::Peers;
 use crate::store::memory::{MANY_DEAD, REPLICAS};
 use crate::store::{DatabaseError, HostRow, Outcome, TimedRow};
@@ -278,9 +278,40 @@ impl Network {
         self.lose(now, object, Lost::Object, "objects truncated");
     }
 
+    // Values that one client writes and others compare.
+
     pub(super) fn raise_mark(&mut self, now: Duration, object: &str, mark: i64) {
-        let order = Arc::new(Order::raise_mark(object, mark));
+        self.order_all(now, |_| Order::raise_mark(object, mark));
+    }
+
+    pub(super) fn raise_fence(&mut self, now: Duration, object: &str, value: i64) {
+        self.order_all(now, |clock| Order::raise_fence(object, value, clock));
+    }
+
+    /// Notes that a client has left, in the round that its rows state now; if it has none, nothing.
+    pub(super) fn note_release(
+        &mut self,
+        now: Duration,
+        object: &str,
+        client: usize,
+        (handoff, stamp): (Duration, i64),
+    ) {
+        let shown = self.nodes.iter().flat_map(|node| node.seen(object, Read::Object, now).rows);
+        let of_client = shown.filter(|seen| self.number_of(seen.key.1.client) == Some(client));
+        let rounds = of_client.filter_map(|seen| {
+            let row = seen.cell.row?;
+            Some((row.contender.client, row.round?))
+        });
+        if let Some((client, round)) = rounds.max_by_key(|(_, round)| *round) {
+            let last = LastRelease { client, round, handoff, stamp };
+            self.order_all(now, |clock| Order::note_release(object, last, clock));
+        }
+    }
+
+    /// Gives all nodes an order, each by its own clock.
+    fn order_all(&mut self, now: Duration, order: impl Fn(Duration) -> Order) {
         for node in &mut self.nodes {
+            let order = Arc::new(order(node.clock(now)));
             node.carry_out(now, &order);
         }
     }

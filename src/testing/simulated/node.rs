@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::bakery::{Change, FENCE_TTL_SECONDS, Read, Statics, Write};
+use crate::core::bakery::{Change, FENCE_TTL_SECONDS, LastRelease, Read, Statics, Write};
 use crate::store::memory::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use crate::store::{StoredMark, TimedRow};
 
@@ -132,6 +132,19 @@ impl Order {
         Order { object: object.to_owned(), action: Action::RaiseMark(mark) }
     }
 
+    /// Raises the fence of an object.
+    pub(super) fn raise_fence(object: &str, value: i64, clock: Duration) -> Self {
+        let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
+        let fence = Fence { value, dead_from: clock + ttl };
+        Order { object: object.to_owned(), action: Action::RaiseFence(fence) }
+    }
+
+    /// Notes a release of an object.
+    pub(super) fn note_release(object: &str, last: LastRelease, clock: Duration) -> Self {
+        let action = Action::Apply(Vec::new(), Some(Release::new(last, clock)));
+        Order { object: object.to_owned(), action }
+    }
+
     /// Writes rows as a coordinator has seen them, where they are missing.
     pub(super) fn repair(object: &str, rows: Vec<SeenRow>) -> Self {
         let rows = rows.into_iter().map(|row| (row.key, row.cell)).collect();
@@ -167,10 +180,7 @@ impl Order {
                     Action::Apply(cells(write, clock), Release::of(write, clock))
                 }
             },
-            Ask::WriteFence(value) => {
-                let ttl = Duration::from_secs(u64::from(FENCE_TTL_SECONDS.unsigned_abs()));
-                Action::RaiseFence(Fence { value, dead_from: clock + ttl })
-            }
+            Ask::WriteFence(value) => return Self::raise_fence(object, value, clock),
             Ask::Read(read) => Action::Read(read),
             Ask::Glance => Action::Read(Read::Object),
             Ask::ReadFence => Action::ReadFence,

@@ -28,7 +28,8 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
                 && !sees_a_leftover(plan, log, client, object, at)
         } else {
             // To a clock that is hours behind, a fence is hours ahead.
-            has(&["Poisoned"], why) && !plan.has_wrong_clocks()
+            let may_be_poisoned = plan.has_wrong_clocks() || plan.has_fence_ahead(object);
+            has(&["Poisoned"], why) && !may_be_poisoned
                 || has(&["Refused", "NoTicketLeft", "MarkOutOfReach"], why)
         }
     };

@@ -42,6 +42,7 @@ pub(crate) enum Invariant {
     TokenOrder,
     Rows,
     Served,
+    Promptness,
     Acknowledged,
     Waiters,
     Leaving,

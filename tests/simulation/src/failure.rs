@@ -7,7 +7,8 @@ use super::plan::{Breach, Plan};
 use super::shrink::smaller;
 use super::world::{Outcome, run};
 use super::{
-    acknowledged, fifo, leaving, lines, min_hold, mutual_exclusion, overlap, rows, served, tokens,
+    acknowledged, fifo, leaving, lines, min_hold, mutual_exclusion, overlap, promptness, rows,
+    served, tokens,
 };
 
 /// A run that breaks an invariant.
@@ -43,6 +44,7 @@ impl Failure {
                 (Invariant::Fifo, fifo::check(plan, log, object)),
                 (Invariant::Lines, lines::check(plan, log, object)),
                 (Invariant::Tokens, tokens::check(plan, log, object)),
+                (Invariant::Promptness, promptness::check(plan, log, object)),
                 (Invariant::Rows, rows::check(log, object)),
             ];
             broken.extend(checks.into_iter().filter_map(|(kind, how)| Some((kind, how?))));

@@ -41,6 +41,7 @@ mod lines;
 mod lost_rows;
 mod mutual_exclusion;
 mod overlap;
+mod promptness;
 mod reproducible;
 mod rows;
 mod seeded_bugs;

@@ -14,6 +14,9 @@ pub(crate) const REPLICAS: usize = 3;
 /// How far clocks may differ; a client on the memory store takes this for the bound.
 pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
+/// How late a write may come to the table.
+pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
+
 /// Some tasks want so much more than the TTL of their client.
 pub(crate) const MORE_TTL: Duration = Duration::from_secs(2);
 
@@ -117,6 +120,11 @@ pub(crate) enum Deed {
     SilenceRegistry { machine: usize },
     /// Raises the mark of an object to the time of a wall clock that is off by so many µs.
     Mark { object: usize, off_by: i64 },
+    /// Raises the fence of an object, likewise.
+    Fence { object: usize, off_by: i64 },
+    /// Says that a contender has left an object which has not, with a stamp that is off by so many
+    /// µs: the one at this place, counted round and round. So long a handoff is said to take.
+    Release { object: usize, place: usize, handoff: Duration, off_by: i64 },
     /// Lets a machine ask a contender to leave an object: the one at this place, counted round and
     /// round.
     AskToLeave { machine: usize, object: usize, place: usize },
@@ -196,7 +204,15 @@ impl Plan {
             mix.min_hold = draw.0.random_bool(0.3);
             mix.other_limit = draw.0.random_bool(0.3);
         }
+        Draw(StdRng::seed_from_u64(seed ^ 0x57A71C)).wrong_statics(&mut plan);
+        Draw(StdRng::seed_from_u64(seed ^ 0x4E8D)).herd(&mut plan);
         plan
+    }
+
+    /// From when on nothing that went wrong matters any more: rows of clients that died have
+    /// expired, even those that were late.
+    pub(crate) fn settled(&self) -> Duration {
+        self.healed + TIME_IN_FLIGHT + self.longest_ttl() + MAX_CLOCK_SKEW
     }
 
     /// The plan of a seed where a promise is broken, in half of them with all messages in time. All
@@ -267,6 +283,14 @@ impl Plan {
     /// Whether the mark of an object follows a clock that is ahead.
     pub(crate) fn has_marks_ahead(&self) -> bool {
         self.deeds.iter().any(|(_, deed)| matches!(deed, Deed::Mark { off_by, .. } if *off_by > 0))
+    }
+
+    /// Whether the fence of an object follows a clock that is ahead.
+    pub(crate) fn has_fence_ahead(&self, name: &str) -> bool {
+        self.deeds.iter().any(|(_, deed)| match deed {
+            Deed::Fence { object, off_by } => self.objects[*object] == name && *off_by > 0,
+            _ => false,
+        })
     }
 
     /// By how much a wall clock is set ahead in all, at most.
@@ -394,9 +418,39 @@ impl Draw {
         if self.0.random_bool(0.5) {
             let at = Duration::from_millis(self.up_to(500, 14_000));
             let object = self.0.random_range(0..plan.objects.len());
-            let hours = self.hours();
-            let off_by = if hours > 3 * HOUR { hours * HOURS_OF_A_YEAR } else { hours };
+            let off_by = self.hours_or_years();
             plan.deeds.push((at, Deed::Mark { object, off_by }));
+        }
+    }
+
+    /// Writes fences and releases that are wrong by hours or years.
+    fn wrong_statics(&mut self, plan: &mut Plan) {
+        if self.0.random_bool(0.7) {
+            return;
+        }
+        for _ in 0..self.up_to(1, 4) {
+            let at = Duration::from_millis(self.up_to(500, 14_000));
+            let object = self.0.random_range(0..plan.objects.len());
+            let off_by = self.hours_or_years();
+            let deed = if self.0.random_bool(0.3) {
+                Deed::Fence { object, off_by }
+            } else {
+                let place = self.0.random_range(0..plan.machines.len());
+                let handoff = Duration::from_micros(self.hours_or_years().unsigned_abs());
+                Deed::Release { object, place, handoff, off_by }
+            };
+            plan.deeds.push((at, deed));
+        }
+    }
+
+    /// Adds clients with one task each, so that some stand far back in the queue and give up.
+    fn herd(&mut self, plan: &mut Plan) {
+        if self.0.random_bool(0.97) {
+            return;
+        }
+        for _ in 0..self.up_to(8, 14) {
+            let machine = MachinePlan { workers: 1, visits: 2, idle: 200, ..self.machine() };
+            plan.machines.push(machine);
         }
     }
 
@@ -418,6 +472,12 @@ impl Draw {
     /// Up to some hours ahead or back, in µs.
     fn hours(&mut self) -> i64 {
         self.0.random_range(-5 * HOUR..5 * HOUR)
+    }
+
+    /// Up to some hours ahead or back, or years ahead, in µs.
+    fn hours_or_years(&mut self) -> i64 {
+        let hours = self.hours();
+        if hours > 3 * HOUR { hours * HOURS_OF_A_YEAR } else { hours }
     }
 
     /// Lets some tasks share objects, or want them as a limited number.
@@ -600,6 +660,8 @@ impl Deed {
             | Deed::Step { .. }
             | Deed::AskToLeave { .. }
             | Deed::Mark { .. }
+            | Deed::Fence { .. }
+            | Deed::Release { .. }
             | Deed::SilenceRegistry { .. }
             | Deed::RemoveTheDead { .. }
             | Deed::ShutDown { .. }

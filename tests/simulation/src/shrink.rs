@@ -152,6 +152,8 @@ impl Deed {
             | Deed::LoseRows { .. }
             | Deed::LoseRowsAtRenewal { .. }
             | Deed::Mark { .. }
+            | Deed::Fence { .. }
+            | Deed::Release { .. }
             | Deed::Truncate { .. } => [None, None],
         }
     }
@@ -162,6 +164,8 @@ impl Deed {
             Deed::AskToLeave { object, .. }
             | Deed::RemoveTheDead { object, .. }
             | Deed::Mark { object, .. }
+            | Deed::Fence { object, .. }
+            | Deed::Release { object, .. }
             | Deed::LoseRows { object, .. }
             | Deed::LoseRowsAtRenewal { object, .. }
             | Deed::Truncate { object }

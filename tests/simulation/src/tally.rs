@@ -111,13 +111,14 @@ impl fmt::Display for Tally {
 }
 
 /// What goes wrong on purpose.
-const HARM: [&str; 25] = [
+const HARM: [&str; 27] = [
     "clients asked to leave",
     "clients cut off from each other",
     "clients killed",
     "clients shut down",
     "clients stopped",
     "dead clients removed",
+    "fences of wrong clocks",
     "links cut",
     "marks of wrong clocks",
     "messages between clients cut off",
@@ -130,6 +131,7 @@ const HARM: [&str; 25] = [
     "objects swept",
     "outcomes unknown",
     "registries silent",
+    "releases that never were",
     "replicas crashed",
     "replicas slow",
     "requests queued",

@@ -19,6 +19,9 @@ use super::plan::{MORE_TTL, MachinePlan, Mix};
 /// Longer than anything takes after healing: leases of dead clients, and late writes.
 pub(crate) const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
+/// How often each task takes a lock once nothing that went wrong matters any more.
+const CALM_VISITS: usize = 2;
+
 /// A task that takes locks.
 pub(crate) struct Worker {
     pub(crate) client: LockClient,
@@ -28,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) mixes: Vec<Mix>,
     pub(crate) plan: MachinePlan,
     pub(crate) healed: Arc<AtomicBool>,
+    /// From when on nothing that went wrong matters any more.
+    pub(crate) settled: Duration,
     pub(crate) rng: StdRng,
 }
 
@@ -51,7 +56,32 @@ impl Worker {
         for object in 0..self.objects.len() {
             self.be_served(object).await;
         }
+        sleep(self.settled.saturating_sub(self.site.now())).await;
+        for _ in 0..CALM_VISITS {
+            self.idle(500).await;
+            self.visit_calmly().await;
+        }
         self.site.log().workers_done += 1;
+    }
+
+    /// Nothing has gone wrong for a while. Some give up all the same, and some hold for longer.
+    async fn visit_calmly(&mut self) {
+        let number = self.rng.random_range(0..self.objects.len());
+        let object = self.objects[number].clone();
+        let (asked, ttl, mode) = (Some(self.site.now()), self.plan.ttl, self.mode(number));
+        let terms = Terms { asked, ttl, renews: true, mode, min_hold: Duration::ZERO };
+        let patience = if self.rng.random_bool(0.3) { self.ms(1..3_000) } else { SERVED_WITHIN };
+        match terms.request(&self.client, &object).timeout(patience).acquire().await {
+            Ok(guard) => {
+                let (hold, guard) = self.begin(&object, guard, terms);
+                let stays = if self.rng.random_bool(0.1) { 3_000 } else { 30 };
+                sleep(self.ms(0..stays)).await;
+                // What became of it is in the log.
+                let _ = self.end(hold, guard, HoldEnd::Released).unlock().await;
+            }
+            Err(error) if patience == SERVED_WITHIN => self.note_unserved(&object, &error),
+            Err(error) => self.site.setback(&object, kind(&error)),
+        }
     }
 
     async fn visit(&mut self) {

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use super::log::{HoldEnd, Log};
 use super::machine::{Machine, Start};
 use super::operator::{REVOKED, ask_to_leave, remove_by_force, remove_the_dead, shut_down};
-use super::plan::{Deed, LATE_TO_RUN, MAX_CLOCK_SKEW, Plan, REPLICAS};
+use super::plan::{Deed, LATE_TO_RUN, MAX_CLOCK_SKEW, Plan, REPLICAS, TIME_IN_FLIGHT};
 use super::worker::{SERVED_WITHIN, Worker};
 
 /// Within this time after the last release, rows of clients that live are gone.
@@ -20,9 +20,6 @@ const ROWS_GONE_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a request to leave lives: as long as any row may.
 const REQUEST_TO_LEAVE_LIVES: Duration = Duration::from_secs(120);
-
-/// How late a write may come to the table.
-const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
 
 /// A run that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +37,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     world.go_on(plan.healed);
     world.heal();
     let workers = world.workers;
-    let limit = plan.healed + SERVED_WITHIN * 2;
+    let limit = plan.settled() + SERVED_WITHIN * 2;
     while world.log().workers_done < workers && world.now < limit {
         world.go_on(world.now + Duration::from_millis(500));
     }
@@ -179,6 +176,10 @@ impl<'a> World<'a> {
                 }
             }
             Deed::Mark { object, off_by } => self.mark(object, off_by),
+            Deed::Fence { object, off_by } => self.fence(object, off_by),
+            Deed::Release { object, place, handoff, off_by } => {
+                self.release(object, place, handoff, off_by);
+            }
             Deed::SilenceRegistry { machine } => self.silence_registry(machine),
             Deed::AskToLeave { machine, object, place } => {
                 let object = self.plan.objects[object].clone();
@@ -216,6 +217,19 @@ impl<'a> World<'a> {
     fn mark(&mut self, object: usize, off_by: i64) {
         self.cluster.raise_mark(self.now, &self.plan.objects[object], off_by);
         self.count(true, "marks of wrong clocks");
+    }
+
+    fn fence(&mut self, object: usize, off_by: i64) {
+        self.cluster.raise_fence(self.now, &self.plan.objects[object], off_by);
+        self.count(true, "fences of wrong clocks");
+    }
+
+    fn release(&mut self, object: usize, place: usize, handoff: Duration, off_by: i64) {
+        let object = &self.plan.objects[object];
+        if let Some(client) = self.contender(object, place) {
+            self.cluster.write_release(self.now, object, client, handoff, off_by);
+            self.count(true, "releases that never were");
+        }
     }
 
     fn silence_registry(&mut self, number: usize) {
@@ -305,6 +319,7 @@ impl<'a> World<'a> {
                     mixes: self.plan.mixes.clone(),
                     plan: plan.clone(),
                     healed: Arc::clone(&self.healed),
+                    settled: self.plan.settled(),
                     rng: Worker::rng(self.rng.random()),
                 };
                 tokio::spawn(worker.run());
