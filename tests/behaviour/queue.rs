@@ -206,8 +206,12 @@ async fn expect_taken(client: &LockClient, at_most: Duration) {
 async fn waiter_enters_soon_after_all_ahead_gave_up() {
     for patience in [s(300), s(30)] {
         let store = store();
-        store.delay_calls(ms(200));
         let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+        let mut herd = Vec::new();
+        for _ in 0..100 {
+            herd.push(client(&store, "herd").await);
+        }
+        store.delay_calls(ms(200));
         let held = holder.lock(OBJECT).await.expect("the lock is free");
         let waiting = tokio::spawn(other.request(OBJECT).timeout(s(60)).acquire());
         sleep(s(3)).await;
@@ -216,15 +220,12 @@ async fn waiter_enters_soon_after_all_ahead_gave_up() {
         told.unlock().await.expect("the store answers");
 
         let held = holder.lock(OBJECT).await.expect("the lock is free");
-        let mut herd = Vec::new();
-        for _ in 0..100 {
-            let client = client(&store, "herd").await;
-            herd.push(tokio::spawn(client.request(OBJECT).timeout(s(60)).acquire()));
-        }
+        let requests = herd.iter().map(|client| client.request(OBJECT).timeout(s(60)));
+        let callers: Vec<_> = requests.map(|request| tokio::spawn(request.acquire())).collect();
         sleep(s(5)).await;
         let waiting = tokio::spawn(other.request(OBJECT).timeout(patience).acquire());
         sleep(s(5)).await;
-        for caller in herd {
+        for caller in callers {
             caller.abort();
         }
         sleep(s(2)).await;
