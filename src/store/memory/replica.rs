@@ -67,10 +67,10 @@ pub(crate) struct Release {
 impl Release {
     /// What a write tells those that wait, if it tells them anything.
     pub(crate) fn of(write: &Write, now: Duration) -> Option<Self> {
-        match write.change {
-            Change::Delete { last_release: Some(last), .. } => Some(Release::new(last, now)),
-            _ => None,
-        }
+        let Change::Delete { last_release: Some(last), .. } = write.change else {
+            return None;
+        };
+        Some(Release::new(last, now))
     }
 
     /// A release that is written at `now`.

@@ -287,9 +287,9 @@ impl Plan {
 
     /// Whether the fence of an object follows a clock that is ahead.
     pub(crate) fn has_fence_ahead(&self, name: &str) -> bool {
-        self.deeds.iter().any(|(_, deed)| match deed {
-            Deed::Fence { object, off_by } => self.objects[*object] == name && *off_by > 0,
-            _ => false,
+        self.deeds.iter().any(|(_, deed)| {
+            let Deed::Fence { object, off_by } = deed else { return false };
+            self.objects[*object] == name && *off_by > 0
         })
     }
 

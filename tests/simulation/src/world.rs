@@ -140,12 +140,7 @@ impl<'a> World<'a> {
     fn carry_out(&mut self, deed: Deed) {
         let now = self.now;
         match deed {
-            Deed::Cut { machine, replica, cut } => {
-                if let Some(machine) = &self.machines[machine] {
-                    self.cluster.set_cut(machine.client(), replica, cut);
-                    self.count(cut != Cut::default(), "links cut");
-                }
-            }
+            Deed::Cut { machine, replica, cut } => self.cut(machine, replica, cut),
             Deed::CutOff { machine, other, cut_off } => self.cut_off(machine, other, cut_off),
             Deed::Slow { replica, by } => self.slow(replica, by),
             Deed::Crash { replica, forgets } => {
@@ -211,6 +206,13 @@ impl<'a> World<'a> {
                     machine.spawn(|client, site| shut_down(client, site, objects));
                 }
             }
+        }
+    }
+
+    fn cut(&mut self, machine: usize, replica: usize, cut: Cut) {
+        if let Some(machine) = &self.machines[machine] {
+            self.cluster.set_cut(machine.client(), replica, cut);
+            self.count(cut != Cut::default(), "links cut");
         }
     }
 
