@@ -239,6 +239,12 @@ impl Guest {
         own.into_iter().chain(returning).min()
     }
 
+    /// The number of its last request.
+    #[cfg(test)]
+    pub(crate) fn last_request(&self) -> u64 {
+        self.last_request
+    }
+
     /// Whether the guest neither asks nor has a turn. A return may still be on its way.
     pub(crate) fn is_idle(&self) -> bool {
         self.state == State::Idle

@@ -1,0 +1,394 @@
+//! One object in one client: everything that decides about it, without any I/O.
+//!
+//! An [`Object`] has the callers that want the object, the places of this client for it, and who
+//! uses them: its own callers and, by message, other clients.
+//!
+//! # The contract
+//!
+//! After each [`Object::handle`], take every output from [`Object::poll`] until it is empty, then
+//! sleep until [`Object::deadline`] or the next input. Read [`Now`] after the input has arrived,
+//! not before. Outputs that say so are answered by an input, once; the answers may come in any
+//! order. No output is made while others are taken.
+//!
+//! # Where to look
+//!
+//! [`messages`] defines inputs and outputs. [`slot`] is one contender with the keeper of its place
+//! and its users; callers that want an object with others up to a limit have a slot each. [`sweep`]
+//! hides the rows of clients that left or died.
+
+mod callers;
+mod hold_limit;
+pub(crate) mod messages;
+mod slot;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use self::callers::Callers;
+use self::messages::{Caller, CallerId, Health, HolderRequest, Input, Now, Output, Refusal, User};
+use self::slot::{Remembered, SLOT_OF_TURNS, Slot};
+use self::sweep::Sweep;
+use crate::core::bakery::{ContenderId, Mode, Patience, Seen};
+use crate::core::turns::{LineUser, TurnId};
+
+/// So many contenders of one client may stand for limited callers of one object. Further callers
+/// wait until one of these is free.
+const LIMITED_MAX: i16 = 64;
+
+/// What does not change while an object is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Settings {
+    /// How long guards wait for what they ask.
+    pub(crate) patience: Duration,
+    /// Whether several callers may use one place in turn.
+    pub(crate) turns: bool,
+    /// Whether clients take turns of each other.
+    pub(crate) has_network: bool,
+    /// How long a guest may have a turn, if that is limited.
+    pub(crate) guest_hold_max: Option<Duration>,
+    /// How far the clocks of two nodes may differ.
+    pub(crate) max_clock_skew: Duration,
+}
+
+/// What of an object counts later, when it is used again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// The keeper that served the client last.
+    remembered: Option<Remembered>,
+    /// By how much the stamps of contenders are raised.
+    raised: BTreeMap<i16, i64>,
+    /// Until when rows of an earlier machine may be there that nobody looks after.
+    orphaned_until: Option<Duration>,
+}
+
+/// One object in one client; see the [module](self) for how to drive it.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    /// The client, with the slot of turns.
+    id: ContenderId,
+    settings: Settings,
+    slots: BTreeMap<i16, Slot>,
+    /// The callers that no slot has: limited ones that wait until one is free, and all that wait
+    /// until an earlier machine's rows are over.
+    waiting: Callers,
+    sweep: Option<Sweep>,
+    memory: Memory,
+    health: Health,
+    is_closing: bool,
+    outputs: VecDeque<Output>,
+}
+
+impl Object {
+    /// An object that is not in use.
+    pub(crate) fn new(id: ContenderId, settings: Settings, memory: Memory) -> Self {
+        Object {
+            id: ContenderId { slot: SLOT_OF_TURNS, ..id },
+            settings,
+            slots: BTreeMap::new(),
+            waiting: Callers::default(),
+            sweep: None,
+            memory,
+            health: Health::Good,
+            is_closing: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Handles an input.
+    pub(crate) fn handle(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Acquire(caller) => self.acquire(now, caller),
+            Input::Leave { caller } => self.leave(now, caller),
+            Input::Holder { turn, request } => self.holder(now, turn, request),
+            Input::Written { slot, op, outcome } => {
+                self.with(slot, |slot| slot.written(now, op, outcome));
+            }
+            Input::Read { slot, op, seen } => {
+                self.look_at(now, seen.as_ref().ok());
+                self.with(slot, |slot| slot.read(now, op, seen));
+            }
+            Input::Glanced { slot, rows } => self.with(slot, |slot| slot.glanced(now, &rows)),
+            Input::SweepRead(seen) => self.sweep_read(now, seen),
+            Input::SweepWritten(is_acknowledged) => self.sweep_written(is_acknowledged),
+            Input::Block { round, block } => {
+                self.with(SLOT_OF_TURNS, |slot| slot.block_drawn(now, round, block));
+            }
+            Input::Connected { keeper, is_reachable } => {
+                self.with(SLOT_OF_TURNS, |slot| slot.connected(now, keeper, is_reachable));
+            }
+            Input::Request { guest, name, request } => {
+                self.with_turns(|slot| slot.guest_request(now, guest, name, request));
+            }
+            Input::GuestLeft { guest } => self.with(SLOT_OF_TURNS, |s| s.guest_left(now, guest)),
+            Input::Response { keeper, response } => {
+                self.with_turns(|slot| slot.response(now, keeper, response));
+            }
+            Input::Reconnected { keeper } => {
+                self.with(SLOT_OF_TURNS, |slot| slot.reconnected(now, keeper));
+            }
+            Input::Health(health) => self.health_changed(now, health),
+            Input::Close => self.close(now),
+            Input::Tick => {}
+        }
+        self.pass_time(now);
+        self.forget_idle_slots(now);
+    }
+
+    /// The next output.
+    #[must_use]
+    pub(crate) fn poll(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// How long until [`Input::Tick`] is due, unless another input comes first.
+    #[must_use]
+    pub(crate) fn sleep(&self, now: Now) -> Option<Duration> {
+        let slots = self.slots.values().map(Slot::deadlines);
+        let (by_clock, by_boot): (Vec<_>, Vec<_>) = slots.unzip();
+        let sweep = self.sweep.as_ref().and_then(Sweep::deadline);
+        let orphaned = self.memory.orphaned_until.filter(|_| !self.waiting.is_empty());
+        let others = [self.waiting.deadline(), sweep, orphaned];
+        let by_clock = by_clock.into_iter().chain(others).flatten().min();
+        let by_boot = by_boot.into_iter().flatten().min();
+        let by_clock = by_clock.map(|due| due.saturating_sub(now.elapsed));
+        let by_boot = by_boot.map(|due| due.saturating_sub(now.boot));
+        by_clock.into_iter().chain(by_boot).min()
+    }
+
+    /// Whether there is nothing left to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_over = self.is_closing && self.slots.values().all(Slot::is_over);
+        is_over || (self.slots.is_empty() && self.waiting.is_empty() && self.sweep.is_none())
+    }
+
+    /// What counts later. If its task fails, the rows that it may have written are over by
+    /// `orphaned_until`.
+    pub(crate) fn into_memory(mut self, orphaned_until: Option<Duration>) -> Memory {
+        for (number, slot) in std::mem::take(&mut self.slots) {
+            self.remember(number, &slot);
+        }
+        self.memory.orphaned_until = orphaned_until.or(self.memory.orphaned_until);
+        self.memory
+    }
+
+    // Callers.
+
+    fn acquire(&mut self, now: Now, caller: Caller) {
+        let refusal = match self.health {
+            _ if self.is_closing => Refusal::Closed,
+            Health::Good => return self.admit(now, caller),
+            Health::ClocksDiffer | Health::TableGone => Refusal::Unhealthy(self.health),
+        };
+        self.refuse(caller.number, refusal);
+    }
+
+    /// Lets a caller come to a slot, or wait until one is free.
+    fn admit(&mut self, now: Now, caller: Caller) {
+        let slot = if self.is_orphaned(now) { None } else { self.slot_for(&caller) };
+        match slot {
+            Some(number) => {
+                let slot = self.slot(number);
+                slot.join(now, caller);
+                self.take_outputs(number);
+            }
+            None if caller.acquire.patience == Patience::Try => {
+                self.refuse(caller.number, Refusal::Taken);
+            }
+            None => self.waiting.insert(caller),
+        }
+    }
+
+    /// The slot that serves a caller: one place for all that use it in turn, and for each limited
+    /// caller the first one that is free, if one is.
+    fn slot_for(&self, caller: &Caller) -> Option<i16> {
+        match caller.acquire.mode {
+            Mode::Exclusive | Mode::Shared => Some(SLOT_OF_TURNS),
+            Mode::Limited(_) => {
+                let mut slots = SLOT_OF_TURNS + 1..=LIMITED_MAX;
+                slots.find(|slot| !self.slots.contains_key(slot))
+            }
+        }
+    }
+
+    fn slot(&mut self, number: i16) -> &mut Slot {
+        let (id, settings) = (ContenderId { slot: number, ..self.id }, self.settings);
+        let raised = self.memory.raised.get(&number).copied().unwrap_or(0);
+        let remembered = self.memory.remembered;
+        self.slots.entry(number).or_insert_with(|| Slot::new(id, settings, raised, remembered))
+    }
+
+    fn leave(&mut self, now: Now, caller: CallerId) {
+        if self.waiting.take(caller).is_some() {
+            return;
+        }
+        let numbers: Vec<_> = self.slots.keys().copied().collect();
+        for number in numbers {
+            let left = self.slots.get_mut(&number).is_some_and(|slot| slot.leave(now, caller));
+            self.take_outputs(number);
+            if left {
+                return;
+            }
+        }
+    }
+
+    fn refuse(&mut self, caller: CallerId, refusal: Refusal) {
+        self.outputs.push_back(Output::Refused { caller, refusal });
+    }
+
+    // Holders.
+
+    /// A turn of this client's own place is of its slot; one of another client is of the slot of
+    /// turns.
+    fn holder(&mut self, now: Now, turn: TurnId, request: HolderRequest) {
+        let is_own = turn.place.client == self.id.client;
+        let number = if is_own { turn.place.slot } else { SLOT_OF_TURNS };
+        if self.slots.contains_key(&number) {
+            self.with(number, |slot| slot.holder_request(now, turn, request));
+        } else {
+            slot::answer_over(&request, &mut self.outputs);
+        }
+    }
+
+    // The client.
+
+    fn health_changed(&mut self, now: Now, health: Health) {
+        self.health = health;
+        self.for_each(|slot| slot.health_changed(now, health));
+        if health != Health::Good {
+            self.dismiss_waiting(&Refusal::Unhealthy(health));
+        }
+    }
+
+    fn close(&mut self, now: Now) {
+        self.is_closing = true;
+        // Nothing waits for it, and it is harmless at any step.
+        self.sweep = None;
+        self.dismiss_waiting(&Refusal::Closed);
+        self.for_each(|slot| slot.close(now));
+    }
+
+    fn dismiss_waiting(&mut self, refusal: &Refusal) {
+        while let Some(caller) = self.waiting.take_first() {
+            self.refuse(caller.number, refusal.clone());
+        }
+    }
+
+    // Sweeps.
+
+    /// Begins a sweep, if a read calls for one. It goes on beside all else, and delays nothing.
+    fn look_at(&mut self, now: Now, seen: Option<&Seen>) {
+        let may_sweep = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
+        if let Some(seen) = seen.filter(|_| may_sweep) {
+            self.sweep = Sweep::called_for(now, seen, self.settings.max_clock_skew);
+        }
+    }
+
+    fn sweep_read(&mut self, now: Now, seen: Option<Seen>) {
+        if let Some(sweep) = self.sweep.take() {
+            self.sweep = sweep.read(now, seen, &mut self.outputs);
+        }
+    }
+
+    fn sweep_written(&mut self, is_acknowledged: bool) {
+        if let Some(sweep) = self.sweep.take() {
+            self.sweep = sweep.written(is_acknowledged, &mut self.outputs);
+        }
+    }
+
+    // Time.
+
+    fn pass_time(&mut self, now: Now) {
+        self.for_each(|slot| slot.tick(now));
+        if let Some(sweep) = self.sweep.take() {
+            self.sweep = Some(sweep.tick(now, &mut self.outputs));
+        }
+        while let Some(caller) = self.waiting.take_expired(now.elapsed) {
+            let waited = now.elapsed.saturating_sub(caller.asked);
+            let refusal = Refusal::TimedOut { waited, user: None, ahead: Vec::new() };
+            self.refuse(caller.number, refusal);
+        }
+    }
+
+    /// Whether rows of an earlier machine may be there that nobody looks after. A guest may have
+    /// its turn of them, and the contender with their key would not wait for them.
+    fn is_orphaned(&self, now: Now) -> bool {
+        self.memory.orphaned_until.is_some_and(|until| now.elapsed < until)
+    }
+
+    /// Slots that have nothing left to do make room for callers that wait.
+    fn forget_idle_slots(&mut self, now: Now) {
+        let idle: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.is_idle()).collect();
+        let idle: Vec<_> = idle.into_iter().map(|(number, _)| *number).collect();
+        for number in idle {
+            if let Some(slot) = self.slots.remove(&number) {
+                self.remember(number, &slot);
+            }
+        }
+        if self.is_orphaned(now) {
+            return;
+        }
+        self.memory.orphaned_until = None;
+        while let Some(caller) = self.waiting.first()
+            && self.slot_for(caller).is_some()
+            && let Some(caller) = self.waiting.take_first()
+        {
+            self.admit(now, caller);
+        }
+    }
+
+    fn remember(&mut self, number: i16, slot: &Slot) {
+        if slot.raised_by() > 0 {
+            self.memory.raised.insert(number, slot.raised_by());
+        }
+        if number == SLOT_OF_TURNS {
+            self.memory.remembered = slot.remembered();
+        }
+    }
+
+    // Slots.
+
+    fn with(&mut self, number: i16, change: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.get_mut(&number) {
+            change(slot);
+            self.outputs.extend(slot.outputs());
+        }
+    }
+
+    fn for_each(&mut self, mut change: impl FnMut(&mut Slot)) {
+        for slot in self.slots.values_mut() {
+            change(slot);
+            self.outputs.extend(slot.outputs());
+        }
+    }
+
+    /// Changes the slot of turns, also if it is not in use: then it has no place, and returns a
+    /// turn that comes for it.
+    fn with_turns(&mut self, change: impl FnOnce(&mut Slot)) {
+        self.slot(SLOT_OF_TURNS);
+        self.with(SLOT_OF_TURNS, change);
+    }
+
+    fn take_outputs(&mut self, number: i16) {
+        self.with(number, |_| ());
+    }
+
+    // What is known.
+
+    /// Whether this client keeps a place for turns, or a lost one whose turn is not over.
+    pub(crate) fn has_place(&self) -> bool {
+        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::has_place)
+    }
+
+    /// Who has the turn, as far as this client knows.
+    pub(crate) fn user(&self) -> Option<User> {
+        self.slots.get(&SLOT_OF_TURNS)?.user()
+    }
+
+    /// The line of its place, the first one first.
+    pub(crate) fn line(&self) -> Vec<LineUser> {
+        self.slots.get(&SLOT_OF_TURNS).map(|slot| slot.line().collect()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,492 @@
+//! The inputs and outputs of an object, and the data that they carry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hold_limit::HoldTerms;
+use crate::core::bakery::{
+    self, Acquire, Claim, Failure, Lease, OpId, Read, ReadFailure, Revocation, Seen, SeenContender,
+    StoredRow, Write, WriteOutcome,
+};
+use crate::core::turns::{
+    self, GuestId, GuestLoss, KeeperId, Response, TimedRequest, TokenBlock, TurnId,
+};
+
+/// The number of a caller among those of its client.
+pub(crate) type CallerId = u64;
+
+/// The number of a holder's request among those of its client.
+pub(crate) type RequestId = u64;
+
+/// The moment at which an input is handled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Time elapsed by the library's clock, which may jump ahead. Leases end by it.
+    pub(crate) elapsed: Duration,
+    /// Time elapsed since the machine started, which never jumps.
+    pub(crate) boot: Duration,
+    /// The wall clock, in µs since the Unix epoch, as far as the nodes' clocks confirm it.
+    pub(crate) wall: i64,
+    /// A write timestamp, in µs, above every earlier one of this client.
+    pub(crate) stamp: i64,
+    /// A random number in 0..1, to spread what many clients do.
+    pub(crate) jitter: f64,
+    /// Another one, for what happens by chance.
+    pub(crate) chance: f64,
+}
+
+impl Now {
+    /// The moment for a contender.
+    pub(super) fn of_contender(self) -> bakery::Now {
+        bakery::Now { elapsed: self.elapsed, stamp: self.stamp, jitter: self.jitter }
+    }
+
+    /// The moment for a keeper or a guest.
+    pub(super) fn of_turns(self) -> turns::Now {
+        turns::Now { elapsed: self.elapsed, boot: self.boot }
+    }
+}
+
+/// A caller that wants the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Its number.
+    pub(crate) number: CallerId,
+    /// How it wants the object.
+    pub(crate) acquire: Acquire,
+    /// How long it may hold it.
+    pub(crate) hold_terms: Option<HoldTerms>,
+    /// How long the place stays taken from its grant on, even if it is returned before.
+    pub(crate) min_hold: Duration,
+    /// When it asked.
+    pub(crate) asked: Duration,
+    /// When its timeout passes.
+    pub(crate) deadline: Duration,
+}
+
+/// What happens to an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// A caller wants the object.
+    Acquire(Caller),
+    /// A caller has stopped waiting.
+    Leave {
+        /// The caller.
+        caller: CallerId,
+    },
+    /// The guard of a turn asks for something, or tells something.
+    Holder {
+        /// The turn.
+        turn: TurnId,
+        /// What it asks.
+        request: HolderRequest,
+    },
+    /// The answer to [`Output::Write`].
+    Written {
+        /// The slot of the contender.
+        slot: i16,
+        /// The answered operation.
+        op: OpId,
+        /// Its outcome.
+        outcome: WriteOutcome,
+    },
+    /// The answer to [`Output::Read`].
+    Read {
+        /// The slot of the contender.
+        slot: i16,
+        /// The answered operation.
+        op: OpId,
+        /// What was seen.
+        seen: Result<Seen, ReadFailure>,
+    },
+    /// The answer to [`Output::Glance`]; no rows if it failed.
+    Glanced {
+        /// The slot.
+        slot: i16,
+        /// The rows of one replica.
+        rows: Vec<StoredRow>,
+    },
+    /// The answer to [`Output::SweepRead`]; `None` if it failed.
+    SweepRead(Option<Seen>),
+    /// The answer to [`Output::SweepWrite`]: whether it is acknowledged.
+    SweepWritten(bool),
+    /// The answer to [`Output::DrawBlock`]; no block if it failed.
+    Block {
+        /// The round.
+        round: i64,
+        /// The tokens.
+        block: Option<TokenBlock>,
+    },
+    /// The answer to [`Output::Connect`]: whether the keeper can be asked.
+    Connected {
+        /// The keeper.
+        keeper: KeeperId,
+        /// Whether it can be asked.
+        is_reachable: bool,
+    },
+    /// A request of a guest.
+    Request {
+        /// The guest.
+        guest: GuestId,
+        /// Its name for people, if it is known.
+        name: Option<Arc<str>>,
+        /// What it asks.
+        request: TimedRequest,
+    },
+    /// The connection of a guest has ended.
+    GuestLeft {
+        /// The guest.
+        guest: GuestId,
+    },
+    /// What a keeper answers.
+    Response {
+        /// The keeper.
+        keeper: KeeperId,
+        /// The answer.
+        response: Response,
+    },
+    /// There is a new connection to a keeper: what was sent before may be lost.
+    Reconnected {
+        /// The keeper.
+        keeper: KeeperId,
+    },
+    /// What the client knows of clocks and table has changed.
+    Health(Health),
+    /// The client is shut down: all callers are refused, and all turns end.
+    Close,
+    /// Time has passed.
+    Tick,
+}
+
+/// What the guard of a turn asks.
+#[derive(Clone, Debug)]
+pub(crate) enum HolderRequest {
+    /// The turn is over.
+    Return {
+        /// Who waits for the acknowledgement, if anybody does.
+        request: Option<RequestId>,
+    },
+    /// The guard's own look at the clock has shown that the turn is lost.
+    Lost,
+    /// A read of the guard has shown that the rows of the turn's place are gone.
+    RowsLost(bakery::Loss),
+    /// Its caller has not collected it: the answer to [`Output::AskWhetherCollected`].
+    Uncollected,
+    /// Confirm that the turn lasts.
+    Confirm {
+        /// What to confirm.
+        need: Need,
+        /// Who waits for the answer.
+        request: RequestId,
+    },
+    /// Draw a fencing token.
+    DrawToken {
+        /// Who waits for the answer.
+        request: RequestId,
+    },
+}
+
+/// What a holder needs confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Need {
+    /// That the lease lasts this long without renewal.
+    Lease(Duration),
+    /// That the rows are there.
+    Rows,
+}
+
+/// What keeps a client from granting locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Health {
+    /// Nothing.
+    Good,
+    /// Clocks differ by more than leases allow for.
+    ClocksDiffer,
+    /// The lock table was dropped or made again.
+    TableGone,
+}
+
+/// What an object asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// Write rows for the contender of a slot; answer with [`Input::Written`]. What was asked for
+    /// this slot before, and is not answered, is of no use any more.
+    Write {
+        /// The slot.
+        slot: i16,
+        /// Answer with this id.
+        op: OpId,
+        /// What to write.
+        write: Write,
+    },
+    /// Read rows for the contender of a slot, likewise; answer with [`Input::Read`].
+    Read {
+        /// The slot.
+        slot: i16,
+        /// Answer with this id.
+        op: OpId,
+        /// What to read.
+        read: Read,
+    },
+    /// Read the object from one replica, beside all else; answer with [`Input::Glanced`].
+    Glance {
+        /// The slot.
+        slot: i16,
+    },
+    /// Read the whole object for a sweep, beside all else.
+    SweepRead,
+    /// Make a write of a sweep, beside all else. One try.
+    SweepWrite(Write),
+    /// Draw a block of tokens for a round: see [`TokenBlock`].
+    DrawBlock {
+        /// The claim of the contender in that round.
+        claim: Claim,
+        /// How far the clocks of two nodes may differ.
+        max_clock_skew: Duration,
+    },
+    /// Connect to a keeper; answer with [`Input::Connected`].
+    Connect {
+        /// The keeper.
+        keeper: KeeperId,
+        /// Only if it is connected already: answer at once.
+        at_once: bool,
+    },
+    /// Send a request to a keeper.
+    Ask {
+        /// The keeper.
+        keeper: KeeperId,
+        /// The request.
+        request: TimedRequest,
+    },
+    /// Answer a guest.
+    Answer {
+        /// The guest.
+        guest: GuestId,
+        /// The answer.
+        response: Response,
+        /// Who has the turn, for a guest that has to wait.
+        user: Option<User>,
+    },
+    /// A caller has its turn.
+    Granted(Box<Granted>),
+    /// A caller does not get the object.
+    Refused {
+        /// The caller.
+        caller: CallerId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// What becomes of a turn.
+    Holder {
+        /// The turn.
+        turn: TurnId,
+        /// What.
+        event: HolderEvent,
+    },
+    /// A holder's request is answered.
+    Reply {
+        /// The request.
+        request: RequestId,
+        /// The answer.
+        reply: Reply,
+    },
+    /// Something to tell people or other parts of the client.
+    Report(Report),
+}
+
+/// A turn that a caller has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    /// The caller.
+    pub(crate) caller: CallerId,
+    /// The turn.
+    pub(crate) turn: TurnId,
+    /// When it was given.
+    pub(crate) granted: Duration,
+    /// The lease until the first renewal.
+    pub(crate) lease: Lease,
+    /// Where the turn came from.
+    pub(crate) origin: Origin,
+    /// The claim of the contender that has the place, if that is of this client.
+    pub(crate) claim: Option<Claim>,
+    /// How long the caller waited.
+    pub(crate) waited: Duration,
+    /// How many wait behind it.
+    pub(crate) waiting: usize,
+}
+
+/// Where a turn came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// It is the first one of a place in the table.
+    Table,
+    /// It is a further one of such a place.
+    Turn,
+    /// Another client gave it.
+    Keeper,
+}
+
+/// Why a caller does not get the object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Refusal {
+    /// The object is taken, and the caller does not want to wait.
+    Taken,
+    /// Its timeout has passed.
+    TimedOut {
+        /// How long it waited.
+        waited: Duration,
+        /// Who has the turn that it waited for, if it waited for one.
+        user: Option<User>,
+        /// The contenders that hold the object or are ahead, as last seen in the table.
+        ahead: Vec<SeenContender>,
+    },
+    /// The acquisition failed.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The client grants no locks at present.
+    Unhealthy(Health),
+    /// The client is shut down.
+    Closed,
+}
+
+/// What becomes of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HolderEvent {
+    /// It has another lease.
+    Renewed(Lease),
+    /// The holder is to finish.
+    Expiring(Expiring),
+    /// It is at risk.
+    AtRisk {
+        /// How long the lease still lasts.
+        remaining: Duration,
+    },
+    /// It is lost.
+    Lost(Loss),
+    /// If its caller has not collected the guard yet, answer with [`HolderRequest::Uncollected`].
+    AskWhetherCollected,
+}
+
+/// Why a holder is to finish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expiring {
+    /// Another client asked for that.
+    Revoked(Revocation),
+    /// It has held the object for as long as it may.
+    HoldLimit,
+    /// The keeper of the place needs it back.
+    Keeper,
+}
+
+impl Expiring {
+    /// Why the turn is lost if its holder does not finish before the lease ends; `None`: the lease
+    /// is renewed.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        match self {
+            Expiring::Revoked(revocation) => {
+                Some(Loss::Place(bakery::Loss::Revoked(revocation.clone())))
+            }
+            Expiring::Keeper => Some(Loss::Borrowed(GuestLoss::PlaceLost)),
+            Expiring::HoldLimit => None,
+        }
+    }
+}
+
+/// Why a turn is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The place in the table is lost.
+    Place(bakery::Loss),
+    /// The turn of another client is lost.
+    Borrowed(GuestLoss),
+    /// It was held for longer than its limit.
+    HoldLimit,
+    /// The lock table was dropped or made again.
+    TableGone,
+    /// The client is shut down.
+    Closed,
+}
+
+/// The answer to a request of a holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// The turn is over, and nothing more is to be waited for.
+    Returned,
+    /// That the rows are deleted was not acknowledged in time.
+    Unacknowledged {
+        /// How long that was waited for.
+        waited: Duration,
+    },
+    /// The turn lasts.
+    Held {
+        /// How long, without renewal.
+        remaining: Duration,
+    },
+    /// It can't last as long as needed.
+    TooLong {
+        /// What was needed.
+        min: Duration,
+        /// How long it lasts.
+        remaining: Duration,
+    },
+    /// That it lasts was not confirmed in time.
+    Unconfirmed {
+        /// How long that was waited for.
+        waited: Duration,
+    },
+    /// A fencing token.
+    Token(i64),
+    /// There is no token: the draw of a block failed.
+    NoToken,
+    /// The turn was returned, and lost before its place was to be free.
+    Lost(Loss),
+    /// There is no answer: the turn has ended, and its guard knows how.
+    Over,
+}
+
+/// Who uses a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum User {
+    /// A caller of this client, by its name.
+    Own(String),
+    /// A guest of this client, and its name, if that is known.
+    Guest(GuestId, Option<Arc<str>>),
+    /// As this keeper says.
+    OfKeeper(KeeperId),
+}
+
+/// Something to tell people or other parts of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// Clocks and table should be looked at.
+    Check(CheckReason),
+    /// The object's mark is ahead of the clock: the clock of a client was wrong.
+    MarkAhead(Duration),
+    /// A guest has a turn, and so many wait behind it.
+    Lent {
+        /// How many.
+        waiting: usize,
+    },
+    /// Dead rows were hidden up to this stamp.
+    Swept {
+        /// The stamp.
+        horizon: i64,
+    },
+}
+
+/// Why clocks and table should be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckReason {
+    /// A caller wants a lock.
+    Acquisition,
+    /// A lease was renewed.
+    Renewal,
+    /// The database refuses a statement.
+    Refusal,
+    /// A row is missing that was acknowledged.
+    RowMissing,
+}

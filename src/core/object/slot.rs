@@ -1,0 +1,437 @@
+//! One slot of an object: a contender of this client, the keeper of its place, and who uses that.
+//!
+//! The contender acquires, renews and releases the place in the table; the keeper decides who uses
+//! it, in turn. Both are plain values: what they ask for is taken from them, one output after the
+//! other, before an input is done with, and leads to changes of the other one or to outputs of the
+//! object.
+//!
+//! # Where to look
+//!
+//! [`events`] says what the contender's events mean, [`turns`] what the keeper asks for,
+//! [`requests`] what guards ask for. [`holders`] has those who use the place, [`releases`] who
+//! waits until it is released, [`borrowing`] the turns of other keepers, [`draws`] fencing tokens,
+//! [`rivals`] other clients with a line.
+
+mod borrowing;
+mod draws;
+mod events;
+mod holders;
+mod releases;
+mod requests;
+mod rivals;
+mod turns;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::borrowing::Borrowing;
+pub(super) use self::borrowing::Remembered;
+use self::draws::Draws;
+use self::holders::Holders;
+use self::releases::Releases;
+pub(super) use self::requests::answer_over;
+use self::rivals::Rivals;
+use super::Settings;
+use super::callers::Callers;
+use super::messages::{
+    Caller, CallerId, CheckReason, Expiring, Health, Loss, Now, Output, Refusal, Report, User,
+};
+use crate::core::bakery::{
+    self, Acquire, ContenderId, Lease, OpId, ReadFailure, Seen, SeenContender, Snapshot,
+    StateMachine, StoredRow, WriteOutcome,
+};
+use crate::core::turns::{
+    Demand, GuestId, Keeper, KeeperInput, LineUser, TimedRequest, TurnId, TurnOf,
+};
+
+/// The slot whose place callers and guests use in turn. The others are for limited callers, each
+/// for itself.
+pub(crate) const SLOT_OF_TURNS: i16 = 0;
+
+/// The names of this many guests are remembered that neither wait nor have a turn.
+const NAMES_MAX: usize = 1_024;
+
+/// The names of guests, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct GuestNames(BTreeMap<GuestId, Arc<str>>);
+
+impl GuestNames {
+    fn note(&mut self, guest: GuestId, name: Arc<str>, keeper: &Keeper) {
+        if self.0.len() >= NAMES_MAX && !self.0.contains_key(&guest) {
+            self.0.retain(|guest, _| keeper.serves(*guest));
+        }
+        self.0.insert(guest, name);
+    }
+
+    fn of(&self, guest: GuestId) -> Option<Arc<str>> {
+        self.0.get(&guest).cloned()
+    }
+}
+
+/// One slot; see the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    id: ContenderId,
+    settings: Settings,
+    contender: StateMachine,
+    keeper: Keeper,
+    callers: Callers,
+    holders: Holders,
+    releases: Releases,
+    borrowing: Borrowing,
+    /// The last turn that a guest was granted: that is repeated until the guest knows.
+    lent: Option<TurnId>,
+    names: GuestNames,
+    rivals: Rivals,
+    draws: Draws,
+    /// How the place was wanted last.
+    wanted: Option<Acquire>,
+    clocks_differ: bool,
+    is_closing: bool,
+    outputs: VecDeque<Output>,
+}
+
+impl Slot {
+    /// A slot without a place, whose contender's stamps are raised like those of an earlier one.
+    pub(super) fn new(
+        id: ContenderId,
+        settings: Settings,
+        raised: i64,
+        remembered: Option<Remembered>,
+    ) -> Self {
+        let gives_turns = settings.turns && id.slot == SLOT_OF_TURNS;
+        let keeper = Keeper::new(gives_turns).with_guest_hold_max(settings.guest_hold_max);
+        Slot {
+            id,
+            settings,
+            contender: StateMachine::raised(id, raised),
+            keeper,
+            callers: Callers::default(),
+            holders: Holders::new(settings.patience),
+            releases: Releases::default(),
+            borrowing: Borrowing::remembering(remembered),
+            lent: None,
+            names: GuestNames::default(),
+            rivals: Rivals::default(),
+            draws: Draws::default(),
+            wanted: None,
+            clocks_differ: false,
+            is_closing: false,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// The outputs since the last call.
+    pub(super) fn outputs(&mut self) -> impl Iterator<Item = Output> {
+        self.outputs.drain(..)
+    }
+
+    /// When something is due, by the library's clock and by boot time.
+    pub(super) fn deadlines(&self) -> (Option<Duration>, Option<Duration>) {
+        let asked = self.releases.first_asked();
+        let released = asked.map(|asked| asked.saturating_add(self.settings.patience));
+        let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
+        let (holders, guests) = (self.holders.deadline(), self.borrowing.deadline());
+        let by_clock = [contender, callers, holders, released, guests].into_iter().flatten().min();
+        (by_clock, self.keeper.deadline())
+    }
+
+    /// Whether there is nothing left to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done()
+    }
+
+    /// Whether it is to end although its rows stay: for the rest of a `min_hold`, after a shutdown.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_closing && self.keeper.outlasts_process()
+    }
+
+    /// How far the stamps of its contender are raised.
+    pub(super) fn raised_by(&self) -> i64 {
+        self.contender.raised_by()
+    }
+
+    // What happens to it.
+
+    /// A caller joins the line.
+    pub(super) fn join(&mut self, now: Now, caller: Caller) {
+        let Caller { number, min_hold, .. } = caller;
+        let Acquire { mode, terms, patience, .. } = caller.acquire;
+        self.callers.insert(caller);
+        let demand = Demand { mode, terms, patience, min_hold };
+        self.keeper.handle(now.of_turns(), KeeperInput::Join { caller: number, demand });
+        self.settle(now);
+    }
+
+    /// A caller leaves the line; returns whether it was there.
+    pub(super) fn leave(&mut self, now: Now, caller: CallerId) -> bool {
+        let was_there = self.callers.take(caller).is_some();
+        if was_there {
+            self.caller_left(now, caller);
+        }
+        was_there
+    }
+
+    /// The contender's write is answered.
+    pub(super) fn written(&mut self, now: Now, op: OpId, outcome: WriteOutcome) {
+        if outcome == WriteOutcome::Rejected {
+            self.check(CheckReason::Refusal);
+        }
+        self.answered(now, bakery::Input::Written { op, outcome });
+    }
+
+    /// The contender's read is answered.
+    pub(super) fn read(&mut self, now: Now, op: OpId, seen: Result<Seen, ReadFailure>) {
+        let (rows, statics) = match seen {
+            Ok(Seen { rows, statics, .. }) => (Ok(rows), statics),
+            Err(failure) => {
+                if failure == ReadFailure::Rejected {
+                    self.check(CheckReason::Refusal);
+                }
+                (Err(failure), bakery::Statics::default())
+            }
+        };
+        self.answered(now, bakery::Input::Read { op, rows, statics });
+    }
+
+    /// The keeper's glance is answered. Contenders whose clients stand in the line are none of the
+    /// table's.
+    pub(super) fn glanced(&mut self, now: Now, rows: &[StoredRow]) {
+        let seen = match self.contender.held_claim() {
+            Some(claim) => Snapshot::of(rows).conflicting(claim.contender, claim.mode),
+            None => Vec::new(),
+        };
+        let clients = seen.iter().map(|contender| contender.client);
+        let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
+        let any = outsiders.peek().is_some();
+        self.rivals.seen(outsiders);
+        self.keeper.handle(now.of_turns(), KeeperInput::Glanced { outsiders: any });
+        self.settle(now);
+    }
+
+    /// A guest asks for something.
+    pub(super) fn guest_request(
+        &mut self,
+        now: Now,
+        guest: GuestId,
+        name: Option<Arc<str>>,
+        request: TimedRequest,
+    ) {
+        if let Some(name) = name {
+            self.names.note(guest, name, &self.keeper);
+        }
+        self.keeper.handle(now.of_turns(), KeeperInput::Request { guest, request });
+        self.settle(now);
+    }
+
+    /// The connection of a guest has ended.
+    pub(super) fn guest_left(&mut self, now: Now, guest: GuestId) {
+        self.keeper.handle(now.of_turns(), KeeperInput::GuestLeft { guest });
+        self.settle(now);
+    }
+
+    /// What the client knows of clocks and table has changed.
+    pub(super) fn health_changed(&mut self, now: Now, health: Health) {
+        let differ = health == Health::ClocksDiffer;
+        self.clocks_differ = differ;
+        let outputs = &mut self.outputs;
+        self.holders.for_each(|holder| {
+            holder.clocks_differ = differ;
+            holder.warn_if_at_risk(now.elapsed, outputs);
+        });
+        match health {
+            Health::Good => return,
+            // A holder continues.
+            Health::ClocksDiffer => {}
+            Health::TableGone => self.place_is_lost(now, &Loss::TableGone),
+        }
+        self.dismiss_all(now, &Refusal::Unhealthy(health));
+        self.settle(now);
+    }
+
+    /// The client is shut down.
+    pub(super) fn close(&mut self, now: Now) {
+        self.keeper.handle(now.of_turns(), KeeperInput::Shutdown);
+        self.settle(now);
+        self.is_closing = true;
+        match self.holders.only() {
+            Some(turn) if self.keeper.outlasts_return(turn, now.boot) => {
+                self.lose_turn(now, turn, Loss::Closed);
+            }
+            Some(_) | None => self.place_is_lost(now, &Loss::Closed),
+        }
+        self.dismiss_all(now, &Refusal::Closed);
+        self.settle(now);
+    }
+
+    /// Does what is due by now.
+    pub(super) fn tick(&mut self, now: Now) {
+        if self.contender.deadline().is_some_and(|due| due <= now.elapsed) {
+            self.contender.handle(now.of_contender(), bakery::Input::Tick);
+        }
+        self.settle(now);
+        if self.keeper.deadline().is_some_and(|due| due <= now.boot) {
+            self.keeper.handle(now.of_turns(), KeeperInput::Tick);
+        }
+        self.settle(now);
+        self.tick_guests(now);
+        self.look_at_holders(now);
+        self.dismiss_expired(now);
+        self.settle(now);
+    }
+
+    // What follows.
+
+    /// Takes all that contender, guests and keeper ask for, until none asks for anything. The
+    /// contender comes first: the keeper must not take a place for held that is lost.
+    fn settle(&mut self, now: Now) {
+        loop {
+            if let Some(output) = self.contender.poll() {
+                self.contender_asks(now, output);
+            } else if let Some((keeper, output)) = self.borrowing.poll() {
+                self.guest_asks(now, keeper, output);
+            } else if let Some(output) = self.keeper.poll() {
+                self.keeper_asks(now, output);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn contender_asks(&mut self, now: Now, output: bakery::Output) {
+        let slot = self.id.slot;
+        match output {
+            bakery::Output::Write { op, write } => {
+                self.outputs.push_back(Output::Write { slot, op, write });
+            }
+            bakery::Output::Read { op, read } => {
+                self.outputs.push_back(Output::Read { slot, op, read });
+            }
+            bakery::Output::Event(event) => self.event(now, event),
+        }
+    }
+
+    fn answered(&mut self, now: Now, input: bakery::Input) {
+        self.contender.handle(now.of_contender(), input);
+        self.settle(now);
+        self.look_for_keeper();
+    }
+
+    /// Takes a caller out of the line; it is no longer among the callers.
+    fn caller_left(&mut self, now: Now, caller: CallerId) {
+        self.keeper.handle(now.of_turns(), KeeperInput::Leave { caller });
+        self.settle(now);
+        self.reconsider_asking(now);
+        self.settle(now);
+    }
+
+    /// Ends turns that time has ended, by their lease or their hold limit, and does what else is
+    /// due for holders.
+    fn look_at_holders(&mut self, now: Now) {
+        let (elapsed, patience) = (now.elapsed, self.settings.patience);
+        for turn in self.holders.due(elapsed) {
+            let outputs = &mut self.outputs;
+            let loss = self.holders.with(turn, |holder| {
+                holder.look(elapsed, patience, outputs);
+                holder.loss(elapsed)
+            });
+            if let Some(loss) = loss.flatten() {
+                self.turn_is_lost(now, turn, loss);
+                self.settle(now);
+            }
+        }
+    }
+
+    /// Dismisses callers whose timeout has passed.
+    fn dismiss_expired(&mut self, now: Now) {
+        // Before the first one leaves: without it, this client may leave the line of the keeper.
+        let is_due = self.callers.deadline().is_some_and(|deadline| deadline <= now.elapsed);
+        let user = if is_due { self.user() } else { None };
+        // One after the other: the next one in the line may leave as well.
+        while let Some(caller) = self.callers.take_expired(now.elapsed) {
+            self.caller_left(now, caller.number);
+            let waited = now.elapsed.saturating_sub(caller.asked);
+            let refusal = Refusal::TimedOut { waited, user: user.clone(), ahead: self.ahead() };
+            self.refuse(caller.number, refusal);
+        }
+        let (limit, outputs) = (self.settings.patience, &mut self.outputs);
+        self.releases.dismiss_expired(now.elapsed, limit, outputs);
+    }
+
+    fn dismiss_all(&mut self, now: Now, refusal: &Refusal) {
+        while let Some(caller) = self.callers.take_first() {
+            self.caller_left(now, caller.number);
+            self.refuse(caller.number, refusal.clone());
+        }
+    }
+
+    fn refuse(&mut self, caller: CallerId, refusal: Refusal) {
+        self.outputs.push_back(Output::Refused { caller, refusal });
+    }
+
+    fn check(&mut self, reason: CheckReason) {
+        self.outputs.push_back(Output::Report(Report::Check(reason)));
+    }
+
+    // What is known.
+
+    /// The contenders that hold the object, or will hold it before the first caller.
+    fn ahead(&self) -> Vec<SeenContender> {
+        match self.contender.held_claim() {
+            Some(claim) => vec![SeenContender::from(claim)],
+            None => self.contender.ahead().to_vec(),
+        }
+    }
+
+    /// The first caller in the line; `None` if there is none, or a guest comes first.
+    fn first(&self) -> Option<&Caller> {
+        self.callers.get(self.keeper.first_caller()?)
+    }
+
+    /// Whether the keeper has a place, or a lost one whose turn is not over.
+    pub(super) fn has_place(&self) -> bool {
+        self.keeper.has_place()
+    }
+
+    /// The line of the place, the first one first.
+    pub(super) fn line(&self) -> impl ExactSizeIterator<Item = LineUser> {
+        self.keeper.line()
+    }
+
+    /// The name of a caller that waits.
+    pub(super) fn owner_of(&self, caller: CallerId) -> Option<&str> {
+        self.callers.get(caller).map(|caller| caller.acquire.owner.as_str())
+    }
+
+    /// Who has the turn, as far as this client knows: of its own place, or of the one in whose line
+    /// it waits.
+    pub(super) fn user(&self) -> Option<User> {
+        let owner = self.contender.held_claim().map(|claim| claim.owner.clone());
+        match (self.keeper.user(), owner) {
+            (Some(TurnOf::Caller), Some(owner)) => Some(User::Own(owner)),
+            (Some(TurnOf::Guest(guest)), _) => Some(User::Guest(guest, self.names.of(guest))),
+            (Some(TurnOf::Caller) | None, _) => self.user_of_keeper(),
+        }
+    }
+
+    fn user_of_keeper(&self) -> Option<User> {
+        if let Some(turn) = self.borrowing.turn() {
+            return self.holders.get(turn).map(|holder| User::Own(holder.owner.clone()));
+        }
+        self.borrowing.keeper().map(User::OfKeeper)
+    }
+
+    /// All holders are to finish: their leases are not renewed any more.
+    fn expire_all(&mut self, now: Now, reason: &Expiring) {
+        let outputs = &mut self.outputs;
+        self.holders.for_each(|holder| holder.expire(now.elapsed, reason, outputs));
+    }
+
+    /// All holders have another lease. Returns whether one needs yet another one.
+    fn renew_all(&mut self, now: Now, lease: Lease) -> bool {
+        let (mut renew_again, outputs) = (false, &mut self.outputs);
+        self.holders.for_each(|holder| renew_again |= holder.renew(now.elapsed, lease, outputs));
+        renew_again
+    }
+}

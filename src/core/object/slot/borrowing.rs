@@ -1,0 +1,418 @@
+//! Turns that this client borrows of other clients, which keep the place (design section 7).
+//!
+//! An acquisition goes through the table. As soon as that shows another client ahead, its keeper is
+//! asked as well; whichever lets this client in first counts, and the other way is left (rule R6).
+//! A keeper that served this client of late is asked before the table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{SLOT_OF_TURNS, Slot};
+use crate::core::bakery::{Acquire, ContenderId, Input, Lease, Mode, Patience};
+use crate::core::object::messages::{Caller, Expiring, Loss, Now, Output};
+use crate::core::turns::{
+    Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
+    TimedRequest, TurnId,
+};
+
+/// A client asks at most so many keepers in one acquisition.
+const ASKED_MAX: usize = 8;
+
+/// When a keeper is gone, this many of its line come back to the table at once, and each of the
+/// others so much later: it finds one of the first there, whose line it can join.
+const BACK_AT_ONCE: u32 = 8;
+const BACK_APART: Duration = Duration::from_millis(5);
+
+/// A keeper that served the client within this time probably still has the object.
+const REMEMBERED_FOR: Duration = Duration::from_secs(1);
+
+/// The turns that a client borrows of one object, one at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Borrowing {
+    state: State,
+    /// One for each keeper that was asked. It stays until its last return is answered.
+    guests: BTreeMap<KeeperId, Guest>,
+    /// The number of the last request to any keeper.
+    last_request: u64,
+    connecting: Option<KeeperId>,
+    /// The clients that were asked for the present acquisition.
+    asked: Vec<KeeperId>,
+    /// The keeper that served the client last, and when it answered.
+    remembered: Option<Remembered>,
+}
+
+/// The keeper that served a client last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Remembered {
+    /// The keeper.
+    pub(crate) keeper: KeeperId,
+    /// When it answered.
+    pub(crate) answered: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// No keeper is asked.
+    #[default]
+    Idle,
+    /// A keeper is asked, and the first in the line waits there.
+    Asking {
+        keeper: KeeperId,
+        /// How many were ahead when it last said so.
+        ahead: u32,
+    },
+    /// The client has a turn of this keeper.
+    Inside { keeper: KeeperId, turn: TurnId, sublease: Lease },
+    /// A keeper did not serve this client, which acquires through the table from then on.
+    Back { at: Duration },
+}
+
+impl Borrowing {
+    /// No turn; the keeper that served the client last is known.
+    pub(super) fn remembering(remembered: Option<Remembered>) -> Self {
+        Borrowing { remembered, ..Borrowing::default() }
+    }
+
+    /// When something is due, by the library's clock.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let back = if let State::Back { at } = self.state { Some(at) } else { None };
+        self.guests.values().filter_map(Guest::deadline).chain(back).min()
+    }
+
+    /// Whether no turn is out or on its way back.
+    pub(super) fn is_done(&self) -> bool {
+        self.guests.is_empty() && self.keeper().is_none()
+    }
+
+    /// The sublease of a turn, if it is borrowed.
+    pub(super) fn sublease(&self, turn: TurnId) -> Option<Lease> {
+        match self.state {
+            State::Inside { turn: borrowed, sublease, .. } => {
+                (borrowed == turn).then_some(sublease)
+            }
+            State::Idle | State::Asking { .. } | State::Back { .. } => None,
+        }
+    }
+
+    /// The keeper that is asked, or whose turn the client has.
+    pub(super) fn keeper(&self) -> Option<KeeperId> {
+        match self.state {
+            State::Asking { keeper, .. } | State::Inside { keeper, .. } => Some(keeper),
+            State::Idle | State::Back { .. } => None,
+        }
+    }
+
+    /// The turn that the client has.
+    pub(super) fn turn(&self) -> Option<TurnId> {
+        match self.state {
+            State::Inside { turn, .. } => Some(turn),
+            State::Idle | State::Asking { .. } | State::Back { .. } => None,
+        }
+    }
+
+    /// Tells the guest of the present keeper.
+    pub(super) fn tell_present(&mut self, now: Now, input: GuestInput) {
+        if let Some(guest) = self.keeper().and_then(|keeper| self.guests.get_mut(&keeper)) {
+            guest.handle(now.of_turns(), input);
+        }
+    }
+
+    /// The next output of a guest. Guests that have nothing left to do are forgotten.
+    pub(super) fn poll(&mut self) -> Option<(KeeperId, GuestOutput)> {
+        let mut outputs = self.guests.iter_mut();
+        let output = outputs.find_map(|(keeper, guest)| Some((*keeper, guest.poll()?)));
+        if output.is_none() {
+            let done = self.guests.extract_if(.., |_, guest| guest.is_done());
+            let last = done.map(|(_, guest)| guest.last_request()).max();
+            self.last_request = self.last_request.max(last.unwrap_or(0));
+        }
+        output
+    }
+
+    /// The guest of a keeper. Its requests have larger numbers than all before, as stamps do.
+    fn guest(&mut self, now: Now, keeper: KeeperId) -> &mut Guest {
+        let last_request = self.last_request.max(now.stamp.unsigned_abs());
+        self.guests.entry(keeper).or_insert_with(|| Guest::new(last_request))
+    }
+}
+
+impl Slot {
+    /// The keeper that served the client last, if that is of use later.
+    pub(in crate::core::object) fn remembered(&self) -> Option<Remembered> {
+        self.borrowing.remembered
+    }
+
+    /// Acquires a place for the first in the line: from a keeper that served this client of late,
+    /// or through the table.
+    pub(super) fn acquire_place(&mut self, now: Now) {
+        self.note_wanted();
+        self.borrowing.asked.clear();
+        let remembered = self.borrowing.remembered;
+        let recent = remembered.filter(|it| now.elapsed < it.answered + REMEMBERED_FOR);
+        match recent.filter(|_| self.may_borrow() && self.borrowing.connecting.is_none()) {
+            Some(Remembered { keeper, .. }) => self.connect(keeper, true),
+            None => self.acquire_in_table(now),
+        }
+    }
+
+    /// Connects to the client of a contender in the way that was not asked yet: of the one that
+    /// began first, because rows do not tell which of them holds the object. One that can't serve
+    /// this client says so at once.
+    ///
+    /// With a line of guests, only to one that keeps a line, too: then the lines become one.
+    pub(super) fn look_for_keeper(&mut self) {
+        let borrowing = &self.borrowing;
+        let is_busy = borrowing.connecting.is_some() || borrowing.asked.len() >= ASKED_MAX;
+        if is_busy || !self.settings.has_network || self.id.slot != SLOT_OF_TURNS {
+            return;
+        }
+        let has_guests = self.keeper.has_guests();
+        // Before and after an acquisition, what its contender has read says nothing any more.
+        if !self.contender.is_acquiring() || !(has_guests || self.may_borrow()) {
+            return;
+        }
+        let own = self.id.client;
+        let others = self.contender.ahead().iter().filter(|seen| {
+            let ContenderId { client, slot, .. } = seen.contender;
+            let is_new = client != own && !borrowing.asked.contains(&client);
+            let lends = slot == SLOT_OF_TURNS;
+            is_new && lends && (!has_guests || self.rivals.contain(client))
+        });
+        let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
+        if let Some(keeper) = first.map(|seen| seen.contender.client) {
+            self.connect(keeper, false);
+        }
+    }
+
+    fn connect(&mut self, keeper: KeeperId, at_once: bool) {
+        if !at_once {
+            self.borrowing.asked.push(keeper);
+        }
+        self.borrowing.connecting = Some(keeper);
+        self.outputs.push_back(Output::Connect { keeper, at_once });
+    }
+
+    /// A keeper can be asked, or can't, unless a place was acquired meanwhile. The guests in the
+    /// line ask it themselves: one with a line never asks another keeper (rule R8).
+    pub(in crate::core::object) fn connected(
+        &mut self,
+        now: Now,
+        keeper: KeeperId,
+        is_reachable: bool,
+    ) {
+        if self.borrowing.connecting.take_if(|it| *it == keeper).is_none() {
+            return;
+        }
+        if is_reachable && self.rivals.contain(keeper) {
+            self.keeper.handle(now.of_turns(), KeeperInput::Disband);
+            self.settle(now);
+        }
+        if is_reachable && self.may_borrow() {
+            self.ask(now, keeper);
+        } else {
+            self.go_on_in_table(now);
+            self.look_for_keeper();
+        }
+        self.settle(now);
+    }
+
+    /// Whether the first in the line may use a turn of another keeper.
+    fn may_borrow(&self) -> bool {
+        self.settings.has_network
+            && self.id.slot == SLOT_OF_TURNS
+            && self.borrowing.keeper().is_none()
+            && self.keeper.may_ask()
+            && self.first().is_some_and(suits_borrowed_turn)
+    }
+
+    /// The turn that is asked for goes to the first in the line, which another one may have become.
+    /// If it can't use that turn, the line acquires through the table.
+    pub(super) fn reconsider_asking(&mut self, now: Now) {
+        let is_asking = self.borrowing.keeper().is_some() && self.keeper.may_ask();
+        if is_asking && self.first().is_some_and(|first| !suits_borrowed_turn(first)) {
+            self.stop_borrowing(now);
+            self.keeper.handle(now.of_turns(), KeeperInput::Asking(false));
+            self.go_on_in_table(now);
+        }
+    }
+
+    fn ask(&mut self, now: Now, keeper: KeeperId) {
+        let Some(first) = self.first() else {
+            return;
+        };
+        let ttl = first.acquire.terms.ttl();
+        self.borrowing.state = State::Asking { keeper, ahead: 0 };
+        self.keeper.handle(now.of_turns(), KeeperInput::Asking(true));
+        let guest = self.borrowing.guest(now, keeper);
+        guest.handle(now.of_turns(), GuestInput::Ask { ttl });
+    }
+
+    /// Stops asking, or returns the turn.
+    pub(super) fn stop_borrowing(&mut self, now: Now) {
+        self.borrowing.tell_present(now, GuestInput::Leave);
+        self.borrowing.state = State::Idle;
+    }
+
+    /// Acquires through the table if the line still wants a place and has no keeper.
+    pub(super) fn go_on_in_table(&mut self, now: Now) {
+        let is_idle = self.borrowing.state == State::Idle && self.contender.is_idle();
+        if self.keeper.wants_place() && is_idle {
+            self.acquire_in_table(now);
+        }
+    }
+
+    /// Wakes the guests that are due, and goes back to the table if it is time for that.
+    pub(super) fn tick_guests(&mut self, now: Now) {
+        for guest in self.borrowing.guests.values_mut() {
+            if guest.deadline().is_some_and(|due| due <= now.elapsed) {
+                guest.handle(now.of_turns(), GuestInput::Tick);
+            }
+        }
+        self.settle(now);
+        if matches!(self.borrowing.state, State::Back { at } if at <= now.elapsed) {
+            self.borrowing.state = State::Idle;
+            self.go_on_in_table(now);
+        }
+        self.settle(now);
+    }
+
+    /// There is a new connection to a keeper.
+    pub(in crate::core::object) fn reconnected(&mut self, now: Now, keeper: KeeperId) {
+        if let Some(guest) = self.borrowing.guests.get_mut(&keeper) {
+            guest.handle(now.of_turns(), GuestInput::Reconnected);
+            self.settle(now);
+        }
+    }
+
+    /// A keeper answers. A turn for which no guest is there any more is returned.
+    pub(in crate::core::object) fn response(
+        &mut self,
+        now: Now,
+        keeper: KeeperId,
+        response: Response,
+    ) {
+        match (self.borrowing.guests.get_mut(&keeper), response) {
+            (Some(guest), response) => {
+                guest.handle(now.of_turns(), GuestInput::Response(response));
+            }
+            (None, Response::Granted(granted)) => {
+                let request = Request::Return { turn: granted.turn };
+                let request = TimedRequest { sent: now.elapsed, request };
+                self.outputs.push_back(Output::Ask { keeper, request });
+            }
+            (None, _) => {}
+        }
+        self.settle(now);
+    }
+
+    pub(super) fn guest_asks(&mut self, now: Now, keeper: KeeperId, output: GuestOutput) {
+        match output {
+            GuestOutput::Send(request) => self.outputs.push_back(Output::Ask { keeper, request }),
+            GuestOutput::Event(event) => self.guest_event(now, keeper, event),
+        }
+    }
+
+    fn guest_event(&mut self, now: Now, keeper: KeeperId, event: GuestEvent) {
+        match event {
+            GuestEvent::Queued { ahead } => {
+                if let State::Asking { keeper: asked, .. } = self.borrowing.state
+                    && asked == keeper
+                {
+                    self.borrowing.state = State::Asking { keeper, ahead };
+                    self.note_keeper(now, keeper);
+                    self.leave_table(now);
+                }
+            }
+            GuestEvent::Granted { turn, until } => self.borrowed(now, keeper, turn, until),
+            GuestEvent::Extended { until, sent } => self.extended(now, until, sent),
+            GuestEvent::Expiring => self.expire_all(now, &Expiring::Keeper),
+            GuestEvent::Token(value) => {
+                if let Some(turn) = self.borrowing.turn() {
+                    self.token_drawn(now, turn, value);
+                }
+            }
+            GuestEvent::Lost(loss) => {
+                self.borrowing.state = State::Idle;
+                self.place_is_lost(now, &Loss::Borrowed(loss));
+            }
+            GuestEvent::Elsewhere => {
+                self.borrowing.remembered = None;
+                self.borrowing.state = self.way_back(now);
+                self.keeper.handle(now.of_turns(), KeeperInput::Asking(false));
+                self.go_on_in_table(now);
+                self.look_for_keeper();
+            }
+        }
+    }
+
+    /// Where the client goes from a keeper that does not serve it.
+    fn way_back(&self, now: Now) -> State {
+        let State::Asking { ahead, .. } = self.borrowing.state else {
+            return State::Idle;
+        };
+        let apart = BACK_APART * ahead.saturating_sub(BACK_AT_ONCE);
+        if apart.is_zero() {
+            return State::Idle;
+        }
+        State::Back { at: now.elapsed + apart.mul_f64(0.5 + now.jitter) }
+    }
+
+    fn borrowed(&mut self, now: Now, keeper: KeeperId, turn: TurnId, until: Duration) {
+        self.note_keeper(now, keeper);
+        if self.keeper.may_ask() {
+            self.leave_table(now);
+            let sublease = Lease::sublease(now.elapsed, until);
+            self.borrowing.state = State::Inside { keeper, turn, sublease };
+            self.keeper.handle(now.of_turns(), KeeperInput::Borrowed { turn });
+        } else {
+            self.stop_borrowing(now);
+        }
+    }
+
+    /// Confirms a turn if it is borrowed, or extends it, as the keeper answers. Returns whether it
+    /// is borrowed.
+    pub(super) fn renew_borrowed(&mut self, now: Now, turn: TurnId) -> bool {
+        let is_borrowed = self.borrowing.turn() == Some(turn);
+        if is_borrowed {
+            self.borrowing.tell_present(now, GuestInput::Renew);
+        }
+        is_borrowed
+    }
+
+    fn extended(&mut self, now: Now, until: Duration, sent: Duration) {
+        let lease = Lease::sublease(now.elapsed, until);
+        let State::Inside { turn, sublease, .. } = &mut self.borrowing.state else {
+            return;
+        };
+        let turn = *turn;
+        *sublease = lease;
+        let outputs = &mut self.outputs;
+        let renew_again = self.holders.with(turn, |holder| {
+            let renew_again = holder.renew(now.elapsed, lease, outputs);
+            holder.confirmed(now.elapsed, sent, outputs);
+            renew_again
+        });
+        if renew_again == Some(true) {
+            self.renew_borrowed(now, turn);
+        }
+    }
+
+    /// A guest, queued or granted, deletes its own rows (rule R6).
+    fn leave_table(&mut self, now: Now) {
+        if !self.contender.is_idle() {
+            self.contender.handle(now.of_contender(), Input::Release);
+        }
+    }
+
+    fn note_keeper(&mut self, now: Now, keeper: KeeperId) {
+        self.borrowing.remembered = Some(Remembered { keeper, answered: now.elapsed });
+    }
+}
+
+/// Whether a caller can use a turn of another client: it is for one alone, and lasts as long as the
+/// guest lives.
+fn suits_borrowed_turn(caller: &Caller) -> bool {
+    let Acquire { mode, patience, renew, .. } = caller.acquire;
+    let lasts = renew && patience == Patience::Wait && caller.min_hold.is_zero();
+    mode == Mode::Exclusive && lasts
+}

@@ -1,0 +1,103 @@
+//! What the guard of a turn asks for.
+
+use std::collections::VecDeque;
+
+use super::Slot;
+use super::holders::Wanted;
+use crate::core::bakery::Input;
+use crate::core::object::messages::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
+use crate::core::turns::TurnId;
+
+/// Answers a request of a guard whose turn is over: the guard knows why.
+pub(in crate::core::object) fn answer_over(
+    request: &HolderRequest,
+    outputs: &mut VecDeque<Output>,
+) {
+    let request = match request {
+        HolderRequest::Return { request } => *request,
+        HolderRequest::Confirm { request, .. } | HolderRequest::DrawToken { request } => {
+            Some(*request)
+        }
+        HolderRequest::Lost | HolderRequest::RowsLost(_) | HolderRequest::Uncollected => None,
+    };
+    outputs.extend(request.map(|request| Output::Reply { request, reply: Reply::Over }));
+}
+
+impl Slot {
+    /// Handles a request of a guard. If its turn is over, the guard knows why.
+    pub(in crate::core::object) fn holder_request(
+        &mut self,
+        now: Now,
+        turn: TurnId,
+        request: HolderRequest,
+    ) {
+        match request {
+            HolderRequest::Return { request } => self.return_turn(now, turn, request),
+            HolderRequest::Lost => self.lost_by_time(now, turn),
+            HolderRequest::RowsLost(loss) => {
+                if self.holders.get(turn).is_some() {
+                    self.place_is_lost(now, &Loss::Place(loss));
+                }
+            }
+            HolderRequest::Uncollected => {
+                // Its future may never be polled again, and others wait.
+                self.lost_by_time(now, turn);
+            }
+            HolderRequest::Confirm { need, request } => self.confirm(now, turn, need, request),
+            HolderRequest::DrawToken { request } => self.draw_token(now, turn, request),
+        }
+        self.settle(now);
+    }
+
+    /// The turn is over. If another turn follows, or is being prepared, the lock is released as far
+    /// as its caller is concerned; otherwise the rows are deleted first, or written once more.
+    fn return_turn(&mut self, now: Now, turn: TurnId, request: Option<RequestId>) {
+        let loss = self.holders.get(turn).map(|holder| holder.loss(now.elapsed));
+        match loss {
+            // Others must not have a place that is lost.
+            Some(Some(loss)) => self.turn_is_lost(now, turn, loss),
+            Some(None) => {
+                self.end_turn(now, turn);
+                self.settle(now);
+                if let Some(request) = request {
+                    if self.keeper.outlasts_turn() || self.keeper.is_releasing() {
+                        self.releases.push(now.elapsed, request);
+                    } else {
+                        self.outputs.push_back(Output::Reply { request, reply: Reply::Returned });
+                    }
+                }
+                return;
+            }
+            None => {}
+        }
+        if let Some(request) = request {
+            self.outputs.push_back(Output::Reply { request, reply: Reply::Over });
+        }
+    }
+
+    /// The guard knows that the turn is over, perhaps by a later look at the clock than the one
+    /// that is handled here.
+    fn lost_by_time(&mut self, now: Now, turn: TurnId) {
+        if let Some(holder) = self.holders.get(turn) {
+            let loss = holder.loss(now.elapsed).unwrap_or_else(|| holder.expiry.clone());
+            self.turn_is_lost(now, turn, loss);
+        }
+    }
+
+    fn confirm(&mut self, now: Now, turn: TurnId, need: Need, request: RequestId) {
+        let outputs = &mut self.outputs;
+        let wanted =
+            self.holders.with(turn, |holder| holder.confirm(now.elapsed, need, request, outputs));
+        let Some(wanted) = wanted else {
+            return self.outputs.push_back(Output::Reply { request, reply: Reply::Over });
+        };
+        match wanted {
+            None => {}
+            Some(_) if self.renew_borrowed(now, turn) => {}
+            Some(Wanted::Renewal) => {
+                self.contender.handle(now.of_contender(), Input::Renew);
+            }
+            Some(Wanted::Read) => self.contender.handle(now.of_contender(), Input::Confirm),
+        }
+    }
+}

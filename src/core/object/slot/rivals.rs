@@ -1,0 +1,52 @@
+//! Other clients that keep a line for the same object. Two lines never merge by themselves: each
+//! keeper goes through the doorway for its own line again and again, and no guest leaves it.
+
+use std::collections::BTreeSet;
+
+use crate::core::turns::KeeperId;
+
+/// The clients that contended in the table while this one had a place, in its last two rounds.
+///
+/// One that was there in a round and comes through the doorway again after the next one is no
+/// newcomer on its way into a line: it has callers of its own, or guests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Rivals {
+    last: BTreeSet<KeeperId>,
+    before: BTreeSet<KeeperId>,
+}
+
+impl Rivals {
+    /// These clients contend in the table beside the place of this one.
+    pub(super) fn seen(&mut self, clients: impl Iterator<Item = KeeperId>) {
+        self.last.extend(clients);
+    }
+
+    /// The client has a place: a round begins.
+    pub(super) fn next_round(&mut self) {
+        self.before = std::mem::take(&mut self.last);
+    }
+
+    /// Whether a client contended two rounds ago; asked about one that contends now, after a round.
+    pub(super) fn contain(&self, client: KeeperId) -> bool {
+        self.before.contains(&client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rival_was_there_in_the_round_before_the_last() {
+        let mut rivals = Rivals::default();
+        rivals.next_round();
+        rivals.seen([7].into_iter());
+        assert!(!rivals.contain(7), "it may be a newcomer");
+        rivals.next_round();
+        assert!(rivals.contain(7));
+        rivals.seen([8].into_iter());
+        rivals.next_round();
+        assert!(!rivals.contain(7), "it was not there in the last round");
+        assert!(rivals.contain(8));
+    }
+}

@@ -1,0 +1,244 @@
+//! Objects of one and several clients, on a table that answers at once, with messages that arrive.
+
+mod world;
+
+use std::time::Duration;
+
+use self::world::{Ended, World, limited, ms, s, shared, wants};
+use super::messages::{Health, Loss, Refusal, Reply};
+use crate::core::bakery;
+
+#[test]
+fn caller_has_the_object_and_returns_it() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    assert_eq!(world.live_rows(), 1);
+    let reply = world.returns(0, turn);
+    assert_eq!(reply, Some(Reply::Returned));
+    assert_eq!(world.live_rows(), 0);
+    assert!(world.is_idle(0));
+    // Announced, read, deleted.
+    assert_eq!(world.operations(0), 3);
+}
+
+#[test]
+fn callers_of_one_client_have_turns_without_the_table() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.asks(0, wants(2));
+    world.asks(0, wants(3));
+    let before = world.operations(0);
+    assert_eq!(world.returns(0, turn), Some(Reply::Returned), "another turn follows");
+    let turn = world.turn_of(2).expect("it is its turn");
+    assert_eq!(world.turn_of(3), None);
+    assert_eq!(world.returns(0, turn), Some(Reply::Returned));
+    let turn = world.turn_of(3).expect("it is its turn");
+    assert_eq!(world.operations(0), before);
+    world.returns(0, turn);
+    assert!(world.is_idle(0));
+}
+
+#[test]
+fn client_without_messages_waits_in_the_table() {
+    let mut world = World::without_messages(2);
+    let turn = world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.passes(s(3));
+    assert_eq!(world.turn_of(2), None);
+    assert_eq!(world.live_rows(), 3);
+    world.returns(0, turn);
+    world.passes(s(2));
+    let turn = world.turn_of(2).expect("the object is free");
+    world.returns(1, turn);
+    assert_eq!(world.live_rows(), 0);
+}
+
+#[test]
+fn guest_leaves_the_table_and_has_its_turn() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.passes(ms(100));
+    assert_eq!(world.live_rows(), 1, "the guest has deleted its rows");
+    let before = world.operations(0) + world.operations(1);
+    assert_eq!(world.returns(0, turn), Some(Reply::Returned));
+    let turn = world.turn_of(2).expect("it is its turn");
+    assert_eq!(world.operations(0) + world.operations(1), before);
+    world.passes(s(100));
+    assert_eq!(world.ended(turn), None, "it is extended for as long as it lasts");
+    assert_eq!(world.returns(1, turn), Some(Reply::Returned));
+    world.passes(s(1));
+    assert_eq!(world.live_rows(), 0);
+    assert!(world.is_idle(0) && world.is_idle(1));
+}
+
+#[test]
+fn keeper_that_served_of_late_is_asked_before_the_table() {
+    let mut world = World::of(2);
+    let mut turn = world.granted(0, wants(1));
+    for caller in [2, 4, 6] {
+        world.asks(1, wants(caller));
+        world.passes(ms(50));
+        let before = world.operations(1);
+        world.asks(0, wants(caller + 1));
+        world.returns(0, turn);
+        let guests = world.turn_of(caller).expect("it is its turn");
+        world.returns(1, guests);
+        turn = world.turn_of(caller + 1).expect("it is its turn");
+        assert_eq!(world.operations(1), before);
+        if caller > 2 {
+            assert_eq!(world.live_rows(), 1, "no guest came through the table");
+        }
+    }
+}
+
+#[test]
+fn limited_callers_have_slots_and_wait_for_one() {
+    let mut world = World::of(1);
+    for caller in 1..=3 {
+        world.asks(0, limited(caller, 3));
+    }
+    world.passes(s(1));
+    let turns = [1, 2, 3].map(|caller| world.turn_of(caller).expect("there is room"));
+    let slots = turns.map(|turn| turn.place.slot);
+    assert_eq!(slots, [1, 2, 3]);
+    world.asks(0, limited(4, 3));
+    world.passes(s(1));
+    assert_eq!(world.turn_of(4), None);
+    world.returns(0, turns[1]);
+    world.passes(s(2));
+    let turn = world.turn_of(4).expect("there is room");
+    for turn in [turns[0], turns[2], turn] {
+        world.returns(0, turn);
+    }
+    assert!(world.is_idle(0));
+}
+
+#[test]
+fn any_slot_serves_the_next_of_many_callers() {
+    let mut world = World::of(1);
+    for caller in 0..70 {
+        world.asks(0, limited(caller, 100));
+    }
+    world.passes(s(10));
+    let turn = world.turn_of(63).expect("there are 64 slots");
+    assert_eq!(world.turn_of(64), None);
+    world.returns(0, turn);
+    world.passes(s(1));
+    assert_eq!(world.turn_of(64).map(|turn| turn.place.slot), Some(turn.place.slot));
+    assert_eq!(world.turn_of(65), None);
+}
+
+#[test]
+fn callers_that_share_begin_together() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    for caller in [2, 3] {
+        world.asks(0, shared(caller));
+    }
+    world.asks(0, wants(4));
+    world.returns(0, turn);
+    world.passes(ms(100));
+    let [two, three] = [2, 3].map(|caller| world.turn_of(caller).expect("it is their turn"));
+    assert_eq!(world.turn_of(4), None);
+    world.returns(0, two);
+    assert_eq!(world.turn_of(4), None);
+    world.returns(0, three);
+    world.passes(ms(100));
+    assert!(world.turn_of(4).is_some());
+}
+
+#[test]
+fn caller_is_dismissed_when_its_timeout_has_passed() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.asks_for(1, wants(2), s(5));
+    world.passes(s(6));
+    let Some(Refusal::TimedOut { waited, .. }) = world.refusal(2) else {
+        panic!("{:?}", world.refusal(2));
+    };
+    assert!(*waited >= s(5) && *waited < ms(5_001), "{waited:?}");
+    assert!(world.is_idle(1));
+    assert_eq!(world.live_rows(), 1);
+    world.returns(0, turn);
+    assert_eq!(world.live_rows(), 0);
+}
+
+#[test]
+fn holder_loses_the_object_when_its_lease_ends() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.table.is_down = true;
+    world.passes(s(56));
+    assert_eq!(world.ended(turn), None);
+    world.passes(s(2));
+    assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::Place(bakery::Loss::Expired))));
+    assert_eq!(world.returns(0, turn), Some(Reply::Over));
+}
+
+#[test]
+fn place_stays_taken_for_its_min_hold() {
+    let mut world = World::without_messages(2);
+    let mut caller = wants(1);
+    caller.min_hold = s(10);
+    let turn = world.granted(0, caller);
+    world.asks(1, wants(2));
+    assert_eq!(world.returns(0, turn), Some(Reply::Returned));
+    world.passes(s(9));
+    assert_eq!(world.turn_of(2), None);
+    world.passes(s(3));
+    assert!(world.turn_of(2).is_some());
+}
+
+#[test]
+fn client_that_is_shut_down_refuses_callers_and_releases() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.asks(0, wants(2));
+    world.closes(0);
+    assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::Closed)));
+    assert_eq!(world.refusal(2), Some(&Refusal::Closed));
+    world.asks(0, wants(3));
+    assert_eq!(world.refusal(3), Some(&Refusal::Closed));
+    world.passes(s(1));
+    assert_eq!(world.live_rows(), 0);
+    assert!(world.is_idle(0));
+}
+
+#[test]
+fn no_lock_is_granted_while_clocks_differ() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.asks(0, wants(2));
+    world.health(0, Health::ClocksDiffer);
+    assert_eq!(world.ended(turn), None, "a holder goes on");
+    assert_eq!(world.refusal(2), Some(&Refusal::Unhealthy(Health::ClocksDiffer)));
+    world.asks(0, wants(3));
+    assert_eq!(world.refusal(3), Some(&Refusal::Unhealthy(Health::ClocksDiffer)));
+    world.health(0, Health::Good);
+    world.returns(0, turn);
+    world.granted(0, wants(4));
+}
+
+#[test]
+fn object_of_a_failed_task_is_refused_until_its_rows_are_over() {
+    let mut world = World::of(1);
+    world.granted(0, wants(1));
+    world.fails(0, s(76));
+    world.asks_for(0, wants(2), s(300));
+    world.passes(s(75));
+    assert_eq!(world.turn_of(2), None);
+    assert_eq!(world.operations_of_machine(0), 0);
+    world.passes(s(2));
+    assert!(world.turn_of(2).is_some());
+}
+
+#[test]
+fn grant_that_is_not_collected_is_given_back() {
+    let mut world = World::of(1);
+    world.collects = false;
+    let turn = world.granted(0, wants(1));
+    world.passes(Duration::from_secs(60));
+    assert!(matches!(world.ended(turn), Some(Ended::Lost(_))), "{:?}", world.ended(turn));
+    assert_eq!(world.live_rows(), 0);
+}

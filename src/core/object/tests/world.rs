@@ -1,0 +1,401 @@
+//! What the tests of objects drive: objects of several clients, a table, and messages.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::core::bakery::{
+    Acquire, Change, ContenderId, LeaseTerms, Mode, Patience, Read, ReadFailure, Seen, Statics,
+    StoredRow, Write, WriteOutcome, row_name,
+};
+use crate::core::object::messages::{
+    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
+    RequestId,
+};
+use crate::core::object::{Memory, Object, Settings};
+use crate::core::turns::{TokenBlock, TurnId};
+
+pub(super) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+pub(super) const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const SKEW: Duration = s(1);
+
+/// When the tests begin, in µs since the Unix epoch.
+const ORIGIN: i64 = 1_700_000_000_000_000;
+
+/// A caller that wants the object for itself, and waits for long.
+pub(super) fn wants(number: CallerId) -> Caller {
+    let acquire = Acquire {
+        mode: Mode::Exclusive,
+        terms: LeaseTerms::new(s(60), SKEW),
+        patience: Patience::Wait,
+        renew: true,
+        gives_up: None,
+        owner: format!("caller {number}"),
+    };
+    let (min_hold, asked, deadline) = (Duration::ZERO, Duration::ZERO, s(100_000));
+    Caller { number, acquire, hold_terms: None, min_hold, asked, deadline }
+}
+
+pub(super) fn shared(number: CallerId) -> Caller {
+    in_mode(number, Mode::Shared)
+}
+
+pub(super) fn limited(number: CallerId, most: i32) -> Caller {
+    in_mode(number, Mode::Limited(most))
+}
+
+fn in_mode(number: CallerId, mode: Mode) -> Caller {
+    let caller = wants(number);
+    Caller { acquire: Acquire { mode, ..caller.acquire }, ..caller }
+}
+
+/// How a turn ended for its guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Lost(Loss),
+}
+
+/// The rows of the object, as a quorum shows them.
+#[derive(Default)]
+pub(super) struct Table {
+    rows: BTreeMap<(ContenderId, String), Cell>,
+    /// It answers nothing.
+    pub(super) is_down: bool,
+}
+
+struct Cell {
+    stamp: i64,
+    row: Option<StoredRow>,
+    expires: Duration,
+}
+
+impl Table {
+    fn write(&mut self, now: Duration, write: &Write) {
+        match &write.change {
+            Change::Put { claim, ttl_seconds } => {
+                let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
+                for row in rows.into_iter().flatten() {
+                    self.put(now, write.stamp, row, *ttl_seconds);
+                }
+            }
+            Change::Revoke { revocation, ttl_seconds } => {
+                self.put(now, write.stamp, StoredRow::revoked(revocation), *ttl_seconds);
+            }
+            Change::Delete { contender, .. } => {
+                for name in [row_name::ENTERING, row_name::TICKETS, row_name::REVOKED] {
+                    let cell = Cell { stamp: write.stamp, row: None, expires: Duration::MAX };
+                    self.apply((*contender, name.to_owned()), cell);
+                }
+            }
+            Change::Mark | Change::Sweep { .. } => {}
+        }
+    }
+
+    fn put(&mut self, now: Duration, stamp: i64, row: StoredRow, ttl_seconds: i32) {
+        let expires = now + s(u64::from(ttl_seconds.unsigned_abs()));
+        let key = (row.contender, row.row_name.clone());
+        self.apply(key, Cell { stamp, row: Some(row), expires });
+    }
+
+    fn apply(&mut self, key: (ContenderId, String), cell: Cell) {
+        if self.rows.get(&key).is_none_or(|before| before.stamp <= cell.stamp) {
+            self.rows.insert(key, cell);
+        }
+    }
+
+    fn read(&self, now: Duration, read: Read) -> Seen {
+        let is_read = |row: &&StoredRow| match read {
+            Read::Object => true,
+            Read::Contender(contender) => row.contender == contender,
+            Read::Entering(contender) => {
+                row.contender == contender && row.row_name == row_name::ENTERING
+            }
+        };
+        let live = self.rows.values().filter(|cell| now < cell.expires);
+        let rows = live.filter_map(|cell| cell.row.as_ref()).filter(is_read).cloned().collect();
+        Seen { rows, statics: Statics::default(), many_dead: false }
+    }
+}
+
+/// One client.
+struct Client {
+    id: ContenderId,
+    object: Object,
+    inputs: VecDeque<Input>,
+    operations: usize,
+    operations_of_machine: usize,
+}
+
+pub(super) struct World {
+    now: Duration,
+    last_stamp: i64,
+    last_request: RequestId,
+    clients: Vec<Client>,
+    pub(super) table: Table,
+    /// Whether callers collect their guards.
+    pub(super) collects: bool,
+    turns: BTreeMap<CallerId, TurnId>,
+    refusals: BTreeMap<CallerId, Refusal>,
+    replies: BTreeMap<RequestId, Reply>,
+    ended: BTreeMap<TurnId, Ended>,
+}
+
+impl World {
+    /// So many clients that take turns of each other.
+    pub(super) fn of(clients: u128) -> Self {
+        Self::new(clients, true)
+    }
+
+    /// So many clients that know each other by the table alone.
+    pub(super) fn without_messages(clients: u128) -> Self {
+        Self::new(clients, false)
+    }
+
+    fn new(clients: u128, has_network: bool) -> Self {
+        let settings = Settings {
+            patience: s(5),
+            turns: true,
+            has_network,
+            guest_hold_max: None,
+            max_clock_skew: SKEW,
+        };
+        let client = |number: u128| {
+            // As clients choose their ids.
+            let id = ContenderId { host: 1, client: 4 << 76 | number, slot: 0 };
+            let object = Object::new(id, settings, Memory::default());
+            let (inputs, operations, operations_of_machine) = (VecDeque::new(), 0, 0);
+            Client { id, object, inputs, operations, operations_of_machine }
+        };
+        World {
+            now: s(1_000),
+            last_stamp: 0,
+            last_request: 0,
+            clients: (0..clients).map(client).collect(),
+            table: Table::default(),
+            collects: true,
+            turns: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            ended: BTreeMap::new(),
+        }
+    }
+
+    // What happens.
+
+    /// A caller asks, and has its turn within a second.
+    pub(super) fn granted(&mut self, client: usize, caller: Caller) -> TurnId {
+        let number = caller.number;
+        self.asks(client, caller);
+        self.passes(s(1));
+        self.turn_of(number).expect("the object is free")
+    }
+
+    pub(super) fn asks(&mut self, client: usize, caller: Caller) {
+        let caller = Caller { asked: self.now, ..caller };
+        self.tell(client, Input::Acquire(caller));
+    }
+
+    /// A caller asks that waits for so long.
+    pub(super) fn asks_for(&mut self, client: usize, caller: Caller, patience: Duration) {
+        self.asks(client, Caller { deadline: self.now + patience, ..caller });
+    }
+
+    /// A turn is returned; what became of that at once.
+    pub(super) fn returns(&mut self, client: usize, turn: TurnId) -> Option<Reply> {
+        self.last_request += 1;
+        let request = self.last_request;
+        let returns = HolderRequest::Return { request: Some(request) };
+        self.tell(client, Input::Holder { turn, request: returns });
+        self.replies.get(&request).cloned()
+    }
+
+    pub(super) fn health(&mut self, client: usize, health: Health) {
+        self.tell(client, Input::Health(health));
+    }
+
+    pub(super) fn closes(&mut self, client: usize) {
+        self.tell(client, Input::Close);
+    }
+
+    /// The task of an object fails, and another one begins. The rows of the first one are over
+    /// after this time.
+    pub(super) fn fails(&mut self, client: usize, over: Duration) {
+        let until = self.now + over;
+        let Client { id, object, operations_of_machine, .. } = &mut self.clients[client];
+        let settings = object.settings;
+        let failed = std::mem::replace(object, Object::new(*id, settings, Memory::default()));
+        *object = Object::new(*id, settings, failed.into_memory(Some(until)));
+        *operations_of_machine = 0;
+    }
+
+    /// Time passes.
+    pub(super) fn passes(&mut self, time: Duration) {
+        const WAKES_MAX: usize = 100_000;
+        let until = self.now + time;
+        for _ in 0..WAKES_MAX {
+            let now = self.moment();
+            let sleeps = self.clients.iter().filter_map(|client| client.object.sleep(now));
+            let next = sleeps.min().map(|sleep| self.now.saturating_add(sleep));
+            let Some(next) = next.filter(|next| *next <= until) else {
+                self.now = until;
+                return;
+            };
+            // Timers are a moment late, and never stand still.
+            self.now = next + Duration::from_micros(1);
+            for client in 0..self.clients.len() {
+                self.tell(client, Input::Tick);
+            }
+        }
+        let objects: Vec<_> = self.clients.iter().map(|client| &client.object).collect();
+        panic!("it wakes up over and over: {objects:#?}");
+    }
+
+    fn tell(&mut self, client: usize, input: Input) {
+        self.clients[client].inputs.push_back(input);
+        while let Some(client) = self.clients.iter().position(|it| !it.inputs.is_empty()) {
+            let input = self.clients[client].inputs.pop_front().expect("it was there");
+            let now = self.moment();
+            self.clients[client].object.handle(now, input);
+            while let Some(output) = self.clients[client].object.poll() {
+                self.carry_out(client, output);
+            }
+        }
+    }
+
+    fn moment(&mut self) -> Now {
+        let wall = ORIGIN + i64::try_from(self.now.as_micros()).expect("it is soon");
+        self.last_stamp = wall.max(self.last_stamp + 1);
+        let stamp = self.last_stamp;
+        Now { elapsed: self.now, boot: self.now, wall, stamp, jitter: 0.5, chance: 0.5 }
+    }
+
+    fn carry_out(&mut self, client: usize, output: Output) {
+        let (now, is_down) = (self.now, self.table.is_down);
+        let of_table = matches!(
+            output,
+            Output::Write { .. } | Output::Read { .. } | Output::SweepRead | Output::SweepWrite(_)
+        );
+        self.clients[client].operations += usize::from(of_table);
+        self.clients[client].operations_of_machine += usize::from(of_table);
+        let answer = match output {
+            Output::Write { slot, op, write } => {
+                if !is_down {
+                    self.table.write(now, &write);
+                }
+                let failed = WriteOutcome::Unknown;
+                let outcome = if is_down { failed } else { WriteOutcome::Applied };
+                Some(Input::Written { slot, op, outcome })
+            }
+            Output::Read { slot, op, read } => {
+                let seen = self.table.read(now, read);
+                let seen = if is_down { Err(ReadFailure::Failed) } else { Ok(seen) };
+                Some(Input::Read { slot, op, seen })
+            }
+            Output::Glance { slot } => {
+                let rows = self.table.read(now, Read::Object).rows;
+                Some(Input::Glanced { slot, rows })
+            }
+            Output::SweepRead => Some(Input::SweepRead(None)),
+            Output::SweepWrite(_) => Some(Input::SweepWritten(false)),
+            Output::DrawBlock { claim, max_clock_skew } => {
+                let wall = self.moment().wall;
+                let block = TokenBlock::from(wall, wall, max_clock_skew).ok();
+                Some(Input::Block { round: claim.round, block })
+            }
+            Output::Connect { keeper, .. } => {
+                let is_reachable = self.number_of(keeper).is_some();
+                Some(Input::Connected { keeper, is_reachable })
+            }
+            Output::Ask { keeper, request } => {
+                let guest = self.clients[client].id.client;
+                if let Some(keeper) = self.number_of(keeper) {
+                    let name = Some(format!("client {client}").into());
+                    let request = Input::Request { guest, name, request };
+                    self.clients[keeper].inputs.push_back(request);
+                }
+                None
+            }
+            Output::Answer { guest, response, .. } => {
+                let keeper = self.clients[client].id.client;
+                if let Some(guest) = self.number_of(guest) {
+                    self.clients[guest].inputs.push_back(Input::Response { keeper, response });
+                }
+                None
+            }
+            Output::Granted(granted) => {
+                self.turns.insert(granted.caller, granted.turn);
+                None
+            }
+            Output::Refused { caller, refusal } => {
+                self.refusals.insert(caller, refusal);
+                None
+            }
+            Output::Holder { turn, event } => self.holder_event(turn, event),
+            Output::Reply { request, reply } => {
+                self.replies.insert(request, reply);
+                None
+            }
+            Output::Report(_) => None,
+        };
+        self.clients[client].inputs.extend(answer);
+    }
+
+    fn holder_event(&mut self, turn: TurnId, event: HolderEvent) -> Option<Input> {
+        match event {
+            HolderEvent::Lost(loss) => {
+                self.ended.insert(turn, Ended::Lost(loss));
+                None
+            }
+            HolderEvent::AskWhetherCollected if !self.collects => {
+                Some(Input::Holder { turn, request: HolderRequest::Uncollected })
+            }
+            HolderEvent::AskWhetherCollected
+            | HolderEvent::Renewed(_)
+            | HolderEvent::Expiring(_)
+            | HolderEvent::AtRisk { .. } => None,
+        }
+    }
+
+    // What is seen.
+
+    fn number_of(&self, client: u128) -> Option<usize> {
+        self.clients.iter().position(|it| it.id.client == client)
+    }
+
+    /// The turn that a caller was given.
+    pub(super) fn turn_of(&self, caller: CallerId) -> Option<TurnId> {
+        self.turns.get(&caller).copied()
+    }
+
+    pub(super) fn refusal(&self, caller: CallerId) -> Option<&Refusal> {
+        self.refusals.get(&caller)
+    }
+
+    /// How a turn ended by itself, if it did.
+    pub(super) fn ended(&self, turn: TurnId) -> Option<&Ended> {
+        self.ended.get(&turn)
+    }
+
+    pub(super) fn live_rows(&self) -> usize {
+        self.table.read(self.now, Read::Object).rows.len()
+    }
+
+    /// How many reads and writes a client has made.
+    pub(super) fn operations(&self, client: usize) -> usize {
+        self.clients[client].operations
+    }
+
+    /// The same of its present task.
+    pub(super) fn operations_of_machine(&self, client: usize) -> usize {
+        self.clients[client].operations_of_machine
+    }
+
+    pub(super) fn is_idle(&self, client: usize) -> bool {
+        self.clients[client].object.is_idle()
+    }
+}
