@@ -10,10 +10,10 @@ use tracing::debug_span;
 
 use super::Inner;
 use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
+use crate::core::turns::HoldTerms;
 use crate::engine::dispatch::Call;
 use crate::engine::grant::GuardState;
 use crate::engine::guard::LockGuard;
-use crate::engine::hold_limit::HoldTerms;
 use crate::engine::host::REGISTRAR;
 use crate::engine::shared::Shared;
 use crate::engine::waiters::{Caller, Reply};

@@ -17,7 +17,6 @@
 //! hides the rows of clients that left or died.
 
 mod callers;
-mod hold_limit;
 pub(crate) mod messages;
 mod slot;
 mod sweep;
@@ -34,8 +33,8 @@ use self::sweep::Sweep;
 use crate::core::bakery::{ContenderId, Mode, Patience, Seen};
 use crate::core::turns::{LineUser, TurnId};
 
-/// So many contenders of one client may stand for limited callers of one object. Further callers
-/// wait until one of these is free.
+/// The most contenders of one client for limited callers of one object. Further callers wait until
+/// one of these is free.
 const LIMITED_MAX: i16 = 64;
 
 /// What does not change while an object is in use.
@@ -60,8 +59,20 @@ pub(crate) struct Memory {
     remembered: Option<Remembered>,
     /// By how much the stamps of contenders are raised.
     raised: BTreeMap<i16, i64>,
-    /// Until when rows of an earlier machine may be there that nobody looks after.
+    /// Until when rows of a failed task may be there.
     orphaned_until: Option<Duration>,
+}
+
+impl Memory {
+    /// Notes what counts of a slot.
+    fn note(&mut self, number: i16, slot: &Slot) {
+        if slot.raised_by() > 0 {
+            self.raised.insert(number, slot.raised_by());
+        }
+        if number == SLOT_OF_TURNS {
+            self.remembered = slot.remembered();
+        }
+    }
 }
 
 /// One object in one client; see the [module](self) for how to drive it.
@@ -146,13 +157,11 @@ impl Object {
     /// How long until [`Input::Tick`] is due, unless another input comes first.
     #[must_use]
     pub(crate) fn sleep(&self, now: Now) -> Option<Duration> {
-        let slots = self.slots.values().map(Slot::deadlines);
-        let (by_clock, by_boot): (Vec<_>, Vec<_>) = slots.unzip();
         let sweep = self.sweep.as_ref().and_then(Sweep::deadline);
         let orphaned = self.memory.orphaned_until.filter(|_| !self.waiting.is_empty());
-        let others = [self.waiting.deadline(), sweep, orphaned];
-        let by_clock = by_clock.into_iter().chain(others).flatten().min();
-        let by_boot = by_boot.into_iter().flatten().min();
+        let others = [self.waiting.deadline(), sweep, orphaned].into_iter().flatten();
+        let by_clock = self.slots.values().filter_map(Slot::deadline).chain(others).min();
+        let by_boot = self.slots.values().filter_map(Slot::deadline_by_boot).min();
         let by_clock = by_clock.map(|due| due.saturating_sub(now.elapsed));
         let by_boot = by_boot.map(|due| due.saturating_sub(now.boot));
         by_clock.into_iter().chain(by_boot).min()
@@ -167,8 +176,8 @@ impl Object {
     /// What counts later. If its task fails, the rows that it may have written are over by
     /// `orphaned_until`.
     pub(crate) fn into_memory(mut self, orphaned_until: Option<Duration>) -> Memory {
-        for (number, slot) in std::mem::take(&mut self.slots) {
-            self.remember(number, &slot);
+        for (number, slot) in &self.slots {
+            self.memory.note(*number, slot);
         }
         self.memory.orphaned_until = orphaned_until.or(self.memory.orphaned_until);
         self.memory
@@ -190,9 +199,8 @@ impl Object {
         let slot = if self.is_orphaned(now) { None } else { self.slot_for(&caller) };
         match slot {
             Some(number) => {
-                let slot = self.slot(number);
-                slot.join(now, caller);
-                self.take_outputs(number);
+                self.use_slot(number);
+                self.with(number, |slot| slot.join(now, caller));
             }
             None if caller.acquire.patience == Patience::Try => {
                 self.refuse(caller.number, Refusal::Taken);
@@ -213,25 +221,20 @@ impl Object {
         }
     }
 
-    fn slot(&mut self, number: i16) -> &mut Slot {
+    /// Begins to use a slot, unless it is in use.
+    fn use_slot(&mut self, number: i16) {
         let (id, settings) = (ContenderId { slot: number, ..self.id }, self.settings);
         let raised = self.memory.raised.get(&number).copied().unwrap_or(0);
         let remembered = self.memory.remembered;
-        self.slots.entry(number).or_insert_with(|| Slot::new(id, settings, raised, remembered))
+        self.slots.entry(number).or_insert_with(|| Slot::new(id, settings, raised, remembered));
     }
 
     fn leave(&mut self, now: Now, caller: CallerId) {
         if self.waiting.take(caller).is_some() {
             return;
         }
-        let numbers: Vec<_> = self.slots.keys().copied().collect();
-        for number in numbers {
-            let left = self.slots.get_mut(&number).is_some_and(|slot| slot.leave(now, caller));
-            self.take_outputs(number);
-            if left {
-                return;
-            }
-        }
+        // The slots that don't have it change nothing.
+        self.for_each(|slot| slot.leave(now, caller));
     }
 
     fn refuse(&mut self, caller: CallerId, refusal: Refusal) {
@@ -278,7 +281,7 @@ impl Object {
 
     // Sweeps.
 
-    /// Begins a sweep, if a read calls for one. It goes on beside all else, and delays nothing.
+    /// Begins a sweep, if a read calls for one. It runs alongside all else, and delays nothing.
     fn look_at(&mut self, now: Now, seen: Option<&Seen>) {
         let may_sweep = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
         if let Some(seen) = seen.filter(|_| may_sweep) {
@@ -312,20 +315,16 @@ impl Object {
         }
     }
 
-    /// Whether rows of an earlier machine may be there that nobody looks after. A guest may have
-    /// its turn of them, and the contender with their key would not wait for them.
+    /// Whether rows of a failed task may be there. A guest may have its turn of them, and the
+    /// contender with their key would not wait for them.
     fn is_orphaned(&self, now: Now) -> bool {
         self.memory.orphaned_until.is_some_and(|until| now.elapsed < until)
     }
 
     /// Slots that have nothing left to do make room for callers that wait.
     fn forget_idle_slots(&mut self, now: Now) {
-        let idle: Vec<_> = self.slots.iter().filter(|(_, slot)| slot.is_idle()).collect();
-        let idle: Vec<_> = idle.into_iter().map(|(number, _)| *number).collect();
-        for number in idle {
-            if let Some(slot) = self.slots.remove(&number) {
-                self.remember(number, &slot);
-            }
+        for (number, slot) in self.slots.extract_if(.., |_, slot| slot.is_idle()) {
+            self.memory.note(number, &slot);
         }
         if self.is_orphaned(now) {
             return;
@@ -336,15 +335,6 @@ impl Object {
             && let Some(caller) = self.waiting.take_first()
         {
             self.admit(now, caller);
-        }
-    }
-
-    fn remember(&mut self, number: i16, slot: &Slot) {
-        if slot.raised_by() > 0 {
-            self.memory.raised.insert(number, slot.raised_by());
-        }
-        if number == SLOT_OF_TURNS {
-            self.memory.remembered = slot.remembered();
         }
     }
 
@@ -367,12 +357,8 @@ impl Object {
     /// Changes the slot of turns, also if it is not in use: then it has no place, and returns a
     /// turn that comes for it.
     fn with_turns(&mut self, change: impl FnOnce(&mut Slot)) {
-        self.slot(SLOT_OF_TURNS);
+        self.use_slot(SLOT_OF_TURNS);
         self.with(SLOT_OF_TURNS, change);
-    }
-
-    fn take_outputs(&mut self, number: i16) {
-        self.with(number, |_| ());
     }
 
     // What is known.

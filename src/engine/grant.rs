@@ -12,8 +12,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::core::bakery::Lease;
-use crate::core::turns::TurnId;
-use crate::engine::hold_limit::{HoldLimit, HoldTerms};
+use crate::core::turns::{HoldLimit, HoldTerms, TurnId};
 use crate::engine::process::Process;
 use crate::engine::tally::Tally;
 use crate::error::{EnsureError, ExpiringReason, LostReason, UnlockError};

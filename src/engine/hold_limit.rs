@@ -1,18 +1,12 @@
-//! How long a lock may be held at most (design section 5).
+//! How long a request lets a lock be held.
 
 use std::time::Duration;
 
+use crate::core::turns::HoldTerms;
 use crate::options::InvalidOption;
 
 /// A holder that exceeds its limit has at least this long to notice, as in snaplock.
 const GRACE_MIN: Duration = Duration::from_secs(60);
-
-/// How long a lock may be held, as a request specifies it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldTerms {
-    max_hold: Duration,
-    grace: Duration,
-}
 
 impl HoldTerms {
     /// The terms of a request; `None` if it sets no limit.
@@ -30,26 +24,12 @@ impl HoldTerms {
             }
         }
     }
-
-    /// The limit of a lock granted at `granted`.
-    pub(crate) fn limit(self, granted: Duration) -> HoldLimit {
-        let expiring_from = granted.saturating_add(self.max_hold);
-        HoldLimit { expiring_from, ends: expiring_from.saturating_add(self.grace) }
-    }
-}
-
-/// How long one grant may last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HoldLimit {
-    /// From this time on the holder is told to finish.
-    pub(crate) expiring_from: Duration,
-    /// When the lock is taken from it.
-    pub(crate) ends: Duration,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::turns::HoldLimit;
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -19,7 +19,6 @@ mod holder;
 mod operations;
 mod releases;
 mod returned;
-mod rivals;
 mod sweeping;
 mod told;
 mod turns;
@@ -40,13 +39,12 @@ use self::draws::{Drawn, Draws};
 use self::holder::Holders;
 use self::operations::Answer;
 use self::releases::Releases;
-use self::rivals::Rivals;
 use crate::clock::SLEEP_MAX;
 use crate::contender::Contender;
 use crate::core::bakery::{
     Acquire, ContenderId, Input, Output, Patience, SeenContender, StateMachine,
 };
-use crate::core::turns::{GuestInput, Keeper, KeeperId, KeeperInput, TurnId};
+use crate::core::turns::{GuestInput, Keeper, KeeperId, KeeperInput, Rivals, TurnId};
 use crate::engine::alternating::{Alternating, Next};
 use crate::engine::grant::{End, Grant, GuardRequest};
 use crate::engine::health::CheckReason;

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use tracing::{Span, debug};
 
 use crate::core::bakery::Acquire;
+use crate::core::turns::HoldTerms;
 use crate::engine::guard::LockGuard;
-use crate::engine::hold_limit::HoldTerms;
 use crate::error::LockError;
 
 /// The answer to a caller: a guard, `None` for a try that found the lock taken, or an error.

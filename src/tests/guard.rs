@@ -9,11 +9,10 @@ use tracing::Span;
 
 use super::shared;
 use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
-use crate::core::turns::TurnId;
+use crate::core::turns::{HoldTerms, TurnId};
 use crate::engine::drawing::Fence;
 use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Requests};
 use crate::engine::guard::{LockGuard, Tokens};
-use crate::engine::hold_limit::HoldTerms;
 use crate::error::{LostReason, UnlockError};
 use crate::testing::FaultyStore;
 

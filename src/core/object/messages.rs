@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold_limit::HoldTerms;
 use crate::core::bakery::{
     self, Acquire, Claim, Failure, Lease, OpId, Read, ReadFailure, Revocation, Seen, SeenContender,
     StoredRow, Write, WriteOutcome,
 };
 use crate::core::turns::{
-    self, GuestId, GuestLoss, KeeperId, Response, TimedRequest, TokenBlock, TurnId,
+    self, GuestId, GuestLoss, HoldTerms, KeeperId, Response, TimedRequest, TokenBlock, TurnId,
 };
 
 /// The number of a caller among those of its client.

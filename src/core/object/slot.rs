@@ -9,8 +9,7 @@
 //!
 //! [`events`] says what the contender's events mean, [`turns`] what the keeper asks for,
 //! [`requests`] what guards ask for. [`holders`] has those who use the place, [`releases`] who
-//! waits until it is released, [`borrowing`] the turns of other keepers, [`draws`] fencing tokens,
-//! [`rivals`] other clients with a line.
+//! waits until it is released, [`borrowing`] the turns of other keepers, [`draws`] fencing tokens.
 
 mod borrowing;
 mod draws;
@@ -18,7 +17,6 @@ mod events;
 mod holders;
 mod releases;
 mod requests;
-mod rivals;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +29,6 @@ use self::draws::Draws;
 use self::holders::Holders;
 use self::releases::Releases;
 pub(super) use self::requests::answer_over;
-use self::rivals::Rivals;
 use super::Settings;
 use super::callers::Callers;
 use super::messages::{
@@ -42,7 +39,7 @@ use crate::core::bakery::{
     StateMachine, StoredRow, WriteOutcome,
 };
 use crate::core::turns::{
-    Demand, GuestId, Keeper, KeeperInput, LineUser, TimedRequest, TurnId, TurnOf,
+    Demand, GuestId, Keeper, KeeperInput, LineUser, Rivals, TimedRequest, TurnId, TurnOf,
 };
 
 /// The slot whose place callers and guests use in turn. The others are for limited callers, each
@@ -127,14 +124,18 @@ impl Slot {
         self.outputs.drain(..)
     }
 
-    /// When something is due, by the library's clock and by boot time.
-    pub(super) fn deadlines(&self) -> (Option<Duration>, Option<Duration>) {
+    /// When something is due, by the library's clock.
+    pub(super) fn deadline(&self) -> Option<Duration> {
         let asked = self.releases.first_asked();
         let released = asked.map(|asked| asked.saturating_add(self.settings.patience));
         let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
         let (holders, guests) = (self.holders.deadline(), self.borrowing.deadline());
-        let by_clock = [contender, callers, holders, released, guests].into_iter().flatten().min();
-        (by_clock, self.keeper.deadline())
+        [contender, callers, holders, released, guests].into_iter().flatten().min()
+    }
+
+    /// The same by boot time.
+    pub(super) fn deadline_by_boot(&self) -> Option<Duration> {
+        self.keeper.deadline()
     }
 
     /// Whether there is nothing left to do.
@@ -164,13 +165,11 @@ impl Slot {
         self.settle(now);
     }
 
-    /// A caller leaves the line; returns whether it was there.
-    pub(super) fn leave(&mut self, now: Now, caller: CallerId) -> bool {
-        let was_there = self.callers.take(caller).is_some();
-        if was_there {
+    /// A caller leaves the line, if it is there.
+    pub(super) fn leave(&mut self, now: Now, caller: CallerId) {
+        if self.callers.take(caller).is_some() {
             self.caller_left(now, caller);
         }
-        was_there
     }
 
     /// The contender's write is answered.

@@ -221,7 +221,7 @@ fn no_lock_is_granted_while_clocks_differ() {
 }
 
 #[test]
-fn object_of_a_failed_task_is_refused_until_its_rows_are_over() {
+fn rows_of_failed_task_are_waited_for() {
     let mut world = World::of(1);
     world.granted(0, wants(1));
     world.fails(0, s(76));

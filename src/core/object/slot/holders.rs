@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::super::hold_limit::HoldLimit;
 use super::super::messages::{Expiring, HolderEvent, Loss, Need, Output, Reply, RequestId};
 use crate::core::bakery::Lease;
-use crate::core::turns::TurnId;
+use crate::core::turns::{HoldLimit, TurnId};
 
 /// The holders of a place, by their turns.
 ///

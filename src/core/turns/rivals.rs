@@ -3,31 +3,31 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::turns::KeeperId;
+use super::messages::KeeperId;
 
 /// The clients that contended in the table while this one had a place, in its last two rounds.
 ///
 /// One that was there in a round and comes through the doorway again after the next one is no
 /// newcomer on its way into a line: it has callers of its own, or guests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Rivals {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rivals {
     last: BTreeSet<KeeperId>,
     before: BTreeSet<KeeperId>,
 }
 
 impl Rivals {
     /// These clients contend in the table beside the place of this one.
-    pub(super) fn seen(&mut self, clients: impl Iterator<Item = KeeperId>) {
+    pub(crate) fn seen(&mut self, clients: impl Iterator<Item = KeeperId>) {
         self.last.extend(clients);
     }
 
     /// The client has a place: a round begins.
-    pub(super) fn next_round(&mut self) {
+    pub(crate) fn next_round(&mut self) {
         self.before = std::mem::take(&mut self.last);
     }
 
     /// Whether a client contended two rounds ago; asked about one that contends now, after a round.
-    pub(super) fn contain(&self, client: KeeperId) -> bool {
+    pub(crate) fn contain(&self, client: KeeperId) -> bool {
         self.before.contains(&client)
     }
 }
