@@ -12,26 +12,36 @@
 //!
 //! # Where to look
 //!
-//! [`messages`] defines inputs and outputs. [`slot`] is one contender with the keeper of its place
-//! and its users; callers that want an object with others up to a limit have a slot each. [`sweep`]
-//! hides the rows of clients that left or died.
+//! [`io`] defines inputs and outputs. [`slot`] is one contender with the keeper of its place and
+//! its users; callers that want an object with others up to a limit have a slot each. [`yielding`]
+//! has the callers that let others go first. [`sweep`] hides the rows of clients that left or died.
+//! [`memory`] is what counts when the object is used again.
 
-mod callers;
-pub(crate) mod messages;
+pub(crate) mod callers;
+pub(crate) mod io;
+mod memory;
 mod slot;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod yielding;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use self::callers::Callers;
-use self::messages::{Caller, CallerId, Health, HolderRequest, Input, Now, Output, Refusal, User};
-use self::slot::{Remembered, SLOT_OF_TURNS, Slot};
+use self::io::{
+    Caller, CallerId, Health, HolderRequest, Input, Now, Output, Refusal, Report, User,
+};
+pub(crate) use self::memory::Memory;
+use self::slot::{SLOT_OF_TURNS, Slot};
 use self::sweep::Sweep;
-use crate::core::bakery::{ContenderId, Mode, Patience, Seen};
-use crate::core::turns::{LineUser, TurnId};
+use self::yielding::Yielding;
+use crate::core::bakery::{
+    ContenderId, Failure, LeaseTerms, Mode, Patience, Read, ReadFailure, Seen, SeenContender,
+    sweep as sweeps,
+};
+use crate::core::turns::{self, GuestId, TurnId};
 
 /// The most contenders of one client for limited callers of one object. Further callers wait until
 /// one of these is free.
@@ -52,29 +62,6 @@ pub(crate) struct Settings {
     pub(crate) max_clock_skew: Duration,
 }
 
-/// What of an object counts later, when it is used again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memory {
-    /// The keeper that served the client last.
-    remembered: Option<Remembered>,
-    /// By how much the stamps of contenders are raised.
-    raised: BTreeMap<i16, i64>,
-    /// Until when rows of a failed task may be there.
-    orphaned_until: Option<Duration>,
-}
-
-impl Memory {
-    /// Notes what counts of a slot.
-    fn note(&mut self, number: i16, slot: &Slot) {
-        if slot.raised_by() > 0 {
-            self.raised.insert(number, slot.raised_by());
-        }
-        if number == SLOT_OF_TURNS {
-            self.remembered = slot.remembered();
-        }
-    }
-}
-
 /// One object in one client; see the [module](self) for how to drive it.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
@@ -85,8 +72,13 @@ pub(crate) struct Object {
     /// The callers that no slot has: limited ones that wait until one is free, and all that wait
     /// until an earlier machine's rows are over.
     waiting: Callers,
+    yielding: Yielding,
     sweep: Option<Sweep>,
+    /// A report was made of the object's mark.
+    mark_reported: bool,
     memory: Memory,
+    /// The terms of the rows that live longest of all that it may have written.
+    longest_terms: Option<LeaseTerms>,
     health: Health,
     is_closing: bool,
     outputs: VecDeque<Output>,
@@ -100,12 +92,23 @@ impl Object {
             settings,
             slots: BTreeMap::new(),
             waiting: Callers::default(),
+            yielding: Yielding::default(),
             sweep: None,
+            mark_reported: false,
             memory,
+            longest_terms: None,
             health: Health::Good,
             is_closing: false,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// Puts inputs that came together in the order in which they are handled: callers that wait
+    /// come first. A place is given up when its last turn is returned, and for a try it counts as
+    /// free.
+    pub(crate) fn arrange(inputs: &mut [Input]) {
+        let waits = |caller: &Caller| caller.acquire.patience == Patience::Wait;
+        inputs.sort_by_key(|input| !matches!(input, Input::Acquire(caller) if waits(caller)));
     }
 
     /// Handles an input.
@@ -117,11 +120,12 @@ impl Object {
             Input::Written { slot, op, outcome } => {
                 self.with(slot, |slot| slot.written(now, op, outcome));
             }
-            Input::Read { slot, op, seen } => {
-                self.look_at(now, seen.as_ref().ok());
+            Input::Read { slot, op, read, seen } => {
+                self.look_at(now, read, seen.as_ref().ok());
                 self.with(slot, |slot| slot.read(now, op, seen));
             }
             Input::Glanced { slot, rows } => self.with(slot, |slot| slot.glanced(now, &rows)),
+            Input::Looked(seen) => self.looked(now, &seen),
             Input::SweepRead(seen) => self.sweep_read(now, seen),
             Input::SweepWritten(is_acknowledged) => self.sweep_written(is_acknowledged),
             Input::Block { round, block } => {
@@ -131,11 +135,11 @@ impl Object {
                 self.with(SLOT_OF_TURNS, |slot| slot.connected(now, keeper, is_reachable));
             }
             Input::Request { guest, name, request } => {
-                self.with_turns(|slot| slot.guest_request(now, guest, name, request));
+                self.with_turns(now, |slot| slot.guest_request(now, guest, name, request));
             }
             Input::GuestLeft { guest } => self.with(SLOT_OF_TURNS, |s| s.guest_left(now, guest)),
             Input::Response { keeper, response } => {
-                self.with_turns(|slot| slot.response(now, keeper, response));
+                self.with_turns(now, |slot| slot.response(now, keeper, response));
             }
             Input::Reconnected { keeper } => {
                 self.with(SLOT_OF_TURNS, |slot| slot.reconnected(now, keeper));
@@ -156,10 +160,11 @@ impl Object {
 
     /// How long until [`Input::Tick`] is due, unless another input comes first.
     #[must_use]
-    pub(crate) fn sleep(&self, now: Now) -> Option<Duration> {
+    pub(crate) fn sleep(&self, now: turns::Now) -> Option<Duration> {
         let sweep = self.sweep.as_ref().and_then(Sweep::deadline);
         let orphaned = self.memory.orphaned_until.filter(|_| !self.waiting.is_empty());
-        let others = [self.waiting.deadline(), sweep, orphaned].into_iter().flatten();
+        let (waiting, yielding) = (self.waiting.deadline(), self.yielding.deadline());
+        let others = [waiting, yielding, sweep, orphaned].into_iter().flatten();
         let by_clock = self.slots.values().filter_map(Slot::deadline).chain(others).min();
         let by_boot = self.slots.values().filter_map(Slot::deadline_by_boot).min();
         let by_clock = by_clock.map(|due| due.saturating_sub(now.elapsed));
@@ -170,17 +175,27 @@ impl Object {
     /// Whether there is nothing left to do.
     pub(crate) fn is_idle(&self) -> bool {
         let is_over = self.is_closing && self.slots.values().all(Slot::is_over);
-        is_over || (self.slots.is_empty() && self.waiting.is_empty() && self.sweep.is_none())
+        let has_callers = !(self.waiting.is_empty() && self.yielding.is_empty());
+        is_over || (self.slots.is_empty() && !has_callers && self.sweep.is_none())
     }
 
-    /// What counts later. If its task fails, the rows that it may have written are over by
-    /// `orphaned_until`.
-    pub(crate) fn into_memory(mut self, orphaned_until: Option<Duration>) -> Memory {
+    /// What counts later.
+    pub(crate) fn memory(&self, now: Now) -> Memory {
+        let mut memory = self.memory.clone();
         for (number, slot) in &self.slots {
-            self.memory.note(*number, slot);
+            note(&mut memory, now, *number, slot);
         }
-        self.memory.orphaned_until = orphaned_until.or(self.memory.orphaned_until);
-        self.memory
+        memory
+    }
+
+    /// The same after its task has failed: rows may be there that it has written, and guests may
+    /// have a turn of them.
+    pub(crate) fn memory_of_failed(&self, now: Now) -> Memory {
+        let mut memory = self.memory(now);
+        let terms = self.longest_terms.filter(|_| self.settings.has_network);
+        let gone_by = terms.map(|terms| terms.gone_by(now.elapsed));
+        memory.orphaned_until = memory.orphaned_until.max(gone_by);
+        memory
     }
 
     // Callers.
@@ -188,18 +203,53 @@ impl Object {
     fn acquire(&mut self, now: Now, caller: Caller) {
         let refusal = match self.health {
             _ if self.is_closing => Refusal::Closed,
-            Health::Good => return self.admit(now, caller),
             Health::ClocksDiffer | Health::TableGone => Refusal::Unhealthy(self.health),
+            Health::Good => {
+                return match caller.yields {
+                    Some(limit) => self.yielding.insert(now, limit, caller, &mut self.outputs),
+                    None => self.admit(now, caller),
+                };
+            }
         };
         self.refuse(caller.number, refusal);
     }
 
+    /// A read for callers that yield is answered.
+    fn looked(&mut self, now: Now, seen: &Result<Seen, ReadFailure>) {
+        let is_unshared = self.yielding.looked(now, seen.as_ref().ok());
+        if is_unshared {
+            while let Some(caller) = self.yielding.take_first() {
+                self.admit(now, caller);
+            }
+        } else if seen.is_ok() {
+            for caller in self.yielding.tries() {
+                self.yielding.take(caller);
+                self.refuse(caller, Refusal::Taken);
+            }
+        } else if seen.as_ref().is_err_and(|failure| *failure == ReadFailure::Rejected) {
+            while let Some(caller) = self.yielding.take_first() {
+                let waited = now.elapsed.saturating_sub(caller.asked);
+                let refusal = Refusal::Failed { failure: Failure::Rejected, waited };
+                self.refuse(caller.number, refusal);
+            }
+        }
+    }
+
+    fn time_out(&mut self, now: Now, caller: &Caller, ahead: Vec<SeenContender>) {
+        let waited = now.elapsed.saturating_sub(caller.asked);
+        self.refuse(caller.number, Refusal::TimedOut { waited, user: None, ahead });
+    }
+
     /// Lets a caller come to a slot, or wait until one is free.
     fn admit(&mut self, now: Now, caller: Caller) {
-        let slot = if self.is_orphaned(now) { None } else { self.slot_for(&caller) };
+        let terms = caller.acquire.terms;
+        if self.longest_terms.is_none_or(|longest| longest.ttl() < terms.ttl()) {
+            self.longest_terms = Some(terms);
+        }
+        let slot = if self.memory.is_orphaned(now) { None } else { self.slot_for(&caller) };
         match slot {
             Some(number) => {
-                self.use_slot(number);
+                self.use_slot(now, number);
                 self.with(number, |slot| slot.join(now, caller));
             }
             None if caller.acquire.patience == Patience::Try => {
@@ -222,15 +272,15 @@ impl Object {
     }
 
     /// Begins to use a slot, unless it is in use.
-    fn use_slot(&mut self, number: i16) {
+    fn use_slot(&mut self, now: Now, number: i16) {
         let (id, settings) = (ContenderId { slot: number, ..self.id }, self.settings);
-        let raised = self.memory.raised.get(&number).copied().unwrap_or(0);
+        let raised = self.memory.raised_by(now, number);
         let remembered = self.memory.remembered;
         self.slots.entry(number).or_insert_with(|| Slot::new(id, settings, raised, remembered));
     }
 
     fn leave(&mut self, now: Now, caller: CallerId) {
-        if self.waiting.take(caller).is_some() {
+        if self.waiting.take(caller).or_else(|| self.yielding.take(caller)).is_some() {
             return;
         }
         // The slots that don't have it change nothing.
@@ -274,7 +324,10 @@ impl Object {
     }
 
     fn dismiss_waiting(&mut self, refusal: &Refusal) {
-        while let Some(caller) = self.waiting.take_first() {
+        for caller in self.waiting.take_all() {
+            self.refuse(caller.number, refusal.clone());
+        }
+        while let Some(caller) = self.yielding.take_first() {
             self.refuse(caller.number, refusal.clone());
         }
     }
@@ -282,10 +335,22 @@ impl Object {
     // Sweeps.
 
     /// Begins a sweep, if a read calls for one. It runs alongside all else, and delays nothing.
-    fn look_at(&mut self, now: Now, seen: Option<&Seen>) {
-        let may_sweep = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
-        if let Some(seen) = seen.filter(|_| may_sweep) {
+    /// Only a whole read shows all rows that must stay.
+    fn look_at(&mut self, now: Now, read: Read, seen: Option<&Seen>) {
+        self.look_at_mark(now, seen.and_then(|seen| seen.statics.mark));
+        let is_free = self.sweep.is_none() && self.health == Health::Good && !self.is_closing;
+        if let Some(seen) = seen.filter(|_| read == Read::Object && is_free) {
             self.sweep = Sweep::called_for(now, seen, self.settings.max_clock_skew);
+        }
+    }
+
+    /// Reports a mark that only a wrong clock can have written, once.
+    fn look_at_mark(&mut self, now: Now, mark: Option<i64>) {
+        let max_clock_skew = self.settings.max_clock_skew;
+        let ahead = mark.and_then(|mark| sweeps::ahead(mark, now.wall, max_clock_skew));
+        if let Some(ahead) = ahead.filter(|_| !self.mark_reported) {
+            self.mark_reported = true;
+            self.outputs.push_back(Output::Report(Report::MarkAhead(ahead)));
         }
     }
 
@@ -309,24 +374,28 @@ impl Object {
             self.sweep = Some(sweep.tick(now, &mut self.outputs));
         }
         while let Some(caller) = self.waiting.take_expired(now.elapsed) {
-            let waited = now.elapsed.saturating_sub(caller.asked);
-            let refusal = Refusal::TimedOut { waited, user: None, ahead: Vec::new() };
-            self.refuse(caller.number, refusal);
+            self.time_out(now, &caller, Vec::new());
         }
-    }
-
-    /// Whether rows of a failed task may be there. A guest may have its turn of them, and the
-    /// contender with their key would not wait for them.
-    fn is_orphaned(&self, now: Now) -> bool {
-        self.memory.orphaned_until.is_some_and(|until| now.elapsed < until)
+        while let Some(caller) = self.yielding.take_due(now) {
+            if caller.deadline <= now.elapsed {
+                self.time_out(now, &caller, self.yielding.sharers().to_vec());
+            } else {
+                self.admit(now, caller);
+            }
+        }
+        self.yielding.tick(now, &mut self.outputs);
     }
 
     /// Slots that have nothing left to do make room for callers that wait.
     fn forget_idle_slots(&mut self, now: Now) {
-        for (number, slot) in self.slots.extract_if(.., |_, slot| slot.is_idle()) {
-            self.memory.note(number, &slot);
-        }
-        if self.is_orphaned(now) {
+        let memory = &mut self.memory;
+        self.slots.retain(|number, slot| {
+            if slot.is_idle() {
+                note(memory, now, *number, slot);
+            }
+            !slot.is_idle()
+        });
+        if self.memory.is_orphaned(now) {
             return;
         }
         self.memory.orphaned_until = None;
@@ -356,8 +425,8 @@ impl Object {
 
     /// Changes the slot of turns, also if it is not in use: then it has no place, and returns a
     /// turn that comes for it.
-    fn with_turns(&mut self, change: impl FnOnce(&mut Slot)) {
-        self.use_slot(SLOT_OF_TURNS);
+    fn with_turns(&mut self, now: Now, change: impl FnOnce(&mut Slot)) {
+        self.use_slot(now, SLOT_OF_TURNS);
         self.with(SLOT_OF_TURNS, change);
     }
 
@@ -373,8 +442,26 @@ impl Object {
         self.slots.get(&SLOT_OF_TURNS)?.user()
     }
 
-    /// The line of its place, the first one first.
-    pub(crate) fn line(&self) -> Vec<LineUser> {
-        self.slots.get(&SLOT_OF_TURNS).map(|slot| slot.line().collect()).unwrap_or_default()
+    /// How many wait in the line of its place.
+    pub(crate) fn waiting(&self) -> usize {
+        self.slots.get(&SLOT_OF_TURNS).map_or(0, Slot::waiting)
+    }
+
+    /// Who waits in the line of its place, the first one first.
+    pub(crate) fn line(&self) -> impl Iterator<Item = User> {
+        self.slots.get(&SLOT_OF_TURNS).into_iter().flat_map(Slot::line)
+    }
+
+    /// Whether the name of a guest is known, for people.
+    pub(crate) fn knows_name(&self, guest: GuestId) -> bool {
+        self.slots.get(&SLOT_OF_TURNS).is_some_and(|slot| slot.knows_name(guest))
+    }
+}
+
+/// Notes what counts of a slot.
+fn note(memory: &mut Memory, now: Now, number: i16, slot: &Slot) {
+    memory.note_raised(now, number, slot.raised_by());
+    if number == SLOT_OF_TURNS {
+        memory.remembered = slot.remembered();
     }
 }

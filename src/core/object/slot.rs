@@ -31,7 +31,7 @@ use self::releases::Releases;
 pub(super) use self::requests::answer_over;
 use super::Settings;
 use super::callers::Callers;
-use super::messages::{
+use super::io::{
     Caller, CallerId, CheckReason, Expiring, Health, Loss, Now, Output, Refusal, Report, User,
 };
 use crate::core::bakery::{
@@ -205,6 +205,9 @@ impl Slot {
         let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
         let any = outsiders.peek().is_some();
         self.rivals.seen(outsiders);
+        if any {
+            self.outputs.push_back(Output::Report(Report::OutsidersWait));
+        }
         self.keeper.handle(now.of_turns(), KeeperInput::Glanced { outsiders: any });
         self.settle(now);
     }
@@ -359,6 +362,7 @@ impl Slot {
     }
 
     fn dismiss_all(&mut self, now: Now, refusal: &Refusal) {
+        // One after the other: when one leaves, the keeper turns to the next.
         while let Some(caller) = self.callers.take_first() {
             self.caller_left(now, caller.number);
             self.refuse(caller.number, refusal.clone());
@@ -393,14 +397,24 @@ impl Slot {
         self.keeper.has_place()
     }
 
-    /// The line of the place, the first one first.
-    pub(super) fn line(&self) -> impl ExactSizeIterator<Item = LineUser> {
-        self.keeper.line()
+    /// How many wait in the line of the place.
+    pub(super) fn waiting(&self) -> usize {
+        self.keeper.line().len()
     }
 
-    /// The name of a caller that waits.
-    pub(super) fn owner_of(&self, caller: CallerId) -> Option<&str> {
-        self.callers.get(caller).map(|caller| caller.acquire.owner.as_str())
+    /// Who waits in the line of the place, the first one first.
+    pub(super) fn line(&self) -> impl Iterator<Item = User> {
+        self.keeper.line().filter_map(|user| match user {
+            LineUser::Caller(number, _) => {
+                self.callers.get(number).map(|caller| User::Own(caller.acquire.owner.clone()))
+            }
+            LineUser::Guest(guest) => Some(User::Guest(guest, self.names.of(guest))),
+        })
+    }
+
+    /// Whether the name of a guest is known.
+    pub(super) fn knows_name(&self, guest: GuestId) -> bool {
+        self.names.of(guest).is_some()
     }
 
     /// Who has the turn, as far as this client knows: of its own place, or of the one in whose line

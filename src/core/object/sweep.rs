@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::messages::{Now, Output, Report};
+use super::io::{Now, Output, Report};
 use crate::core::bakery::{Change, Seen, Write, sweep};
 
 /// Before a sweep begins, up to this time passes at random, and the object is read again. Of many

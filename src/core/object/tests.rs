@@ -5,8 +5,10 @@ mod world;
 use std::time::Duration;
 
 use self::world::{Ended, World, limited, ms, s, shared, wants};
-use super::messages::{Health, Loss, Refusal, Reply};
-use crate::core::bakery;
+use super::Object;
+use super::io::{Caller, Health, HolderRequest, Input, Loss, Refusal, Reply};
+use crate::core::bakery::{self, Acquire, Patience};
+use crate::core::turns::TurnId;
 
 #[test]
 fn caller_has_the_object_and_returns_it() {
@@ -224,7 +226,7 @@ fn no_lock_is_granted_while_clocks_differ() {
 fn rows_of_failed_task_are_waited_for() {
     let mut world = World::of(1);
     world.granted(0, wants(1));
-    world.fails(0, s(76));
+    world.fails(0);
     world.asks_for(0, wants(2), s(300));
     world.passes(s(75));
     assert_eq!(world.turn_of(2), None);
@@ -241,4 +243,75 @@ fn grant_that_is_not_collected_is_given_back() {
     world.passes(Duration::from_secs(60));
     assert!(matches!(world.ended(turn), Some(Ended::Lost(_))), "{:?}", world.ended(turn));
     assert_eq!(world.live_rows(), 0);
+}
+
+#[test]
+fn caller_that_yields_has_no_rows_while_others_share() {
+    let mut world = World::without_messages(2);
+    let turn = world.granted(0, shared(1));
+    world.asks(1, Caller { yields: Some(s(5)), ..wants(2) });
+    world.passes(s(4));
+    assert_eq!((world.turn_of(2), world.live_rows()), (None, 1));
+    world.returns(0, turn);
+    world.passes(s(1));
+    let turn = world.turn_of(2).expect("none shares the object any more");
+    world.returns(1, turn);
+    assert!(world.is_idle(1));
+}
+
+#[test]
+fn caller_yields_no_longer_than_its_limit() {
+    let mut world = World::without_messages(2);
+    let _shares = world.granted(0, shared(1));
+    world.asks(1, Caller { yields: Some(s(5)), ..wants(2) });
+    world.asks(1, Caller { yields: Some(Duration::MAX), deadline: s(7), ..wants(3) });
+    world.passes(s(6));
+    assert!(world.live_rows() > 1, "it waits in the table");
+    world.passes(s(2));
+    assert_eq!(world.turn_of(2), None);
+    let refusal = world.refusal(3).expect("its timeout has passed");
+    assert!(matches!(refusal, Refusal::TimedOut { ahead, .. } if ahead.len() == 1));
+}
+
+#[test]
+fn try_that_yields_gives_up_when_it_sees_a_sharer() {
+    let mut world = World::without_messages(2);
+    let turn = world.granted(0, shared(1));
+    let tries = |number| Caller {
+        yields: Some(s(5)),
+        acquire: Acquire { patience: Patience::Try, ..wants(number).acquire },
+        ..wants(number)
+    };
+    world.asks(1, tries(2));
+    assert_eq!(world.refusal(2), Some(&Refusal::Taken));
+    assert!(world.is_idle(1));
+    world.returns(0, turn);
+    world.granted(1, tries(3));
+}
+
+#[test]
+fn caller_that_yields_looks_again_after_a_failure() {
+    let mut world = World::of(1);
+    world.table.is_down = true;
+    world.asks(0, Caller { yields: Some(s(5)), ..wants(1) });
+    world.passes(s(1));
+    assert_eq!(world.turn_of(1), None);
+    world.table.is_down = false;
+    world.passes(ms(100));
+    assert!(world.turn_of(1).is_some());
+}
+
+#[test]
+fn callers_that_wait_come_before_a_return_and_tries_after_it() {
+    let turn =
+        TurnId { place: bakery::ContenderId { host: 1, client: 1, slot: 0 }, round: 1, number: 1 };
+    let returned = Input::Holder { turn, request: HolderRequest::Return { request: None } };
+    let tries =
+        Caller { acquire: Acquire { patience: Patience::Try, ..wants(1).acquire }, ..wants(1) };
+    let mut inputs =
+        [Input::Acquire(tries), returned, Input::Acquire(wants(2)), Input::Acquire(wants(3))];
+    Object::arrange(&mut inputs);
+    let number = |input| if let Input::Acquire(caller) = input { caller.number } else { 0 };
+    let order = inputs.map(number);
+    assert_eq!(order, [2, 3, 1, 0]);
 }

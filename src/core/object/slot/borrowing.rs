@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{SLOT_OF_TURNS, Slot};
 use crate::core::bakery::{Acquire, ContenderId, Input, Lease, Mode, Patience};
-use crate::core::object::messages::{Caller, Expiring, Loss, Now, Output};
+use crate::core::object::io::{Caller, Expiring, Loss, Now, Output};
 use crate::core::turns::{
     Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
     TimedRequest, TurnId,
@@ -48,6 +48,13 @@ pub(crate) struct Remembered {
     pub(crate) keeper: KeeperId,
     /// When it answered.
     pub(crate) answered: Duration,
+}
+
+impl Remembered {
+    /// Whether the keeper probably still has the object.
+    pub(in crate::core::object) fn is_recent(&self, now: Now) -> bool {
+        now.elapsed < self.answered + REMEMBERED_FOR
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,9 +129,11 @@ impl Borrowing {
         let mut outputs = self.guests.iter_mut();
         let output = outputs.find_map(|(keeper, guest)| Some((*keeper, guest.poll()?)));
         if output.is_none() {
-            let done = self.guests.extract_if(.., |_, guest| guest.is_done());
-            let last = done.map(|(_, guest)| guest.last_request()).max();
-            self.last_request = self.last_request.max(last.unwrap_or(0));
+            let last_request = &mut self.last_request;
+            self.guests.retain(|_, guest| {
+                *last_request = guest.last_request().max(*last_request);
+                !guest.is_done()
+            });
         }
         output
     }
@@ -148,7 +157,7 @@ impl Slot {
         self.note_wanted();
         self.borrowing.asked.clear();
         let remembered = self.borrowing.remembered;
-        let recent = remembered.filter(|it| now.elapsed < it.answered + REMEMBERED_FOR);
+        let recent = remembered.filter(|it| it.is_recent(now));
         match recent.filter(|_| self.may_borrow() && self.borrowing.connecting.is_none()) {
             Some(Remembered { keeper, .. }) => self.connect(keeper, true),
             None => self.acquire_in_table(now),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::Slot;
-use crate::core::object::messages::{Now, Output, Reply, RequestId};
+use crate::core::object::io::{Now, Output, Reply, RequestId};
 use crate::core::turns::{GuestInput, KeeperInput, TokenBlock, TurnId};
 
 /// The draws of the present turn, one at a time.

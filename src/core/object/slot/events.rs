@@ -2,7 +2,7 @@
 
 use super::Slot;
 use crate::core::bakery::{Event, Failure, Input, Lease, LeaseTerms, Loss};
-use crate::core::object::messages::{self, CheckReason, Expiring, Now, Refusal, Reply};
+use crate::core::object::io::{self, CheckReason, Expiring, Now, Output, Refusal, Reply, Report};
 use crate::core::turns::KeeperInput;
 
 impl Slot {
@@ -25,7 +25,7 @@ impl Slot {
                 if matches!(loss, Loss::RowMissing | Loss::Conflict { .. }) {
                     self.check(CheckReason::RowMissing);
                 }
-                self.lose_all(&messages::Loss::Place(loss));
+                self.lose_all(&io::Loss::Place(loss));
                 self.keeper.handle(now.of_turns(), KeeperInput::Lost);
             }
             Event::Released => {
@@ -44,6 +44,7 @@ impl Slot {
         // Let in by both ways, it takes this one (rule R6).
         self.stop_borrowing(now);
         self.rivals.next_round();
+        self.outputs.push_back(Output::Report(Report::Held));
         let claim = self.contender.held_claim().expect("it has just been held");
         let (place, round, deadline) = (claim.contender, claim.round, lease.deadline());
         let held = KeeperInput::Held { place, round, terms, deadline };

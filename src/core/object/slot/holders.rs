@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::super::messages::{Expiring, HolderEvent, Loss, Need, Output, Reply, RequestId};
+use super::super::io::{Expiring, HolderEvent, Loss, Need, Output, Reply, RequestId};
 use crate::core::bakery::Lease;
 use crate::core::turns::{HoldLimit, TurnId};
 

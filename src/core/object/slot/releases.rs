@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::super::messages::{Output, Reply, RequestId};
+use super::super::io::{Output, Reply, RequestId};
 use super::holders::expired;
 
 /// The requests that wait for the acknowledgement of a release, in the order in which they came.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Slot;
 use super::holders::Wanted;
 use crate::core::bakery::Input;
-use crate::core::object::messages::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
+use crate::core::object::io::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
 use crate::core::turns::TurnId;
 
 /// Answers a request of a guard whose turn is over: the guard knows why.

@@ -6,7 +6,7 @@ use super::holders::Holder;
 use crate::core::bakery::{
     Acquire, Assignment, Input, LeaseTerms, Loss as PlaceLoss, Mode, Patience,
 };
-use crate::core::object::messages::{
+use crate::core::object::io::{
     Caller, CallerId, Granted, HolderEvent, Loss, Now, Origin, Output, Refusal, Reply, Report,
 };
 use crate::core::turns::{GuestId, GuestLoss, KeeperInput, KeeperOutput, Response, TurnId};
@@ -107,11 +107,13 @@ impl Slot {
                 (lease, Loss::Place(PlaceLoss::Expired))
             }
         };
+        let limit = hold_terms.map(|terms| terms.limit(now.elapsed));
         self.outputs.push_back(Output::Granted(Box::new(Granted {
             caller: number,
             turn,
             granted: now.elapsed,
             lease,
+            limit,
             origin: self.origin(turn),
             claim: self.contender.held_claim().cloned(),
             waited: now.elapsed.saturating_sub(asked),
@@ -123,7 +125,7 @@ impl Slot {
             renews: renew,
             lease,
             expiry,
-            limit: hold_terms.map(|terms| terms.limit(now.elapsed)),
+            limit,
             expiring: None,
             uncollected_until: Some(lease.deadline()),
             clocks_differ: self.clocks_differ,

@@ -7,7 +7,7 @@ use crate::core::bakery::{
     Acquire, Change, ContenderId, LeaseTerms, Mode, Patience, Read, ReadFailure, Seen, Statics,
     StoredRow, Write, WriteOutcome, row_name,
 };
-use crate::core::object::messages::{
+use crate::core::object::io::{
     Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
     RequestId,
 };
@@ -38,7 +38,7 @@ pub(super) fn wants(number: CallerId) -> Caller {
         owner: format!("caller {number}"),
     };
     let (min_hold, asked, deadline) = (Duration::ZERO, Duration::ZERO, s(100_000));
-    Caller { number, acquire, hold_terms: None, min_hold, asked, deadline }
+    Caller { number, acquire, hold_terms: None, yields: None, min_hold, asked, deadline }
 }
 
 pub(super) fn shared(number: CallerId) -> Caller {
@@ -75,7 +75,10 @@ struct Cell {
 }
 
 impl Table {
-    fn write(&mut self, now: Duration, write: &Write) {
+    fn write(&mut self, now: Duration, write: &Write) -> WriteOutcome {
+        if self.is_down {
+            return WriteOutcome::Unknown;
+        }
         match &write.change {
             Change::Put { claim, ttl_seconds } => {
                 let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
@@ -94,6 +97,7 @@ impl Table {
             }
             Change::Mark | Change::Sweep { .. } => {}
         }
+        WriteOutcome::Applied
     }
 
     fn put(&mut self, now: Duration, stamp: i64, row: StoredRow, ttl_seconds: i32) {
@@ -108,7 +112,10 @@ impl Table {
         }
     }
 
-    fn read(&self, now: Duration, read: Read) -> Seen {
+    fn read(&self, now: Duration, read: Read) -> Result<Seen, ReadFailure> {
+        if self.is_down {
+            return Err(ReadFailure::Failed);
+        }
         let is_read = |row: &&StoredRow| match read {
             Read::Object => true,
             Read::Contender(contender) => row.contender == contender,
@@ -118,7 +125,7 @@ impl Table {
         };
         let live = self.rows.values().filter(|cell| now < cell.expires);
         let rows = live.filter_map(|cell| cell.row.as_ref()).filter(is_read).cloned().collect();
-        Seen { rows, statics: Statics::default(), many_dead: false }
+        Ok(Seen { rows, statics: Statics::default(), many_dead: false })
     }
 }
 
@@ -222,14 +229,13 @@ impl World {
         self.tell(client, Input::Close);
     }
 
-    /// The task of an object fails, and another one begins. The rows of the first one are over
-    /// after this time.
-    pub(super) fn fails(&mut self, client: usize, over: Duration) {
-        let until = self.now + over;
+    /// The task of an object fails, and another one begins.
+    pub(super) fn fails(&mut self, client: usize) {
+        let now = self.moment();
         let Client { id, object, operations_of_machine, .. } = &mut self.clients[client];
         let settings = object.settings;
         let failed = std::mem::replace(object, Object::new(*id, settings, Memory::default()));
-        *object = Object::new(*id, settings, failed.into_memory(Some(until)));
+        *object = Object::new(*id, settings, failed.memory_of_failed(now));
         *operations_of_machine = 0;
     }
 
@@ -239,7 +245,8 @@ impl World {
         let until = self.now + time;
         for _ in 0..WAKES_MAX {
             let now = self.moment();
-            let sleeps = self.clients.iter().filter_map(|client| client.object.sleep(now));
+            let sleeps =
+                self.clients.iter().filter_map(|client| client.object.sleep(now.of_turns()));
             let next = sleeps.min().map(|sleep| self.now.saturating_add(sleep));
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.now = until;
@@ -275,31 +282,31 @@ impl World {
     }
 
     fn carry_out(&mut self, client: usize, output: Output) {
-        let (now, is_down) = (self.now, self.table.is_down);
+        let now = self.now;
         let of_table = matches!(
             output,
-            Output::Write { .. } | Output::Read { .. } | Output::SweepRead | Output::SweepWrite(_)
+            Output::Write { .. }
+                | Output::Read { .. }
+                | Output::Look
+                | Output::SweepRead
+                | Output::SweepWrite(_)
         );
         self.clients[client].operations += usize::from(of_table);
         self.clients[client].operations_of_machine += usize::from(of_table);
         let answer = match output {
             Output::Write { slot, op, write } => {
-                if !is_down {
-                    self.table.write(now, &write);
-                }
-                let failed = WriteOutcome::Unknown;
-                let outcome = if is_down { failed } else { WriteOutcome::Applied };
+                let outcome = self.table.write(now, &write);
                 Some(Input::Written { slot, op, outcome })
             }
             Output::Read { slot, op, read } => {
                 let seen = self.table.read(now, read);
-                let seen = if is_down { Err(ReadFailure::Failed) } else { Ok(seen) };
-                Some(Input::Read { slot, op, seen })
+                Some(Input::Read { slot, op, read, seen })
             }
             Output::Glance { slot } => {
-                let rows = self.table.read(now, Read::Object).rows;
-                Some(Input::Glanced { slot, rows })
+                let seen = self.table.read(now, Read::Object);
+                Some(Input::Glanced { slot, rows: seen.map(|seen| seen.rows).unwrap_or_default() })
             }
+            Output::Look => Some(Input::Looked(self.table.read(now, Read::Object))),
             Output::SweepRead => Some(Input::SweepRead(None)),
             Output::SweepWrite(_) => Some(Input::SweepWritten(false)),
             Output::DrawBlock { claim, max_clock_skew } => {
@@ -382,7 +389,8 @@ impl World {
     }
 
     pub(super) fn live_rows(&self) -> usize {
-        self.table.read(self.now, Read::Object).rows.len()
+        let now = self.now;
+        self.table.rows.values().filter(|cell| cell.row.is_some() && now < cell.expires).count()
     }
 
     /// How many reads and writes a client has made.

@@ -8,7 +8,8 @@ use crate::core::bakery::{
     StoredRow, Write, WriteOutcome,
 };
 use crate::core::turns::{
-    self, GuestId, GuestLoss, HoldTerms, KeeperId, Response, TimedRequest, TokenBlock, TurnId,
+    self, GuestId, GuestLoss, HoldLimit, HoldTerms, KeeperId, Response, TimedRequest, TokenBlock,
+    TurnId,
 };
 
 /// The number of a caller among those of its client.
@@ -41,7 +42,7 @@ impl Now {
     }
 
     /// The moment for a keeper or a guest.
-    pub(super) fn of_turns(self) -> turns::Now {
+    pub(crate) fn of_turns(self) -> turns::Now {
         turns::Now { elapsed: self.elapsed, boot: self.boot }
     }
 }
@@ -55,12 +56,20 @@ pub(crate) struct Caller {
     pub(crate) acquire: Acquire,
     /// How long it may hold it.
     pub(crate) hold_terms: Option<HoldTerms>,
+    /// How long it lets those go first that share the object, if it does.
+    pub(crate) yields: Option<Duration>,
     /// How long the place stays taken from its grant on, even if it is returned before.
     pub(crate) min_hold: Duration,
     /// When it asked.
     pub(crate) asked: Duration,
     /// When its timeout passes.
     pub(crate) deadline: Duration,
+}
+
+impl AsRef<Caller> for Caller {
+    fn as_ref(&self) -> &Caller {
+        self
+    }
 }
 
 /// What happens to an object.
@@ -95,6 +104,8 @@ pub(crate) enum Input {
         slot: i16,
         /// The answered operation.
         op: OpId,
+        /// What was read.
+        read: Read,
         /// What was seen.
         seen: Result<Seen, ReadFailure>,
     },
@@ -105,6 +116,8 @@ pub(crate) enum Input {
         /// The rows of one replica.
         rows: Vec<StoredRow>,
     },
+    /// The answer to [`Output::Look`].
+    Looked(Result<Seen, ReadFailure>),
     /// The answer to [`Output::SweepRead`]; `None` if it failed.
     SweepRead(Option<Seen>),
     /// The answer to [`Output::SweepWrite`]: whether it is acknowledged.
@@ -165,7 +178,8 @@ pub(crate) enum HolderRequest {
         /// Who waits for the acknowledgement, if anybody does.
         request: Option<RequestId>,
     },
-    /// The guard's own look at the clock has shown that the turn is lost.
+    /// The guard's own look at the clock has shown that the turn is lost: perhaps by a later look
+    /// than the one with which an input is handled.
     Lost,
     /// A read of the guard has shown that the rows of the turn's place are gone.
     RowsLost(bakery::Loss),
@@ -232,6 +246,9 @@ pub(crate) enum Output {
         /// The slot.
         slot: i16,
     },
+    /// Read the whole object for callers that yield, beside all else; answer with
+    /// [`Input::Looked`].
+    Look,
     /// Read the whole object for a sweep, beside all else.
     SweepRead,
     /// Make a write of a sweep, beside all else. One try.
@@ -304,6 +321,8 @@ pub(crate) struct Granted {
     pub(crate) granted: Duration,
     /// The lease until the first renewal.
     pub(crate) lease: Lease,
+    /// When its holder is to finish, and when it is lost, if that is limited.
+    pub(crate) limit: Option<HoldLimit>,
     /// Where the turn came from.
     pub(crate) origin: Origin,
     /// The claim of the contender that has the place, if that is of this client.
@@ -463,6 +482,10 @@ pub(crate) enum User {
 pub(crate) enum Report {
     /// Clocks and table should be looked at.
     Check(CheckReason),
+    /// A place in the table is held.
+    Held,
+    /// Contenders wait in the table that are in no line of the place.
+    OutsidersWait,
     /// The object's mark is ahead of the clock: the clock of a client was wrong.
     MarkAhead(Duration),
     /// A guest has a turn, and so many wait behind it.
