@@ -23,8 +23,8 @@ pub use self::peers::{ParsePeersError, PeerOptions};
 pub use self::settings::{LockSettings, SettingsError};
 use crate::client::{ClientSetup, Join, LockClient, Registered};
 use crate::clock::Moment;
-use crate::engine::host::{self, Lookup, RegisteredHost};
-use crate::engine::retry::answered_soon;
+use crate::driver::host::{self, Lookup, RegisteredHost};
+use crate::driver::retry::answered_soon;
 use crate::hosts::{self, RegistryError};
 #[cfg(any(test, feature = "test-util"))]
 use crate::network::Entrance;

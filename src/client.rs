@@ -13,7 +13,6 @@ mod request;
 mod revoke;
 mod setup;
 mod with_lock;
-mod yielding;
 
 use std::fmt;
 use std::future::Future;
@@ -29,10 +28,11 @@ pub use self::lock_all::{MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use self::locks::{LockInUse, Locks};
 pub use self::request::LockRequest;
 pub(crate) use self::setup::{ClientSetup, Join, Registered};
-use crate::engine::dispatch::Call;
-use crate::engine::guard::LockGuard;
-use crate::engine::runtime::with_timers;
-use crate::engine::shared::Shared;
+use crate::driver::client_task::Call;
+use crate::driver::guard::LockGuard;
+use crate::driver::objects::Objects;
+use crate::driver::runtime::with_timers;
+use crate::driver::shared::Shared;
 use crate::error::{LockError, ShutdownError, TableError};
 use crate::owner::Owner;
 use crate::statistics::Statistics;
@@ -70,6 +70,7 @@ pub struct LockClient {
 
 struct Inner {
     calls: mpsc::UnboundedSender<Call>,
+    objects: Arc<Objects>,
     /// The client's runtime: it has the timers of calls that are polled outside any.
     runtime: Handle,
     ended: CancellationToken,

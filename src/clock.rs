@@ -1,4 +1,4 @@
-//! The one clock that runner, guard and store read (design section 5).
+//! The one clock that tasks, guards and store read (design section 5).
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

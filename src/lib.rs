@@ -172,8 +172,8 @@ mod client;
 mod clock;
 mod contender;
 mod core;
+mod driver;
 mod election;
-mod engine;
 mod entropy;
 mod error;
 mod fence;
@@ -201,9 +201,9 @@ pub use client::{
     LockClient, LockInUse, LockRequest, Locks, MultiGuard, MultiLockRequest, MultiLostFuture,
 };
 pub use contender::{Contender, ContenderState, LockMode};
+pub use driver::grant::GuardState;
+pub use driver::guard::{ExpiringFuture, GuardStates, LockGuard, LockHandle, LostFuture};
 pub use election::{Election, Leaders, Leadership};
-pub use engine::grant::GuardState;
-pub use engine::guard::{ExpiringFuture, GuardStates, LockGuard, LockHandle, LostFuture};
 pub use error::{
     EnsureError, ExpiringReason, LineError, LockError, LocksError, LostReason, RepairError,
     RevokeError, ShutdownError, TableError, UnlockError, WithLockError,

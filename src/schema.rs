@@ -30,7 +30,7 @@ use self::existing::{Names, Schema};
 use self::nodes::NodeState;
 use crate::clock::{Clock, SystemClock};
 use crate::core::bakery::TIME_IN_FLIGHT;
-use crate::engine::clock_skew::{self, ClockDifference, Clocks};
+use crate::driver::clock_skew::{self, ClockDifference, Clocks};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, MAX_CLOCK_SKEW_RANGE, Settings};
 use crate::store::{
     CassandraStore, Catalog, Cql, DatabaseError, Dialect, Extras, Identifier, Nodes, Outcome,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::error::BuildError;
 use crate::clock::{Clock, SystemClock};
-use crate::engine::host::RegisteredHost;
+use crate::driver::host::RegisteredHost;
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::{Host, HostRegistry};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};

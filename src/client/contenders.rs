@@ -2,7 +2,7 @@
 
 use super::LockClient;
 use crate::contender::Contender;
-use crate::engine::retry::until_answered;
+use crate::driver::retry::until_answered;
 use crate::error::TableError;
 use crate::options::check_name;
 

@@ -6,9 +6,9 @@ use tokio::sync::oneshot;
 
 use super::{Interruption, LockClient};
 use crate::core::bakery::Read;
-use crate::engine::dispatch::Call;
-use crate::engine::registration::HostReport;
-use crate::engine::retry::until_answered;
+use crate::driver::client_task::Call;
+use crate::driver::registration::HostReport;
+use crate::driver::retry::until_answered;
 use crate::health::{Health, UnreadyReason};
 
 impl LockClient {
@@ -97,7 +97,7 @@ impl LockClient {
 
     /// What the client's task knows of the host.
     async fn host(&self) -> Result<HostReport, Ended> {
-        match self.unless_interrupted(self.ask(Call::TellHost)).await {
+        match self.unless_interrupted(self.ask(Call::QueryHost)).await {
             Ok(Some(report)) => Ok(report),
             Ok(None) => Err(Ended::Closed),
             // The registry still has time to answer.
@@ -107,7 +107,7 @@ impl LockClient {
 
     /// What the client's task has found that keeps it from granting locks.
     async fn problem(&self) -> Found {
-        match self.unless_interrupted(self.ask(Call::TellProblem)).await {
+        match self.unless_interrupted(self.ask(Call::QueryHealth)).await {
             Ok(Some(problem)) => Ok(problem.map(UnreadyReason::from)),
             Ok(None) => Err(Ended::Closed),
             // A check that takes so long has found nothing yet.

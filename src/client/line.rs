@@ -1,13 +1,10 @@
 //! Who uses a lock, and who stands in line for it.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 
 use super::{Interruption, LockClient};
 use crate::contender::Contender;
-use crate::engine::dispatch::Call;
-use crate::engine::inquirer::Inquirer;
+use crate::driver::inquirer::Inquirer;
 use crate::error::LineError;
 use crate::line::Line;
 use crate::network::NotReached;
@@ -81,10 +78,8 @@ impl LockClient {
         let client = contender.client.as_u128();
         if client == shared.id.client {
             let (reply, answer) = oneshot::channel();
-            let inquirer = Inquirer::User(reply);
-            let call = Call::Tell { object: Arc::from(name), inquirer };
-            self.inner.calls.send(call).map_err(|_| NotReached)?;
-            // A runner that ends meanwhile has no place.
+            self.inner.objects.report_line(name, Inquirer::User(reply));
+            // A task that ends meanwhile has no place.
             return Ok(answer.await.unwrap_or_default());
         }
         match &shared.network {

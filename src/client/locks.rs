@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Interruption, LockClient};
 use crate::contender::Contender;
-use crate::engine::retry::until_answered;
+use crate::driver::retry::until_answered;
 use crate::error::LocksError;
 use crate::store::{Cursor, DatabaseError, Page, Part, TimedRow};
 

@@ -4,7 +4,7 @@ use tracing::debug;
 
 use super::LockClient;
 use crate::core::bakery::{Change, Write, sweep};
-use crate::engine::retry::until_answered;
+use crate::driver::retry::until_answered;
 use crate::error::{RepairError, TableError};
 use crate::options::check_name;
 use crate::store::StoredMark;

@@ -10,13 +10,14 @@ use tracing::debug_span;
 
 use super::Inner;
 use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
+use crate::core::object::io;
 use crate::core::turns::HoldTerms;
-use crate::engine::dispatch::Call;
-use crate::engine::grant::GuardState;
-use crate::engine::guard::LockGuard;
-use crate::engine::host::REGISTRAR;
-use crate::engine::shared::Shared;
-use crate::engine::waiters::{Caller, Reply};
+use crate::driver::caller::{Caller, Reply, ReplyTo};
+use crate::driver::client_task::Call;
+use crate::driver::grant::GuardState;
+use crate::driver::guard::LockGuard;
+use crate::driver::host::REGISTRAR;
+use crate::driver::shared::Shared;
 use crate::error::{LockError, LostReason};
 use crate::options::{
     InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
@@ -255,7 +256,7 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// As for [`LockClient::lock`](crate::LockClient::lock).
-    #[expect(clippy::missing_panics_doc, reason = "only a bug of the runner gets there")]
+    #[expect(clippy::missing_panics_doc, reason = "only a bug gets there")]
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let guard = self.send(Patience::Wait).await?;
         Ok(guard.expect("only a try comes back without a guard"))
@@ -279,16 +280,6 @@ impl LockRequest {
     /// The name of the object.
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    /// How long it waits at most.
-    pub(super) fn longest_wait(&self) -> Duration {
-        self.timeout
-    }
-
-    /// The client that is asked.
-    pub(super) fn client(&self) -> &Inner {
-        &self.inner
     }
 
     /// Whether the request can be made, and its terms.
@@ -363,34 +354,29 @@ impl LockRequest {
         let deadline = asked.saturating_add(self.timeout);
         let (renew, gives_up, owner) = (self.renew, Some(deadline), owner.into());
         let acquire = Acquire { mode, terms, patience, renew, gives_up, owner };
+        let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
+        let (yields, min_hold) = (self.yield_limit, self.min_hold);
+        let wants = io::Caller { number, acquire, hold_terms, yields, min_hold, asked, deadline };
         let counted = CountedWait::begin(Arc::clone(&self.inner.shared));
-        let answer = self.join(acquire, hold_terms, asked, deadline).await;
+        let answer = self.join(wants).await;
         counted.end(answer)?.map(if_held).transpose()
     }
 
-    /// Joins the line of the object, after those that share it if it yields to them.
-    async fn join(
-        self,
-        acquire: Acquire,
-        hold_terms: Option<HoldTerms>,
-        asked: Duration,
-        deadline: Duration,
-    ) -> Reply {
-        let patience = acquire.patience;
-        if let Some(limit) = self.yield_limit
-            && !self.yield_while_shared(limit, patience).await?
-        {
-            return Ok(None);
-        }
+    /// Joins the line of the object.
+    async fn join(self, wants: io::Caller) -> Reply {
+        let (number, patience) = (wants.number, wants.acquire.patience);
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
-        let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
-        let min_hold = self.min_hold;
-        let caller = Caller { number, acquire, hold_terms, min_hold, asked, deadline, reply, span };
-        let object = Arc::from(self.name);
-        let call = Call::Acquire(Arc::clone(&object), caller);
-        self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
-        let waiting = Waiting { inner: self.inner, object, number, answer, answered: false };
+        let caller = Caller { wants, reply_to: ReplyTo { reply, span } };
+        let object: Arc<str> = Arc::from(self.name);
+        let unregistered = self.inner.objects.acquire((Arc::clone(&object), caller));
+        let by_task = unregistered.is_some();
+        if let Some(asking) = unregistered {
+            let call = Call::Acquire(Box::new(asking));
+            self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
+        }
+        let inner = self.inner;
+        let waiting = Waiting { inner, object, number, by_task, answer, answered: false };
         waiting.answer().await
     }
 }
@@ -425,12 +411,14 @@ impl Drop for CountedWait {
     }
 }
 
-/// A caller that waits for its answer. If dropped before the answer, it tells the client's task,
-/// which then need not check whether each caller is still there.
+/// A caller that waits for its answer. If dropped before the answer, it says so to the task that
+/// has its request, which then need not check whether each caller is still there.
 struct Waiting {
     inner: Arc<Inner>,
     object: Arc<str>,
     number: u64,
+    /// Whether its request went to the client's task.
+    by_task: bool,
     answer: oneshot::Receiver<Reply>,
     answered: bool,
 }
@@ -450,9 +438,13 @@ impl Drop for Waiting {
         }
         // First: if the message overtakes its caller, the closed channel shows that it has left.
         self.answer.close();
-        let call = Call::Leave { object: Arc::clone(&self.object), caller: self.number };
-        // If the task has ended, there is nothing to leave.
-        let _ = self.inner.calls.send(call);
+        if self.by_task {
+            let call = Call::Leave { object: Arc::clone(&self.object), caller: self.number };
+            // If the task has ended, there is nothing to leave.
+            let _ = self.inner.calls.send(call);
+        } else {
+            self.inner.objects.leave(&self.object, self.number);
+        }
     }
 }
 

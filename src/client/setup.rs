@@ -12,14 +12,12 @@ use uuid::Uuid;
 use super::{Inner, LockClient};
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
 use crate::core::bakery::{ContenderId, LeaseTerms};
-use crate::engine::dispatch::Dispatcher;
-use crate::engine::health::{Baseline, HealthMonitor};
-use crate::engine::host::{REGISTRAR, RegisteredHost};
-use crate::engine::process::Process;
-use crate::engine::raised::Raised;
-use crate::engine::registration::Registration;
-use crate::engine::remembered::Remembered;
-use crate::engine::shared::Shared;
+use crate::driver::client_task::{Channels, ClientTask};
+use crate::driver::health::{Baseline, HealthMonitor};
+use crate::driver::host::{REGISTRAR, RegisteredHost};
+use crate::driver::process::Process;
+use crate::driver::registration::Registration;
+use crate::driver::shared::Shared;
 use crate::entropy::Entropy;
 use crate::network::NetworkEnd;
 use crate::owner::Owner;
@@ -86,6 +84,7 @@ impl LockClient {
             lock_table,
         } = setup;
         let (calls, receiver) = mpsc::unbounded_channel();
+        let (check_sender, checks) = mpsc::unbounded_channel();
         let ended = CancellationToken::new();
         let number = registered.as_ref().map_or(REGISTRAR, |it| it.host.number);
         let client = entropy.client().as_u128();
@@ -98,7 +97,6 @@ impl LockClient {
             wall_clock_bound: WallClockBound::new(&*clock),
             clock,
             stamps: Stamps::default(),
-            raised: Raised::default(),
             id: ContenderId { host: number, client, slot: 0 },
             owner: Owner::this_process(&host_name),
             entropy,
@@ -106,7 +104,7 @@ impl LockClient {
             turns,
             longest_terms: LeaseTerms::new(max_ttl, max_clock_skew),
             network,
-            remembered: Remembered::default(),
+            checks: check_sender,
             tally: Arc::default(),
             process: Process::current(),
         });
@@ -116,19 +114,14 @@ impl LockClient {
             HealthMonitor::new(Baseline { max_clock_skew, lock_table }, ttl, shared.clock.elapsed())
         });
         let drop_guard = ended.clone().drop_guard();
-        let dispatcher = Dispatcher::new(
-            Arc::clone(&shared),
-            receiver,
-            registration,
-            health,
-            received,
-            drop_guard,
-        );
-        let runtime = Handle::current();
-        runtime.spawn(dispatcher.run());
+        let channels = Channels { calls: receiver, received, checks };
+        let task = ClientTask::new(Arc::clone(&shared), channels, registration, health, drop_guard);
+        let (objects, runtime) = (Arc::clone(task.objects()), Handle::current());
+        runtime.spawn(task.run());
         LockClient {
             inner: Arc::new(Inner {
                 calls,
+                objects,
                 runtime,
                 ended,
                 observer,

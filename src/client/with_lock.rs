@@ -7,8 +7,8 @@ use std::task::Poll;
 use futures_core::Stream;
 
 use super::{LockClient, LockRequest};
-use crate::engine::grant::GuardState;
-use crate::engine::guard::LockHandle;
+use crate::driver::grant::GuardState;
+use crate::driver::guard::LockHandle;
 use crate::error::{LostReason, UnlockError, WithLockError};
 
 impl LockClient {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::engine::guard::{LockGuard, LockHandle};
+use crate::driver::guard::{LockGuard, LockHandle};
 use crate::error::UnlockError;
 
 /// A candidate that leads, from [`Election::campaign`](super::Election::campaign) on. Dropping it

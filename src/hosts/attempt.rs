@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Host, HostRegistry, RegistryError};
-use crate::engine::grant::GuardState;
-use crate::engine::guard::LockGuard;
-use crate::engine::host::REGISTRAR;
+use crate::driver::grant::GuardState;
+use crate::driver::guard::LockGuard;
+use crate::driver::host::REGISTRAR;
 use crate::error::LockError;
 use crate::store::{DatabaseError, HostRow};
 

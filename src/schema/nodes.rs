@@ -88,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::clock_skew::clocks;
+    use crate::driver::clock_skew::clocks;
     use crate::finding::Severity;
 
     fn report(last: u8, offset_millis: Option<i64>) -> NodeState {

@@ -1,4 +1,4 @@
-//! What a guard tells its runner, and how a grant ends.
+//! What a guard asks the task of its object, and how a grant ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tracing::Span;
 use super::shared;
 use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
 use crate::core::turns::{HoldTerms, TurnId};
-use crate::engine::drawing::Fence;
-use crate::engine::grant::{End, Grant, GuardRequest, GuardState, Requests};
-use crate::engine::guard::{LockGuard, Tokens};
+use crate::driver::drawing::Fence;
+use crate::driver::grant::{End, Grant, GuardRequest, GuardState, Requests};
+use crate::driver::guard::{LockGuard, Tokens};
 use crate::error::{LostReason, UnlockError};
 use crate::testing::FaultyStore;
 
@@ -23,10 +23,10 @@ const fn s(seconds: u64) -> Duration {
 /// The lease of a TTL of 60 s.
 const LEASE: Duration = s(58);
 
-/// What guards ask of their runner.
+/// What guards ask of their task.
 type Asked = UnboundedReceiver<(TurnId, GuardRequest)>;
 
-/// A grant from now on, its guard, and what that asks of the runner.
+/// A grant from now on, its guard, and what that asks of the task.
 fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let shared = shared(&FaultyStore::new());
     let (name, clock): (Arc<str>, _) = (Arc::from("users::snap"), Arc::clone(&shared.clock));
@@ -42,22 +42,25 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let turn = TurnId { place: shared.id, round: 1, number: 1 };
     let lease = Lease::announced(terms, clock.elapsed());
     let (lease, tally) = ((lease, LostReason::Expired), Arc::clone(&shared.tally));
-    let grant = Grant::new(name, Span::none(), clock, lease, hold, tally);
+    let granted = clock.elapsed();
+    let limit = hold.map(|terms| terms.limit(granted));
+    let grant = Grant::new(name, Span::none(), clock, granted, lease, limit, tally);
     let grant = Arc::new(grant);
-    let fence = Fence::new(shared, Arc::clone(&grant), claim, s(1));
-    let (sender, requests) = mpsc::unbounded_channel();
-    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), Requests::of(turn, sender));
-    (grant, guard, requests)
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let requests = Requests::of(turn, sender);
+    let fence = Fence::new(shared, Arc::clone(&grant), claim, requests.clone());
+    let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), requests);
+    (grant, guard, receiver)
 }
 
-/// How often the runner was asked to release.
+/// How often the task was asked to release.
 fn releases(mut requests: Asked) -> usize {
     let asked = std::iter::from_fn(|| requests.try_recv().ok());
     asked.filter(|(_, request)| matches!(request, GuardRequest::Release { .. })).count()
 }
 
 #[tokio::test]
-async fn an_unlock_tells_the_runner_once() {
+async fn an_unlock_tells_the_task_once() {
     let (_, guard, requests) = granted(None);
     let unlocking = tokio::spawn(guard.unlock());
     tokio::task::yield_now().await;
@@ -67,7 +70,7 @@ async fn an_unlock_tells_the_runner_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drop_tells_the_runner_once_whether_the_lock_is_held_or_lost() {
+async fn a_drop_tells_the_task_once_whether_the_lock_is_held_or_lost() {
     for pause in [s(0), LEASE] {
         let (_, guard, requests) = granted(None);
         advance(pause).await;
@@ -81,7 +84,7 @@ async fn an_unlock_that_the_client_overtakes_is_told_why() {
     for reason in [LostReason::RowMissing, LostReason::ClientClosed, LostReason::Expired] {
         let (grant, guard, mut requests) = granted(None);
         let unlocking = tokio::spawn(guard.unlock());
-        let request = requests.recv().await.expect("it tells the runner");
+        let request = requests.recv().await.expect("it asks the task");
         grant.lose(reason.clone());
         assert_eq!(grant.ended(), Some(End::Released), "it was held until then");
         drop(request);

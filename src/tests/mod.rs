@@ -1,12 +1,12 @@
-//! Tests that need more than the public API: properties of the rules, and parts of the engine and
+//! Tests that need more than the public API: properties of the rules, and parts of the driver and
 //! the registry by themselves. What clients do as a whole is in `tests/`.
 
 mod guard;
+mod object_task;
 mod pacing;
 mod peers;
 pub(crate) mod properties;
 mod registry;
-mod runner;
 mod scene;
 mod sweeps;
 mod wrong_values;
@@ -16,14 +16,12 @@ use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
 use crate::core::bakery::{ContenderId, LeaseTerms};
-use crate::engine::process::Process;
-use crate::engine::raised::Raised;
-use crate::engine::remembered::Remembered;
-use crate::engine::shared::Shared;
+use crate::driver::process::Process;
+use crate::driver::shared::Shared;
 use crate::store::Embedded;
 use crate::testing::FaultyStore;
 
-/// What the runners of a client share, for tests of a runner alone.
+/// What the tasks of a client share, for tests of one task alone.
 fn shared(store: &FaultyStore) -> Arc<Shared> {
     let Embedded { store, clock, entropy, .. } = store.embedded();
     Arc::new(Shared {
@@ -32,13 +30,12 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         clock,
         entropy,
         stamps: Stamps::default(),
-        raised: Raised::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
         owner: String::from("host pid 1").into(),
         turns: true,
         longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
-        remembered: Remembered::default(),
+        checks: tokio::sync::mpsc::unbounded_channel().0,
         acquire_timeout: Duration::from_secs(5),
         tally: Arc::default(),
         process: Process::current(),

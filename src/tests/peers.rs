@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{STORMY, TestNetwork};
 use crate::client::{ClientSetup, Join, LockClient};
-use crate::engine::guard::LockGuard;
+use crate::driver::guard::LockGuard;
 use crate::error::{EnsureError, LineError, LockError, LostReason};
 use crate::line::{TOLD_MAX, TurnUser};
 use crate::store::{Counted, Embedded};

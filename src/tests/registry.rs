@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::builder::{BuildError, LockClientBuilder};
 use crate::client::LockClient;
 use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
-use crate::engine::host::{Lookup, lookup};
+use crate::driver::host::{Lookup, lookup};
 use crate::error::LockError;
 use crate::health::{HealthWarning, UnreadyReason};
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};

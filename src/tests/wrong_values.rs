@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::scene::{DEAD, FOREIGN, OBJECT, SOON, Scene, TTL, lock_once, ms, s};
 use crate::builder::BuildError;
 use crate::core::bakery::{Change, Claim, LastRelease, Means, Mode, Revocation};
-use crate::engine::grant::GuardState;
+use crate::driver::grant::GuardState;
 use crate::error::{LockError, LostReason};
 use crate::fence::FencingError;
 use crate::hosts::{Host, RegistryError};

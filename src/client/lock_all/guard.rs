@@ -7,8 +7,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::engine::grant::GuardState;
-use crate::engine::guard::{LockGuard, LostFuture};
+use crate::driver::grant::GuardState;
+use crate::driver::guard::{LockGuard, LostFuture};
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::store::at_the_same_time;
 

@@ -240,7 +240,6 @@ impl Guest {
     }
 
     /// The number of its last request.
-    #[cfg(test)]
     pub(crate) fn last_request(&self) -> u64 {
         self.last_request
     }

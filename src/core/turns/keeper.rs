@@ -307,11 +307,6 @@ impl Keeper {
         matches!(self.place, Place::Held(_) | Place::Lost)
     }
 
-    /// Whether none waits.
-    pub(crate) fn is_line_empty(&self) -> bool {
-        self.line.is_empty()
-    }
-
     /// The first in the line, if it is a caller.
     pub(crate) fn first_caller(&self) -> Option<u64> {
         match self.line.first()? {

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::network::TestNetwork;
 use super::{OBJECT, caller, client, ms, s, store};
-use crate::engine::guard::LockGuard;
+use crate::driver::guard::LockGuard;
 use crate::store::Embedded;
 use crate::testing::{Fault, FaultyStore, Weather};
 

@@ -14,8 +14,8 @@ use tracing_subscriber::{Layer, Registry, filter};
 use super::history::{End, Moment, Place, Round};
 use super::monotonic::now;
 
-/// Where the library tells what goes into and comes out of its protocol.
-const TARGET: &str = "bakery_lock::engine::runner";
+/// Where the library reports what goes into and comes out of the machine of an object.
+const TARGET: &str = "bakery_lock::driver::object_task";
 
 /// Cassandra cuts off up to a second of a TTL.
 const TTL_ROUNDING: Duration = Duration::from_secs(1);
@@ -25,8 +25,8 @@ const TTL_ROUNDING: Duration = Duration::from_secs(1);
 /// own.
 pub fn record_rounds(max_clock_skew: Duration) -> Arc<Mutex<Recorder>> {
     let recorder = Arc::new(Mutex::new(Recorder::new(max_clock_skew)));
-    let only_runner = |metadata: &Metadata<'_>| metadata.target() == TARGET;
-    let layer = RecorderLayer(Arc::clone(&recorder)).with_filter(filter::filter_fn(only_runner));
+    let only_objects = |metadata: &Metadata<'_>| metadata.target() == TARGET;
+    let layer = RecorderLayer(Arc::clone(&recorder)).with_filter(filter::filter_fn(only_objects));
     Registry::default().with(layer).try_init().expect("a program records once");
     recorder
 }
@@ -52,9 +52,9 @@ enum Keeping {
         place: Place,
         /// The number of the last turn.
         last: u64,
-        /// When the keeper had its last input.
+        /// When the machine had its last input.
         input: u64,
-        /// The same by the keeper's look at the clock: by that it decides.
+        /// The same by the machine's look at the clock: by that it decides.
         looked: u64,
         /// That look when it knew that another contender waits in the table.
         known: Option<u64>,
@@ -95,20 +95,17 @@ impl Recorder {
         matches!(self.keepers.get(object), Some(Keeping::Borrowed))
     }
 
-    /// Takes an event as the library prints it, with the keeper's own look at the clock, if it is
-    /// an input of the keeper.
+    /// Takes an event as the library prints it, with the machine's look at the clock, if it is an
+    /// input.
     fn event(&mut self, object: &str, text: &str, time: u64, looked: Option<u64>) {
-        if text.contains("of the keeper ") {
-            self.keeper_event(object, text, time, looked);
-        } else {
-            self.contender_event(object, text, time);
-        }
+        self.place_event(object, text, time, looked);
+        self.contender_event(object, text, time);
     }
 
-    fn keeper_event(&mut self, object: &str, text: &str, time: u64, look: Option<u64>) {
-        if text.starts_with("input of the keeper Borrowed") {
+    fn place_event(&mut self, object: &str, text: &str, time: u64, look: Option<u64>) {
+        if text.starts_with("output Granted") && text.contains("origin: Keeper") {
             self.keepers.insert(object.to_owned(), Keeping::Borrowed);
-        } else if text.starts_with("input of the keeper Held") {
+        } else if text.starts_with("output Report(Held") {
             let place = Place { held: time, last_turn: time, beside: 0 };
             let keeping = Keeping::Place { place, last: 0, input: time, looked: 0, known: None };
             self.keepers.insert(object.to_owned(), keeping);
@@ -120,17 +117,16 @@ impl Recorder {
         if let Some(look) = look {
             (*input, *looked) = (time, look);
         }
-        let is_over = ["of the keeper Release", "input of the keeper Lost"];
-        if text.starts_with("input of the keeper Glanced { outsiders: true") {
+        if text.starts_with("output Report(OutsidersWait") {
             known.get_or_insert(*looked);
-        } else if text.starts_with("of the keeper Grant") || text.contains("response: Granted") {
+        } else if text.starts_with("output Granted") || text.contains("response: Granted") {
             // One that is repeated is given once.
             let number = turn_number(text);
             if number > *last {
                 (place.last_turn, *last) = (*input, number);
                 place.beside = known.map_or(0, |known| *looked - known);
             }
-        } else if is_over.iter().any(|over| text.starts_with(over)) {
+        } else if text.starts_with("output Write") && text.contains("change: Delete") {
             let place = Moment::Place(*place);
             self.moments.push((object.to_owned(), place));
             self.keepers.remove(object);
@@ -147,7 +143,7 @@ impl Recorder {
             // A stopped client had given up when its rows were gone, and tells it later.
             let gave_up = |deadline| End::GaveUp(time.min(deadline));
             self.moments.extend(stage.round(gave_up).map(|round| (object.to_owned(), round)));
-        } else if text.starts_with("output Event(Held") {
+        } else if text.starts_with("output Report(Held") {
             let stage = std::mem::replace(stage, Stage::Inside);
             let round = stage.round(|_| End::Granted(time));
             self.moments.extend(round.map(|round| (object.to_owned(), round)));
@@ -286,7 +282,7 @@ mod tests {
     const PUT_TICKET: &str =
         "output Write { op: OpId(2), change: Put, ticket: Some(1), ttl_seconds: 12 }";
     const DRAWN: &str = "input Written { op: OpId(2), outcome: Applied }";
-    const HELD: &str = "output Event(Held)";
+    const HELD: &str = "output Report(Held)";
     const DELETE: &str = "output Write { op: OpId(3), change: Delete }";
 
     /// The rounds of events at these seconds.
@@ -296,7 +292,8 @@ mod tests {
         for (object, text, seconds) in events {
             recorder.event(object, text, *seconds * S, None);
         }
-        recorder.take()
+        let is_round = |(_, moment): &(String, Moment)| matches!(moment, Moment::Round(_));
+        recorder.take().into_iter().filter(is_round).collect()
     }
 
     fn round(object: &str, drawn: Option<u64>, end: End) -> (String, Moment) {

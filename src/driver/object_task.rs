@@ -1,0 +1,597 @@
+//! One task per object in use: it feeds the machine of the object, does what that asks for, and
+//! sleeps. What decides about a lock stands in [`core::object`](crate::core::object).
+//!
+//! [`operations`] are requests to the database and to other clients, [`people`] puts what the
+//! machine says into the words of the public API.
+
+mod operations;
+mod people;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{Span, debug, trace, warn};
+
+use self::operations::{Answer, Database, Kind, Operations, Setback};
+use self::people::Context;
+use super::caller::{Caller, ReplyTo};
+use crate::clock::SLEEP_MAX;
+use crate::core::bakery::{Failure, Mode};
+use crate::core::object::io::{
+    CallerId, Granted, Health, HolderEvent, HolderRequest, Input, Output, Refusal, Report,
+    RequestId,
+};
+use crate::core::object::io::{Origin, Reply};
+use crate::core::object::{Memory, Object, Settings};
+use crate::core::turns::{KeeperId, Request, TurnId};
+use crate::driver::alternating::{Alternating, Next};
+use crate::driver::drawing::Fence;
+use crate::driver::grant::{End, Grant, GuardRequest, Requests};
+use crate::driver::guard::{LockGuard, Tokens};
+use crate::driver::health::HealthProblem;
+use crate::driver::inquirer::Inquirer;
+use crate::driver::shared::Shared;
+use crate::driver::timer::Timer;
+use crate::driver::wait::when_some;
+use crate::error::{EnsureError, LostReason, UnlockError};
+use crate::fence::{FencingError, FencingToken};
+use crate::line::{Line, TOLD_MAX, TurnUser};
+use crate::network::Message;
+use crate::options::shown;
+use crate::store::DatabaseError;
+
+/// How many requests of this client are handled together, before others have a chance.
+const BATCH_MAX: usize = 64;
+
+/// What the client asks of the task of an object.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A caller wants the object.
+    Acquire(Caller),
+    /// A caller has stopped waiting.
+    Leave(CallerId),
+    /// There is a new connection to a keeper.
+    Reconnected(KeeperId),
+    /// Report the line.
+    Line(Inquirer),
+    /// What keeps the client from granting locks has changed.
+    Health(Option<HealthProblem>),
+    /// The client is shut down.
+    Close,
+}
+
+/// The task of one object.
+pub(crate) struct ObjectTask {
+    name: Arc<str>,
+    shared: Arc<Shared>,
+    object: Object,
+    /// What the machine is to handle next.
+    inputs: VecDeque<Input>,
+    /// From this client, and from others.
+    incoming: Alternating<Command, Message>,
+    /// What guards ask, and where they ask it.
+    requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
+    requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
+    operations: Operations,
+    /// Where answers go to callers, and to the requests of their guards.
+    callers: BTreeMap<CallerId, ReplyTo>,
+    grants: BTreeMap<TurnId, Arc<Grant>>,
+    replies: BTreeMap<RequestId, GuardReply>,
+    last_request: RequestId,
+    /// Why the last operation failed, if it did; reported to dismissed callers.
+    setback: Option<DatabaseError>,
+    /// Why there was no block of tokens the last time that one was drawn in vain.
+    no_block: Option<FencingError>,
+    problem: Option<HealthProblem>,
+    /// Who has the turn of a keeper, as that said last.
+    user_of_keeper: Option<(KeeperId, TurnUser)>,
+    timer: Timer,
+}
+
+/// Where the answer to a guard goes. It is dropped if the turn is over; the grant knows why.
+enum GuardReply {
+    Release(oneshot::Sender<Result<(), UnlockError>>),
+    Confirm(oneshot::Sender<Result<Duration, EnsureError>>),
+    DrawToken(oneshot::Sender<Result<FencingToken, FencingError>>),
+}
+
+/// Why the task woke up.
+enum Wake {
+    /// A fork copied this task into another process. There, rows and connections belong to the
+    /// parent.
+    Forked,
+    Answer(Answer),
+    Request(TurnId, GuardRequest),
+    Command(Command),
+    Received(Message),
+    Timer,
+}
+
+impl ObjectTask {
+    /// The task of an object, and where to send it commands.
+    pub(crate) fn new(
+        name: Arc<str>,
+        shared: Arc<Shared>,
+        memory: Memory,
+    ) -> (Self, mpsc::UnboundedSender<Command>) {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let (requests_sender, requests) = mpsc::unbounded_channel();
+        let messages = shared.network.as_ref().map(|it| it.inbox().open(it.key(&name)));
+        let task = ObjectTask {
+            name,
+            object: Object::new(shared.id, settings(&shared), memory),
+            shared,
+            inputs: VecDeque::new(),
+            incoming: Alternating::new(commands, messages),
+            requests,
+            requests_sender,
+            operations: Operations::default(),
+            callers: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            last_request: 0,
+            setback: None,
+            no_block: None,
+            problem: None,
+            user_of_keeper: None,
+            timer: Timer::default(),
+        };
+        (task, sender)
+    }
+
+    /// The name of the object.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The runtime or a bug has ended the task, and with it the renewals: guards learn of it at
+    /// once.
+    pub(crate) fn lose_guards(&self) {
+        for grant in self.grants.values() {
+            // A guard that was released meanwhile was not lost. Its release gets no answer.
+            let _ = grant.end(End::Lost(LostReason::ClientClosed));
+        }
+    }
+
+    /// What of the object counts later.
+    pub(crate) fn memory(&self) -> Memory {
+        self.object.memory(self.shared.now())
+    }
+
+    /// The same after the task has failed.
+    pub(crate) fn memory_of_failed(&self) -> Memory {
+        self.object.memory_of_failed(self.shared.now())
+    }
+
+    /// A command that has come and was not handled.
+    pub(crate) fn unhandled(&mut self) -> Option<Command> {
+        self.incoming.own_at_once()
+    }
+
+    /// Handles a command, and what has come together with it.
+    pub(crate) fn command(&mut self, command: Command) {
+        self.handle_batch(None, Some(command));
+    }
+
+    /// Runs until there is nothing left to do. A task begins with a command.
+    pub(crate) async fn run(&mut self) {
+        while !self.object.is_idle() {
+            match self.wake().await {
+                Wake::Forked => return,
+                Wake::Answer(answer) => self.answered(answer),
+                Wake::Request(turn, request) => self.handle_batch(Some((turn, request)), None),
+                Wake::Command(command) => self.command(command),
+                Wake::Received(message) => self.received(message),
+                Wake::Timer => self.handle(Input::Tick),
+            }
+        }
+    }
+
+    async fn wake(&mut self) -> Wake {
+        let sleep = self.object.sleep(self.shared.moment()).map(|sleep| sleep.min(SLEEP_MAX));
+        let process = self.shared.process;
+        // First at each poll, so that a fork sends nothing.
+        let forked =
+            poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
+        tokio::select! {
+            biased;
+            () = forked => Wake::Forked,
+            answer = self.operations.next() => Wake::Answer(answer),
+            Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
+            // After the answers: commands and messages may come faster than they are handled, and a
+            // renewal must not wait for that. Work that is due is done after each of them as well.
+            next = self.incoming.next() => match next {
+                Next::Own(command) => Wake::Command(command),
+                Next::OwnIsOver => Wake::Timer,
+                Next::Others(message) => Wake::Received(message),
+            },
+            () = when_some(sleep.map(|sleep| self.timer.within(sleep))) => Wake::Timer,
+        }
+    }
+
+    // What comes in.
+
+    /// Handles requests and commands that have come together.
+    fn handle_batch(&mut self, request: Option<(TurnId, GuardRequest)>, command: Option<Command>) {
+        let mut inputs = Vec::new();
+        let (mut request, mut command) = (request, command);
+        while inputs.len() < BATCH_MAX {
+            if let Some((turn, request)) = request.take().or_else(|| self.requests.try_recv().ok())
+            {
+                inputs.push(self.input_of_request(turn, request));
+            } else if let Some(command) = command.take().or_else(|| self.incoming.own_at_once()) {
+                inputs.extend(self.input_of_command(command));
+            } else {
+                break;
+            }
+        }
+        Object::arrange(&mut inputs);
+        for input in inputs {
+            self.handle(input);
+        }
+    }
+
+    fn input_of_command(&mut self, command: Command) -> Option<Input> {
+        match command {
+            Command::Acquire(Caller { wants, reply_to }) => {
+                // One that has left meanwhile may have said so before it came.
+                if !reply_to.is_waiting() {
+                    return None;
+                }
+                self.callers.insert(wants.number, reply_to);
+                Some(Input::Acquire(wants))
+            }
+            Command::Leave(caller) => {
+                self.callers.remove(&caller);
+                Some(Input::Leave { caller })
+            }
+            Command::Reconnected(keeper) => Some(Input::Reconnected { keeper }),
+            Command::Line(inquirer) => {
+                inquirer.answer(self.shared.network.as_deref(), self.line());
+                None
+            }
+            Command::Health(problem) => {
+                let health = problem.as_ref().map_or(Health::Good, HealthProblem::health);
+                for grant in self.grants.values() {
+                    grant.set_clocks_differ(health == Health::ClocksDiffer);
+                }
+                self.problem = problem;
+                Some(Input::Health(health))
+            }
+            Command::Close => Some(Input::Close),
+        }
+    }
+
+    fn input_of_request(&mut self, turn: TurnId, request: GuardRequest) -> Input {
+        let request = match request {
+            GuardRequest::Release { reply } => {
+                let request = reply.map(|reply| self.register(GuardReply::Release(reply)));
+                HolderRequest::Return { request }
+            }
+            GuardRequest::RowsLost(loss) => HolderRequest::RowsLost(loss),
+            GuardRequest::Confirm { need, reply } => {
+                let request = self.register(GuardReply::Confirm(reply));
+                HolderRequest::Confirm { need, request }
+            }
+            GuardRequest::DrawToken { reply } => {
+                let request = self.register(GuardReply::DrawToken(reply));
+                HolderRequest::DrawToken { request }
+            }
+        };
+        Input::Holder { turn, request }
+    }
+
+    fn register(&mut self, reply: GuardReply) -> RequestId {
+        self.last_request += 1;
+        self.replies.insert(self.last_request, reply);
+        self.last_request
+    }
+
+    fn received(&mut self, message: Message) {
+        let mut input = input_of_message(&message);
+        if let Message::Response(keeper, _, Some(user)) = message {
+            self.user_of_keeper = Some((keeper, user));
+        }
+        if let Input::Request { guest, name, request } = &mut input
+            && matches!(request.request, Request::Ask { .. })
+            && !self.object.knows_name(*guest)
+        {
+            let network = self.shared.network.as_ref();
+            *name = network.and_then(|network| network.owner(*guest)).map(Arc::from);
+        }
+        self.handle(input);
+    }
+
+    fn answered(&mut self, Answer { input, setback }: Answer) {
+        match setback {
+            Setback::Database(error) => self.setback = error,
+            Setback::NoBlock(error) => self.no_block = Some(error),
+            Setback::None => {}
+        }
+        self.handle(input);
+    }
+
+    // What the machine asks for.
+
+    /// Lets the machine handle an input, and does what it asks for.
+    fn handle(&mut self, input: Input) {
+        self.inputs.push_back(input);
+        while let Some(input) = self.inputs.pop_front() {
+            let now = self.shared.now();
+            let (object, boot) = (shown(&self.name), now.boot.as_nanos());
+            trace!(parent: self.span(), object, ?input, boot, "input");
+            let returned = returned(&input);
+            self.object.handle(now, input);
+            while let Some(output) = self.object.poll() {
+                trace!(parent: self.span(), object = shown(&self.name), ?output, "output");
+                self.perform(output);
+            }
+            if let Some(turn) = returned {
+                self.grants.remove(&turn);
+            }
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        match output {
+            Output::Write { slot, op, write } => {
+                self.begin(Kind::Contender(slot), |it| it.write(slot, op, write));
+            }
+            Output::Read { slot, op, read } => {
+                self.begin(Kind::Contender(slot), |it| it.read(slot, op, read));
+            }
+            Output::Glance { slot } => self.begin(Kind::Glance(slot), |it| it.glance(slot)),
+            Output::Look => self.begin(Kind::Look, Database::look),
+            Output::SweepRead => self.begin(Kind::Sweep, Database::sweep_read),
+            Output::SweepWrite(write) => self.begin(Kind::Sweep, |it| it.sweep_write(write)),
+            Output::DrawBlock { claim, max_clock_skew } => {
+                self.begin(Kind::Block, |it| it.draw_block(claim, max_clock_skew));
+            }
+            Output::Connect { keeper, at_once } => self.connect(keeper, at_once),
+            Output::Ask { keeper, request } => {
+                if let Some(network) = &self.shared.network {
+                    network.ask(keeper, network.key(&self.name), request);
+                }
+            }
+            Output::Answer { guest, response, user } => {
+                if let Some(network) = &self.shared.network {
+                    let user = user.and_then(|user| self.context().user(&user));
+                    network.answer(guest, network.key(&self.name), response, user);
+                }
+            }
+            Output::Granted(granted) => self.granted(*granted),
+            Output::Refused { caller, refusal } => self.refused(caller, &refusal),
+            Output::Holder { turn, event } => self.holder(turn, event),
+            Output::Reply { request, reply } => self.reply(request, reply),
+            Output::Report(report) => self.report(report),
+        }
+    }
+
+    fn begin<F: Future<Output = Answer> + Send + 'static>(
+        &mut self,
+        kind: Kind,
+        request: impl FnOnce(Database) -> F,
+    ) {
+        let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.name));
+        let span = self.span().clone();
+        self.operations.begin(kind, &span, request(Database { shared, object }));
+    }
+
+    fn connect(&mut self, keeper: KeeperId, at_once: bool) {
+        match &self.shared.network {
+            Some(network) if !at_once => {
+                let connected = operations::connect(Arc::clone(network), keeper);
+                let span = self.span().clone();
+                self.operations.begin(Kind::Connect, &span, connected);
+            }
+            network => {
+                let is_reachable = network.as_ref().is_some_and(|it| it.is_connected(keeper));
+                self.inputs.push_back(Input::Connected { keeper, is_reachable });
+            }
+        }
+    }
+
+    /// Gives the guard of a turn to its caller. If that has left, the guard is dropped, which
+    /// returns the turn.
+    fn granted(&mut self, granted: Granted) {
+        let Granted { caller, turn, lease, limit, origin, claim, waited, waiting, .. } = granted;
+        // A caller that leaves is removed before the machine knows.
+        let Some(ReplyTo { reply, span }) = self.callers.remove(&caller) else {
+            let request = HolderRequest::Return { request: None };
+            return self.inputs.push_back(Input::Holder { turn, request });
+        };
+        self.shared.tally.granted(origin, waited);
+        self.shared.tally.passed_on(waiting);
+        let expiry = match origin {
+            Origin::Keeper => LostReason::KeeperUnreachable,
+            Origin::Table | Origin::Turn => LostReason::Expired,
+        };
+        let (clock, tally) = (Arc::clone(&self.shared.clock), Arc::clone(&self.shared.tally));
+        let name = Arc::clone(&self.name);
+        let lease = (lease, expiry);
+        let grant = Arc::new(Grant::new(name, span, clock, granted.granted, lease, limit, tally));
+        let requests = Requests::of(turn, self.requests_sender.clone());
+        let tokens = match claim {
+            Some(claim) if self.shared.network.is_none() || claim.mode != Mode::Exclusive => {
+                let (shared, requests) = (Arc::clone(&self.shared), requests.clone());
+                Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim, requests))
+            }
+            // Guests draw tokens of the same place, and theirs and ours have to grow together.
+            Some(_) | None => {
+                let (limit, runtime) = (self.shared.acquire_timeout, Handle::current());
+                Tokens::OfKeeper { limit, runtime }
+            }
+        };
+        debug!(parent: grant.span(), turn = turn.number, ?waited, "held");
+        self.grants.insert(turn, Arc::clone(&grant));
+        // A guard that finds no caller is dropped.
+        let _ = reply.send(Ok(Some(LockGuard::new(grant, tokens, requests))));
+    }
+
+    fn refused(&mut self, caller: CallerId, refusal: &Refusal) {
+        let Some(reply_to) = self.callers.remove(&caller) else {
+            return;
+        };
+        let error = self.context().refusal(refusal);
+        if let Refusal::Failed { failure: Failure::Revoked(_), waited } = refusal
+            && let Some(error) = &error
+        {
+            warn!(parent: &reply_to.span, %error, ?waited, "not obtained");
+        }
+        reply_to.answer(error.map_or(Ok(None), Err));
+    }
+
+    fn holder(&mut self, turn: TurnId, event: HolderEvent) {
+        let Some(grant) = self.grants.get(&turn) else {
+            return;
+        };
+        let request = match event {
+            HolderEvent::Renewed(lease) => {
+                let ended = grant.renew(lease).err();
+                ended.and_then(|end| matches!(end, End::Lost(_)).then_some(HolderRequest::Lost))
+            }
+            HolderEvent::Expiring(reason) => {
+                grant.expire(&reason.into());
+                None
+            }
+            HolderEvent::AtRisk { remaining } => {
+                grant.warn_at_risk(remaining);
+                None
+            }
+            HolderEvent::Lost(loss) => {
+                grant.lose(loss.into());
+                self.grants.remove(&turn);
+                None
+            }
+            HolderEvent::AskWhetherCollected => {
+                (!grant.is_collected()).then_some(HolderRequest::Uncollected)
+            }
+        };
+        self.inputs.extend(request.map(|request| Input::Holder { turn, request }));
+    }
+
+    /// Answers a guard. One that stopped waiting needs no answer.
+    fn reply(&mut self, request: RequestId, reply: Reply) {
+        let Some(reply_to) = self.replies.remove(&request) else {
+            return;
+        };
+        let cause = self.setback.clone();
+        match (reply_to, reply) {
+            (GuardReply::Release(to), Reply::Returned) => drop(to.send(Ok(()))),
+            (GuardReply::Release(to), Reply::Unacknowledged { waited }) => {
+                drop(to.send(Err(UnlockError::Unacknowledged { waited, cause })));
+            }
+            (GuardReply::Release(to), Reply::Lost(loss)) => {
+                drop(to.send(Err(UnlockError::Lost(loss.into()))));
+            }
+            (GuardReply::Confirm(to), Reply::Held { remaining }) => drop(to.send(Ok(remaining))),
+            (GuardReply::Confirm(to), Reply::TooLong { min, remaining }) => {
+                drop(to.send(Err(EnsureError::TooLong { min, remaining })));
+            }
+            (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
+                drop(to.send(Err(EnsureError::Unconfirmed { waited, cause })));
+            }
+            (GuardReply::DrawToken(to), Reply::Token(value)) => {
+                drop(to.send(Ok(FencingToken::from_value(value))));
+            }
+            (GuardReply::DrawToken(to), Reply::NoToken) => {
+                let error = self.no_block.clone().unwrap_or(FencingError::Closed);
+                drop(to.send(Err(error)));
+            }
+            // The turn is over, and its grant knows why. No other reply fits its request.
+            (GuardReply::Release(_) | GuardReply::Confirm(_) | GuardReply::DrawToken(_), _) => {}
+        }
+    }
+
+    fn report(&self, report: Report) {
+        let object = shown(&self.name);
+        match report {
+            // If the client's task has ended there is no receiver, and no caller either.
+            Report::Check(reason) => drop(self.shared.checks.send(reason)),
+            Report::Held => debug!(parent: self.span(), object, "the place in the table is held"),
+            Report::OutsidersWait => {
+                debug!(parent: self.span(), object, "others wait in the table for the place");
+            }
+            Report::MarkAhead(ahead) => warn!(
+                parent: self.span(),
+                object,
+                ?ahead,
+                "the mark of a sweep is ahead of the clock: the clock of a client was wrong"
+            ),
+            Report::Lent { waiting } => {
+                self.shared.tally.lent();
+                self.shared.tally.passed_on(waiting);
+            }
+            Report::Swept { horizon } => {
+                debug!(object, horizon, "swept the rows of clients that left or died");
+            }
+        }
+    }
+
+    // What others want to know.
+
+    /// The line of the place; `None` if this client has no place.
+    fn line(&self) -> Option<Line> {
+        let (client, owner) = (self.shared.id.client, self.shared.owner.clone());
+        let context = self.context();
+        let first = self.object.line().take(TOLD_MAX);
+        self.object.has_place().then(|| Line {
+            keeper: TurnUser::new(client, owner),
+            user: self.object.user().and_then(|user| context.user(&user)),
+            waiting: self.object.waiting(),
+            first: first.filter_map(|user| context.user(&user)).collect(),
+        })
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context {
+            name: &self.name,
+            client: self.shared.id.client,
+            setback: self.setback.as_ref(),
+            problem: self.problem.as_ref(),
+            user_of_keeper: self.user_of_keeper.as_ref(),
+        }
+    }
+
+    /// The span of the last turn, or of the caller that asked first.
+    fn span(&self) -> &Span {
+        const NONE: &Span = &Span::none();
+        let holder = self.grants.values().next_back().map(|grant| grant.span());
+        holder.or_else(|| self.callers.values().next().map(|it| &it.span)).unwrap_or(NONE)
+    }
+}
+
+/// What a message of another client means for an object.
+pub(super) fn input_of_message(message: &Message) -> Input {
+    match *message {
+        Message::Request(guest, request) => Input::Request { guest, name: None, request },
+        Message::Left(guest) => Input::GuestLeft { guest },
+        Message::Response(keeper, response, _) => Input::Response { keeper, response },
+    }
+}
+
+/// The turn that an input returns.
+fn returned(input: &Input) -> Option<TurnId> {
+    if let Input::Holder { turn, request: HolderRequest::Return { .. } } = input {
+        Some(*turn)
+    } else {
+        None
+    }
+}
+
+/// The settings of the objects of a client.
+pub(super) fn settings(shared: &Shared) -> Settings {
+    let network = shared.network.as_ref();
+    Settings {
+        patience: shared.acquire_timeout,
+        turns: shared.turns,
+        has_network: network.is_some(),
+        guest_hold_max: network.and_then(|network| network.guest_hold_max()),
+        max_clock_skew: shared.longest_terms.max_clock_skew(),
+    }
+}

@@ -1,0 +1,131 @@
+//! What the machine says, in the words of the public API.
+
+use uuid::Uuid;
+
+use crate::contender::Contender;
+use crate::core::bakery::{self, Failure, Revocation};
+use crate::core::object::io::{Expiring, Loss, Refusal, User};
+use crate::core::turns::{GuestLoss, KeeperId};
+use crate::driver::health::HealthProblem;
+use crate::error::{ExpiringReason, LockError, LostReason};
+use crate::line::TurnUser;
+use crate::owner::printable;
+use crate::store::DatabaseError;
+
+/// What people are told besides what the machine says.
+pub(super) struct Context<'a> {
+    pub(super) name: &'a str,
+    /// This client.
+    pub(super) client: u128,
+    /// The last error of the database.
+    pub(super) setback: Option<&'a DatabaseError>,
+    /// What keeps the client from granting locks.
+    pub(super) problem: Option<&'a HealthProblem>,
+    /// Who has the turn of a keeper, as that said last.
+    pub(super) user_of_keeper: Option<&'a (KeeperId, TurnUser)>,
+}
+
+impl Context<'_> {
+    /// The error of a refused caller; `None` for a try that found the lock taken.
+    pub(super) fn refusal(&self, refusal: &Refusal) -> Option<LockError> {
+        let name = self.name.to_owned();
+        Some(match refusal {
+            Refusal::Taken => return None,
+            Refusal::TimedOut { waited, user, ahead } => {
+                let user = user.as_ref().and_then(|user| self.user(user));
+                let ahead = ahead.iter().cloned().map(Contender::from).collect();
+                LockError::TimedOut {
+                    name,
+                    waited: *waited,
+                    user,
+                    ahead,
+                    cause: self.setback.cloned(),
+                }
+            }
+            Refusal::Failed { failure, .. } => self.failure(failure),
+            Refusal::Unhealthy(_) => {
+                let problem = self.problem.expect("the machine knows it from here");
+                problem.refusal(self.name)
+            }
+            Refusal::Closed => LockError::Closed,
+        })
+    }
+
+    fn failure(&self, failure: &Failure) -> LockError {
+        let name = self.name.to_owned();
+        match failure {
+            Failure::RowMissing => LockError::RowMissing { name },
+            Failure::Revoked(revocation) => {
+                let (by, why) = for_people(revocation.clone());
+                LockError::Revoked { name, by, why }
+            }
+            Failure::NoTicketLeft => LockError::NoTicketLeft { name },
+            Failure::MarkOutOfReach { ahead } => LockError::MarkOutOfReach { name, ahead: *ahead },
+            Failure::Rejected => {
+                let cause = self.setback.cloned().expect("a refused request leaves its error");
+                LockError::Refused { name, cause }
+            }
+        }
+    }
+
+    /// A user; `None` if its keeper has not said who that is.
+    pub(super) fn user(&self, user: &User) -> Option<TurnUser> {
+        match user {
+            User::Own(owner) => Some(TurnUser::new(self.client, owner.clone())),
+            User::Guest(guest, name) => {
+                let unknown = || format!("client {}", Uuid::from_u128(*guest));
+                let name = name.as_ref().map_or_else(unknown, ToString::to_string);
+                Some(TurnUser::new(*guest, name))
+            }
+            User::OfKeeper(keeper) => {
+                let (of, user) = self.user_of_keeper?;
+                (of == keeper).then(|| user.clone())
+            }
+        }
+    }
+}
+
+impl From<Expiring> for ExpiringReason {
+    fn from(expiring: Expiring) -> Self {
+        match expiring {
+            Expiring::Revoked(revocation) => {
+                let (by, why) = for_people(revocation);
+                ExpiringReason::Revoked { by, why }
+            }
+            Expiring::HoldLimit => ExpiringReason::HoldLimit,
+            Expiring::Keeper => ExpiringReason::Keeper,
+        }
+    }
+}
+
+impl From<Loss> for LostReason {
+    fn from(loss: Loss) -> Self {
+        match loss {
+            Loss::Place(loss) => loss.into(),
+            Loss::Borrowed(GuestLoss::KeeperUnreachable) => LostReason::KeeperUnreachable,
+            Loss::Borrowed(GuestLoss::PlaceLost) => LostReason::KeeperLost,
+            Loss::HoldLimit => LostReason::HoldLimit,
+            Loss::TableGone => LostReason::TableGone,
+            Loss::Closed => LostReason::ClientClosed,
+        }
+    }
+}
+
+impl From<bakery::Loss> for LostReason {
+    fn from(loss: bakery::Loss) -> Self {
+        match loss {
+            bakery::Loss::Expired => LostReason::Expired,
+            bakery::Loss::RowMissing => LostReason::RowMissing,
+            bakery::Loss::Revoked(revocation) => {
+                let (by, why) = for_people(revocation);
+                LostReason::Revoked { by, why }
+            }
+            bakery::Loss::Conflict { holder } => LostReason::Conflict { holder: printable(holder) },
+        }
+    }
+}
+
+/// Who asked for a revocation, and why.
+fn for_people(Revocation { by, why, .. }: Revocation) -> (String, String) {
+    (printable(by), printable(why))
+}

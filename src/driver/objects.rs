@@ -1,0 +1,314 @@
+//! The objects that a client uses: callers find the task of their object here, and start it if
+//! there is none.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use tracing::error;
+
+use super::caller::Caller;
+use super::object_task::{Command, ObjectTask, input_of_message, settings};
+use crate::core::object::io::{CallerId, CheckReason, Output};
+use crate::core::object::{Memory, Object};
+use crate::core::turns::KeeperId;
+use crate::driver::health::HealthProblem;
+use crate::driver::inquirer::Inquirer;
+use crate::driver::shared::Shared;
+use crate::error::LockError;
+use crate::network::{Message, ObjectKey};
+use crate::options::shown;
+
+/// Of this many objects it is remembered which keeper served them last. Of others the table shows
+/// it.
+const MEMORIES_MAX: usize = 10_000;
+
+/// A caller, and the object that it wants.
+pub(crate) type Asking = (Arc<str>, Caller);
+
+/// The objects that a client uses.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    tasks: TaskTracker,
+    /// Locked only briefly, and never while foreign code runs.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Ordered, so that a simulation closes them in the same order each time.
+    tasks: BTreeMap<Arc<str>, mpsc::UnboundedSender<Command>>,
+    /// The names of the objects in use, by their keys in messages.
+    names: BTreeMap<ObjectKey, Arc<str>>,
+    memories: BTreeMap<Arc<str>, Memory>,
+    admission: Admission,
+    problem: Option<HealthProblem>,
+    is_closed: bool,
+}
+
+/// When a caller concerns the client's task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission {
+    /// From then on callers wait for the registration to be read.
+    pub(crate) registered_until: Duration,
+    /// From then on a caller is a reason to check health.
+    pub(crate) check_due: Duration,
+}
+
+impl Objects {
+    /// No objects yet. Called on the client's runtime.
+    pub(crate) fn new(shared: Arc<Shared>, admission: Admission) -> Arc<Self> {
+        let state = State {
+            tasks: BTreeMap::new(),
+            names: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            admission,
+            problem: None,
+            is_closed: false,
+        };
+        let (runtime, tasks) = (Handle::current(), TaskTracker::new());
+        Arc::new(Objects { shared, runtime, tasks, state: Mutex::new(state) })
+    }
+
+    /// Passes a caller on to the task of its object; returns it if the registration must be read
+    /// first.
+    pub(crate) fn acquire(self: &Arc<Self>, asking: Asking) -> Option<Asking> {
+        let (refusal, Admission { registered_until, check_due }) = {
+            let state = self.state();
+            (state.refusal(&asking.0), state.admission)
+        };
+        let now = self.shared.clock.elapsed();
+        if check_due <= now {
+            // If the client's task has ended, the caller is refused.
+            let _ = self.shared.checks.send(CheckReason::Acquisition);
+        }
+        // A caller that is refused in any case need not wait for the registration.
+        if let Some(refusal) = refusal {
+            asking.1.answer(Err(refusal));
+        } else if registered_until <= now {
+            return Some(asking);
+        } else {
+            self.serve(asking);
+        }
+        None
+    }
+
+    /// Passes a caller of a registered host on to the task of its object.
+    pub(crate) fn serve(self: &Arc<Self>, (object, caller): Asking) {
+        let mut state = self.state();
+        if let Some(refusal) = state.refusal(&object) {
+            drop(state);
+            return caller.answer(Err(refusal));
+        }
+        let command = Command::Acquire(caller);
+        if let Some(task) = state.tasks.get(&object) {
+            // A task lives at least as long as it is found here.
+            let _ = task.send(command);
+            return;
+        }
+        let task = self.new_task(&mut state, object, command);
+        // It counts from here on, so that a shutdown waits for it.
+        let running = self.tasks.track_future(Arc::clone(self).run(task));
+        drop(state);
+        self.runtime.spawn(running);
+    }
+
+    fn new_task(&self, state: &mut State, object: Arc<str>, first: Command) -> ObjectTask {
+        let memory = state.memories.remove(&object).unwrap_or_default();
+        let shared = Arc::clone(&self.shared);
+        let (task, commands) = ObjectTask::new(Arc::clone(&object), shared, memory);
+        // The task has its channel.
+        let _ = commands.send(first);
+        if let Some(network) = &self.shared.network {
+            state.names.insert(network.key(&object), Arc::clone(&object));
+        }
+        state.tasks.insert(object, commands);
+        task
+    }
+
+    /// Runs a task until there is nothing left to do, and nothing was sent to it meanwhile.
+    async fn run(self: Arc<Self>, task: ObjectTask) {
+        let mut running = Running { objects: self, task, is_done: false };
+        // The first command is there.
+        while let Some(command) = running.objects.end(&mut running.task) {
+            running.task.command(command);
+            running.task.run().await;
+        }
+        running.is_done = true;
+    }
+
+    /// Forgets a task that has nothing left to do, or returns a command that has come meanwhile.
+    fn end(&self, task: &mut ObjectTask) -> Option<Command> {
+        if !self.shared.process.is_current() {
+            return None;
+        }
+        let mut state = self.state();
+        let command = task.unhandled();
+        if command.is_none() {
+            self.forget(&mut state, task.name(), task.memory());
+        }
+        command
+    }
+
+    /// A bug or the runtime has ended a task. Its guards were lost before, and its rows may remain,
+    /// and one of its requests may be in flight.
+    ///
+    /// They belong to an earlier round and have smaller stamps than everything that the next task
+    /// writes and deletes: to other contenders this one is gone as soon as the new round is
+    /// announced or the rows' TTL has passed. A leftover ticket counts in no other round. But a
+    /// guest in a turn of that place learns of it only when it extends the turn, so until the rows
+    /// are over the object is not used.
+    fn failed(&self, task: &ObjectTask) {
+        if !self.shared.process.is_current() {
+            return;
+        }
+        if std::thread::panicking() {
+            let object = shown(task.name());
+            error!(object, "the task of a lock ended by a bug: its guards are lost");
+        }
+        self.forget(&mut self.state(), task.name(), task.memory_of_failed());
+    }
+
+    fn forget(&self, state: &mut State, object: &Arc<str>, memory: Memory) {
+        state.tasks.remove(object);
+        if let Some(network) = &self.shared.network {
+            let key = network.key(object);
+            state.names.remove(&key);
+            network.inbox().close(key);
+        }
+        let now = self.shared.now();
+        if memory.is_of_use(now) {
+            if state.memories.len() >= MEMORIES_MAX {
+                state.memories.retain(|_, memory| memory.is_of_use(now));
+            }
+            if state.memories.len() < MEMORIES_MAX || memory.is_needed(now) {
+                state.memories.insert(Arc::clone(object), memory);
+            }
+        }
+    }
+
+    /// A caller has stopped waiting.
+    pub(crate) fn leave(&self, object: &str, caller: CallerId) {
+        // A fork may have copied a mutex that was locked.
+        if self.shared.process.is_current() {
+            // Without a task it waits for nothing.
+            let _ = self.send(object, Command::Leave(caller));
+        }
+    }
+
+    /// Lets the task of an object report its line. Without one there is no place.
+    pub(crate) fn report_line(&self, object: &str, inquirer: Inquirer) {
+        if let Some(Command::Line(inquirer)) = self.send(object, Command::Line(inquirer)) {
+            inquirer.answer(self.shared.network.as_deref(), None);
+        }
+    }
+
+    /// The same for an object by its key in messages.
+    pub(crate) fn report_line_by_key(&self, object: ObjectKey, inquirer: Inquirer) {
+        let name = self.state().names.get(&object).cloned();
+        self.report_line(name.as_deref().unwrap_or_default(), inquirer);
+    }
+
+    /// Sends a command to the task of an object; returns it if there is none.
+    fn send(&self, object: &str, command: Command) -> Option<Command> {
+        match self.state().tasks.get(object) {
+            Some(task) => task.send(command).err().map(|unsent| unsent.0),
+            None => Some(command),
+        }
+    }
+
+    /// There is a new connection to a keeper.
+    pub(crate) fn reconnected(&self, keeper: KeeperId) {
+        self.state().send_all(|| Command::Reconnected(keeper));
+    }
+
+    /// What keeps the client from granting locks has changed.
+    pub(crate) fn health_changed(&self, problem: Option<HealthProblem>) {
+        let mut state = self.state();
+        state.send_all(|| Command::Health(problem.clone()));
+        state.problem = problem;
+    }
+
+    /// Notes when callers concern the client's task.
+    pub(crate) fn admit_by(&self, admission: Admission) {
+        self.state().admission = admission;
+    }
+
+    /// Refuses callers from now on, and ends what is in use.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.send_all(|| Command::Close);
+    }
+
+    /// Waits until no task is left, and none can come.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Answers for an object that no caller of this client uses, unless one came meanwhile.
+    pub(crate) fn answer_for_none(&self, key: ObjectKey, message: Message) {
+        let Some(network) = &self.shared.network else {
+            return;
+        };
+        let Some(message) = network.inbox().pass_on(key, message) else {
+            return;
+        };
+        let mut object = Object::new(self.shared.id, settings(&self.shared), Memory::default());
+        object.handle(self.shared.now(), input_of_message(&message));
+        while let Some(output) = object.poll() {
+            if let Output::Answer { guest, response, .. } = output {
+                network.answer(guest, key, response, None);
+            } else if let Output::Ask { keeper, request } = output {
+                network.ask(keeper, key, request);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Why a caller is refused, if it is.
+    fn refusal(&self, object: &str) -> Option<LockError> {
+        if self.is_closed {
+            return Some(LockError::Closed);
+        }
+        self.problem.as_ref().map(|problem| problem.refusal(object))
+    }
+
+    fn send_all(&self, command: impl Fn() -> Command) {
+        for task in self.tasks.values() {
+            // A task lives at least as long as it is found here.
+            let _ = task.send(command());
+        }
+    }
+}
+
+/// A task that runs. If it is dropped before it is done, it has failed.
+struct Running {
+    objects: Arc<Objects>,
+    task: ObjectTask,
+    is_done: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.task.lose_guards();
+            self.objects.failed(&self.task);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the tasks of a client share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::clock::{Clock, Stamps, WallClockBound};
+use crate::driver::process::Process;
+use crate::driver::tally::Tally;
+use crate::entropy::Entropy;
+use crate::network::Network;
+use crate::owner::Owner;
+
+use crate::core::bakery::{ContenderId, LeaseTerms};
+use crate::core::object::io::{CheckReason, Now};
+use crate::core::turns;
+use crate::store::Store;
+
+/// What the tasks of a client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Where the rows live.
+    pub(crate) store: Arc<dyn Store>,
+    /// The client's clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The client's randomness.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The client's stamps.
+    pub(crate) stamps: Stamps,
+    /// The bound on the client's wall clock.
+    pub(crate) wall_clock_bound: WallClockBound,
+    /// The client as a contender.
+    pub(crate) id: ContenderId,
+    /// Host name and process id, for people.
+    pub(crate) owner: Owner,
+    /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
+    pub(crate) acquire_timeout: Duration,
+    /// Whether several callers may use one place in turn.
+    pub(crate) turns: bool,
+    /// The terms of the rows that live longest in the table.
+    pub(crate) longest_terms: LeaseTerms,
+    /// How messages go to other clients, if they take turns of each other.
+    pub(crate) network: Option<Arc<dyn Network>>,
+    /// Where reasons go to check health.
+    pub(crate) checks: mpsc::UnboundedSender<CheckReason>,
+    /// The locks of the client so far.
+    pub(crate) tally: Arc<Tally>,
+    /// The process that built the client.
+    pub(crate) process: Process,
+}
+
+impl Shared {
+    /// The present moment, for timers.
+    pub(crate) fn moment(&self) -> turns::Now {
+        turns::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }
+    }
+
+    /// The client's wall clock, in µs since the Unix epoch, as far as the nodes' clocks confirm it:
+    /// for what other clients compare with theirs.
+    pub(crate) fn wall_clock(&self) -> i64 {
+        let max_clock_skew = self.longest_terms.max_clock_skew();
+        let bound = self.wall_clock_bound.at_most(&*self.clock, max_clock_skew);
+        self.clock.unix_micros().min(bound)
+    }
+
+    /// The present moment, for an object. Its stamp is above all earlier ones of this client, and
+    /// not above what the nodes' clocks confirm unless earlier ones are: a wall clock that was
+    /// wrong for a moment would otherwise leave stamps ahead for as long as it was.
+    pub(crate) fn now(&self) -> Now {
+        let wall = self.wall_clock();
+        Now {
+            elapsed: self.clock.elapsed(),
+            boot: self.clock.since_boot(),
+            wall,
+            stamp: self.stamps.draw_at(wall),
+            jitter: self.entropy.jitter(),
+            chance: self.entropy.jitter(),
+        }
+    }
+}
