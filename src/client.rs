@@ -158,7 +158,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn lock(&self, name: &str) -> Result<LockGuard, LockError> {
-        self.request(name).acquire().await
+        LockRequest::new(Arc::clone(&self.inner), Arc::from(name)).acquire().await
     }
 
     /// Acquires the lock of `name` if no client holds it or waits for it, without waiting for
@@ -193,12 +193,12 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn try_lock(&self, name: &str) -> Result<Option<LockGuard>, LockError> {
-        self.request(name).try_acquire().await
+        LockRequest::new(Arc::clone(&self.inner), Arc::from(name)).try_acquire().await
     }
 
     /// A request for the lock of `name` with options of its own; [`LockRequest`] has an example.
     pub fn request(&self, name: impl Into<String>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.inner), name.into())
+        LockRequest::new(Arc::clone(&self.inner), Arc::from(name.into()))
     }
 
     /// Refuses new requests, fails waiting ones with [`LockError::Closed`], releases the locks that

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process;
+use std::sync::Arc;
 
 /// Between the host name and the process id.
 const PID: &str = " pid ";
@@ -14,7 +15,7 @@ const PID: &str = " pid ";
 /// another form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
-    text: String,
+    text: Arc<str>,
 }
 
 impl Owner {
@@ -66,7 +67,7 @@ impl Owner {
 
 impl From<String> for Owner {
     fn from(text: String) -> Self {
-        Owner { text: printable(text) }
+        Owner { text: printable(text).into() }
     }
 }
 
@@ -80,7 +81,13 @@ pub(crate) fn printable(text: String) -> String {
     text
 }
 
-impl From<Owner> for String {
+impl From<Arc<str>> for Owner {
+    fn from(text: Arc<str>) -> Self {
+        if text.contains(char::is_control) { Owner::from(text.to_string()) } else { Owner { text } }
+    }
+}
+
+impl From<Owner> for Arc<str> {
     fn from(owner: Owner) -> Self {
         owner.text
     }

@@ -51,7 +51,7 @@ use crate::options::{
 #[must_use = "a request does nothing until `acquire` or `try_acquire`"]
 pub struct LockRequest {
     inner: Arc<Inner>,
-    name: String,
+    name: Arc<str>,
     timeout: Duration,
     ttl: Duration,
     shared: bool,
@@ -66,7 +66,7 @@ pub struct LockRequest {
 
 impl LockRequest {
     /// A request with the client's options.
-    pub(super) fn new(inner: Arc<Inner>, name: String) -> Self {
+    pub(super) fn new(inner: Arc<Inner>, name: Arc<str>) -> Self {
         LockRequest {
             name,
             timeout: inner.shared.acquire_timeout,
@@ -288,7 +288,7 @@ impl LockRequest {
         if self.inner.observer {
             return Err(InvalidOption::Observer);
         }
-        if self.name == REGISTRY_LOCK && self.inner.shared.id.host != REGISTRAR {
+        if *self.name == *REGISTRY_LOCK && self.inner.shared.id.host != REGISTRAR {
             return Err(InvalidOption::ReservedName);
         }
         check_label(self.label.as_deref())?;
@@ -368,7 +368,7 @@ impl LockRequest {
         let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
         let (reply, answer) = oneshot::channel();
         let caller = Caller { wants, reply_to: ReplyTo { reply, span } };
-        let object: Arc<str> = Arc::from(self.name);
+        let object = self.name;
         let unregistered = self.inner.objects.acquire((Arc::clone(&object), caller));
         let by_task = unregistered.is_some();
         if let Some(asking) = unregistered {

@@ -6,7 +6,7 @@
 //! # The contract
 //!
 //! After each [`Object::handle`], take every output from [`Object::poll`] until it is empty, then
-//! sleep until [`Object::deadline`] or the next input. Read [`Now`] after the input has arrived,
+//! sleep for [`Object::sleep`] or until the next input. Read [`Now`] after the input has arrived,
 //! not before. Outputs that say so are answered by an input, once; the answers may come in any
 //! order. No output is made while others are taken.
 //!

@@ -40,11 +40,11 @@ pub(crate) struct Grant {
     /// Clocks differ by too much, so leases may be worth less than they say.
     clocks_differ: AtomicBool,
     /// Wakes those that wait for a later phase, after it stands in `standing`.
-    phase: watch::Sender<Phase>,
+    /// Made when it is needed, as the tokens are.
+    phase: OnceLock<watch::Sender<Phase>>,
     /// Cancelled when the grant ends.
-    token: CancellationToken,
-    /// A child of `token` that is cancelled before, when the grant is expiring; made when it is
-    /// needed.
+    token: OnceLock<CancellationToken>,
+    /// A child of `token` that is cancelled before, when the grant is expiring.
     expiring_token: OnceLock<CancellationToken>,
     /// Why a lock was lost that its guard had released, before the task learned of the release.
     overtaken: OnceLock<LostReason>,
@@ -94,8 +94,8 @@ impl Requests {
     }
 }
 
-/// A guard's request to the task of its object. The reply is dropped unsent if the lock is lost first; the
-/// grant knows why.
+/// A guard's request to the task of its object. The reply is dropped unsent if the lock is lost
+/// first; the grant knows why.
 #[derive(Debug)]
 pub(crate) enum GuardRequest {
     /// Release the lock.
@@ -203,6 +203,16 @@ struct Standing {
     end: Option<End>,
 }
 
+impl Standing {
+    fn phase(&self) -> Phase {
+        match (&self.end, &self.expiring) {
+            (Some(_), _) => Phase::Ended,
+            (None, Some(_)) => Phase::Expiring,
+            (None, None) => Phase::Held,
+        }
+    }
+}
+
 /// How a grant ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -250,8 +260,8 @@ impl Grant {
                 end: None,
             }),
             clocks_differ: AtomicBool::new(false),
-            phase: watch::Sender::new(Phase::Held),
-            token: CancellationToken::new(),
+            phase: OnceLock::new(),
+            token: OnceLock::new(),
             expiring_token: OnceLock::new(),
             overtaken: OnceLock::new(),
             is_collected: AtomicBool::new(false),
@@ -303,14 +313,7 @@ impl Grant {
             begins
         });
         if begins == Ok(true) {
-            self.phase.send_if_modified(|phase| {
-                let begins = *phase == Phase::Held;
-                if begins {
-                    *phase = Phase::Expiring;
-                }
-                begins
-            });
-            self.expiring_token().cancel();
+            self.announce_phase();
             self.tally.expiring(reason);
             self.warn_expiring(reason);
         }
@@ -429,7 +432,8 @@ impl Grant {
         &self,
         phase: Phase,
     ) -> impl Future<Output = Phase> + Send + Sync + use<> {
-        let mut phases = self.phase.subscribe();
+        let mut phases = self.phase.get_or_init(|| watch::Sender::new(Phase::Held)).subscribe();
+        self.announce_phase();
         async move {
             // Without its sender the grant is gone, and with it all that could wait for its end.
             phases.wait_for(|next| *next > phase).await.map_or(Phase::Ended, |next| *next)
@@ -438,12 +442,39 @@ impl Grant {
 
     /// A token that is cancelled when the grant ends.
     pub(crate) fn token(&self) -> CancellationToken {
-        self.token.child_token()
+        let token = self.root_token().child_token();
+        self.announce_phase();
+        token
+    }
+
+    fn root_token(&self) -> &CancellationToken {
+        self.token.get_or_init(CancellationToken::new)
     }
 
     /// A token that is cancelled when the holder is to finish, and when the grant ends.
     pub(crate) fn expiring_token(&self) -> CancellationToken {
-        self.expiring_token.get_or_init(|| self.token.child_token()).clone()
+        let token = self.expiring_token.get_or_init(|| self.root_token().child_token()).clone();
+        self.announce_phase();
+        token
+    }
+
+    /// Wakes those that wait for the present phase, or for one before it. Called after each change,
+    /// and by those that begin to wait: whichever comes later finds what the other one did.
+    fn announce_phase(&self) {
+        let phase = self.standing().phase();
+        if let Some(sender) = self.phase.get() {
+            sender.send_if_modified(|known| {
+                let is_later = *known < phase;
+                *known = phase.max(*known);
+                is_later
+            });
+        }
+        if let Some(token) = self.expiring_token.get().filter(|_| phase >= Phase::Expiring) {
+            token.cancel();
+        }
+        if let Some(token) = self.token.get().filter(|_| phase == Phase::Ended) {
+            token.cancel();
+        }
     }
 
     /// Counts that the lock became at risk, and warns.
@@ -501,8 +532,7 @@ impl Grant {
 
     /// Wakes those that wait for the end, counts it and warns of it.
     fn announce(&self, end: &End, acknowledged: Duration) {
-        self.phase.send_replace(Phase::Ended);
-        self.token.cancel();
+        self.announce_phase();
         let held = || self.clock.elapsed().saturating_sub(self.granted);
         match end {
             End::Released => self.tally.released(held),

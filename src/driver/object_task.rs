@@ -1,34 +1,34 @@
 //! One task per object in use: it feeds the machine of the object, does what that asks for, and
 //! sleeps. What decides about a lock stands in [`core::object`](crate::core::object).
 //!
-//! [`operations`] are requests to the database and to other clients, [`people`] puts what the
-//! machine says into the words of the public API.
+//! [`operations`] are requests to the database and to other clients, [`replies`] answers guards,
+//! and [`people`] puts what the machine says into the words of the public API.
 
 mod operations;
 mod people;
+mod replies;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tracing::{Span, debug, trace, warn};
 
 use self::operations::{Answer, Database, Kind, Operations, Setback};
 use self::people::Context;
+use self::replies::{GuardReply, Replies};
 use super::caller::{Caller, ReplyTo};
 use crate::clock::SLEEP_MAX;
 use crate::core::bakery::{Failure, Mode};
 use crate::core::object::io::{
-    CallerId, Granted, Health, HolderEvent, HolderRequest, Input, Output, Refusal, Report,
-    RequestId,
+    CallerId, Granted, Health, HolderEvent, HolderRequest, Input, Now, Origin, Output, Refusal,
+    Report,
 };
-use crate::core::object::io::{Origin, Reply};
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{KeeperId, Request, TurnId};
+use crate::core::turns::{self, KeeperId, Request, TurnId};
 use crate::driver::alternating::{Alternating, Next};
 use crate::driver::drawing::Fence;
 use crate::driver::grant::{End, Grant, GuardRequest, Requests};
@@ -38,8 +38,8 @@ use crate::driver::inquirer::Inquirer;
 use crate::driver::shared::Shared;
 use crate::driver::timer::Timer;
 use crate::driver::wait::when_some;
-use crate::error::{EnsureError, LostReason, UnlockError};
-use crate::fence::{FencingError, FencingToken};
+use crate::error::LostReason;
+use crate::fence::FencingError;
 use crate::line::{Line, TOLD_MAX, TurnUser};
 use crate::network::Message;
 use crate::options::shown;
@@ -70,19 +70,21 @@ pub(crate) struct ObjectTask {
     name: Arc<str>,
     shared: Arc<Shared>,
     object: Object,
-    /// What the machine is to handle next.
+    /// What the machine is to handle next, and what has come together.
     inputs: VecDeque<Input>,
+    batch: Vec<Input>,
     /// From this client, and from others.
     incoming: Alternating<Command, Message>,
     /// What guards ask, and where they ask it.
     requests: mpsc::UnboundedReceiver<(TurnId, GuardRequest)>,
     requests_sender: mpsc::UnboundedSender<(TurnId, GuardRequest)>,
     operations: Operations,
-    /// Where answers go to callers, and to the requests of their guards.
+    /// Where answers go to callers.
     callers: BTreeMap<CallerId, ReplyTo>,
     grants: BTreeMap<TurnId, Arc<Grant>>,
-    replies: BTreeMap<RequestId, GuardReply>,
-    last_request: RequestId,
+    replies: Replies,
+    /// That of the last turn, or of the first caller.
+    span: Span,
     /// Why the last operation failed, if it did; reported to dismissed callers.
     setback: Option<DatabaseError>,
     /// Why there was no block of tokens the last time that one was drawn in vain.
@@ -90,14 +92,9 @@ pub(crate) struct ObjectTask {
     problem: Option<HealthProblem>,
     /// Who has the turn of a keeper, as that said last.
     user_of_keeper: Option<(KeeperId, TurnUser)>,
+    /// The last look at the clocks.
+    looked: turns::Now,
     timer: Timer,
-}
-
-/// Where the answer to a guard goes. It is dropped if the turn is over; the grant knows why.
-enum GuardReply {
-    Release(oneshot::Sender<Result<(), UnlockError>>),
-    Confirm(oneshot::Sender<Result<Duration, EnsureError>>),
-    DrawToken(oneshot::Sender<Result<FencingToken, FencingError>>),
 }
 
 /// Why the task woke up.
@@ -122,23 +119,26 @@ impl ObjectTask {
         let (sender, commands) = mpsc::unbounded_channel();
         let (requests_sender, requests) = mpsc::unbounded_channel();
         let messages = shared.network.as_ref().map(|it| it.inbox().open(it.key(&name)));
+        let looked = shared.moment();
         let task = ObjectTask {
             name,
             object: Object::new(shared.id, settings(&shared), memory),
             shared,
             inputs: VecDeque::new(),
+            batch: Vec::new(),
             incoming: Alternating::new(commands, messages),
             requests,
             requests_sender,
             operations: Operations::default(),
             callers: BTreeMap::new(),
             grants: BTreeMap::new(),
-            replies: BTreeMap::new(),
-            last_request: 0,
+            replies: Replies::default(),
+            span: Span::none(),
             setback: None,
             no_block: None,
             problem: None,
             user_of_keeper: None,
+            looked,
             timer: Timer::default(),
         };
         (task, sender)
@@ -193,7 +193,9 @@ impl ObjectTask {
     }
 
     async fn wake(&mut self) -> Wake {
-        let sleep = self.object.sleep(self.shared.moment()).map(|sleep| sleep.min(SLEEP_MAX));
+        // By the look at the clocks with which the last input was handled: the timer is late by as
+        // long as that took.
+        let sleep = self.object.sleep(self.looked).map(|sleep| sleep.min(SLEEP_MAX));
         let process = self.shared.process;
         // First at each poll, so that a fork sends nothing.
         let forked =
@@ -218,22 +220,26 @@ impl ObjectTask {
 
     /// Handles requests and commands that have come together.
     fn handle_batch(&mut self, request: Option<(TurnId, GuardRequest)>, command: Option<Command>) {
-        let mut inputs = Vec::new();
         let (mut request, mut command) = (request, command);
-        while inputs.len() < BATCH_MAX {
+        let mut batch = std::mem::take(&mut self.batch);
+        while batch.len() < BATCH_MAX {
             if let Some((turn, request)) = request.take().or_else(|| self.requests.try_recv().ok())
             {
-                inputs.push(self.input_of_request(turn, request));
+                batch.push(self.input_of_request(turn, request));
             } else if let Some(command) = command.take().or_else(|| self.incoming.own_at_once()) {
-                inputs.extend(self.input_of_command(command));
+                batch.extend(self.input_of_command(command));
             } else {
                 break;
             }
         }
-        Object::arrange(&mut inputs);
-        for input in inputs {
-            self.handle(input);
+        Object::arrange(&mut batch);
+        // All of them have come before this look at the clocks.
+        let now = self.shared.now();
+        self.looked = now.of_turns();
+        for input in batch.drain(..) {
+            self.handle_at(self.shared.next(now), input);
         }
+        self.batch = batch;
     }
 
     fn input_of_command(&mut self, command: Command) -> Option<Input> {
@@ -242,6 +248,9 @@ impl ObjectTask {
                 // One that has left meanwhile may have said so before it came.
                 if !reply_to.is_waiting() {
                     return None;
+                }
+                if self.span.is_none() {
+                    self.span = reply_to.span.clone();
                 }
                 self.callers.insert(wants.number, reply_to);
                 Some(Input::Acquire(wants))
@@ -270,26 +279,20 @@ impl ObjectTask {
     fn input_of_request(&mut self, turn: TurnId, request: GuardRequest) -> Input {
         let request = match request {
             GuardRequest::Release { reply } => {
-                let request = reply.map(|reply| self.register(GuardReply::Release(reply)));
+                let request = reply.map(|reply| self.replies.register(GuardReply::Release(reply)));
                 HolderRequest::Return { request }
             }
             GuardRequest::RowsLost(loss) => HolderRequest::RowsLost(loss),
             GuardRequest::Confirm { need, reply } => {
-                let request = self.register(GuardReply::Confirm(reply));
+                let request = self.replies.register(GuardReply::Confirm(reply));
                 HolderRequest::Confirm { need, request }
             }
             GuardRequest::DrawToken { reply } => {
-                let request = self.register(GuardReply::DrawToken(reply));
+                let request = self.replies.register(GuardReply::DrawToken(reply));
                 HolderRequest::DrawToken { request }
             }
         };
         Input::Holder { turn, request }
-    }
-
-    fn register(&mut self, reply: GuardReply) -> RequestId {
-        self.last_request += 1;
-        self.replies.insert(self.last_request, reply);
-        self.last_request
     }
 
     fn received(&mut self, message: Message) {
@@ -320,20 +323,28 @@ impl ObjectTask {
 
     /// Lets the machine handle an input, and does what it asks for.
     fn handle(&mut self, input: Input) {
-        self.inputs.push_back(input);
+        self.handle_at(self.shared.now(), input);
+    }
+
+    fn handle_at(&mut self, now: Now, input: Input) {
+        self.looked = now.of_turns();
+        self.step(now, input);
         while let Some(input) = self.inputs.pop_front() {
-            let now = self.shared.now();
-            let (object, boot) = (shown(&self.name), now.boot.as_nanos());
-            trace!(parent: self.span(), object, ?input, boot, "input");
-            let returned = returned(&input);
-            self.object.handle(now, input);
-            while let Some(output) = self.object.poll() {
-                trace!(parent: self.span(), object = shown(&self.name), ?output, "output");
-                self.perform(output);
-            }
-            if let Some(turn) = returned {
-                self.grants.remove(&turn);
-            }
+            self.step(self.shared.now(), input);
+        }
+    }
+
+    fn step(&mut self, now: Now, input: Input) {
+        let boot = now.boot.as_nanos();
+        trace!(parent: &self.span, object = shown(&self.name), ?input, boot, "input");
+        let returned = returned(&input);
+        self.object.handle(now, input);
+        while let Some(output) = self.object.poll() {
+            trace!(parent: &self.span, object = shown(&self.name), ?output, "output");
+            self.perform(output);
+        }
+        if let Some(turn) = returned {
+            self.grants.remove(&turn);
         }
     }
 
@@ -367,7 +378,10 @@ impl ObjectTask {
             Output::Granted(granted) => self.granted(*granted),
             Output::Refused { caller, refusal } => self.refused(caller, &refusal),
             Output::Holder { turn, event } => self.holder(turn, event),
-            Output::Reply { request, reply } => self.reply(request, reply),
+            Output::Reply { request, reply } => {
+                let (setback, no_block) = (self.setback.as_ref(), self.no_block.as_ref());
+                self.replies.answer(request, reply, setback, no_block);
+            }
             Output::Report(report) => self.report(report),
         }
     }
@@ -378,16 +392,14 @@ impl ObjectTask {
         request: impl FnOnce(Database) -> F,
     ) {
         let (shared, object) = (Arc::clone(&self.shared), Arc::clone(&self.name));
-        let span = self.span().clone();
-        self.operations.begin(kind, &span, request(Database { shared, object }));
+        self.operations.begin(kind, &self.span, request(Database { shared, object }));
     }
 
     fn connect(&mut self, keeper: KeeperId, at_once: bool) {
         match &self.shared.network {
             Some(network) if !at_once => {
                 let connected = operations::connect(Arc::clone(network), keeper);
-                let span = self.span().clone();
-                self.operations.begin(Kind::Connect, &span, connected);
+                self.operations.begin(Kind::Connect, &self.span, connected);
             }
             network => {
                 let is_reachable = network.as_ref().is_some_and(|it| it.is_connected(keeper));
@@ -428,6 +440,7 @@ impl ObjectTask {
             }
         };
         debug!(parent: grant.span(), turn = turn.number, ?waited, "held");
+        self.span = grant.span().clone();
         self.grants.insert(turn, Arc::clone(&grant));
         // A guard that finds no caller is dropped.
         let _ = reply.send(Ok(Some(LockGuard::new(grant, tokens, requests))));
@@ -475,51 +488,20 @@ impl ObjectTask {
         self.inputs.extend(request.map(|request| Input::Holder { turn, request }));
     }
 
-    /// Answers a guard. One that stopped waiting needs no answer.
-    fn reply(&mut self, request: RequestId, reply: Reply) {
-        let Some(reply_to) = self.replies.remove(&request) else {
-            return;
-        };
-        let cause = self.setback.clone();
-        match (reply_to, reply) {
-            (GuardReply::Release(to), Reply::Returned) => drop(to.send(Ok(()))),
-            (GuardReply::Release(to), Reply::Unacknowledged { waited }) => {
-                drop(to.send(Err(UnlockError::Unacknowledged { waited, cause })));
-            }
-            (GuardReply::Release(to), Reply::Lost(loss)) => {
-                drop(to.send(Err(UnlockError::Lost(loss.into()))));
-            }
-            (GuardReply::Confirm(to), Reply::Held { remaining }) => drop(to.send(Ok(remaining))),
-            (GuardReply::Confirm(to), Reply::TooLong { min, remaining }) => {
-                drop(to.send(Err(EnsureError::TooLong { min, remaining })));
-            }
-            (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
-                drop(to.send(Err(EnsureError::Unconfirmed { waited, cause })));
-            }
-            (GuardReply::DrawToken(to), Reply::Token(value)) => {
-                drop(to.send(Ok(FencingToken::from_value(value))));
-            }
-            (GuardReply::DrawToken(to), Reply::NoToken) => {
-                let error = self.no_block.clone().unwrap_or(FencingError::Closed);
-                drop(to.send(Err(error)));
-            }
-            // The turn is over, and its grant knows why. No other reply fits its request.
-            (GuardReply::Release(_) | GuardReply::Confirm(_) | GuardReply::DrawToken(_), _) => {}
-        }
-    }
-
     fn report(&self, report: Report) {
-        let object = shown(&self.name);
+        let object = || shown(&self.name);
         match report {
             // If the client's task has ended there is no receiver, and no caller either.
             Report::Check(reason) => drop(self.shared.checks.send(reason)),
-            Report::Held => debug!(parent: self.span(), object, "the place in the table is held"),
+            Report::Held => {
+                debug!(parent: &self.span, object = object(), "the place in the table is held");
+            }
             Report::OutsidersWait => {
-                debug!(parent: self.span(), object, "others wait in the table for the place");
+                debug!(parent: &self.span, object = object(), "others wait in the table");
             }
             Report::MarkAhead(ahead) => warn!(
-                parent: self.span(),
-                object,
+                parent: &self.span,
+                object = object(),
                 ?ahead,
                 "the mark of a sweep is ahead of the clock: the clock of a client was wrong"
             ),
@@ -528,7 +510,7 @@ impl ObjectTask {
                 self.shared.tally.passed_on(waiting);
             }
             Report::Swept { horizon } => {
-                debug!(object, horizon, "swept the rows of clients that left or died");
+                debug!(object = object(), horizon, "swept the rows of clients that left or died");
             }
         }
     }
@@ -556,13 +538,6 @@ impl ObjectTask {
             problem: self.problem.as_ref(),
             user_of_keeper: self.user_of_keeper.as_ref(),
         }
-    }
-
-    /// The span of the last turn, or of the caller that asked first.
-    fn span(&self) -> &Span {
-        const NONE: &Span = &Span::none();
-        let holder = self.grants.values().next_back().map(|grant| grant.span());
-        holder.or_else(|| self.callers.values().next().map(|it| &it.span)).unwrap_or(NONE)
     }
 }
 

@@ -69,13 +69,17 @@ impl Shared {
     /// wrong for a moment would otherwise leave stamps ahead for as long as it was.
     pub(crate) fn now(&self) -> Now {
         let wall = self.wall_clock();
+        let (elapsed, boot) = (self.clock.elapsed(), self.clock.since_boot());
+        self.next(Now { elapsed, boot, wall, stamp: wall, jitter: 0.0, chance: 0.0 })
+    }
+
+    /// The same moment for another input, with a stamp and random numbers of its own.
+    pub(crate) fn next(&self, now: Now) -> Now {
         Now {
-            elapsed: self.clock.elapsed(),
-            boot: self.clock.since_boot(),
-            wall,
-            stamp: self.stamps.draw_at(wall),
+            stamp: self.stamps.draw_at(now.wall),
             jitter: self.entropy.jitter(),
             chance: self.entropy.jitter(),
+            ..now
         }
     }
 }

@@ -280,7 +280,7 @@ mod tests {
             round: 1,
             mode: Mode::Exclusive,
             ticket: None,
-            owner: String::new(),
+            owner: "".into(),
             held_since: None,
         };
         Write { stamp: 1, change: Change::Put { claim, ttl_seconds: 60 } }

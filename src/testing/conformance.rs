@@ -205,7 +205,8 @@ fn contender(number: i16) -> ContenderId {
 }
 
 fn claim(number: i16, round: i64, ticket: Option<i64>) -> Claim {
-    let (contender, mode, owner) = (contender(number), Mode::Exclusive, format!("owner {number}"));
+    let (contender, mode, owner) =
+        (contender(number), Mode::Exclusive, format!("owner {number}").into());
     Claim { contender, round, mode, ticket, owner, held_since: None }
 }
 

@@ -36,7 +36,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
         round: 1,
         mode: Mode::Exclusive,
         ticket: None,
-        owner: "snap".to_owned(),
+        owner: "snap".into(),
         held_since: None,
     };
     let turn = TurnId { place: shared.id, round: 1, number: 1 };

@@ -30,7 +30,7 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
         patience: Patience::Wait,
         renew: true,
         gives_up: None,
-        owner: "snap".to_owned(),
+        owner: "snap".into(),
     };
     let (deadline, span) = (asked + Duration::from_secs(3_600), Span::none());
     let (hold_terms, yields, min_hold) = (None, None, Duration::ZERO);

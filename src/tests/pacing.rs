@@ -227,7 +227,7 @@ fn acquire() -> Acquire {
         patience: Patience::Wait,
         renew: true,
         gives_up: None,
-        owner: String::new(),
+        owner: "".into(),
     }
 }
 

@@ -56,7 +56,7 @@ fn foreign(round: i64) -> Claim {
         round,
         mode: Mode::Exclusive,
         ticket: None,
-        owner: "foreign pid 1".to_owned(),
+        owner: "foreign pid 1".into(),
         held_since: None,
     }
 }
@@ -275,7 +275,8 @@ async fn request_to_leave_ends_its_round_only() {
         }
         // Of two requests the one with the higher stamp is seen.
         scene.faulty.lose_rows(OBJECT);
-        let claim = Claim { contender: seen.id(), owner: seen.owner.to_string(), ..foreign(round) };
+        let claim =
+            Claim { contender: seen.id(), owner: seen.owner.as_str().into(), ..foreign(round) };
         scene.put(scene.now(0), claim).await;
         scene.write(scene.now(off), revoke(seen.id(), round)).await;
         guard.check().await.expect("it is held until it is released");

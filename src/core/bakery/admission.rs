@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn claim(host: i32, round: i64, ticket: Option<i64>, mode: Mode) -> Claim {
-        let owner = format!("h{host}");
+        let owner = format!("h{host}").into();
         Claim { contender: id(host), round, mode, ticket, owner, held_since: None }
     }
 

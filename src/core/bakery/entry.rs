@@ -4,6 +4,7 @@
 #[cfg(model)]
 mod fingerprint;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::Place;
@@ -114,7 +115,7 @@ impl Entry {
         let anew = terms != self.acquire.terms;
         let gives_up = matches!(self.renewal.stage, Stage::Writing(_)) && (anew || !renew);
         (self.acquire.terms, self.acquire.renew) = (terms, renew);
-        self.acquire.owner.clone_from(&owner);
+        self.acquire.owner = Arc::clone(&owner);
         self.claim.owner = owner;
         if anew {
             self.renew_now();

@@ -1,5 +1,6 @@
 //! The messages of a contender: its inputs, its outputs, and the data they carry.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::Denial;
@@ -71,7 +72,7 @@ pub(crate) struct Acquire {
     /// When its caller gives up, by the library's clock, if that is known.
     pub(crate) gives_up: Option<Duration>,
     /// Human-readable: host name, process id and label.
-    pub(crate) owner: String,
+    pub(crate) owner: Arc<str>,
 }
 
 /// What may change while the object is held.
@@ -82,7 +83,7 @@ pub(crate) struct Assignment {
     /// Whether to renew the lease.
     pub(crate) renew: bool,
     /// Human-readable: host name, process id and label.
-    pub(crate) owner: String,
+    pub(crate) owner: Arc<str>,
 }
 
 /// Whether to wait for the contenders ahead.

@@ -286,7 +286,7 @@ mod tests {
                 round: 1,
                 mode,
                 ticket,
-                owner: String::new(),
+                owner: "".into(),
                 held_since: None,
             })
             .collect();

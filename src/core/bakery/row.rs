@@ -1,6 +1,7 @@
 //! The rows of one object, as the protocol reads and writes them (design section 3).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A client's place for one object.
@@ -85,7 +86,7 @@ pub(crate) struct Claim {
     /// The ticket, once drawn.
     pub(crate) ticket: Option<i64>,
     /// Human-readable: host name, process id and label.
-    pub(crate) owner: String,
+    pub(crate) owner: Arc<str>,
     /// When the object was granted, in milliseconds since the Unix epoch by the contender's own
     /// clock. `None` while it waits.
     pub(crate) held_since: Option<i64>,
@@ -201,7 +202,7 @@ impl StoredRow {
             mode: Some(claim.mode.code()),
             max_holders: claim.mode.max_holders(),
             ticket: None,
-            owner: Some(claim.owner.clone()),
+            owner: Some(claim.owner.to_string()),
             why: None,
             held_since: claim.held_since,
         }
@@ -312,7 +313,7 @@ mod tests {
             round: 1_700_000_000_000_000,
             mode: Mode::Exclusive,
             ticket: Some(7),
-            owner: "snap".to_owned(),
+            owner: "snap".into(),
             held_since: None,
         }
     }

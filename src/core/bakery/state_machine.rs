@@ -10,6 +10,7 @@ mod fingerprint;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::SeenContender;
@@ -234,7 +235,7 @@ impl StateMachine {
             round: now.stamp,
             mode: acquire.mode,
             ticket: None,
-            owner: acquire.owner.clone(),
+            owner: Arc::clone(&acquire.owner),
             held_since: None,
         };
         let attempt = Attempt::put(now, &claim, acquire.terms);

@@ -158,7 +158,7 @@ mod tests {
             round: 0,
             mode: Mode::Exclusive,
             ticket: None,
-            owner: String::new(),
+            owner: "".into(),
             held_since: None,
         };
         StoredRow { round, ..StoredRow::entering(&claim) }

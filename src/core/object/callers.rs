@@ -104,7 +104,7 @@ mod tests {
             patience: Patience::Wait,
             renew: true,
             gives_up: None,
-            owner: "snap".to_owned(),
+            owner: "snap".into(),
         };
         let (min_hold, asked, deadline) = (s(0), s(0), s(deadline));
         Caller { number, acquire, hold_terms: None, yields: None, min_hold, asked, deadline }

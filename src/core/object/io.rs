@@ -183,7 +183,7 @@ pub(crate) enum HolderRequest {
     Lost,
     /// A read of the guard has shown that the rows of the turn's place are gone.
     RowsLost(bakery::Loss),
-    /// Its caller has not collected it: the answer to [`Output::AskWhetherCollected`].
+    /// Its caller has not collected it: the answer to [`HolderEvent::AskWhetherCollected`].
     Uncollected,
     /// Confirm that the turn lasts.
     Confirm {
@@ -470,7 +470,7 @@ pub(crate) enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum User {
     /// A caller of this client, by its name.
-    Own(String),
+    Own(Arc<str>),
     /// A guest of this client, and its name, if that is known.
     Guest(GuestId, Option<Arc<str>>),
     /// As this keeper says.

@@ -57,7 +57,7 @@ pub(super) fn claim() -> impl Strategy<Value = Claim> {
     (contender(), number(), mode(), weighted(0.7, number()), held_since()).prop_map(
         |(contender, round, mode, ticket, held_since)| {
             let owner = format!("host {}", contender.host);
-            Claim { contender, round, mode, ticket, owner, held_since }
+            Claim { contender, round, mode, ticket, owner: owner.into(), held_since }
         },
     )
 }

@@ -114,7 +114,7 @@ fn acquire() -> impl Strategy<Value = Acquire> {
     let patience = prop_oneof![4 => Just(Patience::Wait), 1 => Just(Patience::Try)];
     (mode(), patience, any::<bool>()).prop_map(|(mode, patience, renew)| {
         let terms = LeaseTerms::new(trial::TTL, trial::SKEW);
-        Acquire { mode, terms, patience, renew, gives_up: None, owner: "me".to_owned() }
+        Acquire { mode, terms, patience, renew, gives_up: None, owner: "me".into() }
     })
 }
 

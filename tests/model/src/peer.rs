@@ -201,7 +201,7 @@ impl Peer {
             patience: request.patience,
             renew: true,
             gives_up: None,
-            owner: String::new(),
+            owner: "".into(),
         }))
     }
 

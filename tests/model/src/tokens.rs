@@ -455,7 +455,7 @@ fn claim() -> Claim {
         round: STAMP,
         mode: Mode::Exclusive,
         ticket: None,
-        owner: String::new(),
+        owner: "".into(),
         held_since: None,
     }
 }

@@ -261,7 +261,7 @@ pub(crate) struct SeenContender {
 impl From<&Claim> for SeenContender {
     fn from(claim: &Claim) -> Self {
         let Claim { contender, round, mode, ticket, ref owner, held_since } = *claim;
-        let (owner, round, mode) = (owner.clone(), Some(round), Some(mode));
+        let (owner, round, mode) = (owner.to_string(), Some(round), Some(mode));
         SeenContender { contender, owner, round, mode, ticket, held_since, holds: None }
     }
 }

@@ -58,7 +58,7 @@ fn exclusive() -> Acquire {
         patience: Patience::Wait,
         renew: true,
         gives_up: None,
-        owner: "me".to_owned(),
+        owner: "me".into(),
     }
 }
 
@@ -77,7 +77,7 @@ fn queued(host: i32, ticket: i64) -> Vec<StoredRow> {
 }
 
 fn claim(host: i32, round: i64, ticket: Option<i64>) -> Claim {
-    let owner = format!("host {host}");
+    let owner = format!("host {host}").into();
     let (contender, mode) = (id(host), Mode::Exclusive);
     Claim { contender, round, mode, ticket, owner, held_since: None }
 }
@@ -298,7 +298,7 @@ impl Script {
         assert!(round > self.claim.round, "rounds grow");
         self.held_since = None;
         self.claim = Claim { round, ticket: None, held_since: None, ..self.claim.clone() };
-        self.claim.owner = "me".to_owned();
+        self.claim.owner = "me".into();
         self.claim.mode = match &write.change {
             Change::Put { claim, .. } => claim.mode,
             Change::Revoke { .. } | Change::Delete { .. } | Change::Mark | Change::Sweep { .. } => {

@@ -2,6 +2,7 @@
 //! confirmation that it still holds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::io::{Expiring, HolderEvent, Loss, Need, Output, Reply, RequestId};
@@ -113,7 +114,7 @@ impl Holders {
 pub(super) struct Holder {
     pub(super) turn: TurnId,
     /// Its name, which others are shown.
-    pub(super) owner: String,
+    pub(super) owner: Arc<str>,
     pub(super) renews: bool,
     pub(super) lease: Lease,
     /// Why it is lost when its lease ends.

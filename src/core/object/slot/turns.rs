@@ -1,6 +1,8 @@
 //! What the keeper asks for: turns for callers and guests, and a place in the table for all of
 //! them.
 
+use std::sync::Arc;
+
 use super::Slot;
 use super::holders::Holder;
 use crate::core::bakery::{
@@ -177,7 +179,7 @@ impl Slot {
             self.outputs.push_back(Output::Report(Report::Lent { waiting }));
             if let Some(claim) = self.contender.held_claim() {
                 let name = self.names.of(guest);
-                let owner = name.map_or_else(|| claim.owner.clone(), |name| name.to_string());
+                let owner = name.unwrap_or_else(|| Arc::clone(&claim.owner));
                 let terms = self.contender.held_terms();
                 self.reassign(now, Assignment { terms, renew: true, owner });
             }

@@ -35,7 +35,7 @@ pub(super) fn wants(number: CallerId) -> Caller {
         patience: Patience::Wait,
         renew: true,
         gives_up: None,
-        owner: format!("caller {number}"),
+        owner: format!("caller {number}").into(),
     };
     let (min_hold, asked, deadline) = (Duration::ZERO, Duration::ZERO, s(100_000));
     Caller { number, acquire, hold_terms: None, yields: None, min_hold, asked, deadline }

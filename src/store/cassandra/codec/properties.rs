@@ -89,7 +89,7 @@ fn rows_read_as_they_were_written() {
     let cases = (contender, mode, numbers, "\\PC{0,8}");
     for_all(&cases, |(contender, mode, (round, ticket, held_since, stamp), text)| {
         let owner = text.clone();
-        let claim = Claim { contender, round, mode, ticket, owner, held_since };
+        let claim = Claim { contender, round, mode, ticket, owner: owner.into(), held_since };
         let written = [Some(StoredRow::entering(&claim)), StoredRow::ticket(&claim)];
         let read = insertions("object", &claim, stamp, 60);
         let read = read.iter().map(read_back).collect::<Result<Vec<_>, _>>()?;

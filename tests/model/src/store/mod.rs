@@ -222,7 +222,7 @@ impl SeenRow {
             round,
             mode: mode(self.contender),
             ticket: Some(ticket),
-            owner: String::new(),
+            owner: "".into(),
             held_since,
         };
         match self.kind {

@@ -92,6 +92,27 @@ impl Shell {
         self.until(PROMPT).await;
     }
 
+    /// Waits for a script to print its process id as `pid=7.`.
+    async fn pid(&mut self) -> i32 {
+        self.until("pid=").await;
+        self.until(".").await.parse().expect("it is a pid")
+    }
+
+    /// Stops the job to which this process belongs.
+    ///
+    /// The shell awaits `lockctl` alone. A process that waits for the terminal, and has not had the
+    /// time to stop, would read what is typed next.
+    async fn suspend(&mut self, pid: i32) {
+        self.keys(SUSPEND).await;
+        self.until("Stopped").await;
+        self.until(PROMPT).await;
+        let is_stopped = async || {
+            let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
+            stat.expect("it lives").state == 'T'
+        };
+        pace::until("the command is stopped", is_stopped).await;
+    }
+
     /// Waits for the exit code of the last line, and tells what was printed before.
     pub(super) async fn code(&mut self) -> (String, u8) {
         let before = self.until(PROMPT).await;
@@ -166,13 +187,11 @@ async fn keys_reach_the_command_once() {
 async fn command_is_a_job() {
     let tool = prepared("jobs").await;
     let mut shell = Shell::start().await;
-    let script = "echo ready; read a; echo got-$a";
+    let script = "echo pid=$$.; read a; echo got-$a";
     let line = typed(&tool, &[], script);
     shell.line(&line).await;
-    shell.until("ready").await;
-    shell.keys(SUSPEND).await;
-    shell.until("Stopped").await;
-    shell.until(PROMPT).await;
+    let pid = shell.pid().await;
+    shell.suspend(pid).await;
     shell.line("fg").await;
     shell.until("lockctl").await;
     shell.line("word").await;
@@ -180,7 +199,7 @@ async fn command_is_a_job() {
     assert_eq!(shell.code().await.1, 0);
 
     shell.line(&format!("{line} &")).await;
-    shell.until("ready").await;
+    shell.pid().await;
     shell.until_job("Stopped").await;
     shell.line("fg").await;
     shell.line("word").await;
@@ -193,22 +212,17 @@ async fn command_is_a_job() {
 async fn stopped_job_can_be_ended() {
     let tool = prepared("stopped_job").await;
     let mut shell = Shell::start().await;
-    shell.line(&typed(&tool, &[], "echo ready; read a")).await;
-    shell.until("ready").await;
-    shell.keys(SUSPEND).await;
-    shell.until("Stopped").await;
-    shell.until(PROMPT).await;
+    shell.line(&typed(&tool, &[], "echo pid=$$.; read a")).await;
+    let pid = shell.pid().await;
+    shell.suspend(pid).await;
     shell.line("kill %1").await;
     shell.until_job("Exit 143").await;
     let ttl = format!("{:?}", paced(6));
     let options = ["--ttl", &ttl, "--kill-after", "500ms"];
     let script = "trap '' TERM; echo pid=$$.; exec sleep 1000";
     shell.line(&typed(&tool, &options, script)).await;
-    shell.until("pid=").await;
-    let pid = shell.until(".").await.parse().expect("it is a pid");
-    shell.keys(SUSPEND).await;
-    shell.until("Stopped").await;
-    shell.until(PROMPT).await;
+    let pid = shell.pid().await;
+    shell.suspend(pid).await;
     pace::until("the command is ended", async || procfs::process::Process::new(pid).is_err()).await;
     shell.line("fg").await;
     assert_eq!(shell.code().await.1, 76);

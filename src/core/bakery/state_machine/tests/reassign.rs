@@ -7,13 +7,13 @@ const SHORT: Duration = s(10);
 
 fn on(ttl: Duration, renew: bool) -> Input {
     let terms = LeaseTerms::new(ttl, s(1));
-    Input::Reassign(Assignment { terms, renew, owner: "another".to_owned() })
+    Input::Reassign(Assignment { terms, renew, owner: "another".into() })
 }
 
 impl Script {
     /// The object is held on other terms.
     fn is_reassigned(&mut self, ttl: Duration, renew: bool) {
-        self.claim.owner = "another".to_owned();
+        self.claim.owner = "another".into();
         self.ttl = ttl;
         self.tell(on(ttl, renew));
     }
@@ -44,7 +44,7 @@ fn another_ttl_is_written_at_once_by_all_rows() {
 fn the_owner_changes_with_the_next_renewal() {
     let mut script = Script::held(exclusive());
     script.is_reassigned(TTL, true);
-    assert_eq!(script.contender.held_claim().map(|claim| claim.owner.as_str()), Some("another"));
+    assert_eq!(script.contender.held_claim().map(|claim| &*claim.owner), Some("another"));
     script.is_silent();
     script.renews();
     script.sees(&[]);
