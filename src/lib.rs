@@ -125,9 +125,9 @@
 //!
 //! # Metrics
 //!
-//! [`LockClient::statistics`] counts what a client has done. With the feature `metrics`, off by
-//! default, clients also record waits, holds, renewals, losses and calls to the database for any
-//! recorder of the `metrics` crate: `bakery_lock::metrics`, `docs/monitoring.md`.
+//! [`LockClient::statistics`] counts what a client has done. Clients also record waits, holds,
+//! renewals, losses and calls to the database for any recorder of the `metrics` crate: see
+//! [`metrics`], and `docs/monitoring.md`.
 //!
 //! # Cancel safety
 //!
@@ -181,7 +181,6 @@ mod finding;
 mod health;
 pub mod hosts;
 mod line;
-#[cfg(feature = "metrics")]
 pub mod metrics;
 mod network;
 mod options;

@@ -1,17 +1,11 @@
 //! Counts the locks of a client, for its statistics and for the recorder of metrics.
 
-#[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(not(feature = "metrics"))]
-mod no_metrics;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
 use self::metrics::LockMetrics;
-#[cfg(not(feature = "metrics"))]
-use self::no_metrics::LockMetrics;
 use crate::core::object::io::Origin;
 use crate::error::{ExpiringReason, LockError, LostReason};
 use crate::statistics::{Losses, Statistics};

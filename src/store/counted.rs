@@ -1,19 +1,13 @@
 //! Counts the calls of a client to its store, for its statistics and for the recorder of metrics.
 
-#[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(not(feature = "metrics"))]
-mod no_metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-#[cfg(feature = "metrics")]
 use self::metrics::{Begun, CallMetrics};
-#[cfg(not(feature = "metrics"))]
-use self::no_metrics::{Begun, CallMetrics};
 use super::{
     Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, StoredMark, Testimonies,
     TimedRow,

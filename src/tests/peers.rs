@@ -3,7 +3,6 @@
 mod give_up;
 mod lines;
 mod messages;
-#[cfg(feature = "metrics")]
 mod metrics;
 mod min_hold;
 mod mishap;
