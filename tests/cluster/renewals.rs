@@ -88,14 +88,21 @@ async fn renewed(guard: &LockGuard) -> Duration {
 async fn an_acknowledgement_after_the_deadline_does_not_count() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
-    pace::until("a try just before the deadline", async || acknowledge_late(&scene).await).await;
+    // When the last try comes depends on the TTL: with the same one it would be missed each time.
+    let mut ttl = ttl();
+    let tried = async || {
+        let tried = acknowledge_late(&scene, ttl).await;
+        ttl += Duration::from_secs(1);
+        tried
+    };
+    pace::until("a try just before the deadline", tried).await;
 }
 
 /// Whether the last try came before the deadline and its acknowledgement after it, which a busy
 /// machine may miss.
-async fn acknowledge_late(scene: &Scene) -> bool {
+async fn acknowledge_late(scene: &Scene, ttl: Duration) -> bool {
     const HELD_BACK: Duration = Duration::from_millis(950);
-    let held = Held::on(&Handle::current(), scene).await;
+    let held = Held::on(&Handle::current(), scene, ttl).await;
     held.lossy.lose(Loss::Acknowledgements);
     // Before the last try, but so late that what is held back comes after the deadline.
     sleep_until(held.deadline - nanos(Duration::from_millis(900))).await;
@@ -140,7 +147,7 @@ async fn an_acknowledgement_taken_after_the_deadline_does_not_count() {
 /// Whether the client was blocked before it had the acknowledgement, which a busy machine may miss.
 async fn take_late(scene: &Scene) -> bool {
     let (own_thread, _ends) = own_thread();
-    let held = Held::on(&own_thread, scene).await;
+    let held = Held::on(&own_thread, scene, ttl()).await;
     // Time enough to block the thread.
     held.lossy.hold_back_acknowledgements(Duration::from_millis(700)).await;
     let (applied, deadline) = (now(), held.deadline);
@@ -187,10 +194,10 @@ struct Held {
 
 impl Held {
     /// Builds the holder's client on a runtime.
-    async fn on(runtime: &Handle, scene: &Scene) -> Self {
+    async fn on(runtime: &Handle, scene: &Scene, ttl: Duration) -> Self {
         let name = support::unique("renewals");
         let lossy = Arc::new(LossySession::new().await);
-        let victim = runtime.spawn(built(builder(&lossy, scene))).await;
+        let victim = runtime.spawn(built(builder(&lossy, scene).ttl(ttl))).await;
         let victim = victim.expect("the task does not panic");
         let other = scene.client().await;
         let guard = victim.lock(&name).await.expect("nothing is lost yet");
