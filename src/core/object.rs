@@ -390,10 +390,11 @@ impl Object {
     fn forget_idle_slots(&mut self, now: Now) {
         let memory = &mut self.memory;
         self.slots.retain(|number, slot| {
-            if slot.is_idle() {
+            let is_idle = slot.is_idle();
+            if is_idle {
                 note(memory, now, *number, slot);
             }
-            !slot.is_idle()
+            !is_idle
         });
         if self.memory.is_orphaned(now) {
             return;

@@ -41,7 +41,7 @@ use crate::driver::wait::when_some;
 use crate::error::LostReason;
 use crate::fence::FencingError;
 use crate::line::{Line, TOLD_MAX, TurnUser};
-use crate::network::Message;
+use crate::network::{Message, ObjectKey};
 use crate::options::shown;
 use crate::store::DatabaseError;
 
@@ -69,6 +69,8 @@ pub(crate) enum Command {
 pub(crate) struct ObjectTask {
     name: Arc<str>,
     shared: Arc<Shared>,
+    /// The name in messages, if the client is connected to others.
+    key: Option<ObjectKey>,
     object: Object,
     /// What the machine is to handle next, and what has come together.
     inputs: VecDeque<Input>,
@@ -118,10 +120,12 @@ impl ObjectTask {
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (sender, commands) = mpsc::unbounded_channel();
         let (requests_sender, requests) = mpsc::unbounded_channel();
-        let messages = shared.network.as_ref().map(|it| it.inbox().open(it.key(&name)));
+        let key = shared.network.as_ref().map(|network| network.key(&name));
+        let messages = shared.network.as_ref().zip(key).map(|(it, key)| it.inbox().open(key));
         let looked = shared.moment();
         let task = ObjectTask {
             name,
+            key,
             object: Object::new(shared.id, settings(&shared), memory),
             shared,
             inputs: VecDeque::new(),
@@ -149,6 +153,11 @@ impl ObjectTask {
         &self.name
     }
 
+    /// Its name in messages, if the client is connected to others.
+    pub(crate) fn key(&self) -> Option<ObjectKey> {
+        self.key
+    }
+
     /// The runtime or a bug has ended the task, and with it the renewals: guards learn of it at
     /// once.
     pub(crate) fn lose_guards(&self) {
@@ -159,13 +168,13 @@ impl ObjectTask {
     }
 
     /// What of the object counts later.
-    pub(crate) fn memory(&self) -> Memory {
-        self.object.memory(self.shared.now())
+    pub(crate) fn memory(&self, now: Now) -> Memory {
+        self.object.memory(now)
     }
 
     /// The same after the task has failed.
-    pub(crate) fn memory_of_failed(&self) -> Memory {
-        self.object.memory_of_failed(self.shared.now())
+    pub(crate) fn memory_of_failed(&self, now: Now) -> Memory {
+        self.object.memory_of_failed(now)
     }
 
     /// A command that has come and was not handled.
@@ -175,7 +184,9 @@ impl ObjectTask {
 
     /// Handles a command, and what has come together with it.
     pub(crate) fn command(&mut self, command: Command) {
-        self.handle_batch(None, Some(command));
+        let input = self.input_of_command(command);
+        self.batch.extend(input);
+        self.handle_batch();
     }
 
     /// Runs until there is nothing left to do. A task begins with a command.
@@ -184,7 +195,7 @@ impl ObjectTask {
             match self.wake().await {
                 Wake::Forked => return,
                 Wake::Answer(answer) => self.answered(answer),
-                Wake::Request(turn, request) => self.handle_batch(Some((turn, request)), None),
+                Wake::Request(turn, request) => self.request(turn, request),
                 Wake::Command(command) => self.command(command),
                 Wake::Received(message) => self.received(message),
                 Wake::Timer => self.handle(Input::Tick),
@@ -218,20 +229,26 @@ impl ObjectTask {
 
     // What comes in.
 
-    /// Handles requests and commands that have come together.
-    fn handle_batch(&mut self, request: Option<(TurnId, GuardRequest)>, command: Option<Command>) {
-        let (mut request, mut command) = (request, command);
-        let mut batch = std::mem::take(&mut self.batch);
-        while batch.len() < BATCH_MAX {
-            if let Some((turn, request)) = request.take().or_else(|| self.requests.try_recv().ok())
-            {
-                batch.push(self.input_of_request(turn, request));
-            } else if let Some(command) = command.take().or_else(|| self.incoming.own_at_once()) {
-                batch.extend(self.input_of_command(command));
+    fn request(&mut self, turn: TurnId, request: GuardRequest) {
+        let input = self.input_of_request(turn, request);
+        self.batch.push(input);
+        self.handle_batch();
+    }
+
+    /// Handles what is in the batch, and the requests and commands that have come together with it.
+    fn handle_batch(&mut self) {
+        while self.batch.len() < BATCH_MAX {
+            if let Ok((turn, request)) = self.requests.try_recv() {
+                let input = self.input_of_request(turn, request);
+                self.batch.push(input);
+            } else if let Some(command) = self.incoming.own_at_once() {
+                let input = self.input_of_command(command);
+                self.batch.extend(input);
             } else {
                 break;
             }
         }
+        let mut batch = std::mem::take(&mut self.batch);
         Object::arrange(&mut batch);
         // All of them have come before this look at the clocks.
         let now = self.shared.now();
@@ -365,14 +382,14 @@ impl ObjectTask {
             }
             Output::Connect { keeper, at_once } => self.connect(keeper, at_once),
             Output::Ask { keeper, request } => {
-                if let Some(network) = &self.shared.network {
-                    network.ask(keeper, network.key(&self.name), request);
+                if let (Some(network), Some(key)) = (&self.shared.network, self.key) {
+                    network.ask(keeper, key, request);
                 }
             }
             Output::Answer { guest, response, user } => {
-                if let Some(network) = &self.shared.network {
+                if let (Some(network), Some(key)) = (&self.shared.network, self.key) {
                     let user = user.and_then(|user| self.context().user(&user));
-                    network.answer(guest, network.key(&self.name), response, user);
+                    network.answer(guest, key, response, user);
                 }
             }
             Output::Granted(granted) => self.granted(*granted),

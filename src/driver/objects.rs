@@ -12,7 +12,7 @@ use tracing::error;
 
 use super::caller::Caller;
 use super::object_task::{Command, ObjectTask, input_of_message, settings};
-use crate::core::object::io::{CallerId, CheckReason, Output};
+use crate::core::object::io::{CallerId, CheckReason, Now, Output};
 use crate::core::object::{Memory, Object};
 use crate::core::turns::KeeperId;
 use crate::driver::health::HealthProblem;
@@ -76,31 +76,28 @@ impl Objects {
     }
 
     /// Passes a caller on to the task of its object; returns it if the registration must be read
-    /// first.
+    /// first. A caller that is refused in any case need not wait for that.
     pub(crate) fn acquire(self: &Arc<Self>, asking: Asking) -> Option<Asking> {
-        let (refusal, Admission { registered_until, check_due }) = {
-            let state = self.state();
-            (state.refusal(&asking.0), state.admission)
-        };
         let now = self.shared.clock.elapsed();
+        let state = self.state();
+        let Admission { registered_until, check_due } = state.admission;
         if check_due <= now {
             // If the client's task has ended, the caller is refused.
             let _ = self.shared.checks.send(CheckReason::Acquisition);
         }
-        // A caller that is refused in any case need not wait for the registration.
-        if let Some(refusal) = refusal {
-            asking.1.answer(Err(refusal));
-        } else if registered_until <= now {
+        if registered_until <= now && state.refusal(&asking.0).is_none() {
             return Some(asking);
-        } else {
-            self.serve(asking);
         }
+        self.pass_on(state, asking);
         None
     }
 
     /// Passes a caller of a registered host on to the task of its object.
-    pub(crate) fn serve(self: &Arc<Self>, (object, caller): Asking) {
-        let mut state = self.state();
+    pub(crate) fn serve(self: &Arc<Self>, asking: Asking) {
+        self.pass_on(self.state(), asking);
+    }
+
+    fn pass_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, (object, caller): Asking) {
         if let Some(refusal) = state.refusal(&object) {
             drop(state);
             return caller.answer(Err(refusal));
@@ -124,8 +121,8 @@ impl Objects {
         let (task, commands) = ObjectTask::new(Arc::clone(&object), shared, memory);
         // The task has its channel.
         let _ = commands.send(first);
-        if let Some(network) = &self.shared.network {
-            state.names.insert(network.key(&object), Arc::clone(&object));
+        if let Some(key) = task.key() {
+            state.names.insert(key, Arc::clone(&object));
         }
         state.tasks.insert(object, commands);
         task
@@ -150,7 +147,8 @@ impl Objects {
         let mut state = self.state();
         let command = task.unhandled();
         if command.is_none() {
-            self.forget(&mut state, task.name(), task.memory());
+            let now = self.shared.now();
+            self.forget(&mut state, now, task, task.memory(now));
         }
         command
     }
@@ -171,23 +169,22 @@ impl Objects {
             let object = shown(task.name());
             error!(object, "the task of a lock ended by a bug: its guards are lost");
         }
-        self.forget(&mut self.state(), task.name(), task.memory_of_failed());
+        let now = self.shared.now();
+        self.forget(&mut self.state(), now, task, task.memory_of_failed(now));
     }
 
-    fn forget(&self, state: &mut State, object: &Arc<str>, memory: Memory) {
-        state.tasks.remove(object);
-        if let Some(network) = &self.shared.network {
-            let key = network.key(object);
+    fn forget(&self, state: &mut State, now: Now, task: &ObjectTask, memory: Memory) {
+        state.tasks.remove(task.name());
+        if let (Some(network), Some(key)) = (&self.shared.network, task.key()) {
             state.names.remove(&key);
             network.inbox().close(key);
         }
-        let now = self.shared.now();
         if memory.is_of_use(now) {
             if state.memories.len() >= MEMORIES_MAX {
                 state.memories.retain(|_, memory| memory.is_of_use(now));
             }
             if state.memories.len() < MEMORIES_MAX || memory.is_needed(now) {
-                state.memories.insert(Arc::clone(object), memory);
+                state.memories.insert(Arc::clone(task.name()), memory);
             }
         }
     }

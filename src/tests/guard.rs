@@ -60,7 +60,7 @@ fn releases(mut requests: Asked) -> usize {
 }
 
 #[tokio::test]
-async fn an_unlock_tells_the_task_once() {
+async fn unlock_is_reported_once() {
     let (_, guard, requests) = granted(None);
     let unlocking = tokio::spawn(guard.unlock());
     tokio::task::yield_now().await;
@@ -70,7 +70,7 @@ async fn an_unlock_tells_the_task_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drop_tells_the_task_once_whether_the_lock_is_held_or_lost() {
+async fn drop_is_reported_once() {
     for pause in [s(0), LEASE] {
         let (_, guard, requests) = granted(None);
         advance(pause).await;

@@ -241,17 +241,18 @@ pub(crate) enum Output {
         /// What to read.
         read: Read,
     },
-    /// Read the object from one replica, beside all else; answer with [`Input::Glanced`].
+    /// Read the object from one replica, independently of other requests; answer with
+    /// [`Input::Glanced`].
     Glance {
         /// The slot.
         slot: i16,
     },
-    /// Read the whole object for callers that yield, beside all else; answer with
+    /// Read the whole object for callers that yield, independently of other requests; answer with
     /// [`Input::Looked`].
     Look,
-    /// Read the whole object for a sweep, beside all else.
+    /// Read the whole object for a sweep, independently of other requests.
     SweepRead,
-    /// Make a write of a sweep, beside all else. One try.
+    /// Make a write of a sweep, independently of other requests. One try.
     SweepWrite(Write),
     /// Draw a block of tokens for a round: see [`TokenBlock`].
     DrawBlock {

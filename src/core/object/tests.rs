@@ -302,7 +302,7 @@ fn caller_that_yields_looks_again_after_a_failure() {
 }
 
 #[test]
-fn callers_that_wait_come_before_a_return_and_tries_after_it() {
+fn waiting_callers_come_first_and_tries_last() {
     let turn =
         TurnId { place: bakery::ContenderId { host: 1, client: 1, slot: 0 }, round: 1, number: 1 };
     let returned = Input::Holder { turn, request: HolderRequest::Return { request: None } };

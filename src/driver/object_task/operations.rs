@@ -54,7 +54,7 @@ pub(super) enum Setback {
     Database(Option<DatabaseError>),
     /// No block of tokens was drawn.
     NoBlock(FencingError),
-    /// Nobody asks for it.
+    /// Nothing to report.
     None,
 }
 

@@ -12,7 +12,7 @@ use crate::line::TurnUser;
 use crate::owner::printable;
 use crate::store::DatabaseError;
 
-/// What people are told besides what the machine says.
+/// What messages for people need in addition to the outputs of the machine.
 pub(super) struct Context<'a> {
     pub(super) name: &'a str,
     /// This client.
