@@ -54,6 +54,18 @@ impl<Own, Others> Alternating<Own, Others> {
         self.own.close();
     }
 
+    /// Lets nothing more come from other clients.
+    pub(crate) fn close_others(&mut self) {
+        if let Some(others) = &mut self.others {
+            others.close();
+        }
+    }
+
+    /// What has come from other clients already.
+    pub(crate) fn others_at_once(&mut self) -> Option<Others> {
+        self.others.as_mut()?.try_recv().ok()
+    }
+
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next<Own, Others>> {
         let next = if self.is_turn_of_others {
             self.poll_others(context).or_else(|| self.poll_own(context))
@@ -123,5 +135,19 @@ mod tests {
         drop(others);
         let more = poll_fn(|context| Poll::Ready(alternating.poll_next(context)));
         assert!(more.await.is_pending(), "both are over");
+    }
+    // Goal: no message is lost as its reader stops: it is read, or returned to its sender.
+    // Method: one that came before the end, and one that comes after it.
+    #[test]
+    fn no_message_is_lost_at_the_end() {
+        let (_own, from_own) = mpsc::unbounded_channel::<()>();
+        let (others, from_others) = mpsc::channel(2);
+        let mut alternating = Alternating::new(from_own, Some(from_others));
+        others.try_send("before").expect("there is room");
+        alternating.close_others();
+        let unsent = others.try_send("after").expect_err("it takes nothing more");
+        assert_eq!(unsent.into_inner(), "after");
+        assert_eq!(alternating.others_at_once(), Some("before"));
+        assert_eq!(alternating.others_at_once(), None);
     }
 }

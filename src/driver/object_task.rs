@@ -10,6 +10,7 @@ mod replies;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
+use std::iter;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -180,6 +181,12 @@ impl ObjectTask {
     /// A command that has come and was not handled.
     pub(crate) fn unhandled(&mut self) -> Option<Command> {
         self.incoming.own_at_once()
+    }
+
+    /// Takes no further messages; those that have come and were not handled.
+    pub(crate) fn close_messages(&mut self) -> impl Iterator<Item = Message> {
+        self.incoming.close_others();
+        iter::from_fn(|| self.incoming.others_at_once())
     }
 
     /// Handles a command, and what has come together with it.

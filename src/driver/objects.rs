@@ -145,12 +145,19 @@ impl Objects {
             return None;
         }
         let mut state = self.state();
-        let command = task.unhandled();
-        if command.is_none() {
-            let now = self.shared.now();
-            self.forget(&mut state, now, task, task.memory(now));
+        if let Some(command) = task.unhandled() {
+            return Some(command);
         }
-        command
+        let now = self.shared.now();
+        self.forget(&mut state, now, task, task.memory(now));
+        drop(state);
+        if let Some(key) = task.key() {
+            // A guest that has asked must not wait until it asks again.
+            for message in task.close_messages() {
+                self.answer_for_none(key, message);
+            }
+        }
+        None
     }
 
     /// A bug or the runtime has ended a task. Its guards were lost before, and its rows may remain,
