@@ -73,6 +73,18 @@ pub(crate) enum SeededBug {
     FinishedRequestsCount,
     /// A keeper hands out in a round what is left of the tokens of an earlier one.
     BlockCarriedOver,
+    /// A guest takes a place on the terms of one that stayed taken before.
+    GuestOnTermsOfRest,
+    /// A place that is to stay taken is free once its turn is returned.
+    MinHoldIgnored,
+    /// A client that is shut down frees a place that is to stay taken.
+    ShutdownFreesPlace,
+    /// An object is used again at once after its task has failed.
+    FailedTaskForgotten,
+    /// A client that a keeper sends away does not come back to the table.
+    NoWayBack,
+    /// A client that a keeper sends away while it leaves the table does not come back to it.
+    NoWayBackWhileLeaving,
 }
 
 impl SeededBug {
@@ -121,6 +133,17 @@ impl SeededBug {
         SeededBug::RowsShortenedAfterReturn,
         SeededBug::FinishedRequestsCount,
         SeededBug::BlockCarriedOver,
+    ];
+
+    /// The bugs of objects: of what lies between contender, keeper, guests and callers.
+    #[cfg(model)]
+    pub(crate) const OF_OBJECTS: [SeededBug; 6] = [
+        SeededBug::GuestOnTermsOfRest,
+        SeededBug::MinHoldIgnored,
+        SeededBug::ShutdownFreesPlace,
+        SeededBug::FailedTaskForgotten,
+        SeededBug::NoWayBack,
+        SeededBug::NoWayBackWhileLeaving,
     ];
 
     /// Whether this bug is planted on this thread.

@@ -35,7 +35,7 @@ use super::io::{
     Caller, CallerId, CheckReason, Expiring, Health, Loss, Now, Output, Refusal, Report, User,
 };
 use crate::core::bakery::{
-    self, Acquire, ContenderId, Lease, OpId, ReadFailure, Seen, SeenContender, Snapshot,
+    self, Acquire, ContenderId, Lease, OpId, ReadFailure, SeededBug, Seen, SeenContender, Snapshot,
     StateMachine, StoredRow, WriteOutcome,
 };
 use crate::core::turns::{
@@ -258,7 +258,10 @@ impl Slot {
         self.settle(now);
         self.is_closing = true;
         match self.holders.only() {
-            Some(turn) if self.keeper.outlasts_return(turn, now.boot) => {
+            Some(turn)
+                if self.keeper.outlasts_return(turn, now.boot)
+                    && !SeededBug::ShutdownFreesPlace.is_planted() =>
+            {
                 self.lose_turn(now, turn, Loss::Closed);
             }
             Some(_) | None => self.place_is_lost(now, &Loss::Closed),

@@ -494,6 +494,7 @@ impl Keeper {
         let wanted = match demand {
             _ if is_shared => held.terms,
             Some(demand) => demand.terms,
+            None if SeededBug::GuestOnTermsOfRest.is_planted() => held.terms,
             None => held.usual_terms,
         };
         if held.renewing == Some(wanted) {

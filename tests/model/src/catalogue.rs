@@ -1,9 +1,11 @@
 //! All searches: what holds, and what each flaw breaks. Those of turns are in [`of_turns`].
 
+mod of_objects;
 mod of_turns;
 
 use crate::core::bakery::{Mode, Patience, SeededBug};
 use crate::lease::Course;
+use crate::objects;
 use crate::scenario::{CALM, EXCLUSIVE, Flaw, LockRequest, Revoking, Scenario, Troubles};
 use crate::sightings::Sight;
 use crate::tokens;
@@ -31,6 +33,8 @@ pub(crate) enum Subject {
     Tokens(tokens::Plan),
     /// Turns of callers and guests.
     Turns(turns::Plan),
+    /// Whole objects of several clients.
+    Objects(objects::Plan),
 }
 
 impl Subject {
@@ -43,6 +47,7 @@ impl Subject {
             // The flaw there is in the order of requests, which is not the protocol's.
             Subject::Tokens(_) => None,
             Subject::Turns(plan) => plan.bug,
+            Subject::Objects(plan) => plan.bug,
         }
     }
 }
@@ -67,16 +72,21 @@ pub enum Expected {
 
 /// Every search.
 pub(crate) fn entries() -> Vec<Entry> {
-    let holds =
-        sound().into_iter().chain(of_sweeps()).chain(of_tokens()).chain(of_turns::sound()).map(
-            |(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject },
-        );
-    let caught = flawed().into_iter().chain(of_turns::flawed()).map(|(name, subject)| Entry {
-        name,
-        length: Length::Short,
-        expected: Expected::Caught,
-        subject,
-    });
+    let holds = sound()
+        .into_iter()
+        .chain(of_sweeps())
+        .chain(of_tokens())
+        .chain(of_turns::sound())
+        .chain(of_objects::sound())
+        .map(|(name, length, subject)| Entry { name, length, expected: Expected::Holds, subject });
+    let caught = flawed().into_iter().chain(of_turns::flawed()).chain(of_objects::flawed()).map(
+        |(name, subject)| Entry {
+            name,
+            length: Length::Short,
+            expected: Expected::Caught,
+            subject,
+        },
+    );
     holds.chain(caught).collect()
 }
 

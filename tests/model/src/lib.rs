@@ -12,13 +12,14 @@
 //! scenarios there are. `world` is the model: what can happen, and what must be true. `peer` is a
 //! contender and its caller. `store` is where rows live: on replicas, or in registers, which
 //! promise less. `lease` is a small model of its own, in which time passes; `tokens` is one of the
-//! fence, and `turns` one of keeper and guests. [`search`] runs the scenarios and tells what it
-//! found.
+//! fence, `turns` one of keeper and guests, `objects` one of all that clients decide about an
+//! object. [`search`] runs the scenarios and tells what it found.
 
 pub mod search;
 
 mod catalogue;
 mod lease;
+mod objects;
 mod peer;
 mod scenario;
 mod sightings;

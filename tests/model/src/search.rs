@@ -11,6 +11,7 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 use crate::catalogue::{self, Subject};
 use crate::core::bakery::SeededBug;
 use crate::lease::Expiry;
+use crate::objects::Objects;
 use crate::scenario::Scenario;
 use crate::sightings::{Sight, Sightings};
 use crate::store::registers::Registers;
@@ -82,7 +83,8 @@ pub fn without_a_search() -> Vec<String> {
     let planted = |mutation: &SeededBug| {
         entries.iter().any(|entry| entry.subject.mutation() == Some(*mutation))
     };
-    let all = SeededBug::OF_CONTENDERS.iter().chain(&SeededBug::OF_TURNS);
+    let contenders_and_turns = SeededBug::OF_CONTENDERS.iter().chain(&SeededBug::OF_TURNS);
+    let all = contenders_and_turns.chain(&SeededBug::OF_OBJECTS);
     let forgotten = all.filter(|mutation| !planted(mutation));
     forgotten.map(|mutation| format!("{mutation:?}")).collect()
 }
@@ -109,6 +111,12 @@ impl Search {
     #[must_use]
     pub fn is_of_turns(&self) -> bool {
         matches!(self.subject, Subject::Turns(_))
+    }
+
+    /// Whether it is about whole objects.
+    #[must_use]
+    pub fn is_of_objects(&self) -> bool {
+        matches!(self.subject, Subject::Objects(_))
     }
 
     /// Runs the search.
@@ -144,6 +152,10 @@ impl Search {
             }
             Subject::Turns(plan) => {
                 let model = Turns::new(*plan, Arc::clone(&sightings));
+                search(model, threads, &sightings, plan.must_see)
+            }
+            Subject::Objects(plan) => {
+                let model = Objects::new(*plan, Arc::clone(&sightings));
                 search(model, threads, &sightings, plan.must_see)
             }
         }

@@ -78,9 +78,21 @@ pub(crate) enum Sight {
     NextHolderGaveUp,
     /// A caller leaves while its place stays taken.
     ReturnedEarly,
+    /// The task of an object fails.
+    TaskFailed,
+    /// A caller does not get the object.
+    CallerRefused,
+    /// A caller has its turn of a place that another one of its client had.
+    NextTurn,
+    /// A caller has a turn of another client.
+    TurnBorrowed,
+    /// A holder loses its turn.
+    TurnLost,
+    /// A holder is asked to finish.
+    AskedToFinish,
 }
 
-const SIGHTS: [Sight; 36] = [
+const SIGHTS: [Sight; 42] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -117,6 +129,12 @@ const SIGHTS: [Sight; 36] = [
     Sight::CallersShare,
     Sight::NextHolderGaveUp,
     Sight::ReturnedEarly,
+    Sight::TaskFailed,
+    Sight::CallerRefused,
+    Sight::NextTurn,
+    Sight::TurnBorrowed,
+    Sight::TurnLost,
+    Sight::AskedToFinish,
 ];
 
 /// How often which was come across.

@@ -364,14 +364,7 @@ impl<S: Store> Contention<S> {
         let peers = world.peers.iter().enumerate();
         let inside = peers.filter(|(_, peer)| peer.holds() && peer.removal == Removal::None);
         let inside: Vec<_> = inside.map(|(i, _)| self.mode(i)).collect();
-        inside.iter().all(|mode| match mode {
-            Mode::Exclusive => inside.len() == 1,
-            Mode::Shared => inside.iter().all(|other| *other == Mode::Shared),
-            Mode::Limited(most) => {
-                let alike = inside.iter().all(|other| other == mode);
-                alike && i32::try_from(inside.len()).is_ok_and(|holders| holders <= *most)
-            }
-        })
+        may_hold_together(&inside)
     }
 
     /// Whether no contender was let in whose rows had been removed before it looked.
@@ -611,6 +604,18 @@ impl<S: Store> Contention<S> {
             self.sightings.note(Sight::Tie);
         }
     }
+}
+
+/// Whether holders of these modes may hold together.
+pub(crate) fn may_hold_together(inside: &[Mode]) -> bool {
+    inside.iter().all(|mode| match mode {
+        Mode::Exclusive => inside.len() == 1,
+        Mode::Shared => inside.iter().all(|other| *other == Mode::Shared),
+        Mode::Limited(most) => {
+            let alike = inside.iter().all(|other| other == mode);
+            alike && i32::try_from(inside.len()).is_ok_and(|holders| holders <= *most)
+        }
+    })
 }
 
 /// How many requests of each it takes at most until all are served.

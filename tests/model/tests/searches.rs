@@ -5,15 +5,23 @@ use bakery_lock_model::search::{self, Expected, Length, Search};
 
 // Goal: the shipped protocol keeps its promises in every history of a few contenders.
 // Method: go through all of them, and fail when one breaks a promise, or when something that has to
-// happen in them never does. Turns have a test of their own, which runs in parallel.
+// happen in them never does. Turns and objects have tests of their own, which run in parallel.
 #[test]
 fn the_protocol_keeps_its_promises() {
-    run(|search| search.expected == Expected::Holds && !search.is_of_turns());
+    run(|search| {
+        let is_other = search.is_of_turns() || search.is_of_objects();
+        search.expected == Expected::Holds && !is_other
+    });
 }
 
 #[test]
 fn turns_keep_their_promises() {
     run(|search| search.expected == Expected::Holds && search.is_of_turns());
+}
+
+#[test]
+fn objects_keep_their_promises() {
+    run(|search| search.expected == Expected::Holds && search.is_of_objects());
 }
 
 // Goal: a flaw does not go unnoticed, or else the searches would show nothing.

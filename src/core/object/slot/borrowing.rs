@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{SLOT_OF_TURNS, Slot};
-use crate::core::bakery::{Acquire, ContenderId, Input, Lease, Mode, Patience};
+use crate::core::bakery::{Acquire, ContenderId, Input, Lease, Mode, Patience, SeededBug};
 use crate::core::object::io::{Caller, Expiring, Loss, Now, Output};
 use crate::core::turns::{
     Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
@@ -265,7 +265,8 @@ impl Slot {
     /// Acquires through the table if the line still wants a place and has no keeper.
     pub(super) fn go_on_in_table(&mut self, now: Now) {
         let is_idle = self.borrowing.state == State::Idle && self.contender.is_idle();
-        if self.keeper.wants_place() && is_idle {
+        let is_lost = SeededBug::NoWayBack.is_planted();
+        if !is_lost && self.keeper.wants_place() && is_idle {
             self.acquire_in_table(now);
         }
     }

@@ -1,7 +1,7 @@
 //! What each event of the contender means for callers, holders and keeper.
 
 use super::Slot;
-use crate::core::bakery::{Event, Failure, Input, Lease, LeaseTerms, Loss};
+use crate::core::bakery::{Event, Failure, Input, Lease, LeaseTerms, Loss, SeededBug};
 use crate::core::object::io::{self, CheckReason, Expiring, Now, Output, Refusal, Reply, Report};
 use crate::core::turns::KeeperInput;
 
@@ -32,7 +32,7 @@ impl Slot {
                 self.releases.answer(&Reply::Returned, &mut self.outputs);
                 if self.keeper.is_releasing() {
                     self.keeper.handle(now.of_turns(), KeeperInput::Released);
-                } else {
+                } else if !SeededBug::NoWayBackWhileLeaving.is_planted() {
                     // It left the table to wait at a keeper.
                     self.go_on_in_table(now);
                 }

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::core::bakery::{
-    Acquire, Change, ContenderId, LeaseTerms, Mode, Patience, Read, ReadFailure, Seen, Statics,
-    StoredRow, Write, WriteOutcome, row_name,
-};
+use crate::core::bakery::{Acquire, ContenderId, LeaseTerms, Mode, Patience, Read};
 use crate::core::object::io::{
     Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
     RequestId,
 };
+use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
 use crate::core::turns::{TokenBlock, TurnId};
 
@@ -58,75 +56,6 @@ fn in_mode(number: CallerId, mode: Mode) -> Caller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Lost(Loss),
-}
-
-/// The rows of the object, as a quorum shows them.
-#[derive(Default)]
-pub(super) struct Table {
-    rows: BTreeMap<(ContenderId, String), Cell>,
-    /// It answers nothing.
-    pub(super) is_down: bool,
-}
-
-struct Cell {
-    stamp: i64,
-    row: Option<StoredRow>,
-    expires: Duration,
-}
-
-impl Table {
-    fn write(&mut self, now: Duration, write: &Write) -> WriteOutcome {
-        if self.is_down {
-            return WriteOutcome::Unknown;
-        }
-        match &write.change {
-            Change::Put { claim, ttl_seconds } => {
-                let rows = [Some(StoredRow::entering(claim)), StoredRow::ticket(claim)];
-                for row in rows.into_iter().flatten() {
-                    self.put(now, write.stamp, row, *ttl_seconds);
-                }
-            }
-            Change::Revoke { revocation, ttl_seconds } => {
-                self.put(now, write.stamp, StoredRow::revoked(revocation), *ttl_seconds);
-            }
-            Change::Delete { contender, .. } => {
-                for name in [row_name::ENTERING, row_name::TICKETS, row_name::REVOKED] {
-                    let cell = Cell { stamp: write.stamp, row: None, expires: Duration::MAX };
-                    self.apply((*contender, name.to_owned()), cell);
-                }
-            }
-            Change::Mark | Change::Sweep { .. } => {}
-        }
-        WriteOutcome::Applied
-    }
-
-    fn put(&mut self, now: Duration, stamp: i64, row: StoredRow, ttl_seconds: i32) {
-        let expires = now + s(u64::from(ttl_seconds.unsigned_abs()));
-        let key = (row.contender, row.row_name.clone());
-        self.apply(key, Cell { stamp, row: Some(row), expires });
-    }
-
-    fn apply(&mut self, key: (ContenderId, String), cell: Cell) {
-        if self.rows.get(&key).is_none_or(|before| before.stamp <= cell.stamp) {
-            self.rows.insert(key, cell);
-        }
-    }
-
-    fn read(&self, now: Duration, read: Read) -> Result<Seen, ReadFailure> {
-        if self.is_down {
-            return Err(ReadFailure::Failed);
-        }
-        let is_read = |row: &&StoredRow| match read {
-            Read::Object => true,
-            Read::Contender(contender) => row.contender == contender,
-            Read::Entering(contender) => {
-                row.contender == contender && row.row_name == row_name::ENTERING
-            }
-        };
-        let live = self.rows.values().filter(|cell| now < cell.expires);
-        let rows = live.filter_map(|cell| cell.row.as_ref()).filter(is_read).cloned().collect();
-        Ok(Seen { rows, statics: Statics::default(), many_dead: false })
-    }
 }
 
 /// One client.
@@ -389,8 +318,7 @@ impl World {
     }
 
     pub(super) fn live_rows(&self) -> usize {
-        let now = self.now;
-        self.table.rows.values().filter(|cell| cell.row.is_some() && now < cell.expires).count()
+        self.table.live_rows(self.now)
     }
 
     /// How many reads and writes a client has made.

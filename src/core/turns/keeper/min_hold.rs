@@ -49,7 +49,8 @@ impl Keeper {
     pub(crate) fn outlasts_return(&self, turn: TurnId, boot: Duration) -> bool {
         let present = self.turn.as_ref().filter(|present| present.id == turn);
         let min_hold = present.and_then(|turn| turn.min_hold.as_ref());
-        let stays = matches!(&self.place, Place::Held(held) if !held.is_expiring);
+        let stays = matches!(&self.place, Place::Held(held) if !held.is_expiring)
+            && !SeededBug::MinHoldIgnored.is_planted();
         stays && min_hold.is_some_and(|it| it.returned.is_none() && boot < it.ends)
     }
 

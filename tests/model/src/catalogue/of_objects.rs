@@ -1,0 +1,134 @@
+//! The searches of whole objects.
+
+use super::{Length, Subject};
+use crate::core::bakery::{Mode, Patience, SeededBug as Bug};
+use crate::objects::{CallerPlan, NO_TROUBLES, Plan, Troubles};
+use crate::sightings::Sight;
+
+const ALONE: CallerPlan = CallerPlan {
+    ttl: 5,
+    mode: Mode::Exclusive,
+    patience: Patience::Wait,
+    min_hold: 0,
+    yields: false,
+};
+const TRY: CallerPlan = CallerPlan { patience: Patience::Try, ..ALONE };
+const LONG: CallerPlan = CallerPlan { ttl: 8, ..ALONE };
+const SHARED: CallerPlan = CallerPlan { mode: Mode::Shared, ..ALONE };
+const LIMITED: CallerPlan = CallerPlan { mode: Mode::Limited(1), ..ALONE };
+const YIELDS: CallerPlan = CallerPlan { yields: true, ..ALONE };
+const STAYS: CallerPlan = CallerPlan { ttl: 8, min_hold: 4, ..ALONE };
+
+/// One caller of each of two clients.
+const TWO: Plan = Plan {
+    clients: &[&[ALONE], &[ALONE]],
+    has_network: false,
+    ticks: 1,
+    troubles: NO_TROUBLES,
+    bug: None,
+    must_see: &[Sight::CallersTurn],
+};
+const PEERS: Plan = Plan {
+    has_network: true,
+    must_see: &[Sight::CallersTurn, Sight::TurnBorrowed],
+    ticks: 0,
+    ..TWO
+};
+
+const STOPS: Troubles = Troubles { stops: 1, naps: 1, ..NO_TROUBLES };
+const LATE: Troubles = Troubles { late: 1, naps: 1, ..NO_TROUBLES };
+const UNKNOWN: Troubles = Troubles { unknown: 1, ..NO_TROUBLES };
+const LATE_MESSAGES: Troubles = Troubles { late_messages: 1, naps: 1, ..NO_TROUBLES };
+const LOST_MESSAGES: Troubles = Troubles { lost_messages: 1, ..NO_TROUBLES };
+const REPEATS: Troubles = Troubles { repeats: 1, ..NO_TROUBLES };
+const PANICS: Troubles = Troubles { panics: 1, ..NO_TROUBLES };
+const ENDS: Troubles = Troubles { deaths: 1, shutdowns: 1, ..NO_TROUBLES };
+const REVOKED: Troubles = Troubles { revocations: 1, ..NO_TROUBLES };
+const JUMPS: Troubles = Troubles { jumps: 1, ..NO_TROUBLES };
+const GIVING_UP: Troubles = Troubles { giving_up: 1, ..NO_TROUBLES };
+const CONFIRMS: Troubles = Troubles { confirms: 1, ..NO_TROUBLES };
+
+/// What holds.
+pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
+    use Length::{Long, Short};
+    const fn of(clients: &'static [&'static [CallerPlan]], plan: Plan) -> Plan {
+        Plan { clients, ..plan }
+    }
+    let modes = of(&[&[SHARED, ALONE], &[SHARED]], TWO);
+    let limited = of(&[&[LIMITED], &[LIMITED]], TWO);
+    let tries = of(&[&[ALONE, TRY], &[TRY]], TWO).must_see(&[Sight::CallerRefused]);
+    let yielding = of(&[&[SHARED, YIELDS], &[SHARED]], TWO);
+    let stays = of(&[&[STAYS], &[LONG]], TWO).must_see(&[Sight::ReturnedEarly]);
+    let peers_stay = of(&[&[STAYS], &[LONG]], PEERS).must_see(&[Sight::ReturnedEarly]);
+    let again =
+        of(&[&[ALONE; 2], &[ALONE]], PEERS).must_see(&[Sight::NextTurn, Sight::TurnBorrowed]);
+    let twice = of(&[&[ALONE; 2], &[ALONE]], TWO).must_see(&[Sight::NextTurn]);
+    let terms = of(&[&[LONG, ALONE], &[ALONE]], PEERS);
+    let plans = [
+        ("objects", Short, TWO.over(4)),
+        ("objects, stopped", Short, TWO.with(STOPS)),
+        ("objects, late", Short, TWO.with(LATE)),
+        ("objects, unknown", Short, TWO.with(UNKNOWN)),
+        ("objects, a task fails", Short, TWO.with(PANICS).must_see(&[Sight::TaskFailed])),
+        ("objects, ended", Short, TWO.with(ENDS)),
+        ("objects, revoked", Short, TWO.with(REVOKED).must_see(&[Sight::PlaceRevoked])),
+        ("objects, clock set ahead", Short, TWO.with(JUMPS)),
+        ("objects, given up", Short, TWO.with(GIVING_UP)),
+        ("objects, used again", Short, twice),
+        ("objects, used again, a task fails", Short, twice.with(PANICS)),
+        ("objects of two modes", Short, modes),
+        ("objects of limited callers", Short, limited.over(4)),
+        ("objects of callers that try", Short, tries),
+        ("objects of callers that yield", Short, yielding),
+        ("objects that stay taken", Short, stays.over(6).with(CONFIRMS)),
+        ("objects that stay taken, ended", Short, stays.with(ENDS)),
+        ("objects of peers", Short, PEERS),
+        ("objects of peers, stopped", Long, PEERS.with(STOPS)),
+        ("objects of peers, late", Long, PEERS.with(LATE)),
+        ("objects of peers, unknown", Short, PEERS.with(UNKNOWN)),
+        ("objects of peers, messages late", Long, PEERS.with(LATE_MESSAGES)),
+        ("objects of peers, messages lost", Short, PEERS.with(LOST_MESSAGES)),
+        ("objects of peers, messages repeated", Long, PEERS.with(REPEATS)),
+        (
+            "objects of peers, a task fails",
+            Short,
+            PEERS.with(PANICS).must_see(&[Sight::TaskFailed, Sight::TurnBorrowed]),
+        ),
+        ("objects of peers, ended", Long, PEERS.with(ENDS)),
+        (
+            "objects of peers, revoked",
+            Short,
+            PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::TurnBorrowed]),
+        ),
+        ("objects of peers, clock set ahead", Long, PEERS.with(JUMPS)),
+        ("objects of peers, given up", Short, PEERS.with(GIVING_UP)),
+        ("objects of peers that stay taken", Short, peers_stay.with(CONFIRMS)),
+        ("objects of peers that stay taken, ended", Short, peers_stay.with(ENDS)),
+        ("objects of peers that stay taken, stopped", Long, peers_stay.with(STOPS)),
+        ("objects of peers, of two ttls", Long, terms),
+        ("objects of peers, used again", Long, again),
+        ("objects, stopped, for longer", Long, TWO.over(4).with(STOPS)),
+        ("objects, late, for longer", Long, TWO.over(4).with(LATE)),
+        ("objects of three clients", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], TWO).over(0)),
+        ("objects of three peers", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], PEERS)),
+        ("objects of peers, used again, a task fails", Long, again.with(PANICS)),
+    ];
+    plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Objects(plan))).collect()
+}
+
+/// What each flaw breaks.
+pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
+    const STAY_LONG: Plan = Plan { clients: &[&[STAYS], &[LONG]], ..PEERS };
+    let confirms = STAY_LONG.with(Troubles { confirms: 1, ..NO_TROUBLES });
+    let again = Plan { clients: &[&[ALONE; 2], &[ALONE]], ..PEERS };
+    let plans = [
+        ("flaw: guest on the terms of a rest", Bug::GuestOnTermsOfRest, confirms),
+        ("flaw: minimum time ignored", Bug::MinHoldIgnored, STAY_LONG),
+        ("flaw: shutdown frees the place", Bug::ShutdownFreesPlace, STAY_LONG.with(ENDS)),
+        ("flaw: failed task forgotten", Bug::FailedTaskForgotten, again.with(PANICS)),
+        ("flaw: no way back", Bug::NoWayBack, PEERS.with(ENDS)),
+        ("flaw: no way back while leaving", Bug::NoWayBackWhileLeaving, PEERS.with(ENDS)),
+    ];
+    let planted = |bug, plan| Subject::Objects(Plan { bug: Some(bug), ..plan });
+    plans.into_iter().map(|(name, bug, plan)| (name, planted(bug, plan))).collect()
+}
