@@ -60,10 +60,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     let yielding = of(&[&[SHARED, YIELDS], &[SHARED]], TWO);
     let stays = of(&[&[STAYS], &[LONG]], TWO).must_see(&[Sight::ReturnedEarly]);
     let peers_stay = of(&[&[STAYS], &[LONG]], PEERS).must_see(&[Sight::ReturnedEarly]);
-    let again =
-        of(&[&[ALONE; 2], &[ALONE]], PEERS).must_see(&[Sight::NextTurn, Sight::TurnBorrowed]);
     let twice = of(&[&[ALONE; 2], &[ALONE]], TWO).must_see(&[Sight::NextTurn]);
-    let terms = of(&[&[LONG, ALONE], &[ALONE]], PEERS);
     let plans = [
         ("objects", Short, TWO.over(4)),
         ("objects, stopped", Short, TWO.with(STOPS)),
@@ -100,18 +97,13 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Short,
             PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::TurnBorrowed]),
         ),
-        ("objects of peers, clock set ahead", Long, PEERS.with(JUMPS)),
         ("objects of peers, given up", Short, PEERS.with(GIVING_UP)),
         ("objects of peers that stay taken", Short, peers_stay.with(CONFIRMS)),
         ("objects of peers that stay taken, ended", Short, peers_stay.with(ENDS)),
         ("objects of peers that stay taken, stopped", Long, peers_stay.with(STOPS)),
-        ("objects of peers, of two ttls", Long, terms),
-        ("objects of peers, used again", Long, again),
         ("objects, stopped, for longer", Long, TWO.over(4).with(STOPS)),
         ("objects, late, for longer", Long, TWO.over(4).with(LATE)),
         ("objects of three clients", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], TWO).over(0)),
-        ("objects of three peers", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], PEERS)),
-        ("objects of peers, used again, a task fails", Long, again.with(PANICS)),
     ];
     plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Objects(plan))).collect()
 }
