@@ -136,6 +136,7 @@ mod tests {
         let more = poll_fn(|context| Poll::Ready(alternating.poll_next(context)));
         assert!(more.await.is_pending(), "both are over");
     }
+
     // Goal: no message is lost as its reader stops: it is read, or returned to its sender.
     // Method: one that came before the end, and one that comes after it.
     #[test]

@@ -10,12 +10,15 @@ use crate::core::bakery::{
 /// The rows of one object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    rows: BTreeMap<(ContenderId, &'static str), Cell>,
+    rows: BTreeMap<Key, Cell>,
     /// How much sooner than their TTL says rows are gone.
     expires_early: Duration,
     /// It answers nothing.
     pub(crate) is_down: bool,
 }
+
+/// A contender, and the name of its row.
+type Key = (ContenderId, &'static str);
 
 #[derive(Clone, Debug)]
 struct Cell {
@@ -43,57 +46,47 @@ impl Table {
         if self.is_down {
             return WriteOutcome::Unknown;
         }
-        match &write.change {
-            Change::Put { claim, ttl_seconds } => {
-                self.put(now, write.stamp, StoredRow::entering(claim), *ttl_seconds);
-                if let Some(row) = StoredRow::ticket(claim) {
-                    self.put(now, write.stamp, row, *ttl_seconds);
-                }
+        for (key, cell) in self.cells(now, write) {
+            if self.rows.get(&key).is_none_or(|before| before.stamp <= cell.stamp) {
+                self.rows.insert(key, cell);
             }
-            Change::Revoke { revocation, ttl_seconds } => {
-                self.put(now, write.stamp, StoredRow::revoked(revocation), *ttl_seconds);
-            }
-            Change::Delete { contender, .. } => {
-                for name in write.change.deleted_rows() {
-                    let cell = Cell { stamp: write.stamp, row: None, expires: Duration::MAX };
-                    self.apply((*contender, name), cell);
-                }
-            }
-            Change::Mark | Change::Sweep { .. } => {}
         }
         WriteOutcome::Applied
     }
 
-    fn put(&mut self, now: Duration, stamp: i64, row: StoredRow, ttl_seconds: i32) {
-        let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
-        let names = [row_name::ENTERING, row_name::TICKETS, row_name::REVOKED];
-        let name = names.into_iter().find(|name| *name == row.row_name);
-        let key = (row.contender, name.expect("rows have one of three names"));
-        self.apply(key, Cell { stamp, row: Some(row), expires: now + ttl - self.expires_early });
-    }
-
-    fn apply(&mut self, key: (ContenderId, &'static str), cell: Cell) {
-        if self.rows.get(&key).is_none_or(|before| before.stamp <= cell.stamp) {
-            self.rows.insert(key, cell);
+    /// What a write puts where.
+    fn cells(&self, now: Duration, write: &Write) -> Vec<(Key, Cell)> {
+        let put = |(name, row): (&'static str, StoredRow), ttl_seconds: i32| {
+            let ttl = Duration::from_secs(u64::from(ttl_seconds.unsigned_abs()));
+            let (key, expires) = ((row.contender, name), now + ttl - self.expires_early);
+            (key, Cell { stamp: write.stamp, row: Some(row), expires })
+        };
+        let delete = |contender, name| {
+            ((contender, name), Cell { stamp: write.stamp, row: None, expires: Duration::MAX })
+        };
+        match &write.change {
+            Change::Put { claim, ttl_seconds } => {
+                let entering = (row_name::ENTERING, StoredRow::entering(claim));
+                let ticket = StoredRow::ticket(claim).map(|row| (row_name::TICKETS, row));
+                let rows = [Some(entering), ticket].into_iter().flatten();
+                rows.map(|row| put(row, *ttl_seconds)).collect()
+            }
+            Change::Revoke { revocation, ttl_seconds } => {
+                vec![put((row_name::REVOKED, StoredRow::revoked(revocation)), *ttl_seconds)]
+            }
+            Change::Delete { contender, .. } => {
+                let names = write.change.deleted_rows().into_iter();
+                names.map(|name| delete(*contender, name)).collect()
+            }
+            Change::Mark | Change::Sweep { .. } => Vec::new(),
         }
     }
 
     /// Whether a write would change anything.
     #[cfg(model)]
     pub(crate) fn takes(&self, write: &Write) -> bool {
-        let (contender, names) = match &write.change {
-            Change::Put { claim, .. } if claim.ticket.is_some() => {
-                (claim.contender, vec![row_name::ENTERING, row_name::TICKETS])
-            }
-            Change::Put { claim, .. } => (claim.contender, vec![row_name::ENTERING]),
-            Change::Revoke { revocation, .. } => (revocation.contender, vec![row_name::REVOKED]),
-            Change::Delete { contender, .. } => (*contender, write.change.deleted_rows()),
-            Change::Mark | Change::Sweep { .. } => return false,
-        };
-        names.into_iter().any(|name| {
-            let cell = self.rows.get(&(contender, name));
-            cell.is_none_or(|before| before.stamp < write.stamp)
-        })
+        let mut cells = self.cells(self.expires_early, write).into_iter();
+        cells.any(|(key, cell)| self.rows.get(&key).is_none_or(|before| before.stamp < cell.stamp))
     }
 
     /// What a read shows, unless the table is down.

@@ -204,7 +204,7 @@ pub(crate) enum Action {
     Confirms(usize, usize),
     /// What becomes of a request to the database.
     Operation(usize, usize, Fate),
-    /// A write takes effect that nobody waits for.
+    /// A forgotten write takes effect.
     Orphan(usize),
     Deliver(usize),
     Repeat(usize),
@@ -338,32 +338,26 @@ impl Objects {
 
     fn operation(&self, moment: &mut Moment, i: usize, number: usize, fate: Fate) {
         let time = moment.time();
+        let mut operation = moment.client(i).operations.remove(number);
         match fate {
-            Fate::Answered => {}
-            Fate::Late | Fate::LateAnswer => moment.left.late -= 1,
-            Fate::UnknownNever | Fate::UnknownNow | Fate::UnknownLater => moment.left.unknown -= 1,
-        }
-        let Moment { table, clients, .. } = &mut *moment;
-        let client = Arc::make_mut(&mut clients[i]);
-        client.fingerprint = 0;
-        let operations = &mut client.operations;
-        match fate {
-            Fate::Late => operations[number].is_late = true,
-            Fate::LateAnswer => {
-                operations[number].is_late = true;
-                operations[number].take_effect(table, time);
-            }
             Fate::Answered => {
-                let mut operation = operations.remove(number);
-                operation.take_effect(table, time);
+                operation.take_effect(&mut moment.table, time);
                 let answer = operation.answer.expect("it took effect");
                 self.feed(moment, i, answer);
             }
+            Fate::Late | Fate::LateAnswer => {
+                moment.left.late -= 1;
+                operation.is_late = true;
+                if fate == Fate::LateAnswer {
+                    operation.take_effect(&mut moment.table, time);
+                }
+                moment.client(i).operations.insert(number, operation);
+            }
             Fate::UnknownNever | Fate::UnknownNow | Fate::UnknownLater => {
-                let mut operation = operations.remove(number);
+                moment.left.unknown -= 1;
                 let answer = operation.failed();
                 if fate == Fate::UnknownNow {
-                    operation.take_effect(table, time);
+                    operation.take_effect(&mut moment.table, time);
                 } else if fate == Fate::UnknownLater {
                     moment.orphans.extend(operation.into_write());
                 }

@@ -105,11 +105,9 @@ impl Client {
 
     /// The object is in use, if it was not.
     pub(super) fn begin(&mut self, has_network: bool) {
-        let memory = std::mem::take(&mut self.memory);
         if self.object.is_none() {
+            let memory = std::mem::take(&mut self.memory);
             self.object = Some(Object::new(self.id, settings(has_network), memory));
-        } else {
-            self.memory = memory;
         }
     }
 

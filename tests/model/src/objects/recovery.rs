@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::MutexGuard;
 
-use super::client::Caller;
+use super::client::{Caller, Client};
 use super::{Action, Moment, NO_TROUBLES, Objects, Ticks, Troubles};
 
 /// The longest recovery: old rows expire, then each caller has its turn.
@@ -61,12 +61,8 @@ impl Objects {
             let is_gone = |caller: &Caller| *caller == Caller::Gone;
             client.callers.iter().all(is_gone) && client.object.is_none()
         });
-        let mut began = self.plan.troubles;
-        let left = &moment.left;
-        began.deaths -= left.deaths;
-        began.panics -= left.panics;
-        began.shutdowns -= left.shutdowns;
-        let leaves_rows = began.deaths + began.panics + began.shutdowns > 0;
+        let ends = |it: &Troubles| (it.deaths, it.panics, it.shutdowns);
+        let leaves_rows = ends(&moment.left) != ends(&self.plan.troubles);
         is_over && (leaves_rows || moment.table.live_rows(moment.time()) == 0)
     }
 }
@@ -82,6 +78,11 @@ impl Moment {
             frame.is_late = false;
         }
         for i in 0..self.clients.len() {
+            // A client that does not change keeps its fingerprint.
+            let Client { is_stopped, operations, .. } = &*self.clients[i];
+            if !is_stopped && operations.iter().all(|operation| !operation.is_late) {
+                continue;
+            }
             let client = self.client(i);
             client.is_stopped = false;
             for operation in &mut client.operations {
