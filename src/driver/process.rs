@@ -1,4 +1,4 @@
-//! Which process something belongs to (design section 9).
+//! Which process something belongs to.
 //!
 //! A fork copies clients and guards into a child, which must not use them: it would renew and
 //! release the parent's rows, on the parent's connections.

@@ -144,7 +144,8 @@ pub(crate) trait Store: Debug + Send + Sync {
     /// `None` if they are not, because an earlier version made the registry.
     fn read_sightings_begin(&self) -> Answer<'_, Option<i64>>;
 
-    /// Writes when a host was seen, and nothing else of it, stamped with that time itself.
+    /// Writes when a host was seen, and nothing else of it. The stamp is that time itself, which is
+    /// before the read that showed the host: the write undoes neither a removal nor a deletion.
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()>;
 
     /// Writes the whole row of a client, with its stamp. It lives for `ttl_seconds`, from 1 to

@@ -288,7 +288,7 @@ pub(crate) enum Row {
         /// How it is made to leave.
         means: Means,
     },
-    /// This version can't interpret the row. Its contender blocks (design section 8).
+    /// This version can't interpret the row. Its contender blocks (design section 3).
     Unreadable,
 }
 

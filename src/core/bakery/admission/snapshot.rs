@@ -116,7 +116,8 @@ impl Snapshot {
     }
 
     /// The owner of a holder that was granted the object after `mine` and leaves no room for it. Of
-    /// two holders only one finds a later one, so only one gives way (design section 5).
+    /// two holders only one finds a later one, so only one gives way (design section 5). The whole
+    /// contender breaks ties: two slots of one client may hold limited locks.
     pub(crate) fn later_holder(&self, mine: &Claim) -> Option<String> {
         let since = mine.held_since.filter(|_| !SeededBug::HoldersDoNotCompare.is_planted())?;
         let ties_count = !SeededBug::NoTieBreakOfHolders.is_planted();
