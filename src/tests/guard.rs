@@ -40,7 +40,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
         held_since: None,
     };
     let turn = TurnId { place: shared.id, round: 1, number: 1 };
-    let lease = Lease::announced(terms, clock.elapsed());
+    let lease = Lease::new(terms, clock.elapsed());
     let (lease, tally) = ((lease, LostReason::Expired), Arc::clone(&shared.tally));
     let granted = clock.elapsed();
     let limit = hold.map(|terms| terms.limit(granted));

@@ -31,7 +31,7 @@ impl Entry {
     /// The entry once its announcement is acknowledged.
     pub(super) fn announced(acquire: Acquire, claim: Claim, announcement: &Attempt) -> Self {
         let announced = announcement.first_try;
-        let lease = Lease::announced(acquire.terms, announced);
+        let lease = Lease::new(acquire.terms, announced);
         let renewal = Renewal::resting();
         Entry { acquire, claim, lease, renewal, announced, last_release: None, revoked: None }
     }
@@ -71,9 +71,7 @@ impl Entry {
 
     /// Handles the acknowledgement of a write of these rows, which begins a new lease.
     pub(super) fn extend(&mut self, acknowledged: &Attempt, now: Duration) {
-        let with_ticket = self.claim.ticket.is_some();
-        let lease =
-            self.lease.renewed(self.acquire.terms, acknowledged.first_try, with_ticket, now);
+        let lease = self.lease.renewed(self.acquire.terms, acknowledged.first_try, now);
         self.lease = lease.expect("no answer is taken once the lease is over");
     }
 

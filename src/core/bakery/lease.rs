@@ -112,33 +112,25 @@ pub(crate) fn ttl_seconds(ttl: Duration) -> i32 {
     i32::try_from(ttl.as_secs()).expect("a ttl is at most ten minutes")
 }
 
-/// How long a contender's rows count: each until its own deadline, the lease until the earlier one.
+/// How long a contender's rows count. Each write is of all of them, so they have one deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
-    entering: RowLease,
-    ticket: Option<RowLease>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RowLease {
     first_try: Duration,
     deadline: Duration,
 }
 
 impl Lease {
-    /// The lease after an acknowledged write of the `entering::` row alone.
-    pub(crate) fn announced(terms: LeaseTerms, first_try: Duration) -> Self {
-        let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
-        Lease { entering, ticket: None }
+    /// The lease after an acknowledged write that was first tried at `first_try`.
+    pub(crate) fn new(terms: LeaseTerms, first_try: Duration) -> Self {
+        Lease { first_try, deadline: terms.deadline(first_try) }
     }
 
     /// The lease of a borrowed turn, from now until a time that its keeper decided.
     pub(crate) fn sublease(now: Duration, until: Duration) -> Self {
-        Lease { entering: RowLease { first_try: now, deadline: until.max(now) }, ticket: None }
+        Lease { first_try: now, deadline: until.max(now) }
     }
 
-    /// The lease after an acknowledged write, first tried at `first_try`, of the `entering::` row
-    /// and, if there is one, the `tickets::` row.
+    /// The lease after another acknowledged write, first tried at `first_try`.
     ///
     /// `None` if the acknowledgement came only after the old deadline: the rows may have been gone
     /// in between, so it does not count.
@@ -147,14 +139,10 @@ impl Lease {
         self,
         terms: LeaseTerms,
         first_try: Duration,
-        with_ticket: bool,
         now: Duration,
     ) -> Option<Self> {
-        assert!(with_ticket || self.ticket.is_none(), "a drawn ticket is always written along");
         let late = SeededBug::LeaseFromAcknowledgement.is_planted();
-        let first_try = if late { now } else { first_try };
-        let entering = RowLease { first_try, deadline: terms.deadline(first_try) };
-        let renewed = Lease { entering, ticket: with_ticket.then_some(entering) };
+        let renewed = Lease::new(terms, if late { now } else { first_try });
         let in_time = self.is_valid(now) && renewed.is_valid(now);
         (in_time || SeededBug::LateRenewalCounts.is_planted()).then_some(renewed)
     }
@@ -162,13 +150,12 @@ impl Lease {
     /// The lease, cut off at `deadline`.
     #[must_use]
     pub(crate) fn until(self, deadline: Duration) -> Self {
-        let cut = |row: RowLease| RowLease { deadline: row.deadline.min(deadline), ..row };
-        Lease { entering: cut(self.entering), ticket: self.ticket.map(cut) }
+        Lease { deadline: self.deadline.min(deadline), ..self }
     }
 
     /// Until when the rows count.
     pub(crate) fn deadline(self) -> Duration {
-        self.ticket.map_or(self.entering.deadline, |t| t.deadline.min(self.entering.deadline))
+        self.deadline
     }
 
     /// Whether the rows count at `now`.
@@ -178,23 +165,18 @@ impl Lease {
 
     /// When the lease becomes at risk: two thirds of it passed without an acknowledged renewal.
     pub(crate) fn at_risk_from(self) -> Duration {
-        let first_try = self.first_try();
-        first_try + (self.deadline() - first_try) * 2 / 3
+        self.first_try + (self.deadline - self.first_try) * 2 / 3
     }
 
     /// The share of the lease that is left at `now`, from 0 to 1.
     pub(crate) fn left(self, now: Duration) -> f64 {
-        let left = self.deadline().saturating_sub(now);
-        if left.is_zero() { 0.0 } else { left.div_duration_f64(self.deadline() - self.first_try()) }
+        let left = self.deadline.saturating_sub(now);
+        if left.is_zero() { 0.0 } else { left.div_duration_f64(self.deadline - self.first_try) }
     }
 
     /// When the rows should be written again.
     pub(crate) fn renewal_due(self, terms: LeaseTerms) -> Duration {
-        terms.renewal_due(self.first_try())
-    }
-
-    fn first_try(self) -> Duration {
-        self.ticket.map_or(self.entering.first_try, |t| t.first_try.min(self.entering.first_try))
+        terms.renewal_due(self.first_try)
     }
 }
 
@@ -212,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_lease_counts_from_the_first_try() {
-        let lease = Lease::announced(terms(), s(100));
+        let lease = Lease::new(terms(), s(100));
         assert_eq!([100, 129, 158, 159].map(|now| lease.left(s(now))), [1.0, 0.5, 0.0, 0.0]);
         assert_eq!(lease.deadline(), s(158), "ttl less the rounding less the skew");
         assert!(lease.is_valid(s(157)) && !lease.is_valid(s(158)));
@@ -235,25 +217,14 @@ mod tests {
             (s(5), ms(1), s(5) / 3, ms(3_999) * 2 / 3),
         ] {
             let terms = LeaseTerms::new(ttl, skew);
-            let lease = Lease::announced(terms, s(100));
+            let lease = Lease::new(terms, s(100));
             let times = (lease.renewal_due(terms), lease.at_risk_from());
             assert_eq!(times, (s(100) + due, s(100) + at_risk), "ttl {ttl:?}, skew {skew:?}");
             assert!(at_risk - due > ms(400), "a renewal has no time: {ttl:?}, {skew:?}");
         }
     }
 
-    #[test]
-    fn the_earlier_row_ends_the_lease() {
-        let row = |first_try| RowLease { first_try, deadline: terms().deadline(first_try) };
-        let lease = Lease { entering: row(s(100)), ticket: Some(row(s(130))) };
-        assert_eq!(lease.deadline(), s(158));
-        assert_eq!(lease.renewal_due(terms()), s(120));
-        let lease = Lease { entering: row(s(130)), ticket: Some(row(s(100))) };
-        assert_eq!(lease.deadline(), s(158));
-    }
-
-    /// The announcement, the draw and two renewals, or three renewals of a contender without a
-    /// ticket.
+    /// The announcement and three more writes.
     const WRITES: usize = 4;
     const MOMENT: Duration = Duration::from_millis(1);
 
@@ -268,18 +239,17 @@ mod tests {
             let mut looked_at = 0;
             for acknowledged in [tried, tried + s(1), tried + table.lease - MOMENT] {
                 let acknowledged = Some(acknowledged);
-                let announcement = Written { with_ticket: false, tried, acknowledged };
-                let lease = Lease::announced(table.terms, tried);
+                let announcement = Written { tried, acknowledged };
+                let lease = Lease::new(table.terms, tried);
                 looked_at += table.walk(&mut vec![announcement], lease);
             }
-            assert!(looked_at > 10_000, "only {looked_at} leases were looked at");
+            assert!(looked_at > 5_000, "only {looked_at} leases were looked at");
         }
     }
 
     /// A write of the rows: when it was first tried, and when it was acknowledged, if ever.
     #[derive(Clone, Copy, Debug)]
     struct Written {
-        with_ticket: bool,
         tried: Duration,
         acknowledged: Option<Duration>,
     }
@@ -293,22 +263,17 @@ mod tests {
 
     impl Table {
         /// When the lease ends by the design, from all that happened so far. An acknowledgement
-        /// counts if it comes before the old deadline. Each row ends by its own last write that
-        /// counts, from its first try; the lease ends with the earlier row.
+        /// counts if it comes before the old deadline. The lease ends by the last write that
+        /// counts, from its first try.
         fn end(self, writes: &[Written]) -> Duration {
-            let mut counting = Vec::<Written>::new();
+            let mut end = None;
             for write in writes {
-                let old_deadline = self.earlier_end(&counting);
-                let in_time = |at| old_deadline.is_none_or(|old_deadline| at < old_deadline);
-                counting.extend(write.acknowledged.is_some_and(in_time).then_some(*write));
+                let in_time = |at| end.is_none_or(|old_deadline| at < old_deadline);
+                if write.acknowledged.is_some_and(in_time) {
+                    end = Some(write.tried + self.lease);
+                }
             }
-            self.earlier_end(&counting).expect("the announcement counts")
-        }
-
-        fn earlier_end(self, counting: &[Written]) -> Option<Duration> {
-            let entering = counting.last();
-            let ticket = counting.iter().rfind(|write| write.with_ticket);
-            [entering, ticket].into_iter().flatten().map(|write| write.tried + self.lease).min()
+            end.expect("the announcement counts")
         }
 
         /// Checks a lease against what happened, and continues with every next write. Returns the
@@ -323,7 +288,7 @@ mod tests {
             for next in self.next_writes(writes, lease, end) {
                 writes.push(next);
                 let renewed = next.acknowledged.and_then(|now| {
-                    let renewed = lease.renewed(self.terms, next.tried, next.with_ticket, now);
+                    let renewed = lease.renewed(self.terms, next.tried, now);
                     assert_eq!(renewed.is_some(), now < end, "{writes:?}");
                     renewed
                 });
@@ -344,25 +309,17 @@ mod tests {
         }
 
         /// The writes that may follow, one at a time: begun at once, when due, or about the end of
-        /// the lease; acknowledged at once, about that end, or never. A ticket once sent is always
-        /// written along.
+        /// the lease; acknowledged at once, about that end, or never.
         fn next_writes(self, writes: &[Written], lease: Lease, end: Duration) -> Vec<Written> {
             let last = writes.last().expect("there was an announcement");
             let now = last.acknowledged.unwrap_or(last.tried);
-            let has_ticket = writes.iter().any(|write| write.with_ticket);
             let about_the_end = [end - MOMENT, end, end + MOMENT];
             let mut next = Vec::new();
-            for with_ticket in [false, true].into_iter().filter(|with| *with || !has_ticket) {
-                for tried in [now, lease.renewal_due(self.terms)].into_iter().chain(about_the_end) {
-                    let acknowledged = [tried, tried + self.lease].into_iter().chain(about_the_end);
-                    let acknowledged = acknowledged.filter(|at| *at >= tried).map(Some);
-                    let written = acknowledged.chain([None]).map(|acknowledged| Written {
-                        with_ticket,
-                        tried,
-                        acknowledged,
-                    });
-                    next.extend(written.filter(|write| write.tried >= now));
-                }
+            for tried in [now, lease.renewal_due(self.terms)].into_iter().chain(about_the_end) {
+                let acknowledged = [tried, tried + self.lease].into_iter().chain(about_the_end);
+                let acknowledged = acknowledged.filter(|at| *at >= tried).map(Some).chain([None]);
+                let written = acknowledged.map(|acknowledged| Written { tried, acknowledged });
+                next.extend(written.filter(|write| write.tried >= now));
             }
             next
         }

@@ -26,7 +26,7 @@ fn rows_outlive_the_lease_and_are_gone_when_they_must_be() {
             let expires = (takes_effect + writer).as_secs() + ttl.as_secs();
             let is_live = |at: Duration| (at + reader).as_secs() < expires;
 
-            let lease = Lease::announced(terms, sent);
+            let lease = Lease::new(terms, sent);
             let last_moment = lease.deadline() - Duration::from_nanos(1);
             for at in [takes_effect, takes_effect.max(last_moment)] {
                 prop_assert!(is_live(at) || !lease.is_valid(at), "not seen at {at:?}");
@@ -46,20 +46,19 @@ fn rows_outlive_the_lease_and_are_gone_when_they_must_be() {
 // Method: any renewals, tried at any time and acknowledged in any order.
 #[test]
 fn a_lease_is_renewed_in_time_or_not_at_all() {
-    let renewals = vec((time(), within(Duration::from_secs(700)), any::<bool>()), 0..8);
+    let renewals = vec((time(), within(Duration::from_secs(700))), 0..8);
     for_all(&(terms(), time(), renewals), |((ttl, skew), sent, renewals)| {
         let terms = LeaseTerms::new(ttl, skew);
         let length = ttl - Duration::from_secs(1) - skew;
-        let mut lease = Lease::announced(terms, sent);
-        let (mut counts_from, mut now, mut has_ticket) = (sent, sent, false);
-        for (first_try, passes, draws) in renewals {
+        let mut lease = Lease::new(terms, sent);
+        let (mut counts_from, mut now) = (sent, sent);
+        for (first_try, passes) in renewals {
             now += passes;
-            let with_ticket = has_ticket || draws;
-            let renewed = lease.renewed(terms, first_try, with_ticket, now);
+            let renewed = lease.renewed(terms, first_try, now);
             let in_time = now < counts_from + length && now < first_try + length;
             prop_assert_eq!(renewed.is_some(), in_time);
             if let Some(renewed) = renewed {
-                (lease, counts_from, has_ticket) = (renewed, first_try, with_ticket);
+                (lease, counts_from) = (renewed, first_try);
             }
             prop_assert_eq!(lease.deadline(), counts_from + length);
             prop_assert_eq!(lease.is_valid(now), now < counts_from + length);
