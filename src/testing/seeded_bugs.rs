@@ -20,5 +20,6 @@ pub fn plant(name: &str) {
 }
 
 fn all() -> impl Iterator<Item = SeededBug> {
-    SeededBug::OF_CONTENDERS.into_iter().chain(SeededBug::OF_TURNS)
+    let of_rows_and_turns = SeededBug::OF_CONTENDERS.into_iter().chain(SeededBug::OF_TURNS);
+    of_rows_and_turns.chain(SeededBug::OF_WAITING)
 }

@@ -10,6 +10,7 @@ mod fencing;
 mod flood;
 mod foreign_code;
 mod health;
+mod herd;
 mod hold;
 mod lease;
 mod limited;

@@ -8,6 +8,7 @@ use bakery_lock::{Contender, LockClient, LockError, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use super::herd::{HERD_GONE, behind_a_herd};
 use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 
 /// The callers that were let in, in that order.
@@ -200,41 +201,12 @@ async fn expect_taken(client: &LockClient, at_most: Duration) {
 
 // Goal: a waiter that is far back finds soon that the lock is free, although all ahead of it gave
 // up, which no release tells; with little time left, it looks in time.
-// Method: a hundred clients queue for a few seconds behind a holder on a slow database, and one for
-// longer behind them. A release has told that handoffs are slow.
+// Method: wait behind a herd, with each of these timeouts.
 #[tokio::test(start_paused = true)]
 async fn waiter_enters_soon_after_all_ahead_gave_up() {
     for patience in [s(300), s(30)] {
-        let store = store();
-        let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
-        let mut herd = Vec::new();
-        for _ in 0..100 {
-            herd.push(client(&store, "herd").await);
-        }
-        store.delay_calls(ms(200));
-        let held = holder.lock(OBJECT).await.expect("the lock is free");
-        let waiting = tokio::spawn(other.request(OBJECT).timeout(s(60)).acquire());
-        sleep(s(3)).await;
-        held.unlock().await.expect("the store answers");
-        let told = waiting.await.expect("it does not panic").expect("it is its turn");
-        told.unlock().await.expect("the store answers");
-
-        let held = holder.lock(OBJECT).await.expect("the lock is free");
-        let requests = herd.iter().map(|client| client.request(OBJECT).timeout(s(60)));
-        let callers: Vec<_> = requests.map(|request| tokio::spawn(request.acquire())).collect();
-        sleep(s(5)).await;
-        let waiting = tokio::spawn(other.request(OBJECT).timeout(patience).acquire());
-        sleep(s(5)).await;
-        for caller in callers {
-            caller.abort();
-        }
-        sleep(s(2)).await;
-        let free = Instant::now();
-        held.unlock().await.expect("the store answers");
-        let guard = waiting.await.expect("it does not panic").expect("the lock is free");
-        let waited = free.elapsed();
+        let waited = behind_a_herd(&store(), patience).await.expect("the lock is free");
         println!("with a timeout of {patience:?} it entered {waited:?} after the lock was free");
-        assert!(waited < s(5), "{waited:?}");
-        drop(guard);
+        assert!(waited < HERD_GONE, "{waited:?}");
     }
 }

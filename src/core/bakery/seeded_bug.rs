@@ -85,6 +85,10 @@ pub(crate) enum SeededBug {
     NoWayBack,
     /// A client that a keeper sends away while it leaves the table does not come back to it.
     NoWayBackWhileLeaving,
+    /// A contender that meets a mark begins its next round by its clock alone.
+    NextRoundBelowMark,
+    /// A waiter pauses for as long as releases suggest.
+    PauseUnbounded,
 }
 
 impl SeededBug {
@@ -145,6 +149,11 @@ impl SeededBug {
         SeededBug::NoWayBack,
         SeededBug::NoWayBackWhileLeaving,
     ];
+
+    /// The bugs by which callers wait for too long.
+    #[cfg(model)]
+    pub(crate) const OF_WAITING: [SeededBug; 2] =
+        [SeededBug::NextRoundBelowMark, SeededBug::PauseUnbounded];
 
     /// Whether this bug is planted on this thread.
     #[cfg(model)]

@@ -192,7 +192,7 @@ impl Deed {
 // clients hold is shrunk twice.
 #[test]
 fn a_failure_shrinks() {
-    const TRIES: usize = 150;
+    const TRIES: usize = 60;
     let flawed = |seed| {
         let mut plan = Plan::new(seed, Disks::Synced);
         plan.replicas.quorum = 1;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::admission::Standing;
 use super::super::row::ContenderId;
+use super::super::seeded_bug::SeededBug;
 use super::{Queue, middle};
 
 /// Until the queue is seen to move, a handoff is assumed to take about half as long as the doorway.
@@ -86,7 +87,9 @@ impl Queue {
     fn until_next(&self, handoff: Duration, least: Duration) -> Duration {
         // The last one may leave at any moment.
         let others = count(self.rest().len().saturating_sub(1));
-        let most = (handoff * others / PAUSES_PER_WAIT).clamp(PAUSE_MAX, TOLD_PAUSE_MAX);
+        let most = (handoff * others / PAUSES_PER_WAIT).max(PAUSE_MAX);
+        let most =
+            if SeededBug::PauseUnbounded.is_planted() { most } else { most.min(TOLD_PAUSE_MAX) };
         let others = f64::from(others);
         let surely = (others - UNCERTAINTY * others.sqrt()) * PAUSE_PER_TOLD_HANDOFF;
         let pause = handoff.mul_f64(surely.max(0.0));
@@ -196,8 +199,9 @@ pub(in super::super) fn within_patience(
     now: Duration,
     gives_up: Option<Duration>,
 ) -> Duration {
+    let is_bounded = !SeededBug::PauseUnbounded.is_planted();
     match gives_up.map(|gives_up| gives_up.saturating_sub(now)) {
-        Some(left) if !left.is_zero() => pause.min((left / 2).max(LAST_PAUSE)),
+        Some(left) if !left.is_zero() && is_bounded => pause.min((left / 2).max(LAST_PAUSE)),
         Some(_) | None => pause,
     }
 }

@@ -116,8 +116,10 @@ impl StateMachine {
             let ahead = Duration::from_micros(ahead.unsigned_abs());
             return self.fail(now, Failure::MarkOutOfReach { ahead });
         }
-        let raise = sweep::raise_above(mark, entry.claim.round, now.stamp);
-        self.raised = self.raised.saturating_add(raise);
+        if !SeededBug::NextRoundBelowMark.is_planted() {
+            let raise = sweep::raise_above(mark, entry.claim.round, now.stamp);
+            self.raised = self.raised.saturating_add(raise);
+        }
         self.withdraw(now, Some(entry.acquire));
     }
 
