@@ -32,7 +32,7 @@ use crate::options::{
     ACQUIRE_TIMEOUT_DEFAULT, Consistency, TTL_DEFAULT, check_timeout, lease_terms,
 };
 use crate::schema;
-use crate::store::{Counted, Embedded, MemoryStore, Store};
+use crate::store::{Embedded, HostTable, MemoryStore};
 
 impl LockClient {
     /// Builds a client on a session. Its tables are in `keyspace`, created by `lock-hosts init` or
@@ -260,12 +260,11 @@ impl LockClientBuilder {
         let opened = opened.await?;
         let Opened { store, clock, entropy, max_ttl, max_clock_skew, lock_table } = opened;
         lease_terms(self.ttl, max_ttl, max_clock_skew)?;
-        let store = Arc::new(Counted::new(store));
         let read = Moment::now(&*clock);
         let registered = if self.observer {
             None
         } else {
-            let host = self.registered(&*store, &host_name).await?;
+            let host = self.registered(&*store.hosts, &host_name).await?;
             Some(Registered { host, read })
         };
         #[cfg(any(test, feature = "test-util"))]
@@ -276,7 +275,7 @@ impl LockClientBuilder {
             (Some(join), _) => Some(join),
             (None, Some(peers)) => {
                 let of = (self.backend.keyspace(), self.lock_table);
-                Some(peers.join(&store, &clock, of, &host_name).await?)
+                Some(peers.join(Arc::clone(&store.peers), &clock, of, &host_name).await?)
             }
             (None, None) => None,
         };
@@ -300,10 +299,10 @@ impl LockClientBuilder {
     /// Looks up the host, and adds it if requested.
     async fn registered(
         &self,
-        store: &dyn Store,
+        hosts: &dyn HostTable,
         host_name: &str,
     ) -> Result<RegisteredHost, BuildError> {
-        let found = answered_soon(|| host::lookup(store, host_name)).await;
+        let found = answered_soon(|| host::lookup(hosts, host_name)).await;
         let found = found.map_err(RegistryError::unread)?;
         let host = match found {
             Lookup::Registered(host) => Some(host),

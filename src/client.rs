@@ -76,7 +76,7 @@ struct Inner {
     ended: CancellationToken,
     /// Whether it takes no locks.
     observer: bool,
-    store: Arc<Counted>,
+    counted: Arc<Counted>,
     shared: Arc<Shared>,
     ttl: Duration,
     max_ttl: Duration,
@@ -257,7 +257,7 @@ impl LockClient {
     pub fn statistics(&self) -> Statistics {
         let network = self.inner.shared.network.as_ref();
         let messages = network.map_or(0, |network| network.messages_sent());
-        let counts = self.inner.shared.tally.counts().with_calls(self.inner.store.calls());
+        let counts = self.inner.shared.tally.counts().with_calls(self.inner.counted.calls());
         Statistics { messages, ..counts }
     }
 

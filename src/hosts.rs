@@ -37,7 +37,7 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::options::{Consistency, MAX_CLOCK_SKEW, REGISTRY_LOCK};
 use crate::schema::{self, LockTableFacts};
 use crate::store::{
-    CassandraStore, Counted, Embedded, Extras, HOSTS_PER_PAGE, HostRow, MemoryStore, Store,
+    CassandraStore, Embedded, Extras, HOSTS_PER_PAGE, HostRow, HostTable, MemoryStore, Store,
 };
 
 /// The shortest unseen time that can be requested: a host in use is seen once a day, sometimes some
@@ -70,7 +70,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// ```
 #[derive(Clone, Debug)]
 pub struct HostRegistry {
-    store: Arc<dyn Store>,
+    table: Arc<dyn HostTable>,
     clock: Arc<dyn Clock>,
     client: LockClient,
     timeout: Duration,
@@ -105,7 +105,7 @@ impl HostRegistry {
         let store = CassandraStore::prepare(session, &keyspace, &lock_table, &quorum, extras);
         let store = Arc::new(store.await.map_err(RegistryError::unread)?);
         let (clock, entropy) = (Arc::new(SystemClock::new()), Arc::new(SystemEntropy));
-        Ok(Self::over(store, clock, entropy, max_clock_skew))
+        Ok(Self::over(store.into(), clock, entropy, max_clock_skew))
     }
 
     /// The registry of a memory store, for examples and tests.
@@ -125,13 +125,14 @@ impl HostRegistry {
 
     /// The registry in a store with the default lock table, read and written at QUORUM.
     fn over(
-        store: Arc<dyn Store>,
+        store: Store,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
         max_clock_skew: Duration,
     ) -> Self {
+        let table = Arc::clone(&store.hosts);
         let client = LockClient::start(ClientSetup {
-            store: Arc::new(Counted::new(Arc::clone(&store))),
+            store,
             clock: Arc::clone(&clock),
             entropy,
             // It serves a change or two, also on hosts that are not registered yet.
@@ -149,7 +150,7 @@ impl HostRegistry {
             // It serves a change or two, and its bound is not the recorded one.
             lock_table: None,
         });
-        HostRegistry { store, clock, client, timeout: TIMEOUT_DEFAULT }
+        HostRegistry { table, clock, client, timeout: TIMEOUT_DEFAULT }
     }
 
     /// The timeout of [`add`](Self::add) and [`remove`](Self::remove), 20 s by default. A client
@@ -261,7 +262,7 @@ impl HostRegistry {
         if time < UNSEEN_MIN {
             return Err(RegistryError::UnseenTooShort { time });
         }
-        let begin = answered_soon(|| self.store.read_sightings_begin()).await;
+        let begin = answered_soon(|| self.table.read_sightings_begin()).await;
         let begin = begin.map_err(RegistryError::unread)?;
         let begin = begin.ok_or(RegistryError::NotSeen)?;
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
@@ -280,7 +281,7 @@ impl HostRegistry {
     /// Dropping the future changes nothing.
     pub async fn get(&self, name: &str) -> Result<Option<Host>, RegistryError> {
         check_name(name)?;
-        let row = answered_soon(|| self.store.read_host(name)).await;
+        let row = answered_soon(|| self.table.read_host(name)).await;
         let row = row.map_err(RegistryError::unread)?;
         Ok(row.map(Host::from))
     }
@@ -299,7 +300,7 @@ impl HostRegistry {
         let mut hosts = Vec::new();
         let mut last = String::new();
         loop {
-            let page = answered_soon(|| self.store.read_hosts(&last)).await;
+            let page = answered_soon(|| self.table.read_hosts(&last)).await;
             let page = page.map_err(RegistryError::unread)?;
             let is_last = page.len() < HOSTS_PER_PAGE;
             hosts.extend(page.into_iter().map(Host::from));

@@ -24,7 +24,7 @@ pub(super) enum Backend {
 
 /// What a client takes from its backend.
 pub(super) struct Opened {
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) max_ttl: Duration,
@@ -55,7 +55,7 @@ impl Backend {
                 let store = store.await?;
                 facts.confirm(&store).await?;
                 Ok(Opened {
-                    store: Arc::new(store),
+                    store: Arc::new(store).into(),
                     clock: Arc::new(SystemClock::new()),
                     entropy: Arc::new(SystemEntropy),
                     max_ttl: facts.max_ttl,
@@ -64,7 +64,7 @@ impl Backend {
                 })
             }
             Backend::Embedded(Embedded { store, clock, entropy, lock_table }) => Ok(Opened {
-                store: Arc::clone(store),
+                store: store.clone(),
                 clock: Arc::clone(clock),
                 entropy: Arc::clone(entropy),
                 max_ttl: Embedded::MAX_TTL,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use crate::client::Join;
 use crate::clock::Clock;
-use crate::store::Counted;
+use crate::store::PeerTable;
 
 /// There are none.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ impl PeerOptions {
     /// Never called.
     pub(super) async fn join(
         self,
-        _: &Arc<Counted>,
+        _: Arc<dyn PeerTable>,
         _: &Arc<dyn Clock>,
         (_, _): (String, String),
         _: &str,

@@ -15,7 +15,7 @@ use crate::client::Join;
 use crate::clock::Clock;
 use crate::network::{self, KeyPair, Listener, Site};
 use crate::owner::Owner;
-use crate::store::{Counted, Store};
+use crate::store::PeerTable;
 
 /// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
 /// an open file, of which a process has 1,024 by default.
@@ -120,7 +120,7 @@ impl PeerOptions {
     /// How a client joins the others, in this keyspace and lock table.
     pub(super) async fn join(
         self,
-        store: &Arc<Counted>,
+        table_of_peers: Arc<dyn PeerTable>,
         clock: &Arc<dyn Clock>,
         (keyspace, table): (String, String),
         host_name: &str,
@@ -128,7 +128,7 @@ impl PeerOptions {
         let keys =
             KeyPair::generate().map_err(|cause| BuildError::NoRandomness(Arc::new(cause)))?;
         let site = Site {
-            store: Arc::clone(store) as Arc<dyn Store>,
+            peers: table_of_peers,
             clock: Arc::clone(clock),
             keyspace,
             table,

@@ -40,9 +40,9 @@ impl LockClient {
     /// ```
     pub async fn contenders(&self, name: &str) -> Result<Vec<Contender>, TableError> {
         check_name(name)?;
-        let store = &self.shared().store;
+        let table = &self.shared().store.rows;
         let mut setback = None;
-        let rows = until_answered(|| store.inspect(name), &mut setback);
+        let rows = until_answered(|| table.inspect(name), &mut setback);
         let rows = self.unless_interrupted(rows).await;
         let rows = rows.map_err(|interruption| interruption.on_table(name, setback))?;
         let rows = rows.map_err(|cause| TableError::Refused { name: name.to_owned(), cause })?;

@@ -84,7 +84,8 @@ impl LockClient {
     async fn table(&self) -> Found {
         let object = self.shared().entropy.client().to_string();
         let mut setback = None;
-        let rows = until_answered(|| self.shared().store.read(&object, Read::Object), &mut setback);
+        let rows =
+            until_answered(|| self.shared().store.rows.read(&object, Read::Object), &mut setback);
         match self.unless_interrupted(rows).await {
             Ok(Ok(_)) => Ok(None),
             Ok(Err(cause)) => Ok(Some(UnreadyReason::refused(cause))),

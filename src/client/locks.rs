@@ -50,7 +50,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn locks(&self) -> Locks {
-        let parts = self.shared().store.parts();
+        let parts = self.shared().store.rows.parts();
         Locks {
             client: self.clone(),
             total: parts.len(),
@@ -194,8 +194,8 @@ async fn read_page(
     client.pause(pause).await;
     let began = Instant::now();
     let mut setback = None;
-    let store = &client.shared().store;
-    let page = until_answered(|| store.read_page(part, next.as_ref()), &mut setback);
+    let table = &client.shared().store.rows;
+    let page = until_answered(|| table.read_page(part, next.as_ref()), &mut setback);
     let page = match client.unless_interrupted(page).await {
         Ok(page) => page.map_err(|cause| LocksError::Refused { cause }),
         Err(interruption) => Err(interruption.on_locks(setback)),

@@ -43,11 +43,11 @@ impl LockClient {
     /// ```
     pub async fn repair_mark(&self, name: &str) -> Result<bool, RepairError> {
         check_name(name).map_err(TableError::from)?;
-        let store = &self.shared().store;
+        let table = &self.shared().store.rows;
         let refused = |cause| TableError::Refused { name: name.to_owned(), cause };
         let mut setback = None;
         let repaired = self.unless_interrupted(async {
-            let mark = until_answered(|| store.read_mark(name), &mut setback).await;
+            let mark = until_answered(|| table.read_mark(name), &mut setback).await;
             let Some(StoredMark { value, stamp }) = mark.map_err(refused)? else {
                 return Ok(false);
             };
@@ -57,7 +57,7 @@ impl LockClient {
                 return if is_in_reach { Ok(false) } else { Err(error()) };
             };
             let write = Write { stamp, change: Change::Mark };
-            let written = until_answered(|| store.write(name, &write), &mut setback).await;
+            let written = until_answered(|| table.write(name, &write), &mut setback).await;
             written.map_err(refused)?;
             debug!(object = name, value, stamp, "the mark was replaced");
             Ok(true)

@@ -220,7 +220,7 @@ impl Revoking<'_> {
         &self,
         setback: &mut Option<DatabaseError>,
     ) -> Result<Vec<RowStamp>, RevokeError> {
-        let read = || self.shared.store.read_stamps(self.object, self.revocation.contender);
+        let read = || self.shared.store.rows.read_stamps(self.object, self.revocation.contender);
         until_answered(read, setback).await.map_err(|cause| self.refused(cause))
     }
 
@@ -229,7 +229,7 @@ impl Revoking<'_> {
         write: Write,
         setback: &mut Option<DatabaseError>,
     ) -> Result<(), RevokeError> {
-        let write = || self.shared.store.write(self.object, &write);
+        let write = || self.shared.store.rows.write(self.object, &write);
         until_answered(write, setback).await.map_err(|cause| self.refused(cause))
     }
 }

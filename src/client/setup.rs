@@ -21,12 +21,12 @@ use crate::driver::shared::Shared;
 use crate::entropy::Entropy;
 use crate::network::NetworkEnd;
 use crate::owner::Owner;
-use crate::store::{Counted, Store};
+use crate::store::{Counted, LockRows, Store};
 
 /// The parts of a client.
 pub(crate) struct ClientSetup {
     /// Where the rows live.
-    pub(crate) store: Arc<Counted>,
+    pub(crate) store: Store,
     /// The clock for everything the client does.
     pub(crate) clock: Arc<dyn Clock>,
     /// The randomness for everything the client does.
@@ -92,8 +92,9 @@ impl LockClient {
             Some(NetworkEnd { network, received }) => (Some(network), Some(received)),
             None => (None, None),
         };
+        let counted = Arc::new(Counted::new(store.rows));
         let shared = Arc::new(Shared {
-            store: Arc::clone(&store) as Arc<dyn Store>,
+            store: Store { rows: Arc::clone(&counted) as Arc<dyn LockRows>, ..store },
             wall_clock_bound: WallClockBound::new(&*clock),
             clock,
             stamps: Stamps::default(),
@@ -125,7 +126,7 @@ impl LockClient {
                 runtime,
                 ended,
                 observer,
-                store,
+                counted,
                 shared,
                 ttl,
                 max_ttl,

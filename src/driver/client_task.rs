@@ -225,7 +225,7 @@ impl ClientTask {
     /// Checks health in the background, if a check is due.
     fn look(&mut self, reason: CheckReason) {
         if let Some(health) = &mut self.health {
-            health.look(reason, &self.shared.store, self.shared.clock.elapsed());
+            health.look(reason, &self.shared.store.nodes, self.shared.clock.elapsed());
         }
     }
 

@@ -158,7 +158,7 @@ impl FenceOfClaim {
         setback: &mut Option<DatabaseError>,
     ) -> Result<i64, FencingError> {
         let Shared { store, clock, wall_clock_bound, .. } = &*self.shared;
-        let seen = self.ask(|| store.read_fence(&self.name), setback).await?;
+        let seen = self.ask(|| store.rows.read_fence(&self.name), setback).await?;
         let at_most = wall_clock_bound.at_most(&**clock, self.max_clock_skew);
         let value = right.next(seen, clock.unix_micros(), at_most, self.max_clock_skew);
         value.map_err(|Poisoned { ahead }| {
@@ -172,9 +172,9 @@ impl FenceOfClaim {
         value: i64,
         setback: &mut Option<DatabaseError>,
     ) -> Result<(), FencingError> {
-        let store = &self.shared.store;
+        let rows = &self.shared.store.rows;
         // The same value at each try: whichever tries are applied, and when, it is one write.
-        self.ask(|| store.write_fence(&self.name, value), setback).await?;
+        self.ask(|| rows.write_fence(&self.name, value), setback).await?;
         debug!(value, "fence raised");
         Ok(())
     }
@@ -187,8 +187,8 @@ impl FenceOfClaim {
         &self,
         setback: &mut Option<DatabaseError>,
     ) -> Result<Result<(), Loss>, FencingError> {
-        let store = &self.shared.store;
-        let own_rows = || store.read(&self.name, Read::Contender(self.claim.contender));
+        let rows = &self.shared.store.rows;
+        let own_rows = || rows.read(&self.name, Read::Contender(self.claim.contender));
         let seen = self.ask(own_rows, setback).await?;
         let seen = Snapshot::of(&seen.rows);
         // One that is asked to leave still holds.

@@ -23,7 +23,7 @@ use crate::driver::clock_skew::{ClockDifference, Clocks};
 use crate::error::LockError;
 use crate::finding::Finding;
 use crate::health::UnreadyReason;
-use crate::store::{Node, NodeReport, Store};
+use crate::store::{Node, NodeProbe, NodeReport};
 
 /// The pause between two checks for the sake of holders, however many there are.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -204,12 +204,12 @@ impl HealthMonitor {
     }
 
     /// Begins a check in the background, if one is due. [`seen`](Self::seen) returns its result.
-    pub(crate) fn look(&mut self, reason: CheckReason, store: &Arc<dyn Store>, now: Duration) {
+    pub(crate) fn look(&mut self, reason: CheckReason, nodes: &Arc<dyn NodeProbe>, now: Duration) {
         let is_due = self.pause_before(reason).is_some_and(|pause| now >= self.looked + pause);
         if is_due && self.look.is_empty() {
             self.looked = now;
-            let store = Arc::clone(store);
-            self.look.spawn(async move { store.observe().await });
+            let nodes = Arc::clone(nodes);
+            self.look.spawn(async move { nodes.observe().await });
         }
     }
 

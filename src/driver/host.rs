@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::{DatabaseError, HostRow, Store, or_nearby};
+use crate::store::{DatabaseError, HostRow, HostTable, or_nearby};
 
 /// The host number of the registry's own client; hosts have larger ones.
 pub(crate) const REGISTRAR: i32 = 0;
@@ -52,8 +52,8 @@ impl From<Option<HostRow>> for Lookup {
 }
 
 /// Looks up a host, nearby if not all data centres answer. One try.
-pub(crate) async fn lookup(store: &dyn Store, name: &str) -> Result<Lookup, DatabaseError> {
-    or_nearby(store.read_host(name), store.read_host_nearby(name)).await.map(Lookup::from)
+pub(crate) async fn lookup(hosts: &dyn HostTable, name: &str) -> Result<Lookup, DatabaseError> {
+    or_nearby(hosts.read_host(name), hosts.read_host_nearby(name)).await.map(Lookup::from)
 }
 
 #[cfg(test)]

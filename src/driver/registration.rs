@@ -276,8 +276,9 @@ impl Registration {
         }
         self.sighting_due = Some(began.elapsed + SIGHTING_PAUSE);
         let (shared, name) = (Arc::clone(shared), self.host_name.clone());
-        self.sighting
-            .spawn(async move { shared.store.write_sighting(&name, began.unix_micros).await });
+        self.sighting.spawn(async move {
+            shared.store.hosts.write_sighting(&name, began.unix_micros).await
+        });
     }
 
     fn sighted(&mut self, written: Result<(), DatabaseError>, now: Duration) {
@@ -394,7 +395,7 @@ impl Registration {
                 tokio::time::sleep(pause).await;
             }
             let began = Moment::now(&*shared.clock);
-            Read { began, shown: host::lookup(&*shared.store, &name).await }
+            Read { began, shown: host::lookup(&*shared.store.hosts, &name).await }
         });
     }
 }

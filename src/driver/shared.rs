@@ -21,7 +21,7 @@ use crate::store::Store;
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Where the rows live.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     /// The client's clock.
     pub(crate) clock: Arc<dyn Clock>,
     /// The client's randomness.

@@ -20,13 +20,13 @@ pub(super) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Adds the host, or finds it registered.
     pub(super) async fn add(&mut self) -> Result<Host, Setback> {
-        let row = self.registry.store.read_host(self.name).await?;
+        let row = self.registry.table.read_host(self.name).await?;
         self.put(row).await
     }
 
     /// Adds the host, or finds it registered; `None` if it was removed.
     pub(super) async fn register(&mut self) -> Result<Option<Host>, Setback> {
-        match self.registry.store.read_host(self.name).await? {
+        match self.registry.table.read_host(self.name).await? {
             Some(row) if row.removed_at_millis.is_some() => Ok(None),
             row => self.put(row).await.map(Some),
         }
@@ -34,11 +34,11 @@ impl Attempt<'_> {
 
     /// Adds the host. `row` was read under this lock.
     async fn put(&mut self, row: Option<HostRow>) -> Result<Host, Setback> {
-        let store = &self.registry.store;
-        let next = store.read_next().await?;
+        let table = &self.registry.table;
+        let next = table.read_next().await?;
         if let Some(row) = row.as_ref().filter(|row| row.number > next) {
             // The row was written by hand; its number would be given to another host.
-            store.raise_next(row.number).await?;
+            table.raise_next(row.number).await?;
         }
         let row = match row {
             Some(row) if row.removed_at_millis.is_none() => return Ok(Host::from(row)),
@@ -50,7 +50,7 @@ impl Attempt<'_> {
 
     /// Removes the host, or finds it removed; `None` if it was never added.
     pub(super) async fn remove(&mut self) -> Result<Option<Host>, Setback> {
-        match self.registry.store.read_host(self.name).await? {
+        match self.registry.table.read_host(self.name).await? {
             Some(row) if row.removed_at_millis.is_none() => self.take_out(row).await.map(Some),
             row => Ok(row.map(Host::from)),
         }
@@ -59,7 +59,7 @@ impl Attempt<'_> {
     /// Removes the host if it was last seen before `limit`, in milliseconds since the Unix epoch;
     /// `None` if this call did not remove it.
     pub(super) async fn remove_unseen(&mut self, limit: i64) -> Result<Option<Host>, Setback> {
-        let row = self.registry.store.read_host(self.name).await?;
+        let row = self.registry.table.read_host(self.name).await?;
         let unseen =
             |row: &HostRow| row.removed_at_millis.is_none() && row.last_seen_millis() < limit;
         match row.filter(unseen) {
@@ -82,7 +82,7 @@ impl Attempt<'_> {
     /// before its row is written.
     async fn new_row(&self, next: i32) -> Result<HostRow, Setback> {
         let number = next.max(REGISTRAR).checked_add(1).ok_or(Setback::NoNumberLeft)?;
-        self.registry.store.raise_next(number).await?;
+        self.registry.table.raise_next(number).await?;
         self.still_locked()?;
         Ok(HostRow {
             name: self.name.to_owned(),
@@ -102,13 +102,13 @@ impl Attempt<'_> {
 
     /// Writes a host's row, and reads it back.
     async fn write(&mut self, row: HostRow) -> Result<Host, Setback> {
-        let store = &self.registry.store;
+        let table = &self.registry.table;
         self.still_locked()?;
         self.written = Written::Perhaps;
-        store.write_host(&row).await?;
+        table.write_host(&row).await?;
         // A client may write `seen_at` at this moment; this change does not write it.
         let seen_at_millis = row.seen_at_millis;
-        let read_back = store.read_host(self.name).await?;
+        let read_back = table.read_host(self.name).await?;
         let read_back = read_back.map(|row| HostRow { seen_at_millis, ..row });
         if read_back.as_ref() == Some(&row) {
             Ok(Host::from(row))

@@ -48,12 +48,12 @@ use crate::clock::{Clock, Stamps};
 use crate::core::turns::{GuestId, Response, TimedRequest};
 use crate::line::{Line, TurnUser};
 use crate::owner::Owner;
-use crate::store::Store;
+use crate::store::PeerTable;
 
 /// What a client needs to take turns of others.
 pub(crate) struct Site {
     /// Where clients publish where they listen.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) peers: Arc<dyn PeerTable>,
     /// The client's clock, for stamps.
     pub(crate) clock: Arc<dyn Clock>,
     /// The keyspace and the lock table: the same name elsewhere is another object.
@@ -86,7 +86,7 @@ struct Sockets {
 struct Shared {
     client: Uuid,
     name: ClientName,
-    store: Arc<dyn Store>,
+    peers: Arc<dyn PeerTable>,
     clock: Arc<dyn Clock>,
     stamps: Stamps,
     keyspace: String,
@@ -118,11 +118,11 @@ fn start(client: u128, keys: KeyPair, site: Site) -> (Arc<Shared>, mpsc::Receive
     let (inbox, received) = Inbox::new();
     let client = Uuid::from_u128(client);
     let ended = CancellationToken::new();
-    let Site { store, clock, keyspace, table, owner, listener } = site;
+    let Site { peers, clock, keyspace, table, owner, listener } = site;
     let shared = Arc::new(Shared {
         client,
         name: ClientName::new(client, owner.as_str()),
-        store,
+        peers,
         clock,
         stamps: Stamps::default(),
         keyspace,

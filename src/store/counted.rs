@@ -1,23 +1,18 @@
-//! Counts the calls of a client to its store, for its statistics and for the recorder of metrics.
+//! Counts the calls of a client for rows of locks, for its statistics and for the recorder of
+//! metrics.
 
 mod metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uuid::Uuid;
-
 use self::metrics::{Begun, CallMetrics};
-use super::{
-    Answer, Cursor, HostRow, Page, Part, PeerRow, RowStamp, Store, StoredMark, Testimonies,
-    TimedRow,
-};
+use super::{Answer, Cursor, LockRows, Page, Part, RowStamp, StoredMark, TimedRow};
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
-/// How many calls were made, including failed and repeated ones. Calls to the registry of hosts and
-/// the table of peers do not count, nor do looks at clocks and table. `Statistics` says what each
-/// count means.
+/// How many calls were made, including failed and repeated ones. `Statistics` says what each count
+/// means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Calls {
     pub(crate) writes: u64,
@@ -63,17 +58,17 @@ impl Kind {
     }
 }
 
-/// A store that counts calls and passes them on to another one.
+/// Counts calls and passes them on.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    store: Arc<dyn Store>,
+    rows: Arc<dyn LockRows>,
     counters: Counters,
 }
 
 impl Counted {
-    /// Counts the calls to `store` from now on.
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Counted { store, counters: Counters::default() }
+    /// Counts the calls to `rows` from now on.
+    pub(crate) fn new(rows: Arc<dyn LockRows>) -> Self {
+        Counted { rows, counters: Counters::default() }
     }
 
     /// The counts so far. Calls in progress may be in only some of them.
@@ -95,29 +90,29 @@ impl Counted {
     }
 }
 
-impl Store for Counted {
+impl LockRows for Counted {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
-        self.counters.write(Kind::of_write(write), self.store.write(object, write))
+        self.counters.write(Kind::of_write(write), self.rows.write(object, write))
     }
 
     fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
-        self.counters.read(Kind::of_read(read), self.store.read(object, read))
+        self.counters.read(Kind::of_read(read), self.rows.read(object, read))
     }
 
     fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        self.counters.read(Kind::ObjectRead, self.store.inspect(object))
+        self.counters.read(Kind::ObjectRead, self.rows.inspect(object))
     }
 
     fn parts(&self) -> Vec<Part> {
-        self.store.parts()
+        self.rows.parts()
     }
 
     fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
-        self.counters.read(Kind::PageRead, self.store.read_page(part, from))
+        self.counters.read(Kind::PageRead, self.rows.read_page(part, from))
     }
 
     fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        self.counters.read(Kind::Glance, self.store.glance(object))
+        self.counters.read(Kind::Glance, self.rows.glance(object))
     }
 
     fn read_stamps<'a>(
@@ -125,68 +120,20 @@ impl Store for Counted {
         object: &'a str,
         contender: ContenderId,
     ) -> Answer<'a, Vec<RowStamp>> {
-        self.counters.read(Kind::ContenderRead, self.store.read_stamps(object, contender))
+        self.counters.read(Kind::ContenderRead, self.rows.read_stamps(object, contender))
     }
 
     /// No kind of its own: only repairs make it.
     fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
-        self.store.read_mark(object)
+        self.rows.read_mark(object)
     }
 
     fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
-        self.counters.read(Kind::FenceRead, self.store.read_fence(object))
+        self.counters.read(Kind::FenceRead, self.rows.read_fence(object))
     }
 
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
-        self.counters.write(Kind::FenceWrite, self.store.write_fence(object, value))
-    }
-
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
-        self.store.read_host(name)
-    }
-
-    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
-        self.store.read_host_nearby(name)
-    }
-
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
-        self.store.read_hosts(after)
-    }
-
-    fn read_next(&self) -> Answer<'_, i32> {
-        self.store.read_next()
-    }
-
-    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
-        self.store.raise_next(next)
-    }
-
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
-        self.store.write_host(host)
-    }
-
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
-        self.store.read_sightings_begin()
-    }
-
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
-        self.store.write_sighting(name, at_micros)
-    }
-
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
-        self.store.write_peer(peer, ttl_seconds)
-    }
-
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
-        self.store.read_peer(client)
-    }
-
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
-        self.store.delete_peer(client, stamp)
-    }
-
-    fn observe(&self) -> Testimonies<'_> {
-        self.store.observe()
+        self.counters.write(Kind::FenceWrite, self.rows.write_fence(object, value))
     }
 }
 
@@ -263,7 +210,6 @@ mod tests {
 
     use super::*;
     use crate::core::bakery::{Claim, Means, Mode, Revocation};
-    use crate::testing::conformance::peers::peers_are_kept;
     use crate::testing::{Fault, FaultyStore};
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
@@ -300,7 +246,6 @@ mod tests {
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
         store.write("a", &revoke).await.expect("memory does not fail");
         store.read_stamps("a", ME).await.expect("memory does not fail");
-        store.read_host("a").await.expect("memory does not fail");
         store.write_fence("a", 1).await.expect("memory does not fail");
         assert_eq!(store.read_fence("a").await.expect("memory does not fail"), Some(1));
         memory.fail_next(2, Fault::UnknownApplied);
@@ -324,13 +269,6 @@ mod tests {
             failures: 3,
         };
         assert_eq!(store.calls(), expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_to_the_table_of_peers_do_not_count() {
-        let store = Counted::new(Arc::new(FaultyStore::new()));
-        peers_are_kept(&store, 100).await;
-        assert_eq!(store.calls(), Calls::default());
     }
 
     // Goal: a write given up before it is answered has an unknown outcome; a read has none, and

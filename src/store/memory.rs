@@ -11,8 +11,8 @@ use uuid::Uuid;
 use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
-    Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, Node, NodeReport, Page, Part, PeerRow,
-    RowStamp, Store, StoredMark, Testimonies, TimedRow,
+    Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
+    NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoredMark, Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::core::bakery::{
@@ -59,7 +59,7 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) struct Embedded {
     /// Where the rows live.
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Store,
     /// The clock that rows expire by.
     pub(crate) clock: Arc<dyn Clock>,
     /// The randomness of clients.
@@ -89,7 +89,7 @@ impl MemoryStore {
     /// The base of a client.
     pub(crate) fn embedded(&self) -> Embedded {
         Embedded {
-            store: Arc::new(self.clone()),
+            store: Arc::new(self.clone()).into(),
             clock: Arc::clone(&self.shared.clock),
             entropy: Arc::clone(&self.shared.entropy),
             lock_table: self.tables().lock_table,
@@ -122,7 +122,7 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
+impl LockRows for MemoryStore {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         self.answer(move |tables, now| tables.write(object, write, now))
     }
@@ -166,7 +166,9 @@ impl Store for MemoryStore {
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
         self.answer(move |tables, now| tables.write_fence(object, value, now))
     }
+}
 
+impl HostTable for MemoryStore {
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         self.answer(|tables, _| tables.hosts.get(name).cloned())
     }
@@ -201,7 +203,9 @@ impl Store for MemoryStore {
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
         self.answer(move |tables, _| tables.write_sighting(name, at_micros / 1000))
     }
+}
 
+impl PeerTable for MemoryStore {
     fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
         self.answer(move |tables, now| tables.write_peer(peer, ttl_seconds, now))
     }
@@ -213,7 +217,9 @@ impl Store for MemoryStore {
     fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
         self.answer(move |tables, now| tables.peers.delete(client, stamp, now))
     }
+}
 
+impl NodeProbe for MemoryStore {
     /// Two nodes, as if the rows were on a cluster.
     fn observe(&self) -> Testimonies<'_> {
         let lock_table = Some(self.tables().lock_table);
@@ -409,7 +415,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_store_keeps_the_promises_of_the_trait() {
-        conforms(&on_paused_time(), "test").await;
+        conforms(&on_paused_time().embedded().store, "test").await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,20 @@
 //! Facts about the nodes that hold the rows.
 
+use std::fmt::Debug;
+use std::pin::Pin;
+
 use uuid::Uuid;
+
+/// The nodes that hold the rows.
+pub(crate) trait NodeProbe: Debug + Send + Sync {
+    /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
+    /// second at most.
+    fn observe(&self) -> Testimonies<'_>;
+}
+
+/// The future report of each node; `None` for one that did not answer soon.
+pub(crate) type Testimonies<'a> =
+    Pin<Box<dyn Future<Output = Vec<(Node, Option<NodeReport>)>> + Send + 'a>>;
 
 /// A node as the driver knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

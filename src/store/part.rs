@@ -1,9 +1,5 @@
 //! The parts in which a lock table is read whole.
 
-use std::sync::Arc;
-
-use super::TimedRow;
-
 /// How many parts a table has at least. Dead rows are read too before they are skipped, and a node
 /// refuses to skip 100,000 of them in one read (`tombstone_failure_threshold`).
 const PARTS_MIN: u64 = 256;
@@ -38,19 +34,6 @@ impl Part {
         parts
     }
 }
-
-/// Some rows of a part, in the order of the objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    /// Rows, each with its object. Those of one object follow each other, also across pages.
-    pub(crate) rows: Vec<(String, TimedRow)>,
-    /// Where the next page begins; `None` at the end of the part.
-    pub(crate) next: Option<Cursor>,
-}
-
-/// Where a page begins, as the store that returned it says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor(pub(crate) Arc<[u8]>);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! The contract of all stores, as one body of tests.
 //!
-//! The protocol is proved on the promises of [`Store`]; here the stores prove that they keep them.
+//! The protocol is proved on the promises of [`LockRows`]; here the stores prove that they keep
+//! them.
 
 mod deletes;
 mod expiry;
@@ -30,8 +31,8 @@ use crate::core::bakery::{
 };
 use crate::options::{Consistency, NAME_BYTES_MAX};
 use crate::store::{
-    CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, Identifier, NodeReport, RowStamp,
-    Store, TimedRow,
+    CassandraStore, Catalog, Extras, HOSTS_PER_PAGE, HostRow, HostTable, Identifier, LockRows,
+    NodeProbe, NodeReport, RowStamp, Store, TimedRow,
 };
 
 /// Longer than any test here takes.
@@ -72,8 +73,8 @@ pub async fn cassandra_conforms(session: &Arc<Session>, keyspace: &str, tag: &st
         let store = CassandraStore::prepare(session, &keyspace, &lock_table, &level, extras).await;
         store.expect("the tables are there")
     };
-    let store = prepare(true).await;
-    conforms(&store, tag).await;
+    let store = Arc::new(prepare(true).await);
+    conforms(&Arc::clone(&store).into(), tag).await;
     let table = format!("\"{keyspace}\".\"{lock_table}\"");
     writes_touch_no_other_column(&store, session, &table, &format!("{tag}::columns")).await;
     peers_in_cql(&store, session, keyspace.as_str()).await;
@@ -93,10 +94,12 @@ pub async fn lock_table_id(session: &Session, keyspace: &str) -> Option<Uuid> {
 }
 
 /// Checks a store. Object names begin with `tag`, which has to be new each time.
-pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
+pub(crate) async fn conforms(store: &Store, tag: &str) {
+    let Store { rows, hosts, peers, nodes } = store;
+    let (rows, hosts) = (&**rows, &**hosts);
     let clock = SystemClock::new();
     let object =
-        |case: &str| Object { store, name: format!("{tag}::{case}"), stamp: clock.unix_micros() };
+        |case: &str| Object { rows, name: format!("{tag}::{case}"), stamp: clock.unix_micros() };
     acknowledged_writes_are_seen(&object("seen")).await;
     the_higher_stamp_wins(&object("stamps")).await;
     a_delete_of_the_same_stamp_wins(&object("ties")).await;
@@ -107,7 +110,7 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     rows_expire(&object("ttl")).await;
     rows_end_as_written(&object("ends")).await;
     reads_return_what_was_asked_for(&object("reads")).await;
-    objects_do_not_mix(store, tag, clock.unix_micros()).await;
+    objects_do_not_mix(rows, tag, clock.unix_micros()).await;
     many_contenders_are_read_at_once(&object("many")).await;
     revocations_stand_beside_the_rows(&object("revoked")).await;
     the_last_release_is_told(&object("released")).await;
@@ -116,20 +119,20 @@ pub(crate) async fn conforms(store: &dyn Store, tag: &str) {
     a_sweep_hides_what_was_written_up_to_it(&object("swept")).await;
     stamps_are_told(&object("told")).await;
     times_are_told(&object("times")).await;
-    all_objects_are_found(store, tag, clock.unix_micros()).await;
+    all_objects_are_found(rows, tag, clock.unix_micros()).await;
     the_fence_only_grows(&object("fence")).await;
     rows_and_fence_do_not_touch_each_other(&object("fenced")).await;
-    the_registry_keeps_hosts(store, tag, clock.unix_micros()).await;
-    a_sighting_touches_nothing_else(store, tag, clock.unix_micros()).await;
-    hosts_come_page_by_page(store, tag, clock.unix_micros()).await;
-    the_registry_only_grows(store).await;
-    peers_are_kept(store, clock.unix_micros()).await;
-    nodes_say_what_locks_rely_on(store).await;
+    the_registry_keeps_hosts(hosts, tag, clock.unix_micros()).await;
+    a_sighting_touches_nothing_else(hosts, tag, clock.unix_micros()).await;
+    hosts_come_page_by_page(hosts, tag, clock.unix_micros()).await;
+    the_registry_only_grows(hosts).await;
+    peers_are_kept(&**peers, clock.unix_micros()).await;
+    nodes_say_what_locks_rely_on(&**nodes).await;
 }
 
 /// An object, and the stamp from which later ones are counted.
 struct Object<'a> {
-    store: &'a dyn Store,
+    rows: &'a dyn LockRows,
     name: String,
     stamp: i64,
 }
@@ -153,7 +156,7 @@ impl Object<'_> {
 
     /// The rows in the order of their names, with stamps counted from the object's.
     async fn stamps(&self, contender: ContenderId) -> Vec<RowStamp> {
-        let stamps = self.store.read_stamps(&self.name, contender).await;
+        let stamps = self.rows.read_stamps(&self.name, contender).await;
         let mut stamps = stamps.expect("a read is answered");
         stamps.iter_mut().for_each(|row| row.stamp -= self.stamp);
         stamps.sort_by(|a, b| a.row_name.cmp(&b.row_name));
@@ -162,7 +165,7 @@ impl Object<'_> {
 
     async fn write(&self, stamp: i64, change: Change) {
         let write = Write { stamp: self.stamp + stamp, change };
-        self.store.write(&self.name, &write).await.expect("a write is acknowledged");
+        self.rows.write(&self.name, &write).await.expect("a write is acknowledged");
     }
 
     /// Sweeps the object, and leaves the rows of some contenders, which are in the order of their
@@ -172,24 +175,24 @@ impl Object<'_> {
     }
 
     async fn read(&self, read: Read) -> Vec<StoredRow> {
-        let rows = self.store.read(&self.name, read).await;
+        let rows = self.rows.read(&self.name, read).await;
         let mut rows = rows.expect("a read is answered").rows;
         rows.sort_by(|a, b| (a.contender, &a.row_name).cmp(&(b.contender, &b.row_name)));
         rows
     }
 
     async fn statics(&self, read: Read) -> Statics {
-        self.store.read(&self.name, read).await.expect("a read is answered").statics
+        self.rows.read(&self.name, read).await.expect("a read is answered").statics
     }
 
     async fn raise_fence(&self, stamp: i64) {
-        let written = self.store.write_fence(&self.name, self.stamp + stamp).await;
+        let written = self.rows.write_fence(&self.name, self.stamp + stamp).await;
         written.expect("a write is acknowledged");
     }
 
     /// The fence, counted from the object's stamp; `None` if there is none.
     async fn fence(&self) -> Option<i64> {
-        let fence = self.store.read_fence(&self.name).await.expect("a read is answered");
+        let fence = self.rows.read_fence(&self.name).await.expect("a read is answered");
         fence.map(|fence| fence - self.stamp)
     }
 
@@ -351,13 +354,13 @@ async fn reads_return_what_was_asked_for(object: &Object<'_>) {
     assert_eq!(rows.iter().map(|row| &row.row_name).collect::<Vec<_>>(), [row_name::TICKETS]);
 }
 
-async fn objects_do_not_mix(store: &dyn Store, tag: &str, stamp: i64) {
+async fn objects_do_not_mix(rows: &dyn LockRows, tag: &str, stamp: i64) {
     let mut names: Vec<_> = ODD_NAMES.iter().map(|odd| format!("{tag}{odd}")).collect();
     names.extend([format!("{tag}É"), format!("{tag}E\u{301}"), format!("{tag}é"), tag.to_owned()]);
     let filling = NAME_BYTES_MAX - tag.len();
     names.push(format!("{tag}{}", "x".repeat(filling)));
     names.push(format!("{tag}{}", "x".repeat(filling - 1)));
-    let objects: Vec<_> = names.into_iter().map(|name| Object { store, name, stamp }).collect();
+    let objects: Vec<_> = names.into_iter().map(|name| Object { rows, name, stamp }).collect();
     for (round, object) in (1..).zip(&objects) {
         object.put(&claim(1, round, Some(round)), 1, LONG_TTL).await;
     }
@@ -512,7 +515,7 @@ async fn stamps_are_told(object: &Object<'_>) {
 async fn times_are_told(object: &Object<'_>) {
     const SHORTER: i32 = LONG_TTL / 2;
     let inspect = async || {
-        let rows = object.store.inspect(&object.name).await.expect("a read is answered");
+        let rows = object.rows.inspect(&object.name).await.expect("a read is answered");
         let rows = rows.into_iter().map(|TimedRow { row, stamp, ttl_seconds }| {
             let stamp = stamp.expect("the row has a round") - object.stamp;
             (row, stamp, ttl_seconds.expect("the row has a TTL"))
@@ -545,10 +548,10 @@ async fn times_are_told(object: &Object<'_>) {
     assert!(renewed.last().is_some_and(|(.., left)| *left > SHORTER), "{renewed:?}");
 }
 
-async fn all_objects_are_found(store: &dyn Store, tag: &str, stamp: i64) {
+async fn all_objects_are_found(table: &dyn LockRows, tag: &str, stamp: i64) {
     // One object has more rows than a page.
     let tag = format!("{tag}::found::");
-    let object = |name: &str| Object { store, name: format!("{tag}{name}"), stamp };
+    let object = |name: &str| Object { rows: table, name: format!("{tag}{name}"), stamp };
     let names: Vec<_> = (0..40).map(|number| number.to_string()).collect();
     for name in &names {
         object(name).put(&claim(1, 7, Some(1)), 10, LONG_TTL).await;
@@ -563,10 +566,10 @@ async fn all_objects_are_found(store: &dyn Store, tag: &str, stamp: i64) {
     free.delete(contender(1), 11, true).await;
 
     let (mut found, mut ended) = (BTreeMap::<String, Vec<TimedRow>>::new(), BTreeSet::new());
-    for part in store.parts() {
+    for part in table.parts() {
         let (mut next, mut last) = (None, None);
         loop {
-            let page = store.read_page(part, next.as_ref()).await.expect("a read is answered");
+            let page = table.read_page(part, next.as_ref()).await.expect("a read is answered");
             for (name, row) in page.rows {
                 if last.as_ref() != Some(&name) {
                     ended.extend(last.replace(name.clone()));
@@ -583,7 +586,7 @@ async fn all_objects_are_found(store: &dyn Store, tag: &str, stamp: i64) {
     let expected: BTreeSet<_> = names.iter().map(|name| format!("{tag}{name}")).collect();
     assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected);
     for (name, mut rows) in found {
-        let mut expected = store.inspect(&name).await.expect("a read is answered");
+        let mut expected = table.inspect(&name).await.expect("a read is answered");
         let key = |timed: &TimedRow| (timed.row.contender, timed.row.row_name.clone());
         rows.sort_by_key(key);
         expected.sort_by_key(key);
@@ -633,7 +636,7 @@ async fn rows_and_fence_do_not_touch_each_other(object: &Object<'_>) {
     assert_eq!(unfenced.fence().await, None, "rows alone are no fence");
 }
 
-async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
+async fn the_registry_keeps_hosts(table: &dyn HostTable, tag: &str, stamp: i64) {
     let host = |name: &str, number| HostRow {
         name: format!("{tag}.{name}"),
         number,
@@ -646,30 +649,30 @@ async fn the_registry_keeps_hosts(store: &dyn Store, tag: &str, stamp: i64) {
     let seen = async || {
         let mut seen = Vec::new();
         for host in ["a", "b", "c"] {
-            let host = store.read_host(&format!("{tag}.{host}")).await;
+            let host = table.read_host(&format!("{tag}.{host}")).await;
             seen.extend(host.expect("a host is read"));
         }
         seen
     };
     for host in &hosts {
-        store.write_host(host).await.expect("a host is written");
+        table.write_host(host).await.expect("a host is written");
     }
     assert_eq!(seen().await, hosts);
     let late = HostRow { stamp: stamp - 1, number: 9, ..hosts[0].clone() };
     hosts[0] = HostRow { removed_at_millis: Some(1), stamp: stamp + 1, ..hosts[0].clone() };
-    store.write_host(&hosts[0]).await.expect("a host is written");
-    store.write_host(&late).await.expect("a host is written");
+    table.write_host(&hosts[0]).await.expect("a host is written");
+    table.write_host(&late).await.expect("a host is written");
     assert_eq!(seen().await, hosts, "the higher stamp wins");
     hosts[0] = HostRow { removed_at_millis: None, stamp: stamp + 2, ..hosts[0].clone() };
-    store.write_host(&hosts[0]).await.expect("a host is written");
+    table.write_host(&hosts[0]).await.expect("a host is written");
     assert_eq!(seen().await, hosts, "a removed host is added again");
 }
 
 /// A sighting survives writes of the row, and creates no row of its own.
-async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i64) {
+async fn a_sighting_touches_nothing_else(table: &dyn HostTable, tag: &str, stamp: i64) {
     let name = format!("{tag}.seen");
-    let seen = async || store.read_host(&name).await.expect("a host is read");
-    let see = async |at| store.write_sighting(&name, at).await.expect("a sighting is written");
+    let seen = async || table.read_host(&name).await.expect("a host is read");
+    let see = async |at| table.write_sighting(&name, at).await.expect("a sighting is written");
     see(stamp).await;
     assert_eq!(seen().await, None, "a sighting is no host");
     let mut host = HostRow {
@@ -680,7 +683,7 @@ async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i6
         seen_at_millis: None,
         stamp,
     };
-    store.write_host(&host).await.expect("a host is written");
+    table.write_host(&host).await.expect("a host is written");
     // Older and newer than the row: only the newest sighting counts.
     for (at, newest) in [(stamp + 2_000, stamp + 2_000), (stamp - 2_000, stamp + 2_000)] {
         see(at).await;
@@ -688,13 +691,13 @@ async fn a_sighting_touches_nothing_else(store: &dyn Store, tag: &str, stamp: i6
         assert_eq!(seen().await.as_ref(), Some(&host));
     }
     host = HostRow { removed_at_millis: None, stamp: stamp + 1, ..host };
-    store.write_host(&HostRow { seen_at_millis: None, ..host.clone() }).await.expect("it is");
+    table.write_host(&HostRow { seen_at_millis: None, ..host.clone() }).await.expect("it is");
     assert_eq!(seen().await, Some(host), "the row was written without the sighting");
-    assert!(store.read_sightings_begin().await.expect("it is read").is_some());
+    assert!(table.read_sightings_begin().await.expect("it is read").is_some());
 }
 
 /// A page is full, in the byte order of names, and begins after the requested name.
-async fn hosts_come_page_by_page(store: &dyn Store, tag: &str, stamp: i64) {
+async fn hosts_come_page_by_page(table: &dyn HostTable, tag: &str, stamp: i64) {
     let name = |number: usize| format!("{tag}.page.{number:05}");
     for number in 1..=HOSTS_PER_PAGE + 2 {
         let host = HostRow {
@@ -705,10 +708,10 @@ async fn hosts_come_page_by_page(store: &dyn Store, tag: &str, stamp: i64) {
             seen_at_millis: None,
             stamp,
         };
-        store.write_host(&host).await.expect("a host is written");
+        table.write_host(&host).await.expect("a host is written");
     }
     let page = async |after: &str| -> Vec<String> {
-        let page = store.read_hosts(after).await.expect("a page is read");
+        let page = table.read_hosts(after).await.expect("a page is read");
         page.into_iter().map(|host| host.name).collect()
     };
     let names = |numbers: RangeInclusive<usize>| numbers.map(name).collect::<Vec<_>>();
@@ -721,20 +724,20 @@ async fn hosts_come_page_by_page(store: &dyn Store, tag: &str, stamp: i64) {
 }
 
 /// Others may use the registry at the same time.
-async fn the_registry_only_grows(store: &dyn Store) {
-    let next = async || store.read_next().await.expect("the register is read");
+async fn the_registry_only_grows(table: &dyn HostTable) {
+    let next = async || table.read_next().await.expect("the register is read");
     let first = next().await;
-    store.raise_next(first + 10).await.expect("the register is written");
+    table.raise_next(first + 10).await.expect("the register is written");
     assert!(next().await >= first + 10);
-    store.raise_next(first + 5).await.expect("the register is written");
+    table.raise_next(first + 5).await.expect("the register is written");
     assert!(next().await >= first + 10, "a smaller value replaced a larger one");
 }
 
 /// All nodes have one table, and clocks with which clients are not refused.
-async fn nodes_say_what_locks_rely_on(store: &dyn Store) {
+async fn nodes_say_what_locks_rely_on(nodes: &dyn NodeProbe) {
     let clock = SystemClock::new();
     let told = loop {
-        let seen = store.observe().await;
+        let seen = nodes.observe().await;
         let told: Vec<_> = seen.iter().filter_map(|(_, report)| *report).collect();
         if !told.is_empty() && told.len() == seen.len() {
             break told;
@@ -755,7 +758,8 @@ async fn writes_touch_no_other_column(
     table: &str,
     name: &str,
 ) {
-    let object = Object { store, name: name.to_owned(), stamp: SystemClock::new().unix_micros() };
+    let object =
+        Object { rows: store, name: name.to_owned(), stamp: SystemClock::new().unix_micros() };
     let execute = async |cql: String| {
         let mut statement = Statement::new(cql);
         statement.set_consistency(Quorum);

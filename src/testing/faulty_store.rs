@@ -14,8 +14,9 @@ use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::hosts::HostRegistry;
 use crate::store::{
-    Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, MemoryStore, Outcome, Page, Part,
-    PeerRow, RowStamp, Store, StoredMark, Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, HostTable, LockRows, MemoryStore,
+    NodeProbe, Outcome, Page, Part, PeerRow, PeerTable, RowStamp, StoredMark, Testimonies,
+    TimedRow,
 };
 
 /// How a call of a [`FaultyStore`] fails.
@@ -124,7 +125,7 @@ impl FaultyStore {
 
     /// What clients are built on.
     pub(crate) fn embedded(&self) -> Embedded {
-        Embedded { store: Arc::new(self.clone()), ..self.memory.embedded() }
+        Embedded { store: Arc::new(self.clone()).into(), ..self.memory.embedded() }
     }
 
     /// Sets the wall clock of all clients back by `by`. Elapsed time goes on.
@@ -328,7 +329,7 @@ impl fmt::Debug for FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
+impl LockRows for FaultyStore {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         self.set(|plan| plan.sweeps += usize::from(write.change == Change::Mark));
         self.call(self.memory.write(object, write))
@@ -373,7 +374,9 @@ impl Store for FaultyStore {
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
         self.call(self.memory.write_fence(object, value))
     }
+}
 
+impl HostTable for FaultyStore {
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
             self.ask_registry().await?;
@@ -419,7 +422,9 @@ impl Store for FaultyStore {
         });
         Box::pin(meet(fault, self.memory.write_sighting(name, at_micros)))
     }
+}
 
+impl PeerTable for FaultyStore {
     fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
         self.call(self.memory.write_peer(peer, ttl_seconds))
     }
@@ -431,7 +436,9 @@ impl Store for FaultyStore {
     fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
         self.call(self.memory.delete_peer(client, stamp))
     }
+}
 
+impl NodeProbe for FaultyStore {
     fn observe(&self) -> Testimonies<'_> {
         Box::pin(async move {
             let mut seen = self.memory.observe().await;

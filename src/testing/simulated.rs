@@ -164,7 +164,7 @@ impl SimulatedCluster {
             called: Arc::clone(&called),
         });
         let embedded = Embedded {
-            store: Arc::new(link),
+            store: Arc::new(link).into(),
             clock,
             entropy: Arc::new(SeededEntropy::new(seed)),
             lock_table: Uuid::nil(),

@@ -25,7 +25,7 @@ use crate::client::{ClientSetup, Join, LockClient};
 use crate::driver::guard::LockGuard;
 use crate::error::{EnsureError, LineError, LockError, LostReason};
 use crate::line::{TOLD_MAX, TurnUser};
-use crate::store::{Counted, Embedded};
+use crate::store::Embedded;
 use crate::testing::{FaultyStore, Weather};
 
 const OBJECT: &str = "users::snap";
@@ -47,7 +47,7 @@ fn client(store: &FaultyStore, network: &TestNetwork) -> LockClient {
 fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
     let Embedded { store, clock, entropy, .. } = store.embedded();
     LockClient::start(ClientSetup {
-        store: Arc::new(Counted::new(store)),
+        store,
         clock,
         entropy,
         registered: None,
@@ -368,7 +368,7 @@ async fn a_draw_ends_with_its_turn() {
     let held = keeper.lock(OBJECT).await.expect("the lock is free");
     let Embedded { store: table, clock, .. } = store.embedded();
     let ahead = clock.unix_micros() + 900_000;
-    table.write_fence(OBJECT, ahead).await.expect("the store answers");
+    table.rows.write_fence(OBJECT, ahead).await.expect("the store answers");
     let contenders = other.contenders(OBJECT).await.expect("the store answers");
     let removed = other.revoke_by_force(OBJECT, &contenders[0], "a test").await;
     removed.expect("the store answers");

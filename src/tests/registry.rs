@@ -8,7 +8,6 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::builder::{BuildError, LockClientBuilder};
 use crate::client::LockClient;
@@ -18,8 +17,8 @@ use crate::error::LockError;
 use crate::health::{HealthWarning, UnreadyReason};
 use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
-    Store, StoredMark, Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, HostTable, LockRows, Outcome, Page, Part,
+    RowStamp, Store, StoredMark, TimedRow,
 };
 use crate::testing::FaultyStore;
 
@@ -58,7 +57,9 @@ impl Planned {
     }
 
     fn embedded(self: &Arc<Self>) -> Embedded {
-        Embedded { store: Arc::clone(self) as Arc<dyn Store>, ..self.memory.embedded() }
+        let memory = self.memory.embedded();
+        let (rows, hosts) = (Arc::clone(self), Arc::clone(self));
+        Embedded { store: Store { rows, hosts, ..memory.store }, ..memory }
     }
 
     fn registry(self: &Arc<Self>) -> HostRegistry {
@@ -96,7 +97,7 @@ impl Planned {
     }
 }
 
-impl Store for Planned {
+impl LockRows for Planned {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         if self.rows_are_lost.load(Ordering::Relaxed) {
             return Box::pin(async { Err(DatabaseError::new(Outcome::Unknown, "cut off")) });
@@ -143,7 +144,9 @@ impl Store for Planned {
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
         self.memory.write_fence(object, value)
     }
+}
 
+impl HostTable for Planned {
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(self.meet(self.memory.read_host(name)))
     }
@@ -176,22 +179,6 @@ impl Store for Planned {
 
     fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
         self.memory.write_sighting(name, at_micros)
-    }
-
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
-        self.memory.write_peer(peer, ttl_seconds)
-    }
-
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
-        self.memory.read_peer(client)
-    }
-
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
-        self.memory.delete_peer(client, stamp)
-    }
-
-    fn observe(&self) -> Testimonies<'_> {
-        self.memory.observe()
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) const fn ms(millis: u64) -> Duration {
 /// A store, and what is written there past all clients.
 pub(super) struct Scene {
     pub(super) faulty: FaultyStore,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -61,7 +61,7 @@ impl Scene {
 
     pub(super) async fn write(&self, stamp: i64, change: Change) {
         let write = Write { stamp, change };
-        self.store.write(OBJECT, &write).await.expect("the store answers");
+        self.store.rows.write(OBJECT, &write).await.expect("the store answers");
     }
 
     /// The rows of so many contenders that have left.
@@ -77,14 +77,14 @@ impl Scene {
     /// Sweeps what was written up to the horizon, as a client does.
     pub(super) async fn sweep(&self, horizon: i64) {
         self.write(horizon, Change::Mark).await;
-        let seen = self.store.read(OBJECT, Read::Object).await.expect("the store answers");
+        let seen = self.store.rows.read(OBJECT, Read::Object).await.expect("the store answers");
         let spared = sweep::spared(&seen.rows, seen.statics.mark, horizon);
         let spared = spared.expect("there are few contenders");
         self.write(horizon, Change::Sweep { spared }).await;
     }
 
     pub(super) async fn mark(&self) -> Option<i64> {
-        let seen = self.store.read(OBJECT, Read::Object).await.expect("the store answers");
+        let seen = self.store.rows.read(OBJECT, Read::Object).await.expect("the store answers");
         seen.statics.mark
     }
 

@@ -45,7 +45,7 @@ impl Scene {
             seen_at_millis: None,
             stamp,
         };
-        self.store.write_host(&row).await.expect("the store answers");
+        self.store.hosts.write_host(&row).await.expect("the store answers");
     }
 }
 
@@ -297,7 +297,7 @@ async fn wrong_fence_refuses_tokens_and_no_locks() {
         let scene = Scene::new();
         let client = scene.client("a").await;
         let fence = scene.now(off);
-        scene.store.write_fence(OBJECT, fence).await.expect("the store answers");
+        scene.store.rows.write_fence(OBJECT, fence).await.expect("the store answers");
         let guard = client.lock(OBJECT).await.expect("the lock is free");
         match guard.fencing_token().await {
             Ok(token) => assert!(off <= 0 && token.value() > fence, "{off}: {token:?}"),
@@ -340,7 +340,7 @@ async fn time_of_sighting_decides_whether_host_is_unseen() {
     for off in OFF {
         let scene = Scene::new();
         scene.write_host(scene.now(-YEAR)).await;
-        scene.store.write_sighting("a", scene.now(off)).await.expect("the store answers");
+        scene.store.hosts.write_sighting("a", scene.now(off)).await.expect("the store answers");
         let registry = scene.faulty.host_registry();
         let removed = registry.remove_unseen("a", WEEK).await.expect("the store answers");
         assert_eq!(removed.is_some(), off <= -YEAR, "{off}");
@@ -357,11 +357,11 @@ async fn wrong_register_gives_no_number_twice() {
     let scene = Scene::new();
     let first = scene.client("first").await;
     for next in [i32::MIN, -1, 0] {
-        scene.store.raise_next(next).await.expect("the store answers");
+        scene.store.hosts.raise_next(next).await.expect("the store answers");
         let host = format!("host-{next}");
         scene.client(&host).await;
     }
-    scene.store.raise_next(i32::MAX - 1).await.expect("the store answers");
+    scene.store.hosts.raise_next(i32::MAX - 1).await.expect("the store answers");
     scene.client("last").await;
     let registry = scene.faulty.host_registry();
     let hosts = registry.list().await.expect("the store answers");

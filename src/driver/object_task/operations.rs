@@ -99,7 +99,7 @@ pub(super) struct Database {
 
 impl Database {
     pub(super) async fn write(self, slot: i16, op: OpId, write: Write) -> Answer {
-        let result = self.shared.store.write(&self.object, &write).await;
+        let result = self.shared.store.rows.write(&self.object, &write).await;
         let outcome = result.as_ref().map_or_else(write_outcome, |()| WriteOutcome::Applied);
         if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
             debug!(?error, "whether a write is applied is unknown; it is made again");
@@ -121,7 +121,7 @@ impl Database {
 
     /// A read of one replica. One that fails shows nothing.
     pub(super) async fn glance(self, slot: i16) -> Answer {
-        let rows = self.shared.store.glance(&self.object).await.unwrap_or_default();
+        let rows = self.shared.store.rows.glance(&self.object).await.unwrap_or_default();
         Answer { input: Input::Glanced { slot, rows }, setback: Setback::None }
     }
 
@@ -132,7 +132,7 @@ impl Database {
     }
 
     pub(super) async fn sweep_write(self, write: Write) -> Answer {
-        let error = self.shared.store.write(&self.object, &write).await.err();
+        let error = self.shared.store.rows.write(&self.object, &write).await.err();
         note_sweep(error.as_ref());
         Answer { input: Input::SweepWritten(error.is_none()), setback: Setback::None }
     }
@@ -154,7 +154,7 @@ impl Database {
     }
 
     async fn try_read(&self, read: Read) -> (Result<Seen, ReadFailure>, Option<DatabaseError>) {
-        match self.shared.store.read(&self.object, read).await {
+        match self.shared.store.rows.read(&self.object, read).await {
             Ok(seen) => (Ok(seen), None),
             Err(error) => (Err(read_failure(&error)), Some(error)),
         }

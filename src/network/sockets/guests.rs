@@ -152,7 +152,7 @@ async fn is_known(shared: &Shared, client: Uuid, key: PublicKey) -> bool {
         // This client tries whether others reach it, before it has a row.
         return key == shared.keys.public();
     }
-    match shared.store.read_peer(client).await {
+    match shared.peers.read_peer(client).await {
         Ok(row) => row.is_some_and(|row| row.key == *key.as_bytes()),
         Err(error) => {
             debug!(%client, %error, "a guest is refused: its row can't be read");

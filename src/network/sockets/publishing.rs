@@ -72,7 +72,7 @@ pub(super) async fn publish(shared: Arc<Shared>, advertised: Vec<String>) {
     if has_written {
         // Others would try to connect until the row expires.
         let stamp = shared.stamps.draw(&*shared.clock);
-        if let Err(error) = shared.store.delete_peer(shared.client, stamp).await {
+        if let Err(error) = shared.peers.delete_peer(shared.client, stamp).await {
             debug!(%error, "the row of this client stays until its ttl is over");
         }
     }
@@ -110,7 +110,7 @@ async fn write(shared: &Shared, addresses: &[String]) {
             version: VERSION.into(),
             stamp: shared.stamps.draw(&*shared.clock),
         };
-        match shared.store.write_peer(&row, ttl_seconds).await {
+        match shared.peers.write_peer(&row, ttl_seconds).await {
             Ok(()) => {
                 answer(true);
                 return;

@@ -34,7 +34,7 @@ pub(super) async fn reach(shared: &Shared, keeper: KeeperId) -> Result<ToTheKeep
         return Err("the row of this client in lock_peers is not written yet".to_owned());
     }
     let client = Uuid::from_u128(keeper);
-    let row = shared.store.read_peer(client).await.map_err(|error| error.to_string())?;
+    let row = shared.peers.read_peer(client).await.map_err(|error| error.to_string())?;
     let PeerRow { addresses, key, .. } = row.ok_or("it has no row in lock_peers")?;
     let mut why = "it does not listen for guests".to_owned();
     for address in addresses {

@@ -25,7 +25,7 @@ use crate::core::turns::{Request, TimedRequest};
 use crate::network::wire::{KeyPair, PublicKey};
 use crate::network::{Message, Network, Received};
 use crate::owner::Owner;
-use crate::store::{Embedded, PeerRow, Store};
+use crate::store::{Embedded, PeerRow, PeerTable};
 use crate::testing::FaultyStore;
 use crate::testing::clock::still_time;
 
@@ -54,7 +54,7 @@ impl Party {
         let Embedded { store, clock, .. } = store.embedded();
         let owner = Owner::from(format!("host pid {client}"));
         let (keyspace, table) = ("app".to_owned(), "locks".to_owned());
-        let site = Site { store, clock, keyspace, table, owner, listener };
+        let site = Site { peers: store.peers, clock, keyspace, table, owner, listener };
         let (shared, received) = start(client, keys(), site);
         Party { client, sockets: Sockets { shared }, received }
     }
@@ -76,7 +76,7 @@ impl Party {
 
     /// The row that it has published.
     async fn row(&self) -> Option<PeerRow> {
-        row(&self.shared().store, self.client).await
+        row(&self.shared().peers, self.client).await
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -134,8 +134,8 @@ impl Party {
     }
 }
 
-async fn row(store: &Arc<dyn Store>, client: u128) -> Option<PeerRow> {
-    store.read_peer(Uuid::from_u128(client)).await.expect("the store answers")
+async fn row(peers: &Arc<dyn PeerTable>, client: u128) -> Option<PeerRow> {
+    peers.read_peer(Uuid::from_u128(client)).await.expect("the store answers")
 }
 
 /// Listens for two guests.
@@ -166,7 +166,7 @@ async fn publish(store: &FaultyStore, client: u128, addresses: &[SocketAddr], ke
         version: 1,
         stamp: crate::clock::Stamps::default().draw(&*clock),
     };
-    store.write_peer(&row, 3_600).await.expect("the store answers");
+    store.peers.write_peer(&row, 3_600).await.expect("the store answers");
 }
 
 fn keys() -> KeyPair {

@@ -38,8 +38,8 @@ use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{Recorded, SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements, read_mark};
 use super::{
-    Answer, Cursor, HostRow, Identifier, Page, Part, PeerRow, RowStamp, Store, StoredMark,
-    Testimonies, TimedRow,
+    Answer, Cursor, HostRow, HostTable, Identifier, LockRows, NodeProbe, Page, Part, PeerRow,
+    PeerTable, RowStamp, StoredMark, Testimonies, TimedRow,
 };
 use crate::core::bakery::{Change, ContenderId, LastRelease, Read, Seen, StoredRow, Write};
 use crate::options::Consistency;
@@ -183,7 +183,7 @@ impl CassandraStore {
     }
 }
 
-impl Store for CassandraStore {
+impl LockRows for CassandraStore {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         let statements = &self.rows;
         Box::pin(async move {
@@ -302,7 +302,9 @@ impl Store for CassandraStore {
             self.execute(&self.rows.write_fence, values).await.map(drop)
         })
     }
+}
 
+impl HostTable for CassandraStore {
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
             let result = self.execute(&self.registry.read_host, (REGISTRY, name)).await?;
@@ -361,7 +363,9 @@ impl Store for CassandraStore {
             self.execute(&sightings.write, values).await.map(drop)
         })
     }
+}
 
+impl PeerTable for CassandraStore {
     fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
         Box::pin(async move {
             let values = peer_values(peer, ttl_seconds);
@@ -378,7 +382,9 @@ impl Store for CassandraStore {
             async move { self.execute(&self.peers()?.delete, (stamp, client)).await.map(drop) },
         )
     }
+}
 
+impl NodeProbe for CassandraStore {
     fn observe(&self) -> Testimonies<'_> {
         Box::pin(async move {
             let datacenter = self.consistency.datacenter();

@@ -10,13 +10,13 @@ use uuid::Uuid;
 
 use super::{LIVES, LONG_TTL, SHORT_TTL};
 use crate::clock::{Clock, SystemClock};
-use crate::store::{CassandraStore, DatabaseError, PeerRow, Store};
+use crate::store::{CassandraStore, DatabaseError, PeerRow, PeerTable};
 
 /// Checks a store. Each client is new.
-pub(crate) async fn peers_are_kept(store: &dyn Store, stamp: i64) {
-    peers_read_as_written(store, stamp).await;
-    the_higher_stamp_wins(store, stamp).await;
-    rows_expire(store, stamp).await;
+pub(crate) async fn peers_are_kept(peers: &dyn PeerTable, stamp: i64) {
+    peers_read_as_written(peers, stamp).await;
+    the_higher_stamp_wins(peers, stamp).await;
+    rows_expire(peers, stamp).await;
 }
 
 /// Checks of a cluster what only CQL can show.
@@ -49,71 +49,71 @@ fn peer(stamp: i64) -> PeerRow {
     }
 }
 
-async fn write(store: &dyn Store, peer: &PeerRow) {
-    store.write_peer(peer, LONG_TTL).await.expect("a write is acknowledged");
+async fn write(peers: &dyn PeerTable, peer: &PeerRow) {
+    peers.write_peer(peer, LONG_TTL).await.expect("a write is acknowledged");
 }
 
-async fn delete(store: &dyn Store, client: Uuid, stamp: i64) {
-    store.delete_peer(client, stamp).await.expect("a delete is acknowledged");
+async fn delete(peers: &dyn PeerTable, client: Uuid, stamp: i64) {
+    peers.delete_peer(client, stamp).await.expect("a delete is acknowledged");
 }
 
-async fn expect(store: &dyn Store, client: Uuid, expected: Option<&PeerRow>) {
-    let peer = store.read_peer(client).await.expect("a read is answered");
+async fn expect(peers: &dyn PeerTable, client: Uuid, expected: Option<&PeerRow>) {
+    let peer = peers.read_peer(client).await.expect("a read is answered");
     assert_eq!(peer.as_ref(), expected);
 }
 
-async fn peers_read_as_written(store: &dyn Store, stamp: i64) {
+async fn peers_read_as_written(peers: &dyn PeerTable, stamp: i64) {
     let one = peer(stamp);
     let other = PeerRow { version: i32::MIN, ..peer(stamp) };
     let silent = PeerRow { addresses: Vec::new(), key: [0; 32], ..peer(stamp) };
     for peer in [&one, &other, &silent] {
-        expect(store, peer.client, None).await;
-        write(store, peer).await;
+        expect(peers, peer.client, None).await;
+        write(peers, peer).await;
     }
     for peer in [&one, &other, &silent] {
-        expect(store, peer.client, Some(peer)).await;
+        expect(peers, peer.client, Some(peer)).await;
     }
-    delete(store, one.client, stamp + 1).await;
-    expect(store, one.client, None).await;
-    expect(store, other.client, Some(&other)).await;
+    delete(peers, one.client, stamp + 1).await;
+    expect(peers, one.client, None).await;
+    expect(peers, other.client, Some(&other)).await;
 }
 
-async fn the_higher_stamp_wins(store: &dyn Store, stamp: i64) {
+async fn the_higher_stamp_wins(peers: &dyn PeerTable, stamp: i64) {
     let low = peer(stamp);
     let at = |later, version| PeerRow { version, stamp: stamp + later, ..low.clone() };
     let (middle, high) = (at(10, 2), at(20, 3));
     for peer in [&low, &high, &middle, &high] {
-        write(store, peer).await;
+        write(peers, peer).await;
     }
-    expect(store, low.client, Some(&high)).await;
-    delete(store, low.client, middle.stamp).await;
-    expect(store, low.client, Some(&high)).await;
+    expect(peers, low.client, Some(&high)).await;
+    delete(peers, low.client, middle.stamp).await;
+    expect(peers, low.client, Some(&high)).await;
     // A delete beats a write of the same stamp, whichever came first.
-    delete(store, low.client, high.stamp).await;
-    write(store, &high).await;
-    write(store, &middle).await;
-    expect(store, low.client, None).await;
+    delete(peers, low.client, high.stamp).await;
+    write(peers, &high).await;
+    write(peers, &middle).await;
+    expect(peers, low.client, None).await;
     let higher = at(30, 4);
-    write(store, &higher).await;
-    expect(store, low.client, Some(&higher)).await;
+    write(peers, &higher).await;
+    expect(peers, low.client, Some(&higher)).await;
 }
 
-async fn rows_expire(store: &dyn Store, stamp: i64) {
+async fn rows_expire(peers: &dyn PeerTable, stamp: i64) {
     let (short, renewed) = (peer(stamp), peer(stamp));
     for peer in [&short, &renewed] {
         let clock = SystemClock::new();
-        store.write_peer(peer, SHORT_TTL).await.expect("a write is acknowledged");
-        let seen = store.read_peer(peer.client).await.expect("a read is answered");
+        peers.write_peer(peer, SHORT_TTL).await.expect("a write is acknowledged");
+        let seen = peers.read_peer(peer.client).await.expect("a read is answered");
         assert!(seen.as_ref() == Some(peer) || clock.elapsed() >= LIVES, "{seen:?}");
     }
     let renewed = PeerRow { stamp: stamp + 1, ..renewed };
-    write(store, &renewed).await;
+    write(peers, &renewed).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
-    expect(store, short.client, None).await;
-    expect(store, renewed.client, Some(&renewed)).await;
+    expect(peers, short.client, None).await;
+    expect(peers, renewed.client, Some(&renewed)).await;
     // An expired row still hides older writes.
-    write(store, &PeerRow { stamp: stamp - 1, ..short.clone() }).await;
-    expect(store, short.client, None).await;
+    write(peers, &PeerRow { stamp: stamp - 1, ..short.clone() }).await;
+    expect(peers, short.client, None).await;
 }
 
 /// The table itself.

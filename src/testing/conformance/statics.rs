@@ -21,7 +21,7 @@ async fn a_mark_alone_is_no_row(object: &Object<'_>) {
     }
     let mark = Some(object.stamp + 20);
     assert_eq!(object.statics(Read::Object).await, Statics { mark, ..Statics::default() });
-    assert_eq!(object.store.inspect(&object.name).await.expect("a read is answered"), []);
+    assert_eq!(object.rows.inspect(&object.name).await.expect("a read is answered"), []);
     assert_eq!(object.stamps(id).await, []);
     assert_eq!(object.fence().await, None);
     object.raise_fence(30).await;

@@ -39,7 +39,7 @@ async fn a_shorter_copy_shortens_nothing(object: &Object<'_>) {
     for ttl in [LONG_TTL, LONG_TTL / 2] {
         object.put(&claim, 10, ttl).await;
     }
-    let rows = object.store.inspect(&object.name).await.expect("a read is answered");
+    let rows = object.rows.inspect(&object.name).await.expect("a read is answered");
     let lives = rows.iter().filter(|timed| timed.row.contender == claim.contender);
     for timed in lives {
         let left = timed.ttl_seconds.expect("the row has a TTL");

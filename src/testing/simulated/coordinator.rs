@@ -220,7 +220,7 @@ mod tests {
     fn times(geography: &Geography, zone: usize) -> [Duration; 3] {
         let cluster = || SimulatedCluster::with_geography(7, geography.clone(), &[]);
         let [writing, reading, glancing] = [cluster(), cluster(), cluster()];
-        let store = |cluster| client_in(cluster, zone, Duration::ZERO).embedded.store;
+        let store = |cluster| client_in(cluster, zone, Duration::ZERO).embedded.store.rows;
         [
             answer(&writing, store(&writing).write("a", &put())).1,
             answer(&reading, store(&reading).read("a", Read::Contender(ME))).1,
@@ -273,7 +273,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn remote_replicas_get_the_write_all_the_same() {
         let cluster = SimulatedCluster::with_geography(7, two_datacenters(Counted::In(0)), &[]);
-        let store = client_in(&cluster, 0, Duration::ZERO).embedded.store;
+        let store = client_in(&cluster, 0, Duration::ZERO).embedded.store.rows;
         let (written, far) = (put(), 3);
         answer(&cluster, store.write("a", &written));
         let rows = |now| cluster.network().nodes[far].seen("a", Read::Object, now).rows.len();
@@ -289,16 +289,16 @@ mod tests {
         // Nothing comes from zone 0 to zone 2 for long.
         let zones = geography([[1, 4, 500], [4, 1, 50], [500, 50, 1]]);
         let cluster = SimulatedCluster::with_geography(7, zones, &[]);
-        let writer = client_in(&cluster, 0, Duration::ZERO).embedded.store;
+        let writer = client_in(&cluster, 0, Duration::ZERO).embedded.store.rows;
         let (_, written) = answer(&cluster, writer.write("a", &put()));
-        let reader = client_in(&cluster, 2, written).embedded.store;
+        let reader = client_in(&cluster, 2, written).embedded.store.rows;
         let (seen, read) = answer(&cluster, reader.read("a", Read::Object));
         assert_eq!(seen.rows.len(), 1);
         // Digests, all of it, and the write of what is missing, which needs no message here.
         let expected = ms(2 + 2 * 100) + WORK * 2;
         assert_eq!(read - written, expected);
         assert_eq!(cluster.network().nodes[2].seen("a", Read::Object, read).rows.len(), 1);
-        let again = client_in(&cluster, 2, read).embedded.store;
+        let again = client_in(&cluster, 2, read).embedded.store.rows;
         let (seen, at) = answer(&cluster, again.read("a", Read::Object));
         assert_eq!((seen.rows.len(), at - read), (1, ms(2 + 100) + WORK));
     }
@@ -308,7 +308,7 @@ mod tests {
         let zones = Geography { jitter: 0.3, ..geography([[1, 4, 6], [4, 1, 9], [6, 9, 1]]) };
         let seen = |seed| {
             let cluster = SimulatedCluster::with_geography(seed, zones.clone(), &[]);
-            let store = client_in(&cluster, 0, Duration::ZERO).embedded.store;
+            let store = client_in(&cluster, 0, Duration::ZERO).embedded.store.rows;
             answer(&cluster, store.write("a", &put())).1
         };
         assert_eq!(seen(1), seen(1));

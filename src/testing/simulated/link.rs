@@ -19,8 +19,8 @@ use crate::clock::{Clock, Lead};
 use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::network::{Entrance, NetworkEnd};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, Outcome, Page, Part, PeerRow, RowStamp,
-    Store, StoredMark, Testimonies, TimedRow,
+    Answer, Cursor, DatabaseError, Embedded, HostRow, HostTable, LockRows, NodeProbe, Outcome,
+    Page, Part, PeerRow, PeerTable, RowStamp, StoredMark, Testimonies, TimedRow,
 };
 
 /// The wall clock at the beginning of each simulation.
@@ -125,7 +125,7 @@ impl fmt::Debug for Link {
     }
 }
 
-impl Store for Link {
+impl LockRows for Link {
     fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
         Box::pin(async move { self.ask(object, Ask::Write(write)).await.map(|_| ()) })
     }
@@ -185,10 +185,11 @@ impl Store for Link {
     fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
         Box::pin(async move { self.ask(object, Ask::WriteFence(value)).await.map(|_| ()) })
     }
+}
 
-    // The registry answers at once or not at all: no request to it is urgent, and no simulation
-    // changes it.
-
+// The registry answers at once or not at all: no request to it is urgent, and no simulation changes
+// it.
+impl HostTable for Link {
     fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
         Box::pin(async move {
             let answers = lock(&self.network).clients[self.client].registry_answers;
@@ -228,9 +229,10 @@ impl Store for Link {
     fn write_sighting<'a>(&'a self, _: &'a str, _: i64) -> Answer<'a, ()> {
         Box::pin(async { Ok(()) })
     }
+}
 
-    // The table of peers always answers, too: a client that can't read it goes on without.
-
+// The table of peers always answers, too: a client that can't read it continues without.
+impl PeerTable for Link {
     fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
         Box::pin(async move {
             let now = self.clock.true_time();
@@ -250,7 +252,9 @@ impl Store for Link {
             Ok(())
         })
     }
+}
 
+impl NodeProbe for Link {
     /// No node answers: what a check verifies holds here, or is broken on purpose.
     fn observe(&self) -> Testimonies<'_> {
         Box::pin(async { Vec::new() })
@@ -323,6 +327,6 @@ mod tests {
         let replicas = Replicas { quorum: 2, ahead: [Duration::ZERO; 3] };
         let cluster = SimulatedCluster::new(1, replicas, Conditions::CALM, &[]);
         let client = cluster.connect(Duration::from_secs(7), 0, 1);
-        peers_are_kept(&*client.embedded.store, 100).await;
+        peers_are_kept(&*client.embedded.store.peers, 100).await;
     }
 }

@@ -81,7 +81,7 @@ async fn play(history: History) {
 async fn expect_lease_within_rows(store: &FaultyStore, turn: &LockGuard) {
     let Embedded { store, .. } = store.embedded();
     let remaining = turn.remaining();
-    let rows = store.inspect(OBJECT).await.expect("the store answers");
+    let rows = store.rows.inspect(OBJECT).await.expect("the store answers");
     let ttl = rows.iter().filter_map(|row| row.ttl_seconds).min().expect("the place has rows");
     let ttl = Duration::from_secs(u64::try_from(ttl).expect("it is not negative"));
     assert!(remaining < ttl + s(1), "a lease of {remaining:?}, rows live for {ttl:?}: {rows:?}");

@@ -138,7 +138,7 @@ async fn a_client_that_is_restarted_is_reached_again() {
     guest.is_heard_by(&mut keeper, 1).await;
 
     drop(keeper);
-    until("no row", async || super::row(&guest.shared().store, KEEPER).await.is_none()).await;
+    until("no row", async || super::row(&guest.shared().peers, KEEPER).await.is_none()).await;
     until("an end", async || !guest.sockets.is_connected(KEEPER)).await;
     let socket = bind(at).await;
     let mut restarted = Party::keeper(&store, RESTARTED, socket).await;
