@@ -3,7 +3,7 @@
 //! `cargo bench --bench latency` runs the library in virtual time on a simulated cluster whose
 //! messages take as long as they do between such places, and prints what it predicts.
 //! `cargo bench --bench latency -- --validate` starts a real cluster, delays the messages between
-//! its nodes, and compares. `docs/latency.md` has the model, its sources and the figures.
+//! its nodes, and compares. `benches/latency/README.md` has the model, its sources and the figures.
 
 mod alone;
 mod arguments;

@@ -1,4 +1,4 @@
-//! Where nodes and clients are. `docs/latency.md` names the sources of all times.
+//! Where nodes and clients are. `benches/latency/README.md` names the sources of all times.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! and bare reads and writes.
 //!
 //! `cargo bench --bench locks` starts the servers, warms them, measures and prints tables;
-//! `docs/benchmark-method.md` says how to read them.
+//! `benches/README.md` says how to read them.
 //!
 //! All sides take turns within one run, because a machine drifts: compilers warm up, memory is
 //! collected, neighbours come and go. So each ratio is taken between figures of the same minutes,

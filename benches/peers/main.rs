@@ -4,7 +4,7 @@
 //! long a client without peers waits beside processes that keep a name busy; what a thousand guests
 //! of one object cost its keeper; what strangers and a hostile guest cost a keeper and its guests;
 //! and how much memory objects take that two clients use in turn.
-//! `docs/benchmark.md` has the figures.
+//! `benches/results.md` has the figures.
 
 mod beside;
 mod guests;

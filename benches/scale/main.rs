@@ -2,7 +2,7 @@
 //! with very many waiters, names, clients that left or died, and held locks.
 //!
 //! `cargo bench --bench scale` starts a three-node Cassandra, measures one after the other, prints
-//! tables and keeps the figures; `docs/benchmark-method.md` says how to read them. What is compared
+//! tables and keeps the figures; `benches/README.md` says how to read them. What is compared
 //! is measured in turn, a few pairs each, because a machine drifts.
 
 mod age;

@@ -1,5 +1,5 @@
 //! Each command while nodes are frozen or dead, and while the database refuses: what it prints, and
-//! that it does not wait for its timeout. `docs/outages.md` holds the table that these tests print.
+//! that it does not wait for its timeout. The README of these tests has the table that they print.
 
 mod watched;
 

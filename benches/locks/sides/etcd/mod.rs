@@ -1,7 +1,7 @@
 //! etcd's lock: the recipe of its client in Go, `concurrency.Mutex`.
 //!
 //! Not the service `v3lock`, which runs that recipe on the server: it gets stuck when several calls
-//! that wait are cancelled at once, see docs/benchmark-method.md.
+//! that wait are cancelled at once, see benches/README.md.
 
 mod calls;
 mod messages;
