@@ -8,7 +8,7 @@
 //! upkeep, which an exporter does every few seconds, counts as well.
 //!
 //! On the store in memory a lock costs no network, and what metrics add can be told from noise; on
-//! a cluster it drowns there. So the figure to quote is the first one over the time of a lock on a
+//! a cluster it drowns there, so the figure to quote is the first one over the time of a lock on a
 //! cluster.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use clap::Parser;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use scylla::client::session_builder::SessionBuilder;
 
-/// Each client locks so often before it is the other one's turn, with as many names.
+/// Each client locks this often before it is the other one's turn, with as many names.
 const IN_MEMORY: u32 = 2_000;
 const ON_CLUSTER: u32 = 50;
 
@@ -91,7 +91,7 @@ async fn recording(builder: LockClientBuilder) -> Result<(LockClient, Prometheus
     Ok((builder.build().await?, recorder.handle()))
 }
 
-/// Locks and unlocks so many names.
+/// Locks and unlocks this many names.
 async fn lock(client: &LockClient, locks: u32) -> Result<()> {
     for lock in 0..locks {
         client.lock(&format!("metrics-{lock}")).await?.unlock().await?;

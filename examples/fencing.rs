@@ -122,8 +122,8 @@ async fn at_a_gate() -> Result<()> {
 
 // A table.
 
-/// Stops a process that is about to withdraw, withdraws in its place, and lets it go on. What the
-/// balance is then.
+/// Stops a process that is about to withdraw, withdraws in its place, and lets it continue. What
+/// the balance is then.
 async fn in_cassandra(
     session: &Arc<Session>,
     nodes: &str,
@@ -208,7 +208,7 @@ async fn write(
     Ok(())
 }
 
-/// The data has to be read and written at QUORUM like the lock, or the next holder may not see it.
+/// The data must be read and written at QUORUM like the lock, or the next holder may not see it.
 fn at_quorum(text: String) -> Statement {
     let mut statement = Statement::new(text);
     statement.set_consistency(Consistency::Quorum);

@@ -4,7 +4,7 @@
 //!     cargo run --example metrics -- --nodes 127.0.0.1,127.0.0.2 --serve 127.0.0.1:9100
 //!
 //! Without arguments it uses a store in memory for a moment and prints the metrics. With `--serve`
-//! it goes on until Ctrl-C. `docs/monitoring.md` tells what the metrics mean, and what Prometheus
+//! it continues until Ctrl-C. `docs/monitoring.md` tells what the metrics mean, and what Prometheus
 //! and Grafana make of them.
 
 use std::error::Error;

@@ -38,7 +38,7 @@ struct Options {
     /// The user to create.
     #[arg(long, default_value = "snap")]
     user: String,
-    /// Let the processes take turns of each other: where each of them listens, and what it
+    /// Let the processes be peers: where each of them listens, and what it
     /// advertises if that differs. They share a machine, so let the system choose the ports.
     #[arg(long, value_name = "BIND[,ADVERTISED]", requires = "nodes")]
     peers: Option<PeerOptions>,
@@ -154,7 +154,7 @@ impl Users {
     }
 }
 
-/// The data has to be read and written at QUORUM like the lock, or the next holder may not see it.
+/// The data must be read and written at QUORUM like the lock, or the next holder may not see it.
 fn at_quorum(text: String) -> Statement {
     let mut statement = Statement::new(text);
     statement.set_consistency(Consistency::Quorum);

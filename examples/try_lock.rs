@@ -1,5 +1,5 @@
-//! A job that one machine should do and no other: the first machine does it, the others go on with
-//! something else instead of waiting.
+//! A job that one machine should do and no other: the first machine does it, the others continue
+//! with something else instead of waiting.
 //!
 //!     cargo run --example try_lock
 //!     cargo run --example try_lock -- --nodes 127.0.0.1,127.0.0.2 --keyspace my_keyspace

@@ -67,7 +67,7 @@ impl LockClient {
     }
 
     /// Builds a client on a store in memory, for examples and tests. The clients of one store
-    /// exclude each other, and no others.
+    /// exclude one another.
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
         LockClientBuilder::embedded(store.embedded())
     }
@@ -136,7 +136,7 @@ impl LockClientBuilder {
     }
 
     /// The name under which this host is registered; the machine's own name by default. It may be a
-    /// label that many machines share: clients are told apart without it.
+    /// label that many machines share: clients are distinguished without it.
     ///
     /// The client records in the registry that the host is in use, when it is built and then once a
     /// day, in the background. A client without permission to write the registry works, but
@@ -198,18 +198,17 @@ impl LockClientBuilder {
         self
     }
 
-    /// Takes turns of other clients, and lets others take turns of this one; off by default. All
-    /// clients that take turns of each other need the table `lock_peers`, which `lock-hosts init`
-    /// creates, and the rights to read and to write it.
+    /// Passes locks on to other clients by message, and takes them over from others; off by
+    /// default. All such peers need the table `lock_peers`, which `lock-hosts init` creates, and
+    /// the rights to read and to write it.
     ///
     /// Where many processes want one name, each grant through the table costs 11 operations. With
     /// this, a client that finds the lock held asks the holder's client over TCP, and waits in its
     /// line; the holder passes the lock on by message. Connections are encrypted, and each client
     /// proves that it has published its row in `lock_peers`.
     ///
-    /// If the client does not reach itself at its advertised address, it warns, only takes turns of
-    /// others, and tries again every minute. Without a connection, locks are taken through the
-    /// table.
+    /// If the client can't connect to its own advertised address, it warns and acts as a guest
+    /// only, and tries again every minute. Without a connection, locks are taken through the table.
     #[cfg(feature = "peers")]
     pub fn peers(mut self, options: PeerOptions) -> Self {
         self.peers = Some(options);

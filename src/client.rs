@@ -41,7 +41,7 @@ use crate::store::{Counted, DatabaseError};
 /// Acquires locks. Cheap to clone; clones are the same client.
 ///
 /// Callers of one client that request the same name wait in a line in memory; one contender stands
-/// for all of them in the queue in the database, and they use its place in turn. So share one
+/// for all of them in the queue in the database, and they use its place in turn, so share one
 /// client: a lock that passes between its callers costs no operation. The
 /// [builder](crate::LockClientBuilder::turns) says how that is bounded.
 ///

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clocks_of_the_system_go_on() {
+    fn clocks_of_the_system_go_on() {
         const SLEPT: Duration = Duration::from_millis(2);
         let clock = SystemClock::new();
         let read = || (clock.elapsed(), clock.since_boot());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_is_bounded_by_when_it_was_last_compared() {
+    fn wall_clock_is_bounded_by_when_it_was_last_compared() {
         let wall = Wall(AtomicI64::new(1_000));
         let (bound, skew) = (WallClockBound::new(&wall), Duration::from_micros(50));
         assert_eq!(bound.at_most(&wall, skew), 1_050);

@@ -48,7 +48,7 @@ pub enum ContenderState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// Whose it is: host name, process id and label, as the client wrote them.
+    /// Its host name, process id and label, as the client wrote them.
     pub owner: Owner,
     /// The number of its host.
     pub host: i32,
@@ -61,7 +61,7 @@ pub struct Contender {
     pub round: Option<i64>,
     /// How it holds the lock, or wants to; `None` as for the round.
     pub mode: Option<LockMode>,
-    /// Whether it holds the lock, as far as rows tell. From its first renewal on, a holder's own
+    /// Whether it holds the lock, as far as rows show. From its first renewal on, a holder's own
     /// rows say so; before that it follows from the order of the contenders, and may be wrong for
     /// the moment in which a client draws its ticket. `None` if this version can't read its rows,
     /// and of those [ahead](crate::LockError::TimedOut::ahead) of a caller.
@@ -69,15 +69,15 @@ pub struct Contender {
     /// Its ticket; `None` while it chooses one, or if it holds without one.
     pub ticket: Option<i64>,
     /// Since when it holds the lock, by its own clock. `None` if it waits for the lock, or has held
-    /// it for too short a time: a holder's rows tell it from its first renewal on, which is due
+    /// it for too short a time: a holder's rows show it from its first renewal on, which is due
     /// after a third of its TTL. It is `None` also of those
     /// ahead of a caller.
     pub held_since: Option<SystemTime>,
     /// When it wrote its rows last, by its own clock: when it announced itself, drew its ticket or
     /// renewed its lease. `None` as for the state.
     pub renewed_at: Option<SystemTime>,
-    /// How long its rows live if it does not renew them, in whole seconds as the database tells it.
-    /// A dead holder blocks others for that long. `None` as for the state.
+    /// How long its rows live if it does not renew them, in whole seconds as the database reports
+    /// it. A dead holder blocks others for that long. `None` as for the state.
     pub remaining: Option<Duration>,
     /// How long ago it should have renewed its rows, if it has not: by the clock of the client that
     /// looks, and only if that is more than by how much clocks may differ, and a second. Then it is
@@ -141,7 +141,7 @@ impl Times {
         let age = Duration::from_micros(age);
         // Each renewal is due after a third of the TTL (design section 5).
         let overdue = age.saturating_sub((age + remaining) / 3);
-        // A TTL is told in whole seconds.
+        // TTLs are reported in whole seconds.
         let doubt = max_clock_skew + Duration::from_secs(1);
         Contender {
             renewed_at: time_of(newest),

@@ -63,7 +63,7 @@ impl LockClient {
 ///
 /// A candidate looks once per [watch interval](Self::watch) whether a seat is free. One of
 /// [priority](Self::priority) 1 takes it at once, and the others when it has been free for a step
-/// per priority after that; a step is a quarter longer than the interval. So the best one wins
+/// per priority after that; a step is a quarter longer than the interval, so the best one wins
 /// where all candidates are healthy and have the same interval, and any candidate wins where the
 /// others are not. A leader is never displaced by a better candidate.
 ///
@@ -238,7 +238,7 @@ impl Election {
         self.times(1.0 - shorter)
     }
 
-    /// The watch interval, so many times; the longest duration if there is none as long.
+    /// The watch interval, `times` times; the longest duration if there is none as long.
     fn times(&self, factor: f64) -> Duration {
         let seconds = self.watch.as_secs_f64() * factor;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)

@@ -33,7 +33,7 @@ pub enum LockError {
         /// How long the caller waited.
         waited: Duration,
         /// Who has the lock now, if the caller waited for a turn: in the line of its own client, or
-        /// as a guest of another one, as that one last said.
+        /// as a guest of another one, as last reported by that client.
         user: Option<TurnUser>,
         /// The contenders that hold the lock or are ahead, as last seen in the table; empty if none
         /// was seen.
@@ -302,7 +302,7 @@ pub enum EnsureError {
         remaining: Duration,
     },
     /// The database did not confirm it in time. The lock is held until its lease ends.
-    #[error("that the lock is held was not confirmed within {waited:?}")]
+    #[error("could not confirm within {waited:?} that the lock is held")]
     Unconfirmed {
         /// How long the call waited.
         waited: Duration,
@@ -453,7 +453,7 @@ pub enum RevokeError {
         owner: Owner,
     },
     /// The contender's rows are not of this version, or incomplete: what it would take from them
-    /// can't be told. Nothing was written; the rows expire by their TTL.
+    /// is not known. Nothing was written; the rows expire by their TTL.
     #[error(
         "lock {:?}: the rows of {owner} can't be read; use the version that wrote them",
         shown(name)

@@ -25,7 +25,7 @@ use crate::store::DatabaseError;
 ///
 /// # What Cassandra and ScyllaDB refuse by themselves
 ///
-/// A token is a legal write timestamp, with room for [`WRITES`](Self::WRITES) writes. So if each
+/// A token is a legal write timestamp, with room for [`WRITES`](Self::WRITES) writes, so if each
 /// write of a row says `USING TIMESTAMP` [`write_timestamp(n)`](Self::write_timestamp), the late
 /// write of a stale holder loses to the writes of the next holder:
 ///
@@ -46,7 +46,7 @@ use crate::store::DatabaseError;
 ///   driver's timestamp, by a machine with a clock that is ahead, hides those that carry tokens.
 /// - The n of one token are below 1000 and increase: a later write to the same cell has the larger
 ///   one.
-/// - The next holder has to write a cell to protect it. A cell that only the stale holder writes
+/// - The next holder must write a cell to protect it. A cell that only the stale holder writes
 ///   takes its value, so rewrite what you rely on, even if it stays the same.
 /// - No lightweight transactions on those cells: they choose timestamps themselves. No counters:
 ///   they have none.
@@ -101,9 +101,9 @@ impl fmt::Display for FencingToken {
 ///
 /// # What it needs of the resource
 ///
-/// - Admitting a token and doing the admitted work has to be one step: hold the resource's own lock
+/// - Admitting a token and doing the admitted work must be one step: hold the resource's own lock
 ///   over both, or a larger token may be admitted in between.
-/// - The [high-water mark](Self::high_water) has to be stored with the work, and the gate created
+/// - The [high-water mark](Self::high_water) must be stored with the work, and the gate created
 ///   from it after a restart. A gate that forgets it admits a stale holder.
 ///
 /// ```
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_has_room_for_a_thousand_writes() {
+    fn token_has_room_for_a_thousand_writes() {
         let token = FencingToken::from_value(1_700_000_000_000_000);
         assert_eq!(token.write_timestamp(0), Some(token.value()));
         assert_eq!(token.write_timestamp(999), Some(token.value() + 999));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_lets_tokens_pass_in_their_order() {
+    fn gate_lets_tokens_pass_in_their_order() {
         let [one, two, three] = [1, 2, 3].map(FencingToken::from_value);
         let gate = FenceGate::default();
         assert_eq!(gate.high_water(), None);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_may_be_asked_by_many_at_once() {
+    fn gate_may_be_asked_by_many_at_once() {
         let gate = FenceGate::new(None);
         let admitted = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

@@ -8,7 +8,7 @@
 //! `lock_table`, at QUORUM, as host 0, a number that no host has. A new number is first reserved in
 //! a register that only grows, and used once the reservation is acknowledged while the lock is
 //! still held. A client that dies in between spends a number; the next client continues above it,
-//! at most one short TTL later. So the register is never below the number of a host, and adding a
+//! at most one short TTL later, so the register is never below the number of a host, and adding a
 //! host reads only the register and the host's own row, however many hosts there are. Only a row
 //! written by hand can be above the register, until this module adds that host and raises the
 //! register to its number.

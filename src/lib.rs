@@ -51,7 +51,7 @@
 //! # What is assumed
 //!
 //! - A process looks at its guard before each step that must not be taken twice. One that was
-//!   stopped for longer than its lease goes on beside the next holder until it looks.
+//!   stopped for longer than its lease continues, although another holds, until it looks.
 //! - Quorums meet: all clients of a lock table use QUORUM, or all use `LOCAL_QUORUM` of one data
 //!   centre. Otherwise two clients hold a lock for as long as that lasts.
 //! - Acknowledged writes are not lost, and rows and tables are not deleted, truncated, dropped or
@@ -62,16 +62,16 @@
 //! - The clock of a client's machine neither stands still nor runs behind those of the nodes while
 //!   it holds a lock, and the machine is not cloned or rolled back meanwhile.
 //!
-//! `docs/operations.md` tells operators what to do for each, `docs/safety.md` why they are needed
-//! and enough.
+//! `docs/operations.md` says what operators should do for each, `docs/safety.md` why they are
+//! needed and enough.
 //!
 //! # What a guard knows
 //!
 //! A lock is kept by a lease, not by a connection. The [`LockGuard`] renews it at a third of the
-//! TTL and tells when it is at risk or lost: [`state`](LockHandle::state),
+//! TTL and reports when it is at risk or lost: [`state`](LockHandle::state),
 //! [`lost`](LockHandle::lost), [`cancellation_token`](LockHandle::cancellation_token). A process
-//! that is stopped for longer than its lease and then goes on has lost the lock without having
-//! noticed yet. So look at [`state`](LockHandle::state) before each step that must not be taken
+//! that is stopped for longer than its lease and then continues has lost the lock without having
+//! noticed yet, so look at [`state`](LockHandle::state) before each step that must not be taken
 //! twice: it alone decides. The other two wake a task, which takes a runtime that runs: `lost` the
 //! one it is polled on, the token the one the client was built on.
 //!

@@ -1,10 +1,11 @@
-//! The line of a lock, as its keeper tells it to operators.
+//! The line of a lock, as its keeper reports it to operators.
 
 use uuid::Uuid;
 
 use crate::owner::Owner;
 
-/// So many of those who wait are told: with the keeper and the user, no more fit into a message.
+/// The maximum number of waiters reported: with the keeper and the user, no more fit into a
+/// message.
 pub(crate) const TOLD_MAX: usize = 6;
 
 /// A client that uses a place, or waits for its turn, as people know it.
@@ -13,7 +14,7 @@ pub(crate) const TOLD_MAX: usize = 6;
 pub struct TurnUser {
     /// The id of the client. Callers of the keeper have the keeper's.
     pub client: Uuid,
-    /// Host name and process id; of a caller of the keeper its label too. Other clients tell at
+    /// Host name and process id; of a caller of the keeper its label too. Other clients report at
     /// most 100 bytes of it.
     pub owner: Owner,
 }

@@ -7,7 +7,7 @@
 //!
 //! `docs/monitoring.md` lists the metrics, with alerts and a dashboard. No metric has a label with
 //! the name of a lock: services lock rows by the million, and each name would be a time series of
-//! its own. [`LockClient::contenders`](crate::LockClient::contenders) tells of one lock,
+//! its own. [`LockClient::contenders`](crate::LockClient::contenders) shows one lock,
 //! [`LockClient::statistics`](crate::LockClient::statistics) of one client.
 //!
 //! # Example
@@ -61,7 +61,7 @@ pub const BUCKETS: &[(&str, &[f64])] = &[
     (DATABASE_CALL, &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
 ];
 
-/// Tells the recorder what the metrics mean.
+/// Describes the metrics to the recorder.
 pub(crate) fn describe() {
     describe_counter!(GRANTS, "Locks granted to callers, by where their turn came from");
     describe_counter!(SUBLEASES, "Turns given to guests, which are other clients");

@@ -51,7 +51,7 @@ pub(crate) trait Network: Debug + Send + Sync {
     /// What others see of a connected guest: its host name and process id.
     fn owner(&self, guest: GuestId) -> Option<String>;
 
-    /// Sends a response to a guest, with who has the turn now: for a guest that has to wait.
+    /// Sends a response to a guest, with who has the turn now: for a guest that must wait.
     fn answer(&self, guest: GuestId, object: ObjectKey, response: Response, user: Option<TurnUser>);
 
     /// How many messages were sent to other clients.
@@ -60,7 +60,7 @@ pub(crate) trait Network: Debug + Send + Sync {
     /// Asks a client for the line of an object.
     fn who(&self, keeper: KeeperId, object: ObjectKey) -> Told;
 
-    /// Tells a guest the line of an object; `None` if this client has no place.
+    /// Reports the line of an object to a guest; `None` if this client has no place.
     fn tell(&self, guest: GuestId, object: ObjectKey, line: Option<Line>);
 
     /// How long a guest may have a turn, if this client limits that.
@@ -72,7 +72,7 @@ pub(crate) trait Network: Debug + Send + Sync {
     fn leave(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Resolves to the line that a client tells: `None` if it has no place.
+/// Resolves to the line that a client reports: `None` if it has no place.
 pub(crate) type Told = Pin<Box<dyn Future<Output = Result<Option<Line>, NotReached>> + Send>>;
 
 /// A client does not answer.

@@ -41,7 +41,7 @@ pub(crate) const REGISTRY_LOCK: &str = "bakery-lock::hosts";
 /// The priorities of candidates, the best one first, as in snaplock.
 pub(crate) const PRIORITIES: RangeInclusive<u8> = 1..=14;
 
-// Whatever the settings say, the shortest TTL has to leave a useful lease.
+// Whatever the settings say, the shortest TTL must leave a useful lease.
 const _: () = assert!(TTL_MIN.as_millis() > 2 * (MAX_CLOCK_SKEW_RANGE.end().as_millis() + 1_000));
 const _: () = assert!(MAX_CLOCK_SKEW.as_millis() <= MAX_CLOCK_SKEW_RANGE.end().as_millis());
 
@@ -55,7 +55,7 @@ pub(crate) const PROTOCOL: i32 = 1;
 /// created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How many replicas have to answer.
+    /// How many replicas must answer.
     pub(crate) consistency: Consistency,
     /// How far clocks may differ, within [`MAX_CLOCK_SKEW_RANGE`].
     pub(crate) max_clock_skew: Duration,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_skew_of_the_settings_shortens_the_lease() {
+    fn skew_of_the_settings_shortens_the_lease() {
         let s = Duration::from_secs;
         for skew in [*MAX_CLOCK_SKEW_RANGE.start(), MAX_CLOCK_SKEW, *MAX_CLOCK_SKEW_RANGE.end()] {
             let terms = lease_terms(s(5), s(120), skew).expect("the shortest ttl is allowed");

@@ -1,4 +1,4 @@
-//! What a client tells people of itself: where it runs, and what for.
+//! What a client says of itself: where it runs, and what for.
 
 use std::fmt;
 use std::process;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_told_by_its_parts() {
+    fn owner_is_told_by_its_parts() {
         let own = Owner::this_process("web1.example.com");
         assert_eq!((own.host_name(), own.pid()), (Some("web1.example.com"), Some(process::id())));
         assert_eq!(own.label(), None);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_another_form_has_no_parts() {
+    fn text_of_another_form_has_no_parts() {
         for text in ["", "snap", "client 7", " pid ", "a pid", "a pid x", "a pid -1", "a pid 7x b"]
         {
             assert_eq!(parts(text), (None, None, None), "{text:?}");

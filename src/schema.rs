@@ -51,7 +51,7 @@ pub const MAX_TTL_DEFAULT: Duration = Duration::from_secs(120);
 
 /// The range of the longest TTL.
 ///
-/// Tombstones are kept for twice as long, and have to outlive the rows that they hide: the TTL, the
+/// Tombstones are kept for twice as long, and must outlive the rows that they hide: the TTL, the
 /// clock skew and the time in flight of a late write. That needs 16 s; 30 s leave time for a client
 /// that is stopped in the middle of a write. Above 600 s, dead rows would slow down reads for too
 /// long; locks are renewed while they are held, so they need no long TTL.
@@ -100,7 +100,7 @@ pub struct Created {
 ///
 /// The tables are the lock table; `lock_table` if the lock table has another name, because the
 /// registry's own lock is there, whatever table the hosts use; the registry of hosts, `lock_hosts`;
-/// and `lock_peers`, in which clients that take turns of each other publish their keys, and where
+/// and `lock_peers`, in which peers publish their keys, and where
 /// they listen. A keyspace of an earlier version gets that one too.
 ///
 /// Run it from one place at a time: Cassandra can't create one table twice at the same moment, and
@@ -281,7 +281,7 @@ pub async fn check(
 ) -> Result<Report, SchemaError> {
     let names = Names::check(keyspace, lock_table)?;
     let nodes = Nodes::new(session);
-    // If the driver's own connection to a node is broken, its old metadata has to do.
+    // If the driver's own connection to a node is broken, its old metadata must do.
     let refreshed = timeout(STEP_TIMEOUT, nodes.refresh()).await;
     debug!(?refreshed, "what the driver knows of the nodes");
     let catalog = Catalog::new(session);

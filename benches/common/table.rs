@@ -39,7 +39,7 @@ pub fn small(figure: Option<f64>) -> String {
     number(figure, if figure.is_some_and(|it| it < 0.1) { 5 } else { 1 })
 }
 
-/// A figure with so many digits; empty where there is none.
+/// A figure with this many digits; empty where there is none.
 pub fn number(figure: Option<f64>, digits: usize) -> String {
     match figure {
         None => String::new(),

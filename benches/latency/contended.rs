@@ -105,9 +105,9 @@ pub(crate) fn builder_for(builder: LockClientBuilder, way: Way) -> LockClientBui
 /// What is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
-    /// After so many grants it begins to count.
+    /// After this many grants it begins to count.
     pub(crate) first: usize,
-    /// So many are counted,
+    /// This many are counted,
     pub(crate) grants: usize,
     /// or those of this time.
     pub(crate) limit: Duration,

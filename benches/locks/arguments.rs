@@ -63,7 +63,7 @@ pub(crate) enum Durability {
 pub(crate) struct Plan {
     /// A fresh cluster is several times slower for its first minute: at least so long it is warmed,
     pub(crate) warm: Duration,
-    /// and with at least so many pairs of operations of each side.
+    /// and with at least this many pairs of operations of each side.
     pub(crate) warm_pairs: u32,
     /// How long each set of parameters is tried for locks that poll.
     pub(crate) tuning_slot: Duration,

@@ -5,7 +5,7 @@
 //! `benches/README.md` says how to read them.
 //!
 //! All sides take turns within one run, because a machine drifts: compilers warm up, memory is
-//! collected, neighbours come and go. So each ratio is taken between figures of the same minutes,
+//! collected, neighbours come and go, so each ratio is taken between figures of the same minutes,
 //! and what is reported is the median of such ratios. Benchmark harnesses like criterion measure
 //! one side to its end before the next one begins, know nothing of contenders in other processes,
 //! and can't switch the cluster between sides; hence the loop of our own.

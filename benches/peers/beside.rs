@@ -25,7 +25,7 @@ pub(crate) struct Beside {
     messages: f64,
 }
 
-/// Lets one client lock a name so often, while so many processes do all the time.
+/// Lets one client lock a name this often, while this many processes do all the time.
 pub(crate) async fn measure(scene: &Scene, processes: usize, locks: usize) -> Result<Beside> {
     let name = support::unique("beside");
     let mut busy = Vec::new();

@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 use crate::process::{Process, Task, own_processor_time};
 use crate::{MEMORY, peer};
 
-/// So many clients are built at a time.
+/// This many clients are built at a time.
 const BUILT_AT_ONCE: usize = 20;
 
-/// So many guests come to the line at a time: a busy keeper does not answer within 20 ms.
+/// This many guests come to the line at a time: a busy keeper does not answer within 20 ms.
 const COME_AT_ONCE: usize = 8;
 
 /// A guest that is not in the line by then tries again.
@@ -53,7 +53,7 @@ pub(crate) struct Guest {
     pub(crate) asking: JoinHandle<Result<LockGuard, bakery_lock::LockError>>,
 }
 
-/// Lets so many guests wait for one object, and then serves them.
+/// Lets this many guests wait for one object, and then serves them.
 pub(crate) async fn measure(scene: &Scene, guests: usize, length: Duration) -> Result<Guests> {
     let name = support::unique("guests");
     let mut keeper = Process::start(scene, Task::Keep, &name, guests + 1).await?;

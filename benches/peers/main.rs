@@ -91,7 +91,7 @@ fn builder(scene: &Scene) -> LockClientBuilder {
     scene.builder().acquire_timeout(Duration::from_secs(120))
 }
 
-/// A client that takes turns of others, over TCP on this machine.
+/// A client with peers, over TCP on this machine.
 async fn peer(scene: &Scene, guests: Option<usize>) -> Result<LockClient> {
     let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let peers = match guests {

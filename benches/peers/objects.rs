@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::{MEMORY, peer};
 
-/// So many objects are in use at a time.
+/// This many objects are in use at a time.
 const AT_ONCE: usize = 1_000;
 
 /// The second client need not stand in the line of each object: a busy keeper does not answer at
@@ -35,7 +35,7 @@ pub(crate) struct Objects {
     left: isize,
 }
 
-/// Lets two clients use so many objects in turn.
+/// Lets two clients use this many objects in turn.
 pub(crate) async fn measure(scene: &Scene, objects: usize) -> Result<Objects> {
     let clients = [peer(scene, Some(1)).await?, peer(scene, Some(1)).await?];
     // What is made once, such as the connections.

@@ -19,7 +19,7 @@ use crate::guests::{Guest, build, line};
 use crate::peer;
 use crate::process::{Process, Task};
 
-/// Each block is measured so often, with and without, in turn.
+/// Each block is measured this often, with and without, in turn.
 const ROUNDS: usize = 3;
 
 /// A guest that is not connected by then is refused.

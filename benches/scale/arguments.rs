@@ -64,7 +64,7 @@ pub(crate) enum Part {
 /// How much is measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sizes {
-    /// A fresh cluster is several times slower for its first minute, and goes on to compile.
+    /// A fresh cluster is several times slower for its first minute, and continues to compile.
     pub(crate) warm: Duration,
     /// How many blocks each side of a comparison has,
     pub(crate) blocks: u32,

@@ -13,7 +13,7 @@ pub(crate) const MEASURE: &str = "flushes";
 /// How often the names' rows were flushed.
 pub(crate) const FLUSHES: &str = "flushes";
 
-/// So many flushes follow each other, with a comparison before and after each.
+/// This many flushes follow each other, with a comparison before and after each.
 const TIMES: u64 = 3;
 
 pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {

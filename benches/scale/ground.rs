@@ -16,7 +16,7 @@ use scylla::client::session::Session;
 use crate::arguments::Sizes;
 use crate::bare::LockRows;
 
-/// A comparison goes round so many names, as services do that lock rows of a table.
+/// A comparison goes round this many names, as services do that lock rows of a table.
 const NAMES: u32 = 512;
 
 /// How long bare rows live.
@@ -167,7 +167,7 @@ pub(crate) async fn lock_and_unlock(client: &LockClient, name: &str) -> Result<[
     Ok([nanoseconds(locked), nanoseconds(began.elapsed() - locked)])
 }
 
-/// A progress bar for so many steps.
+/// A progress bar for this many steps.
 pub(crate) fn bar(steps: u64, what: &str) -> ProgressBar {
     let style =
         ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}, {eta} left");

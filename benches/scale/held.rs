@@ -13,7 +13,7 @@ use crate::ground::{Ground, LOCK, Side, bar, builder};
 pub(crate) const MEASURE: &str = "held locks";
 pub(crate) const LOCKS: &str = "locks";
 
-/// So many are acquired or released at a time.
+/// This many are acquired or released at a time.
 const AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {

@@ -22,7 +22,7 @@ pub(crate) const DIED: &str = "clients died";
 pub(crate) const DIED_FLUSHED: &str = "clients died, nodes flushed";
 pub(crate) const CLIENTS: &str = "clients";
 
-/// So many clients come at a time.
+/// This many clients come at a time.
 const AT_ONCE: usize = 16;
 
 /// Rows of dead clients live no longer. With shorter ones renewals alone keep the nodes busy.
@@ -101,7 +101,7 @@ pub(crate) struct Doomed {
     clients: u32,
 }
 
-/// Lets clients wait for a name, says so, and goes on until it is killed.
+/// Lets clients wait for a name, says so, and continues until it is killed.
 pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     let session = Arc::new(connect(&doomed.nodes).await?);
     let build = || builder_on(&session).ttl(TTL).turns(false).build();

@@ -14,7 +14,7 @@ use crate::state::state;
 pub(crate) const MEASURE: &str = "names";
 pub(crate) const NAMES: &str = "names";
 
-/// So many are locked at a time.
+/// This many are locked at a time.
 const AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Record>> {

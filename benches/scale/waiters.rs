@@ -20,7 +20,7 @@ pub(crate) const CLIENTS: &str = "clients";
 /// So long a client waits.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// So many clients may come at once. When a thousand do, each reading the rows of all, reads take
+/// This many clients may come at once. When a thousand do, each reading the rows of all, reads take
 /// longer than the time limit of a request, on the two cores for which this is made.
 const AT_ONCE: u32 = 512;
 

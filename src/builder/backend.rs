@@ -43,7 +43,7 @@ impl Backend {
         match self {
             Backend::Cassandra { session, keyspace } => {
                 let facts = schema::inspect(session, keyspace, lock_table, consistency).await?;
-                // Nodes keep only so many prepared statements.
+                // Nodes keep a limited number of prepared statements.
                 let extras = Extras { peers: peers && facts.extras.peers, ..facts.extras };
                 let store = CassandraStore::prepare(
                     Arc::clone(session),

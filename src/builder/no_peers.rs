@@ -1,4 +1,4 @@
-//! Without the feature `peers` no client takes turns of others.
+//! Without the feature `peers` no client has peers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a client takes turns of others, and lets others take turns of it.
+//! How a client passes locks on to its peers, and takes them over.
 
 mod text;
 
@@ -17,19 +17,19 @@ use crate::network::{self, KeyPair, Listener, Site};
 use crate::owner::Owner;
 use crate::store::PeerTable;
 
-/// A client keeps places for so many guests, unless it says otherwise. Each is a connection, and so
-/// an open file, of which a process has 1,024 by default.
+/// The default maximum number of guests. Each is a connection, and so an open file, of which a
+/// process has 1,024 by default.
 const GUESTS_DEFAULT: usize = 256;
 
 /// The shortest limit on how long a guest has its turn.
 const GUEST_HOLD_MIN: Duration = Duration::from_secs(1);
 
-/// So many connections may wait until the client accepts them. When a keeper of many guests starts
-/// again, all of them connect at once, and a connection beyond the limit is delayed for seconds.
-/// The standard library's 128 is less than the guests of one keeper.
+/// The maximum number of connections that wait until the client accepts them. When a keeper of many
+/// guests starts again, all of them connect at once, and a connection beyond the limit is delayed
+/// for seconds. The standard library's 128 is less than the guests of one keeper.
 const BACKLOG: u32 = 1_024;
 
-/// How a client takes turns of other clients, and lets others take turns of it: see
+/// How a client passes locks on to other clients by message, and takes them over: see
 /// [`LockClientBuilder::peers`](super::LockClientBuilder::peers).
 ///
 /// # Example
@@ -90,9 +90,9 @@ impl PeerOptions {
         self
     }
 
-    /// Whether other clients may take turns of this one; `true` by default. Say `false` in
+    /// Whether this client serves guests, and not only is one; `true` by default. Say `false` in
     /// short-lived tools, and in programs that block their runtime: they would keep others waiting.
-    /// The client then listens nowhere, and still takes turns of others.
+    /// The client then listens nowhere, and is only ever a guest.
     pub fn keep(mut self, keep: bool) -> Self {
         self.keeps = keep;
         self
@@ -145,7 +145,7 @@ impl PeerOptions {
             return Ok(None);
         }
         if bind.ip().is_unspecified() && advertised.is_none() {
-            // It would reach itself there, and others would reach themselves.
+            // Each client that connects there connects to itself.
             return Err(BuildError::NotAdvertised { address: bind });
         }
         let (socket, address) = listen_at(bind)

@@ -14,7 +14,7 @@ use super::LockClientBuilder;
 use super::PeerOptions;
 use crate::options::{Consistency, parse_duration};
 
-/// The keyspace that `lock-hosts` creates unless it is told another one.
+/// The keyspace that `lock-hosts` creates unless another one is named.
 const KEYSPACE_DEFAULT: &str = "bakery_lock";
 
 /// The options of a client, for programs that read them from the environment or, with the feature

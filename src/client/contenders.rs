@@ -11,7 +11,7 @@ impl LockClient {
     ///
     /// Contenders without a ticket come before the others: each of them may hold the lock, or be
     /// about to draw a ticket. [`Contender::state`] says which of them holds it, and
-    /// [`Contender::overdue`] whether it seems to be dead. If clients take turns of each other,
+    /// [`Contender::overdue`] whether it seems to be dead. If clients are peers,
     /// [`line`](Self::line) says who uses the lock now. The call costs one read of the whole
     /// object, the most expensive operation, so don't poll it.
     ///

@@ -16,8 +16,8 @@ impl LockClient {
     ///
     /// It is not ready if it was shut down or forked, if a quorum does not answer a read, if its
     /// host was removed from the registry, if clocks certainly differ by too much, or if the lock
-    /// table is not the one that it was built on; each reason says what to do. So a request for a
-    /// free lock that is made now succeeds, as far as reading can tell: a right to write that is
+    /// table is not the one that it was built on; each reason says what to do, so a request for a
+    /// free lock that is made now succeeds, as far as reading can show: a right to write that is
     /// missing shows at the first lock. [`Health::warnings`] has what should be seen to although
     /// locks are granted: a registry of hosts that does not answer.
     ///
@@ -26,10 +26,10 @@ impl LockClient {
     /// random, so each call asks the replicas of another range; where only some ranges have no
     /// quorum, some calls say so. The rest is what the client knows anyway, and reads again when it
     /// is more than a minute old: one row of the registry, and a look at the clock and the table of
-    /// each node. So a probe may call it every few seconds; a client that holds no lock then makes
+    /// each node, so a probe may call it every few seconds; a client that holds no lock then makes
     /// these reads once a minute, and every 5 s while clocks differ.
     ///
-    /// It waits for a quorum, with retries, until the client's acquire timeout. A probe that has to
+    /// It waits for a quorum, with retries, until the client's acquire timeout. A probe that must
     /// answer sooner can drop the future. An [observer](crate::LockClientBuilder::observer) has no
     /// host, and is ready if it could see locks and all else is as it must be.
     ///

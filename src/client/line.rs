@@ -17,7 +17,7 @@ impl LockClient {
     /// does not show the line. This call finds the client in the table by one read of the whole
     /// object, as [`contenders`](Self::contenders) does, and then asks it by message. About locks
     /// of this client itself it sends no message, and needs neither the feature `peers` nor options
-    /// for peers. For others this client has to be built with both, and theirs with a place for
+    /// for peers. For others this client must be built with both, and theirs with a place for
     /// guests; it may be built to keep none itself (`PeerOptions::keep(false)`).
     ///
     /// The answer is a moment old when it arrives, and names the first six that wait. Clients that
@@ -72,7 +72,7 @@ impl LockClient {
         line.ok_or_else(|| self.no_line(name, unasked.into_iter().next()))
     }
 
-    /// The line as this contender's client tells it; `None` if it has no place.
+    /// The line as this contender's client reports it; `None` if it has no place.
     async fn line_of(&self, name: &str, contender: &Contender) -> Result<Option<Line>, NotReached> {
         let shared = self.shared();
         let client = contender.client.as_u128();

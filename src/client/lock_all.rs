@@ -12,14 +12,14 @@ use crate::options::InvalidOption;
 impl LockClient {
     /// Acquires the locks of all `names`, or none of them, within the client's acquire timeout.
     ///
-    /// They are acquired one after the other in the order of their bytes. So callers of `lock_all`
+    /// They are acquired one after the other in the order of their bytes, so callers of `lock_all`
     /// can't wait for each other in a circle, whatever sets of names they want, and in whatever
     /// order they give them. That does not hold for a caller that holds another lock meanwhile, by
     /// [`lock`](Self::lock) or an earlier `lock_all`: two of these may wait for each other until
     /// one of them times out. Such callers acquire all that they need at once, or in the order of
     /// the names as well.
     ///
-    /// The first locks are held while the others are waited for, so many names at once make others
+    /// The first locks are held while the others are waited for, so long lists of names make others
     /// wait. Each lock has its own lease and its own [tokens](crate::FencingToken).
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl LockClient {
 pub struct LockInUse {
     /// What is locked.
     pub name: String,
-    /// Its holders and waiters, as [`LockClient::contenders`] tells them; one at least.
+    /// Its holders and waiters, as [`LockClient::contenders`] returns them; one at least.
     pub contenders: Vec<Contender>,
 }
 
@@ -82,7 +82,7 @@ pub struct Locks {
     /// Those not read yet, and the one that is being read.
     parts: VecDeque<Part>,
     total: usize,
-    /// Where to go on in the first part; `None` at its beginning.
+    /// Where to continue in the first part; `None` at its beginning.
     next: Option<Cursor>,
     read: Option<Pin<Box<dyn Future<Output = Reading> + Send>>>,
     /// Before the next read.
@@ -118,7 +118,7 @@ impl Locks {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await.transpose()
     }
 
-    /// How much of the table is read: so many parts of so many.
+    /// How much of the table is read: the number of parts, and of all parts.
     #[must_use]
     pub fn progress(&self) -> (usize, usize) {
         (self.total - self.parts.len(), self.total)

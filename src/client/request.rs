@@ -107,7 +107,7 @@ impl LockRequest {
     /// one that held the lock alone.
     ///
     /// A place in use is shared on its terms: the TTL of a caller that joins counts again when the
-    /// place is acquired anew.
+    /// place is acquired again.
     ///
     /// # Example
     ///
@@ -119,7 +119,7 @@ impl LockRequest {
     /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
     /// let reader = client.request("settings").shared().acquire().await?;
     /// let another = client.request("settings").shared().acquire().await?;
-    /// assert!(client.request("settings").try_acquire().await?.is_none(), "a writer has to wait");
+    /// assert!(client.request("settings").try_acquire().await?.is_none(), "a writer must wait");
     /// reader.unlock().await?;
     /// another.unlock().await?;
     /// # Ok(())
@@ -133,7 +133,7 @@ impl LockRequest {
     /// Lets this many hold the lock at once, such as the workers that may use a service together;
     /// by default one.
     ///
-    /// All that limit a lock have to name the same number. Those that do not limit it wait until
+    /// All that limit a lock must name the same number. Those that do not limit it wait until
     /// all of these have left, as these wait for them. Each has a place of its own in the database:
     /// 64 of one client at most, behind which its further callers wait. The order among holders is
     /// open, so there are no [fencing tokens](crate::FencingToken).

@@ -15,7 +15,7 @@ use crate::store::{DatabaseError, RowStamp};
 impl LockClient {
     /// Asks a contender of the lock of `name`, as [`contenders`](Self::contenders) or
     /// [`TimedOut`](crate::LockError::TimedOut) shows it, to give up the lock or its place in the
-    /// queue. The contender is told which client asks, and `why`, in 1,024 bytes at most.
+    /// queue. The contender learns which client asks, and `why`, in 1,024 bytes at most.
     ///
     /// This is safe: only the contender itself acts on the request, and no client is admitted
     /// before it has left. A holder finds the request at its next renewal, after a third of its TTL
@@ -71,8 +71,8 @@ impl LockClient {
     /// [fencing tokens](crate::LockHandle::fencing_token) protect the data from the one that lost
     /// it.
     ///
-    /// A client that takes turns of others may die while another client uses its place, which then
-    /// lives on and holds the lock. So of such a client, let the rows expire instead: that takes
+    /// A client with peers may die while another client uses its place, which then
+    /// lives on and holds the lock, so of such a client, let the rows expire instead: that takes
     /// their TTL at most.
     ///
     /// A waiter with a read in progress at that moment may find its rows gone before it finds why,
@@ -167,8 +167,8 @@ impl Revoking<'_> {
         let Revocation { contender, round, ref why, .. } = self.revocation;
         let stamps = self.stamps(setback).await?;
         self.stamp_of_round(&stamps).ok_or_else(|| self.gone())?;
-        // Just above the writes it has to beat: an earlier `revoked::` row, and the delete of one,
-        // which is older than the round. So the contender's own delete beats it, whatever the
+        // Just above the writes it must beat: an earlier `revoked::` row, and the delete of one,
+        // which is older than the round, so the contender's own delete beats it, whatever the
         // clocks say.
         let earlier = stamps.iter().filter(|row| row.row_name == row_name::REVOKED);
         let newest = earlier.map(|row| row.stamp).max();

@@ -44,7 +44,7 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) turns: bool,
-    /// Joins the network of clients that take turns of each other, with the client's uuid.
+    /// Joins the network of peers, with the client's uuid.
     pub(crate) join: Option<Join>,
     /// The longest TTL that the lock table allows.
     pub(crate) max_ttl: Duration,

@@ -14,7 +14,7 @@
 //! [`messages`] defines inputs and outputs. [`state_machine`] drives one contender, [`entry`] is
 //! its own rows of one round, [`lease`] how long those count. [`row`] says how rows are written and
 //! read, [`admission`] what follows from them, and [`mod@queue`] which blocker a waiter asks next.
-//! [`fence`] is the arithmetic of fencing tokens, which are kept beside the rows. [`mod@sweep`]
+//! [`fence`] is the arithmetic of fencing tokens, which are kept with the rows. [`mod@sweep`]
 //! says which dead rows may be hidden. [`seeded_bug`] and `fingerprint` are for the model in
 //! `tests/model`, which checks all of it.
 //!

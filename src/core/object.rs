@@ -56,7 +56,7 @@ pub(crate) struct Settings {
     pub(crate) patience: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) turns: bool,
-    /// Whether clients take turns of each other.
+    /// Whether the client has peers.
     pub(crate) has_network: bool,
     /// How long a guest may have a turn, if that is limited.
     pub(crate) guest_hold_max: Option<Duration>,
@@ -262,7 +262,7 @@ impl Object {
         }
     }
 
-    /// The slot that serves a caller: one place for all that use it in turn, and for each limited
+    /// The slot that serves a caller: one place for those that use it in turn, and for each limited
     /// caller the first one that is free, if one is.
     fn slot_for(&self, caller: &Caller) -> Option<i16> {
         match caller.acquire.mode {

@@ -44,7 +44,7 @@ pub(crate) enum Call {
 pub(crate) struct ClientTask {
     shared: Arc<Shared>,
     objects: Arc<Objects>,
-    /// From the client, and what comes from other clients, if they take turns of each other.
+    /// From the client, and from its peers, if it has any.
     incoming: Alternating<Call, Received>,
     registration: Option<Registration>,
     health: Option<HealthMonitor>,
@@ -59,7 +59,7 @@ pub(crate) struct ClientTask {
 pub(crate) struct Channels {
     /// What the client asks.
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
-    /// What comes from other clients, if they take turns of each other.
+    /// What comes from its peers, if it has any.
     pub(crate) received: Option<mpsc::Receiver<Received>>,
     /// Reasons to check health.
     pub(crate) checks: mpsc::UnboundedReceiver<CheckReason>,

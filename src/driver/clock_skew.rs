@@ -15,7 +15,7 @@ use crate::store::{ClockReading, Node};
 pub(crate) enum Clocks {
     /// They agree within the bound.
     Agree,
-    /// They were not measured precisely enough to tell, or not at all.
+    /// They were not measured precisely enough to decide, or not at all.
     Unclear,
     /// They certainly differ by more.
     Differ(ClockDifference),
@@ -173,7 +173,7 @@ struct Apart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
     Within,
-    /// Measured too coarsely to tell.
+    /// Measured too coarsely.
     Perhaps,
     Beyond,
 }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_has_to_be_measurable() {
+    fn bound_has_to_be_measurable() {
         let reading = |last, offset_millis: i64, error_micros| {
             let clock = ClockReading { offset_micros: offset_millis * 1_000, error_micros };
             (node(last), clock)

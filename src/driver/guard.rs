@@ -24,8 +24,8 @@ use crate::error::UnlockError;
 ///
 /// The lock is kept by a lease that is renewed in the background. A holder that is paused for
 /// longer than the lease, or cut off from the database, loses the lock. What a guard knows of that
-/// its [`LockHandle`] tells, to which it dereferences; a clone of the [handle](Self::handle) is for
-/// those who have to know as well, and must not release the lock.
+/// its [`LockHandle`] shows, to which it dereferences; a clone of the [handle](Self::handle) is for
+/// those who must know as well, and must not release the lock.
 ///
 /// # Dropping
 ///
@@ -70,8 +70,8 @@ impl LockGuard {
         self.handle.grant().collect();
     }
 
-    /// A handle for those who have to know of the lock and must not release it, such as tasks that
-    /// work under it. It outlives the guard, and tells then that the lock is released.
+    /// A handle for those who must know of the lock and must not release it, such as tasks that
+    /// work under it. It outlives the guard, and reports then that the lock is released.
     ///
     /// # Example
     ///
@@ -98,7 +98,7 @@ impl LockGuard {
     /// caller, and this returns at once; otherwise it waits until a quorum has acknowledged the
     /// release: one operation.
     ///
-    /// A lock that was passed on has its rows until the last caller releases it. So a program that
+    /// A lock that was passed on has its rows until the last caller releases it, so a program that
     /// ends while its other tasks use locks calls
     /// [`LockClient::shutdown`](crate::LockClient::shutdown).
     ///
@@ -128,7 +128,7 @@ impl LockGuard {
     /// match guard.unlock().await {
     ///     Ok(()) => println!("the next client can have it"),
     ///     Err(UnlockError::Lost(reason)) => println!("another client may have had it: {reason}"),
-    ///     Err(error) => println!("it goes on in the background, or expires: {error}"),
+    ///     Err(error) => println!("it continues in the background, or expires: {error}"),
     /// }
     /// # Ok(())
     /// # }

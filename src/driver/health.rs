@@ -28,7 +28,7 @@ use crate::store::{Node, NodeProbe, NodeReport};
 /// The pause between two checks for the sake of holders, however many there are.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Renewals come every third of a TTL. So with a short TTL, each of them still causes a check.
+/// Renewals come every third of a TTL, so with a short TTL, each of them still causes a check.
 const PAUSES_PER_TTL: u32 = 4;
 
 /// A refused statement may mean that the table is gone, and a missing row that it was created
@@ -187,8 +187,8 @@ impl HealthMonitor {
         self.problem.as_ref()
     }
 
-    /// Tells what no longer holds. If nothing is known to be wrong and a check is in progress, its
-    /// result is awaited.
+    /// Reports what no longer holds. If nothing is known to be wrong and a check is in progress,
+    /// its result is awaited.
     pub(crate) fn tell(&mut self, inquiry: oneshot::Sender<Option<HealthProblem>>) {
         self.inquiries.push(inquiry);
         if self.problem.is_some() || self.look.is_empty() {
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_gone_when_most_nodes_say_so() {
+    fn table_is_gone_when_most_nodes_say_so() {
         const GONE: Option<(i64, Option<Uuid>)> = Some((0, None));
         const REPLACED: Option<(i64, Option<Uuid>)> = Some((0, Some(OTHER)));
         let gone = Observation::TableGone;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_is_unclear_changes_nothing() {
+    fn look_that_is_unclear_changes_nothing() {
         let mut health = health();
         assert!(!health.judge(&seen(&[at(0), at(0)])));
         assert!(!health.judge(&seen(&[None, at(0)])));
@@ -379,7 +379,7 @@ mod tests {
 
     /// With a bound below what can be measured, clocks are never seen to agree.
     #[test]
-    fn a_difference_that_is_not_seen_again_is_forgotten() {
+    fn difference_that_is_not_seen_again_is_forgotten() {
         let mut health = monitor_with(Duration::from_millis(1));
         assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
         for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_left_does_not_keep_its_difference() {
+    fn node_that_left_does_not_keep_its_difference() {
         let mut health = monitor_with(Duration::from_millis(1));
         assert!(health.judge(&seen(&[at(0), at(0), at(4)])));
         for _ in 1..CHECKS_WITHOUT_DIFFERENCE {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_to_wait_for_the_next_look() {
+    fn next_look_waits_as_long_as_needed() {
         let mut health = health();
         let pauses = |health: &HealthMonitor| {
             let reasons = [
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_ttl_makes_for_looks_at_each_renewal() {
+    fn short_ttl_makes_for_looks_at_each_renewal() {
         for ttl in [5, 6, 15, 18, 19, 20, 21, 60, 600].map(s) {
             let baseline = Baseline { max_clock_skew: s(1), lock_table: TABLE };
             let pause = HealthMonitor::new(baseline, ttl, s(0)).pause;

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_counts_from_the_grant_and_has_a_grace() {
+    fn limit_counts_from_the_grant_and_has_a_grace() {
         for (max_hold, grace, expiring_from, ends) in [
             (10, None, 110, 170),
             (90, None, 190, 280),
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn nonsense_is_refused() {
         assert_eq!(HoldTerms::new(None, None), Ok(None));
         assert_eq!(HoldTerms::new(None, Some(s(1))), Err(InvalidOption::GraceWithoutMaxHold));
         assert_eq!(HoldTerms::new(Some(s(0)), None), Err(InvalidOption::ZeroMaxHold));

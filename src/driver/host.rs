@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_unseen_since_it_was_seen() {
+    fn host_is_unseen_since_it_was_seen() {
         let unseen_for = |seen_at_millis, now_micros| {
             RegisteredHost { number: 1, seen_at_millis }.unseen_for(now_micros)
         };

@@ -16,7 +16,7 @@ pub(crate) enum Inquirer {
 }
 
 impl Inquirer {
-    /// Tells the line; `None` if this client has no place.
+    /// Reports the line; `None` if this client has no place.
     pub(crate) fn answer(self, network: Option<&dyn Network>, line: Option<Line>) {
         match self {
             Inquirer::User(reply) => {

@@ -457,7 +457,7 @@ impl ObjectTask {
                 let (shared, requests) = (Arc::clone(&self.shared), requests.clone());
                 Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim, requests))
             }
-            // Guests draw tokens of the same place, and theirs and ours have to grow together.
+            // Guests draw tokens of the same place, and theirs and ours must grow together.
             Some(_) | None => {
                 let (limit, runtime) = (self.shared.acquire_timeout, Handle::current());
                 Tokens::OfKeeper { limit, runtime }

@@ -4,8 +4,8 @@
 //! host gets no lock, however long its client was idle. The registry has [`CHANCE`] to answer.
 //! After that callers proceed on the last state that was read, without waiting, until a read shows
 //! that the host was removed: a stale registration is safe, because a number is never given to
-//! another host, and the client's uuid tells apart what has the same number. The registry is read
-//! until it answers, so that a removal is noticed as soon as it does.
+//! another host, and the client's uuid distinguishes clients with the same number. The registry is
+//! read until it answers, so that a removal is noticed as soon as it does.
 //!
 //! Once a day the client records in the registry that its host is in use, so that unused hosts can
 //! be found and removed. That happens in the background, even while no lock is requested.
@@ -93,7 +93,7 @@ type Inquiry = oneshot::Sender<HostReport>;
 /// What a client knows about its host.
 #[derive(Debug, Default)]
 pub(crate) struct HostReport {
-    /// Why it gets no locks, if it does not.
+    /// Why it gets no locks, if it gets none.
     pub(crate) reason: Option<UnreadyReason>,
     /// What should be seen to, if anything.
     pub(crate) warning: Option<HealthWarning>,
@@ -262,7 +262,7 @@ impl Registration {
 
     /// Records that the host is in use, if that was not done for a day.
     ///
-    /// It is stamped with the moment before the read that showed the host. So if the row is deleted
+    /// It is stamped with the moment before the read that showed the host, so if the row is deleted
     /// by hand meanwhile, the deletion wins.
     fn see(&mut self, host: RegisteredHost, began: Moment, shared: &Arc<Shared>) {
         if self.sighting_due.is_none() || !self.sighting.is_empty() {
@@ -295,7 +295,7 @@ impl Registration {
         }
     }
 
-    /// A refused read is refused again, so nobody waits for another one.
+    /// A refused read is refused again, so callers don't wait for another one.
     fn failed(&mut self, cause: DatabaseError, shared: &Arc<Shared>) -> Vec<Asking> {
         let is_refused = cause.is_permanent();
         self.setback = Some(cause);

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 /// Polls `work` in the context of `runtime` where it is polled outside any runtime. Inside one its
 /// timers belong to the runtime that polls it, which may run while `runtime` is blocked.
 ///
-/// A timer panics on a runtime that has ended. So what outlives a client has to look first whether
+/// A timer panics on a runtime that has ended, so what outlives a client must look first whether
 /// its task has ended.
 pub(crate) fn with_timers<T>(
     runtime: &Handle,

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) turns: bool,
     /// The terms of the rows that live longest in the table.
     pub(crate) longest_terms: LeaseTerms,
-    /// How messages go to other clients, if they take turns of each other.
+    /// How messages go to its peers, if it has any.
     pub(crate) network: Option<Arc<dyn Network>>,
     /// Where reasons go to check health.
     pub(crate) checks: mpsc::UnboundedSender<CheckReason>,

@@ -98,7 +98,7 @@ impl Tally {
         self.metrics.lent();
     }
 
-    /// A caller or guest left a line with a turn; so many still wait there.
+    /// A caller or guest left a line with a turn; `waiting` others still wait there.
     pub(crate) fn passed_on(&self, waiting: usize) {
         self.metrics.passed_on(waiting);
     }

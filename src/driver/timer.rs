@@ -8,7 +8,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Goes off in time, or too early.
 ///
 /// To set a timer to an earlier time than all others interrupts the runtime, which costs more than
-/// to wake up once too often. So where deadlines come and go with each turn, a timer that would go
+/// to wake up once too often, so where deadlines come and go with each turn, a timer that would go
 /// off too early is left as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);

@@ -1,4 +1,4 @@
-//! Waiting for what may not be there.
+//! Awaiting an optional future.
 
 use std::future::{Future, pending};
 

@@ -90,7 +90,7 @@ async fn look_after_pause(election: Election) -> Look {
     look(election).await
 }
 
-/// The contenders whose rows tell that they hold the lock. Others are taking a seat.
+/// The contenders whose rows show that they hold the lock. Others are taking a seat.
 async fn look(election: Election) -> Look {
     election.check()?;
     let mut contenders = election.client.contenders(election.request.name()).await?;

@@ -11,7 +11,7 @@ use crate::error::UnlockError;
 ///
 /// It is kept by a lease, and lost as a lock is: what it knows of that its [`LockHandle`] tells, to
 /// which it dereferences. A leader that only starts work while
-/// [`state`](LockHandle::state) says that it leads has no other one beside it, as far as the lock
+/// [`state`](LockHandle::state) says that it leads is the only one, as far as the lock
 /// promises. What it writes elsewhere carries its
 /// [fencing token](LockHandle::fencing_token), which grows from leader to leader of one seat.
 #[must_use = "if unused it resigns immediately"]
@@ -21,7 +21,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Of the guard of the seat. Its rows tell observers at once that it is held, not only at the
+    /// Of the guard of the seat. Its rows show observers at once that it is held, not only at the
     /// next renewal.
     pub(super) fn new(guard: LockGuard) -> Self {
         guard.renew_now();

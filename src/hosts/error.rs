@@ -62,7 +62,7 @@ pub enum RegistryError {
     /// was changed.
     #[error(
         "the registry of hosts does not tell when hosts were seen, as an earlier version made it: \
-         run `lock-hosts init`, and build all clients anew"
+         run `lock-hosts init`, and build all clients again"
     )]
     NotSeen,
     /// All 2,147,483,647 numbers are spent, or the largest one was written. Nothing was changed.

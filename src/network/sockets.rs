@@ -50,7 +50,7 @@ use crate::line::{Line, TurnUser};
 use crate::owner::Owner;
 use crate::store::PeerTable;
 
-/// What a client needs to take turns of others.
+/// What a client needs to have peers.
 pub(crate) struct Site {
     /// Where clients publish where they listen.
     pub(crate) peers: Arc<dyn PeerTable>,

@@ -11,7 +11,7 @@
 //!
 //! [`channel`] is a connection and what becomes of its messages, [`handshake`] how both sides get
 //! to one. [`message`] says what is sent and how it is encoded. [`frames`] finds messages in a
-//! stream of bytes. [`key`] and [`object`] are what both sides have to know beforehand.
+//! stream of bytes. [`key`] and [`object`] are what both sides must know beforehand.
 
 mod channel;
 mod error;

@@ -1,11 +1,11 @@
-//! How many replicas have to answer.
+//! How many replicas must answer.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// How many replicas have to answer.
+/// How many replicas must answer.
 ///
 /// Only levels with intersecting quorums exist here: with any other, two clients could hold one
 /// lock.
@@ -15,11 +15,11 @@ pub enum Consistency {
     /// More than half of all replicas, whatever their data centre.
     #[default]
     Quorum,
-    /// More than half of the replicas of the named data centre. All clients of a lock table have to
-    /// name the same one: clients of two data centres would not exclude each other. So the name is
+    /// More than half of the replicas of the named data centre. All clients of a lock table must
+    /// name the same one: clients of two data centres would not exclude each other, so the name is
     /// recorded when the table is created, and a client that names another one is refused.
     ///
-    /// For the database, "local" is the data centre of the coordinator. So whatever the session
+    /// For the database, "local" is the data centre of the coordinator, so whatever the session
     /// does otherwise, the lock's statements go only to nodes of the named data centre, and never
     /// fail over to another one: without its nodes there are no locks. A client is refused if there
     /// is no such data centre, if the keyspace has no replicas in it, or if the session reaches

@@ -151,7 +151,7 @@ mod tests {
     // is enough, and when to keep the node out.
     // Method: the settings as the versions report them.
     #[test]
-    fn a_commit_log_that_forgets_is_warned_of() {
+    fn commit_log_that_forgets_is_warned_of() {
         use Dialect::{Cassandra, Scylla};
         let lz4 = "LZ4Compressor";
         let access = "commitlog_disk_access_mode";
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_warned_of() {
+    fn unknown_settings_cause_warnings() {
         for dialect in [Dialect::Cassandra, Dialect::Scylla] {
             let silent = finding(dialect, &[]);
             assert_eq!(silent.severity, Severity::Warning, "{silent}");

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_are_understood() {
+    fn files_are_understood() {
         let table = lock_table(Dialect::Scylla);
         let column = |name: &str| {
             let found = table.columns.iter().find(|column| column.name == name);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_peers_has_a_key_of_one_column() {
+    fn table_of_peers_has_a_key_of_one_column() {
         let keyspace = Identifier::keyspace("K").expect("K is an identifier");
         let table = Definition::lock_peers(&keyspace, Dialect::Cassandra);
         let columns = table.columns.iter().map(|column| {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_of_an_earlier_version_is_completed() {
+    fn registry_of_an_earlier_version_is_completed() {
         let keyspace = Identifier::keyspace("K").expect("K is an identifier");
         let table = Definition::lock_hosts(&keyspace, Dialect::Cassandra);
         let mut facts = table.facts();

@@ -148,7 +148,7 @@ impl Schema {
                 let wanted = Definition::lock_hosts(&names.keyspace, self.dialect);
                 let additions = wanted.additions(facts);
                 differences.extend(additions.map(|column| tables::addition(LOCK_HOSTS, column)));
-                findings.extend(tables::or_ok(LOCK_HOSTS, "as it has to be", differences));
+                findings.extend(tables::or_ok(LOCK_HOSTS, "as it should be", differences));
             }
         }
         findings.extend(self.lock_peers_findings(names));
@@ -162,7 +162,7 @@ impl Schema {
             Ok(max_ttl) => {
                 let wanted = names.lock_table_definition(max_ttl, self.dialect);
                 let differences = tables::findings(subject, &wanted, facts);
-                let fine = format!("as it has to be, for TTLs of up to {} s", max_ttl.as_secs());
+                let fine = format!("as it should be, for TTLs of up to {} s", max_ttl.as_secs());
                 tables::or_ok(subject, &fine, differences)
             }
         }
@@ -184,7 +184,7 @@ impl Schema {
             }
             (_, Some(_)) => {
                 let differences = self.lock_peers_differences(names);
-                tables::or_ok(LOCK_PEERS, "as it has to be", differences)
+                tables::or_ok(LOCK_PEERS, "as it should be", differences)
             }
         }
     }

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quorum_that_is_not_served_is_an_error() {
+    fn quorum_that_is_not_served_is_an_error() {
         let quorum = Quorum { replicas: 3, placed: 3, required: 2 };
         let reports = [report(1, Some(0)), report(2, None)];
         let short = |short| Some(Coverage { ranges: 3, short });

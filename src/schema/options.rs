@@ -39,7 +39,7 @@ impl CreateOptions {
         }
     }
 
-    /// The replication of the keyspace. Without it, the keyspace has to exist.
+    /// The replication of the keyspace. Without it, the keyspace must exist.
     #[must_use]
     pub fn replication(mut self, replication: Replication) -> Self {
         self.replication = Some(replication);
@@ -48,8 +48,8 @@ impl CreateOptions {
 
     /// The longest TTL that clients may use: whole seconds, 30 to 600 s.
     ///
-    /// It is a property of the table: tombstones are kept for twice as long, and have to outlive
-    /// each row that they hide, including late writes. So it can't be shorter than 30 s.
+    /// It is a property of the table: tombstones are kept for twice as long, and must outlive
+    /// each row that they hide, including late writes, so it can't be shorter than 30 s.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
@@ -63,7 +63,7 @@ impl CreateOptions {
         self
     }
 
-    /// The consistency that all clients of the lock table have to use; QUORUM by default. It is
+    /// The consistency that all clients of the lock table must use; QUORUM by default. It is
     /// recorded; clients with another one are refused.
     #[must_use]
     pub fn consistency(mut self, consistency: Consistency) -> Self {

@@ -106,14 +106,14 @@ impl Strategy {
     }
 }
 
-/// How many replicas are configured, how many have a node, and how many have to answer.
+/// How many replicas are configured, how many have a node, and how many must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quorum {
     /// The replication factor, of all data centres or of the one that counts.
     pub(super) replicas: u32,
     /// How many of them there are nodes for.
     pub(super) placed: u32,
-    /// How many have to answer.
+    /// How many must answer.
     pub(super) required: u32,
 }
 
@@ -154,7 +154,7 @@ impl Quorum {
         let required = replicas / 2 + 1;
         if placed < required {
             return Err(format!(
-                "{required} of {replicas} replicas have to answer, but there are nodes for {placed}"
+                "{required} of {replicas} replicas must answer, but there are nodes for {placed}"
             ));
         }
         Ok(Quorum { replicas, placed, required })
@@ -180,7 +180,7 @@ impl Quorum {
     /// The finding about the quorum.
     pub(super) fn finding(self) -> Finding {
         let Quorum { replicas, placed, required } = self;
-        let found = format!("{required} of {replicas} replicas have to answer");
+        let found = format!("{required} of {replicas} replicas must answer");
         if placed < replicas {
             let found = format!("{found}, and there are nodes for {placed} of them only");
             let advice = "add nodes; or stop all clients, and lower the replication factor";
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn data_centres_that_do_not_exist_are_named_with_those_that_do() {
+    fn unknown_data_centres_are_named_with_known_ones() {
         let nodes = map([("dc1", 3), ("dc2", 3)]);
         let unknown = |factors| Replication::PerDatacenter(map(factors)).unknown(&nodes);
         assert_eq!(unknown([("dc1", 3), ("dc2", 1)]), []);

@@ -6,8 +6,8 @@ use crate::store::{MissingGrant, Rights};
 
 /// The findings about a user's rights; none if the database restricts it in nothing.
 ///
-/// The database lists a user's own permissions, so nothing has to be tried: a write that is refused
-/// tells of one permission at a time, and one that is not refused stays.
+/// The database lists a user's own permissions, so nothing need be tried: a write that is refused
+/// names one permission at a time, and one that is not refused stays.
 pub(super) fn findings(names: &Names, rights: &Rights) -> Vec<Finding> {
     let subject = format!("rights of user {:?}", rights.role);
     let missing = |permission, table| {

@@ -63,7 +63,7 @@ pub(super) fn difference(names: &Names, recorded: &Settings, wanted: &Settings) 
     })
 }
 
-/// The settings of a client, which has to use the recorded consistency.
+/// The settings of a client, which must use the recorded consistency.
 pub(super) fn agreed(
     names: &Names,
     max_ttl: Duration,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_goes_by_the_record() {
+    fn client_goes_by_the_record() {
         let local_settings = settings(local(), 250);
         let recorded = recorded(local_settings.clone());
         let agreed = |recorded, asked_for| agreed(&names(), MAX_TTL, recorded, &asked_for);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_tells_what_is_recorded() {
+    fn check_tells_what_is_recorded() {
         let told = |recorded| finding(&names(), MAX_TTL, recorded, &Consistency::Quorum);
         let settings = |level, millis| Ok(Some(recorded(settings(level, millis))));
         let fine = told(settings(Consistency::Quorum, 250));

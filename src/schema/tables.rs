@@ -64,7 +64,7 @@ pub(super) fn findings(subject: &str, definition: &Definition, facts: &TableFact
                 "use another keyspace or lock table".to_owned()
             };
             let (kind, cql_type) = (wanted.kind, wanted.cql_type);
-            let advice = format!("it has to be a {kind} {cql_type} column: {remedy}");
+            let advice = format!("it must be a {kind} {cql_type} column: {remedy}");
             Finding::error(subject, format!("column {} {is}", wanted.name), advice)
         }
         Difference::Option { name, wanted, found } => {
@@ -93,7 +93,7 @@ pub(super) fn addition(subject: &str, column: &Column) -> Finding {
         "run `lock-hosts init`, which adds it; without it no table can say that its clients follow \
          another protocol"
     } else {
-        "run `lock-hosts init`, which adds it, and then build clients anew; without it hosts that \
+        "run `lock-hosts init`, which adds it, and then build clients again; without it hosts that \
          are in use can't be told from others"
     };
     Finding::warning(subject, found, advice)
@@ -102,8 +102,8 @@ pub(super) fn addition(subject: &str, column: &Column) -> Finding {
 /// The finding about a table that an earlier version did not make.
 pub(super) fn missing_addition(subject: &str, definition: &Definition) -> Finding {
     let advice = format!(
-        "run `lock-hosts init`, which adds it, or {}; and then build clients anew; without it they \
-         can't take turns with clients of other processes",
+        "run `lock-hosts init`, which adds it, or {}; and then build clients again; without it \
+         they can't pass locks on to other processes",
         definition.cql_on_one_line()
     );
     Finding::warning(subject, "does not exist, as an earlier version made the keyspace", advice)
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_its_longest_ttl() {
+    fn table_tells_its_longest_ttl() {
         let read = |value| max_ttl("t", &facts("default_time_to_live", value));
         assert_eq!(read("30"), Ok(30 * SECOND));
         assert_eq!(read("600"), Ok(600 * SECOND));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lets_two_in_is_an_error_and_what_is_slow_a_warning() {
+    fn unsafe_settings_are_errors_and_slow_ones_warnings() {
         for (option, value, severity) in [
             ("default_time_to_live", "60", Severity::Error),
             ("gc_grace_seconds", "239", Severity::Error),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_table_without_which_locks_work_are_no_errors() {
+    fn optional_table_options_are_no_errors() {
         let keyspace = Identifier::keyspace("K").expect("K is an identifier");
         let definition = Definition::lock_peers(&keyspace, Dialect::Cassandra);
         for (option, value) in [("default_time_to_live", "0"), ("gc_grace_seconds", "0")] {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_with_what_to_do() {
+    fn missing_parts_are_reported_with_advice() {
         let finding = refusal("keyspace", &SchemaError::MissingKeyspace { keyspace: "k".into() });
         assert_eq!(finding.found, "keyspace \"k\" does not exist");
         let advice = finding.advice.as_deref().expect("what is wrong has an advice");

@@ -275,7 +275,7 @@ mod tests {
     // neither has a call that never began.
     // Method: drop each kind of call before its first poll, and after it.
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_is_given_up_has_an_unknown_outcome() {
+    async fn write_that_is_given_up_has_an_unknown_outcome() {
         let memory = FaultyStore::new();
         memory.delay_calls(Duration::from_millis(1));
         let store = Counted::new(Arc::new(memory));

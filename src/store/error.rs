@@ -82,7 +82,7 @@ impl DatabaseError {
     /// not log in any more, or the nodes ask for a login and the session has none.
     ///
     /// A session keeps the credentials that it was built with, and uses them for each new
-    /// connection. So this begins when the last of the old connections ends, as when nodes are
+    /// connection, so this begins when the last of the old connections ends, as when nodes are
     /// started again. Build another session with the present credentials, and another client on it.
     #[must_use]
     pub fn is_login_refused(&self) -> bool {

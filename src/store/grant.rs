@@ -5,7 +5,7 @@ use std::fmt;
 /// A permission that the database user lacks. Displayed as the statement that grants it:
 /// `GRANT SELECT ON TABLE "bakery_lock"."lock_table" TO "app";`.
 ///
-/// [`DatabaseError::missing_grant`](super::DatabaseError::missing_grant) tells which one a request
+/// [`DatabaseError::missing_grant`](super::DatabaseError::missing_grant) says which one a request
 /// needed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MissingGrant {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_names_the_statement_that_grants_it() {
+    fn denial_names_the_statement_that_grants_it() {
         for (denial, expected) in [
             (
                 "User app has no SELECT permission on <table k.lock_hosts> or any of its parents",
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_on_a_parent_counts() {
+    fn permission_on_a_parent_counts() {
         let grant = MissingGrant::on_table("app", "SELECT", "k", "t");
         for (resource, permission, counts) in [
             ("<table k.t>", "SELECT", true),

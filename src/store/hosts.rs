@@ -62,7 +62,7 @@ pub(crate) struct HostRow {
 }
 
 impl HostRow {
-    /// The later of when it was seen and when it was added, or added again, as its stamp tells.
+    /// The later of when it was seen and when it was added, or added again, by its stamp.
     pub(crate) fn last_seen_millis(&self) -> i64 {
         let added = self.added_at_millis.max(self.stamp / 1000);
         added.max(self.seen_at_millis.unwrap_or(added))
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_seen_nearby_counts_only_where_the_whole_does_not_answer() {
+    async fn nearby_answer_counts_only_without_a_full_one() {
         let refused = || Err(DatabaseError::permanent("no such table"));
         for (everywhere, nearby, expected) in [
             (Ok(Some(1)), Ok(Some(2)), Some(Some(1))),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_leave_the_quotes_is_refused() {
+    fn names_that_could_leave_quotes_are_refused() {
         let too_long = "x".repeat(49);
         for name in ["", "a\"b", "a b", "a.b", "a;b", "é", "a\0", too_long.as_str()] {
             let error = Identifier::table(name).expect_err("this is no identifier");

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_store_keeps_the_promises_of_the_trait() {
+    async fn store_keeps_the_promises_of_the_trait() {
         conforms(&on_paused_time().embedded().store, "test").await;
     }
 
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_release_is_known_for_a_minute() {
+    async fn last_release_is_known_for_a_minute() {
         let store = on_paused_time();
         let last = LastRelease { client: 2, round: 1, handoff: Duration::ZERO, stamp: 1 };
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_outlives_the_rows_by_weeks() {
+    async fn fence_outlives_the_rows_by_weeks() {
         let store = on_paused_time();
         let day = Duration::from_secs(24 * 60 * 60);
         store.write_fence("a", 7).await.expect("memory does not fail");

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_without_nodes_is_split_too() {
+    fn ring_without_nodes_is_split_too() {
         let parts = Part::of_ring([]);
         assert!((256..=257).contains(&parts.len()), "{}", parts.len());
     }

@@ -1,4 +1,4 @@
-//! What clients that take turns of each other publish of themselves.
+//! What peers publish of themselves.
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -93,7 +93,7 @@ pub async fn lock_table_id(session: &Session, keyspace: &str) -> Option<Uuid> {
     id.expect("the cluster answers")
 }
 
-/// Checks a store. Object names begin with `tag`, which has to be new each time.
+/// Checks a store. Object names begin with `tag`, which must be new each time.
 pub(crate) async fn conforms(store: &Store, tag: &str) {
     let Store { rows, hosts, peers, nodes } = store;
     let (rows, hosts) = (&**rows, &**hosts);

@@ -128,7 +128,7 @@ impl FaultyStore {
         Embedded { store: Arc::new(self.clone()).into(), ..self.memory.embedded() }
     }
 
-    /// Sets the wall clock of all clients back by `by`. Elapsed time goes on.
+    /// Sets the wall clock of all clients back by `by`. Elapsed time continues.
     ///
     /// # Panics
     ///
@@ -137,7 +137,7 @@ impl FaultyStore {
         self.clock.set_ahead(-signed_micros(by));
     }
 
-    /// Sets the wall clock of all clients ahead by `by`. Elapsed time goes on.
+    /// Sets the wall clock of all clients ahead by `by`. Elapsed time continues.
     ///
     /// # Panics
     ///

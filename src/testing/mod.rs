@@ -60,7 +60,7 @@
 //! ```
 //!
 //! The rest of this module serves the tests of this package. It is hidden, and may change at any
-//! time: simulated replicas, the tests that every store has to pass, and seeded bugs.
+//! time: simulated replicas, the tests that every store must pass, and seeded bugs.
 
 pub(crate) mod clock;
 pub(crate) mod conformance;

@@ -6,13 +6,13 @@
 //! replicas. Links can be cut; replicas can be slow, be down, or forget unsynced writes. Rows
 //! expire by the replicas' clocks, which differ.
 //!
-//! Clients that take turns of each other also send each other messages: see [`messages`].
+//! Peers also send each other messages: see [`messages`].
 //!
 //! A cluster with a [`Geography`] is for predictions instead: nothing fails there, its messages
 //! take as long as its zones are apart, and each request has a coordinator.
 //!
 //! The caller controls time and order. [`SimulatedCluster::process_next`] processes the next event,
-//! and [`SimulatedCluster::horizon`] tells how far a client may run on its own meanwhile. All
+//! and [`SimulatedCluster::horizon`] says how far a client may run on its own meanwhile. All
 //! randomness comes from one seed, so the same calls give the same run.
 
 mod coordinator;
@@ -54,7 +54,7 @@ pub struct SimulatedCluster {
 /// The fixed properties of a cluster's replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replicas {
-    /// How many replicas have to answer. Two are a quorum; with one the lock is not safe.
+    /// How many replicas must answer. Two are a quorum; with one the lock is not safe.
     pub quorum: usize,
     /// How far the clock of each replica is ahead of the true time.
     pub ahead: [Duration; REPLICAS],
@@ -286,19 +286,19 @@ impl SimulatedCluster {
     }
 
     /// Raises the mark of an object on all replicas, as a client does that sweeps it while its wall
-    /// clock is off by so many microseconds.
+    /// clock is off by this many microseconds.
     pub fn raise_mark(&self, now: Duration, object: &str, off_by: i64) {
         self.network().raise_mark(now, object, link::unix_micros(now).saturating_add(off_by));
     }
 
     /// Raises the fence of an object on all replicas, as a client does that draws a token while its
-    /// wall clock is off by so many microseconds.
+    /// wall clock is off by this many microseconds.
     pub fn raise_fence(&self, now: Duration, object: &str, off_by: i64) {
         self.network().raise_fence(now, object, link::unix_micros(now).saturating_add(off_by));
     }
 
     /// Writes on all replicas that a client with rows of an object has left it, although it has
-    /// not, and how long a handoff took; with a stamp that is off by so many microseconds.
+    /// not, and how long a handoff took; with a stamp that is off by this many microseconds.
     pub fn write_release(
         &self,
         now: Duration,

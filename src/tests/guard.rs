@@ -80,7 +80,7 @@ async fn drop_is_reported_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_that_the_client_overtakes_is_told_why() {
+async fn unlock_that_the_client_overtakes_is_told_why() {
     for reason in [LostReason::RowMissing, LostReason::ClientClosed, LostReason::Expired] {
         let (grant, guard, mut requests) = granted(None);
         let unlocking = tokio::spawn(guard.unlock());
@@ -94,7 +94,7 @@ async fn an_unlock_that_the_client_overtakes_is_told_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_that_the_runtime_does_not_outlive_is_closed() {
+async fn unlock_after_its_runtime_is_closed() {
     let (_, guard, requests) = granted(None);
     let unlocking = tokio::spawn(guard.unlock());
     tokio::task::yield_now().await;
@@ -105,7 +105,7 @@ async fn an_unlock_that_the_runtime_does_not_outlive_is_closed() {
 
 /// What came first by the clock is the reason, however late it is noticed and by what.
 #[tokio::test(start_paused = true)]
-async fn the_first_reason_is_the_reason() {
+async fn first_reason_is_the_reason() {
     use LostReason::{ClientClosed, Expired, HoldLimit};
     let hold = |seconds| HoldTerms::new(Some(s(seconds)), Some(s(1))).expect("it makes sense");
     for (max_hold, lost_at, expected) in [

@@ -57,7 +57,7 @@ enum Step {
     Arrives(usize, Output),
     /// It gets an answer.
     Answers(usize, Input),
-    /// Its deadline comes, unless it was told something since.
+    /// Its deadline comes, unless something happened to it since.
     Ticks(usize, u64),
     /// It has held the object long enough.
     Leaves(usize),
@@ -76,7 +76,7 @@ struct Race {
     free_at: Duration,
     rows: BTreeMap<(String, ContenderId), StoredRow>,
     contenders: Vec<StateMachine>,
-    /// How often each was told something.
+    /// How often something happened to each.
     told: Vec<u64>,
     last_release: Option<LastRelease>,
     cost: Cost,
@@ -126,7 +126,7 @@ impl Race {
     fn take(&mut self, step: Step) {
         match step {
             Step::Ticks(who, told) if told == self.told[who] => self.tell(who, Input::Tick),
-            // It was told something since, and may have another deadline.
+            // Something happened to it since, and it may have another deadline.
             Step::Ticks(..) => {}
             Step::Leaves(who) => self.tell(who, Input::Release),
             Step::Answers(who, input) => self.tell(who, input),

@@ -1,4 +1,4 @@
-//! Clients that take turns of each other, over a network within the process.
+//! Peers, over a network within the process.
 
 mod give_up;
 mod lines;
@@ -38,7 +38,7 @@ const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A client that takes turns of others.
+/// A client with peers.
 fn client(store: &FaultyStore, network: &TestNetwork) -> LockClient {
     start(store, Some(network.join()))
 }
@@ -199,7 +199,7 @@ fn caller(client: &LockClient) -> JoinHandle<LockGuard> {
 // lasts.
 // Method: a guest stays for ten minutes between two callers of the keeper.
 #[tokio::test(start_paused = true)]
-async fn a_guest_keeps_its_turn_as_long_as_it_wants() {
+async fn guest_keeps_its_turn_as_long_as_it_wants() {
     let scene = Scene::new().await;
     for _ in 0..600 {
         sleep(s(1)).await;
@@ -218,7 +218,7 @@ async fn a_guest_keeps_its_turn_as_long_as_it_wants() {
 // Method: ask for a long lease in the first moments of a turn, whose first sublease is short; then
 // ask without the keeper.
 #[tokio::test(start_paused = true)]
-async fn a_guest_makes_sure_of_its_turn() {
+async fn guest_makes_sure_of_its_turn() {
     let scene = Scene::new().await;
     let asked = Instant::now();
     let remaining = scene.turn.ensure(s(40)).await.expect("the keeper extends it");
@@ -254,7 +254,7 @@ async fn others_see_which_guest_is_inside() {
 // guest; so does a second caller of a guest whose first one has its turn.
 // Method: guests time out in the line.
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_gives_up_learns_who_is_inside() {
+async fn guest_that_gives_up_learns_who_is_inside() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let (keeper, one, other) =
         (client(&store, &network), client(&store, &network), client(&store, &network));
@@ -286,11 +286,11 @@ async fn gives_up(client: &LockClient) -> TurnUser {
     user
 }
 
-// Goal: a keeper tells its own line without a message, guests and callers; a client without a place
-// has none to tell.
+// Goal: a keeper reports its own line without a message, guests and callers; a client without a
+// place has none to report.
 // Method: ask while a guest is inside, and afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_keeper_tells_its_own_line() {
+async fn keeper_tells_its_own_line() {
     let scene = Scene::new().await;
     let messages = scene.network.messages();
     let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
@@ -316,7 +316,7 @@ async fn a_keeper_tells_its_own_line() {
 // Goal: a caller that wants one lease and no more does not borrow a turn, which would be extended.
 // Method: it asks while another client holds the lock, and waits in the table.
 #[tokio::test(start_paused = true)]
-async fn a_caller_without_renewal_waits_in_the_table() {
+async fn caller_without_renewal_waits_in_the_table() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let (keeper, other) = (client(&store, &network), client(&store, &network));
     let held = keeper.lock(OBJECT).await.expect("the lock is free");
@@ -332,7 +332,7 @@ async fn a_caller_without_renewal_waits_in_the_table() {
 // Goal: nor does it when the caller before it had asked for a turn and leaves.
 // Method: one in front of it times out in the line of a keeper, or is dropped.
 #[tokio::test(start_paused = true)]
-async fn a_caller_without_renewal_leaves_the_line_of_a_keeper() {
+async fn caller_without_renewal_leaves_the_line_of_a_keeper() {
     for times_out in [true, false] {
         let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
         let (keeper, other) = (client(&store, &network), client(&store, &network));
@@ -362,7 +362,7 @@ async fn a_caller_without_renewal_leaves_the_line_of_a_keeper() {
 // Method: the fence is so far ahead that a draw waits. Meanwhile its holder is removed by force,
 // and finds that; the next caller draws.
 #[tokio::test(start_paused = true)]
-async fn a_draw_ends_with_its_turn() {
+async fn draw_ends_with_its_turn() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let (keeper, other) = (client(&store, &network), client(&store, &network));
     let held = keeper.lock(OBJECT).await.expect("the lock is free");
@@ -386,7 +386,7 @@ async fn a_draw_ends_with_its_turn() {
 // Method: a keeper that has acquired by a try leaves its place to a client in the table, with which
 // it exchanges no messages, and queues again for the guest in its line.
 #[tokio::test(start_paused = true)]
-async fn a_keeper_waits_for_its_guest() {
+async fn keeper_waits_for_its_guest() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let [keeper, guest, next] = [(); 3].map(|()| client(&store, &network));
     let other = client(&store, &TestNetwork::new(2, Weather::CALM));
@@ -416,7 +416,7 @@ async fn a_keeper_waits_for_its_guest() {
 // and the keeper serves the next one, not before.
 // Method: cut the keeper off; look at both guards.
 #[tokio::test(start_paused = true)]
-async fn a_guest_without_its_keeper_loses_its_turn() {
+async fn guest_without_its_keeper_loses_its_turn() {
     let mut scene = Scene::new().await;
     sleep(s(1)).await;
     scene.network.cut_off(scene.keeper_id().await);
@@ -432,7 +432,7 @@ async fn a_guest_without_its_keeper_loses_its_turn() {
 // Goal: what was not answered is sent again over a new connection, so that a cut costs nothing.
 // Method: cut the keeper off for a moment, in which the guest returns its turn.
 #[tokio::test(start_paused = true)]
-async fn a_new_connection_brings_what_was_not_answered() {
+async fn new_connection_brings_what_was_not_answered() {
     let scene = Scene::new().await;
     let keeper = scene.keeper_id().await;
     scene.network.cut_off(keeper);
@@ -451,7 +451,7 @@ async fn a_new_connection_brings_what_was_not_answered() {
 // Goal: a guest whose keeper falls silent goes back to the table.
 // Method: cut the keeper off while a guest waits; the keeper releases.
 #[tokio::test(start_paused = true)]
-async fn a_guest_in_line_goes_back_to_the_table() {
+async fn guest_in_line_goes_back_to_the_table() {
     let scene = Scene::new().await;
     let other = client(&scene.store, &scene.network);
     let waiting = caller(&other);
@@ -473,7 +473,7 @@ async fn a_guest_in_line_goes_back_to_the_table() {
 // Goal: a keeper that shuts down sends its line elsewhere, and waits for the present turn.
 // Method: shut it down with a guest inside and one in line.
 #[tokio::test(start_paused = true)]
-async fn a_keeper_that_shuts_down_leaves_none_waiting() {
+async fn keeper_that_shuts_down_leaves_none_waiting() {
     let scene = Scene::new().await;
     let other = client(&scene.store, &scene.network);
     let waiting = caller(&other);

@@ -1,8 +1,8 @@
 //! What holds of any rows and any numbers.
 //!
-//! The table is open to every writer of the database: to later versions, to tools, to people.
-//! So rows may hold anything that their types allow. Whatever they hold, nothing panics, and where
-//! it can't be told that a contender is harmless, it blocks.
+//! The table is open to every writer of the database: to later versions, to tools, to people,
+//! so rows may hold anything that their types allow. Whatever they hold, nothing panics, and where
+//! a contender is not known to be harmless, it blocks.
 //!
 //! ```sh
 //! cargo test --lib properties

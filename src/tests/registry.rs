@@ -182,7 +182,7 @@ impl HostTable for Planned {
     }
 }
 
-/// Polls a future whenever it is woken, so often at most, and drops it; whether it was ready.
+/// Polls a future whenever it is woken, at most `polls` times, and drops it; whether it was ready.
 async fn poll_at_most(polls: usize, future: impl Future) -> bool {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -199,7 +199,7 @@ async fn add(registry: &HostRegistry, name: &str) -> i32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_belongs_to_one_name_for_ever() {
+async fn number_belongs_to_one_name_for_ever() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     assert_eq!(add(&registry, "a").await, 1);
@@ -215,7 +215,7 @@ async fn a_number_belongs_to_one_name_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_already_writes_nothing() {
+async fn repeated_change_writes_nothing() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     add(&registry, "a").await;
@@ -237,7 +237,7 @@ fn times_before_1970_are_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_says_when_it_was_added_and_removed() {
+async fn host_says_when_it_was_added_and_removed() {
     let store = FaultyStore::new();
     let registry = store.host_registry();
     let clock = store.embedded().clock;
@@ -251,7 +251,7 @@ async fn a_host_says_when_it_was_added_and_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_is_closed_has_no_task() {
+async fn registry_that_is_closed_has_no_task() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     add(&registry, "a").await;
@@ -263,7 +263,7 @@ async fn a_registry_that_is_closed_has_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_tells_removed_hosts_from_missing_ones() {
+async fn lookup_tells_removed_hosts_from_missing_ones() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     let lookup = async |name| lookup(&*store, name).await.expect("the store answers");
@@ -276,7 +276,7 @@ async fn a_lookup_tells_removed_hosts_from_missing_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lookup_without_a_quorum_counts_what_is_seen_nearby() {
+async fn lookup_without_a_quorum_counts_what_is_seen_nearby() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     add(&registry, "a").await;
@@ -308,7 +308,7 @@ async fn to_register_a_host_does_not_undo_its_removal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_waits_for_the_registry_in_vain_finds_its_host_registered() {
+async fn silent_registry_counts_as_last_read() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     for name in ["a", "removed"] {
@@ -342,14 +342,14 @@ async fn whatever_call_fails_the_change_is_made_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_reserved_by_a_client_that_died_is_spent() {
+async fn number_reserved_by_a_client_that_died_is_spent() {
     let store = Planned::new(&[]);
     store.memory.raise_next(7).await.expect("the number is reserved");
     assert_eq!(add(&store.registry(), "a").await, 8);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_whose_reservation_outlived_the_lock_is_spent() {
+async fn late_reserved_number_is_spent() {
     let store = Planned::new(&[Fate::Answered, Fate::Answered, Fate::AfterTheLease]);
     let registry = store.registry().timeout(Duration::from_secs(120));
     assert_eq!(add(&registry, "a").await, 2);
@@ -357,7 +357,7 @@ async fn a_number_whose_reservation_outlived_the_lock_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_with_a_stamp_from_the_future_is_overwritten() {
+async fn row_with_a_stamp_from_the_future_is_overwritten() {
     let store = Planned::new(&[]);
     let row = HostRow {
         name: "a".to_owned(),
@@ -375,7 +375,7 @@ async fn a_row_with_a_stamp_from_the_future_is_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_written_by_hand_is_reserved_once_its_host_is_added() {
+async fn hand_written_number_is_reserved_on_add() {
     let store = Planned::new(&[]);
     let registry = store.registry();
     add(&registry, "a").await;
@@ -397,7 +397,7 @@ async fn a_number_written_by_hand_is_reserved_once_its_host_is_added() {
 // client of the old one takes no locks, and does not note that it is in use.
 // Method: give the row of a client's host another number, and let days pass.
 #[tokio::test(start_paused = true)]
-async fn a_host_with_another_number_is_not_seen_by_the_client_of_the_old_one() {
+async fn renumbered_host_is_not_seen_by_its_old_client() {
     let store = FaultyStore::new();
     let client = store.client_builder().host("a").register_host(true);
     let client = client.build().await.expect("a client in memory is built");
@@ -457,7 +457,7 @@ async fn removal_stops_a_client_once_a_silent_registry_answers() {
     guard.unlock().await.expect("it was held");
 }
 
-// Goal: nobody is let through before a slow registry has had its time: a removal counts if it
+// Goal: no caller is let through before a slow registry has had its time: a removal counts if it
 // comes within two seconds.
 // Method: a read that takes nearly so long, one that takes longer, and one that is lost before the
 // next is answered.
@@ -566,7 +566,7 @@ async fn errors_say_what_may_be_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_addition_may_be_dropped_at_any_poll() {
+async fn addition_may_be_dropped_at_any_poll() {
     let mut polls = 0;
     loop {
         let store = Planned::new(&[]);

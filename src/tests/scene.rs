@@ -54,7 +54,7 @@ impl Scene {
         builder.build().await.expect("a client in memory is built")
     }
 
-    /// The time, off by so many µs.
+    /// The time, off by some µs.
     pub(super) fn now(&self, off: i64) -> i64 {
         self.clock.unix_micros().saturating_add(off)
     }
@@ -64,7 +64,7 @@ impl Scene {
         self.store.rows.write(OBJECT, &write).await.expect("the store answers");
     }
 
-    /// The rows of so many contenders that have left.
+    /// The rows of a number of contenders that have left.
     pub(super) async fn leave_dead_rows(&self, contenders: u128) {
         for client in 0..contenders {
             let contender = ContenderId { client, ..FOREIGN };

@@ -178,7 +178,7 @@ async fn wrong_wall_clock_leaves_no_mark_ahead() {
     }
 }
 
-// Goal: what a release tells those that wait delays each by a few seconds at most, and lets in no
+// Goal: what a release reports to waiters delays each by a few seconds at most, and lets in no
 // two, whatever it says.
 // Method: clients wait; a release that never was names one of them, with any time of a handoff.
 #[tokio::test(start_paused = true)]
@@ -229,7 +229,7 @@ async fn handoffs_after_release(handoff: Duration, off: i64) -> Duration {
 
 // Goal: of two holders whose rows conflict the earlier one is lost, by any values; one that is
 // older than its round is of an earlier one, and does not count.
-// Method: beside a holder, rows of another one with any time of holding.
+// Method: in addition to a holder, rows of another one with any time of holding.
 #[tokio::test(start_paused = true)]
 async fn time_of_holding_decides_which_holder_is_lost() {
     for off in OFF.into_iter().filter(|off| *off != 0) {

@@ -25,13 +25,13 @@ const SEED_DEFAULT: u64 = 0;
 
 /// A store whose clients take all chance from the seed of this run.
 ///
-/// It is the thread that tells which test asks, so a store has to be made on the test's own one.
+/// It is the thread that tells which test asks, so a store must be made on the test's own one.
 pub(crate) fn seeded() -> FaultyStore {
     record();
     FaultyStore::seeded(draw())
 }
 
-/// Chance for what a test does itself. It too has to be made on the test's own thread.
+/// Chance for what a test does itself. It too must be made on the test's own thread.
 pub(crate) fn chance() -> StdRng {
     StdRng::seed_from_u64(draw())
 }
@@ -56,7 +56,7 @@ fn of_this_test() -> StdRng {
 // Goal: a seed repeats a run, and others bring others.
 // Method: run a client against a database that fails, so that it spreads its tries.
 #[tokio::test(start_paused = true)]
-async fn a_seed_repeats_a_run() {
+async fn seed_repeats_a_run() {
     let first = run(1).await;
     assert_eq!(run(1).await, first);
     let mut others = Vec::new();

@@ -70,7 +70,7 @@ async fn dropping_gives_the_lock_back() {
 // dropped guard are gone as soon.
 // Method: give back what is held without and with a ticket; calls take ten milliseconds.
 #[tokio::test(start_paused = true)]
-async fn a_release_takes_one_round_trip() {
+async fn release_takes_one_round_trip() {
     const CALL: Duration = ms(10);
     let store = store();
     store.delay_calls(CALL);
@@ -85,7 +85,7 @@ async fn a_release_takes_one_round_trip() {
     }
 }
 
-/// How long it takes until only so many rows are left.
+/// How long it takes until only this many rows are left.
 async fn gives_back(store: &FaultyStore, guard: LockGuard, drops: bool, left: usize) -> Duration {
     let began = Instant::now();
     if drops {
@@ -101,7 +101,7 @@ async fn gives_back(store: &FaultyStore, guard: LockGuard, drops: bool, left: us
 // Goal: a guard can be dropped where there is no runtime.
 // Method: drop it on a thread of its own, while the client's runtime lives.
 #[test]
-fn a_guard_can_be_dropped_outside_a_runtime() {
+fn guard_can_be_dropped_outside_a_runtime() {
     let (runtime, store) = (runtime_on_the_wall(), seeded());
     let client = runtime.block_on(client_on_the_wall(&store, "a"));
     let guard = runtime.block_on(client.lock(OBJECT)).expect("the lock is free");
@@ -114,7 +114,7 @@ fn a_guard_can_be_dropped_outside_a_runtime() {
 // Goal: a guard outlives the last handle of its client, and the task behind both ends afterwards.
 // Method: drop the client, hold for many TTLs, give back.
 #[tokio::test(start_paused = true)]
-async fn a_guard_outlives_its_client() {
+async fn guard_outlives_its_client() {
     let store = store();
     let guard = client(&store, "a").await.lock(OBJECT).await.expect("the lock is free");
     sleep(s(600)).await;
@@ -130,7 +130,7 @@ async fn a_guard_outlives_its_client() {
 // returns, no row is left.
 // Method: a client that holds one object and waits for another one.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_nothing() {
+async fn shutdown_leaves_nothing() {
     let store = store();
     let (closing, other) = (client(&store, "a").await, client(&store, "b").await);
     let held = closing.lock("held").await.expect("the lock is free");
@@ -161,7 +161,7 @@ async fn a_shutdown_leaves_nothing() {
 // Goal: a shutdown that finds no database says so when the acquire timeout is over.
 // Method: every call fails.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_without_database_ends_too() {
+async fn shutdown_without_database_ends_too() {
     let store = store();
     let builder = store.client_builder().host("a").register_host(true);
     let client = builder.acquire_timeout(s(2)).build().await.expect("a client is built");
@@ -176,16 +176,16 @@ async fn a_shutdown_without_database_ends_too() {
     );
     assert!((s(2)..s(2) + SOON).contains(&asked.elapsed()), "{:?}", asked.elapsed());
     assert_eq!(store.live_rows(OBJECT), 1);
-    // It goes on in the background.
+    // It continues in the background.
     store.fail_next(0, Fault::UnknownNotApplied);
     sleep(s(1)).await;
     assert_eq!(store.live_rows(OBJECT), 0);
 }
 
-// Goal: an unlock that finds no database says so when the acquire timeout is over, and goes on.
+// Goal: an unlock that finds no database says so when the acquire timeout is over, and continues.
 // Method: every call fails for a while.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_without_database_ends_too() {
+async fn unlock_without_database_ends_too() {
     let store = store();
     let client = client(&store, "a").await;
     let held = client.lock(OBJECT).await.expect("the lock is free");
@@ -205,7 +205,7 @@ async fn an_unlock_without_database_ends_too() {
 // Goal: a client whose runtime has ended answers "closed" on another runtime, and never hangs.
 // Method: end the runtime while the client holds one object and waits for another one.
 #[test]
-fn a_client_whose_runtime_ended_is_closed() {
+fn client_whose_runtime_ended_is_closed() {
     let (first, second) = (runtime_on_the_wall(), paused_runtime());
     let store = seeded();
     let client = first.block_on(client_on_the_wall(&store, "a"));

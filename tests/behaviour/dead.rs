@@ -94,7 +94,7 @@ fn moments() -> impl Iterator<Item = Duration> {
 // and has lost the lock before that one has it.
 // Method: kill it at moments between two renewals while another client waits.
 #[test]
-fn a_dead_holder_blocks_the_next_client_for_its_ttl() {
+fn dead_holder_blocks_the_next_client_for_its_ttl() {
     for (seed, moment) in (0..).zip(moments()) {
         let cluster = cluster(seed);
         let blocked = run(&cluster.clone(), async move {
@@ -118,7 +118,7 @@ fn a_dead_holder_blocks_the_next_client_for_its_ttl() {
 // Method: it waits behind a holder, holds and gives back; cut it off at moments of that, wholly, or
 // its answers only. It waits for three seconds.
 #[test]
-fn what_a_client_wrote_in_vain_blocks_others_for_its_ttl() {
+fn unacknowledged_rows_block_others_for_their_ttl() {
     for answers_only in [true, false] {
         let cut = Cut { requests: !answers_only, answers: true };
         let mut longest = Duration::ZERO;
@@ -175,7 +175,7 @@ fn blocked_by_a_cut(seed: u64, moment: Duration, cut: Cut) -> Duration {
 // whole line is served within seconds.
 // Method: kill it at moments between two renewals, with sixteen guests in its line.
 #[test]
-fn a_dead_keeper_blocks_its_line_for_its_ttl() {
+fn dead_keeper_blocks_its_line_for_its_ttl() {
     const GUESTS: usize = 16;
     for (seed, moment) in (0..).zip(moments()) {
         let cluster = cluster(seed);
@@ -218,7 +218,7 @@ fn a_dead_keeper_blocks_its_line_for_its_ttl() {
 // TTL, and it has lost its turn before.
 // Method: kill it in the line of a keeper, or at moments of its turn, with another guest behind it.
 #[test]
-fn a_dead_guest_blocks_the_line_for_its_sublease() {
+fn dead_guest_blocks_the_line_for_its_sublease() {
     const FIRST_SUBLEASE: Duration = s(2);
     for (seed, moment) in (0..).zip(moments()) {
         for (inside, at_most) in [(false, FIRST_SUBLEASE), (true, TTL)] {
@@ -264,7 +264,7 @@ fn blocked_by_a_guest(seed: u64, moment: Duration, inside: bool) -> Duration {
 // Method: kill the leader at moments between two renewals, while the second and the third best
 // candidate watch.
 #[test]
-fn a_dead_leader_is_replaced() {
+fn dead_leader_is_replaced() {
     const WATCH: Duration = ms(400);
     const STEP: Duration = ms(500);
     for (seed, moment) in (0..).zip(moments()) {
@@ -299,7 +299,7 @@ fn a_dead_leader_is_replaced() {
 // Method: clients lock in a closed loop, some for themselves and some one name together, while
 // another one holds.
 #[test]
-fn a_dead_replica_halves_the_grants_at_most() {
+fn dead_replica_halves_the_grants_at_most() {
     const TIME: Duration = s(8);
     let cluster = cluster(1);
     let grants = run(&cluster.clone(), async move {

@@ -20,12 +20,12 @@ const CALL: Duration = ms(4);
 const BETWEEN_POLLS: Duration = ms(1);
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_a_free_object() {
+async fn lock_of_a_free_object() {
     drop_everywhere("lock, free", async |_, client| async move { client.lock(OBJECT).await }).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_a_held_object() {
+async fn lock_of_a_held_object() {
     let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         async move { client.lock(OBJECT).await }
@@ -35,7 +35,7 @@ async fn a_lock_of_a_held_object() {
 
 // Its rows go at once, and not only when the holder leaves.
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_an_object_that_stays_held() {
+async fn lock_of_an_object_that_stays_held() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "b").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
@@ -46,7 +46,7 @@ async fn a_lock_of_an_object_that_stays_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_behind_a_caller_of_the_same_client() {
+async fn lock_behind_a_caller_of_the_same_client() {
     let begin = async |_: &FaultyStore, client: LockClient| {
         let first = client.lock(OBJECT).await.expect("the lock is free");
         tokio::spawn(async move {
@@ -59,7 +59,7 @@ async fn a_lock_behind_a_caller_of_the_same_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_of_a_free_object() {
+async fn try_of_a_free_object() {
     let begin = async |_: &FaultyStore, client: LockClient| async move {
         client.try_lock(OBJECT).await.expect("the store answers")
     };
@@ -67,7 +67,7 @@ async fn a_try_of_a_free_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_of_a_held_object() {
+async fn try_of_a_held_object() {
     let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         async move { client.try_lock(OBJECT).await.expect("the store answers") }
@@ -85,7 +85,7 @@ async fn an_unlock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_of_a_guard_with_a_ticket() {
+async fn unlock_of_a_guard_with_a_ticket() {
     let begin = async |store: &FaultyStore, client: LockClient| {
         hold_for_a_while(store).await;
         let guard = client.lock(OBJECT).await.expect("it will be free");

@@ -57,7 +57,7 @@ async fn next(leaders: &mut Leaders) -> Vec<u8> {
 // Method: candidates begin at random within two watch intervals while the seat is taken; then it is
 // given up. Observe what the table shows.
 #[tokio::test(start_paused = true)]
-async fn the_best_candidate_wins() {
+async fn best_candidate_wins() {
     const ELECTIONS: usize = 100;
     let (store, mut chance) = (store(), chance());
     let elections = candidates(&store, 5).await;
@@ -97,7 +97,7 @@ async fn the_best_candidate_wins() {
 // and the steps of the best candidate that is left.
 // Method: let the third best of three lead, then all campaign; give the seat up twice.
 #[tokio::test(start_paused = true)]
-async fn a_leader_stays_and_is_replaced() {
+async fn leader_stays_and_is_replaced() {
     let store = store();
     let elections = candidates(&store, 3).await;
     let third = campaign(&elections[2]).await.expect("it does not panic");
@@ -116,8 +116,8 @@ async fn a_leader_stays_and_is_replaced() {
     expect_rows(&store, 0).await;
 }
 
-// Goal: so many lead as there are seats, the best ones; they have no tokens, each is replaced when
-// it leaves, and observers see every change.
+// Goal: as many lead as there are seats, the best ones; they have no tokens, each is replaced
+// when it leaves, and observers see every change.
 // Method: three seats, ten candidates; the second one resigns, and campaigns again.
 #[tokio::test(start_paused = true)]
 async fn three_of_ten_lead() {
@@ -160,7 +160,7 @@ async fn three_of_ten_lead() {
 // Goal: a candidate outlives an outage of the database, and one that leaves does so without a row.
 // Method: fail what a candidate asks for a while; drop a candidacy.
 #[tokio::test(start_paused = true)]
-async fn a_candidate_outlives_an_outage() {
+async fn candidate_outlives_an_outage() {
     let store = store();
     let elections = candidates(&store, 2).await;
     let held = campaign(&elections[1]).await.expect("it does not panic");
@@ -234,7 +234,7 @@ async fn invalid_elections_are_refused() {
 // Goal: a client that is shut down leads no more, and its campaigns end.
 // Method: shut down a client that leads, with a candidate.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_campaigns() {
+async fn shutdown_ends_campaigns() {
     let store = store();
     let client: LockClient = client(&store, "host").await;
     let leads = client.election(OBJECT).campaign().await.expect("the seat is free");

@@ -60,7 +60,7 @@ async fn tokens_grow_although_the_clock_is_behind() {
 // asked.
 // Method: let a lease run out; shut a client down.
 #[tokio::test(start_paused = true)]
-async fn a_lost_guard_gets_no_token() {
+async fn lost_guard_gets_no_token() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = hold_for_one_lease(&store).await;
@@ -83,7 +83,7 @@ async fn a_lost_guard_gets_no_token() {
 // Method: ask so long before the end of the lease that it comes before, during or after the read,
 // the write and the read of the rows, of which each takes 0.4 s.
 #[tokio::test(start_paused = true)]
-async fn a_token_that_comes_after_the_lease_is_not_handed_out() {
+async fn token_that_comes_after_the_lease_is_not_handed_out() {
     let (mut tokens, mut refused) = (Vec::new(), 0);
     let store = store();
     let other = client(&store, "other").await;
@@ -121,7 +121,7 @@ async fn a_token_that_comes_after_the_lease_is_not_handed_out() {
 // Method: remove it, let the next client in and draw, at each point of a call of the removed
 // holder, which takes 1.2 s.
 #[tokio::test(start_paused = true)]
-async fn a_living_holder_that_was_removed_gets_no_token_above_its_successors() {
+async fn removed_holder_gets_no_token_above_its_successor() {
     let (mut drawn, mut refused) = (0, 0);
     for removed_after in (0..1_400).step_by(50) {
         let store = store();
@@ -158,7 +158,7 @@ async fn a_living_holder_that_was_removed_gets_no_token_above_its_successors() {
 // the same. Once the clock has come so far, there are tokens again.
 // Method: a fence that is an hour ahead, and later by twice the bound on clock skew.
 #[tokio::test(start_paused = true)]
-async fn a_poisoned_fence_is_refused() {
+async fn poisoned_fence_is_refused() {
     let store = store();
     let client = client(&store, "a").await;
     store.set_fence_ahead(OBJECT, s(3_600));
@@ -181,10 +181,10 @@ async fn a_poisoned_fence_is_refused() {
 }
 
 // Goal: a client whose wall clock was set ahead does not poison the fence for the others, before
-// anything has compared the clock; and its tokens go on to grow.
+// anything has compared the clock; and its tokens continue to grow.
 // Method: draw while the clock is an hour ahead, and after it was set back.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_jumped_ahead_poisons_nothing() {
+async fn clock_that_jumped_ahead_poisons_nothing() {
     let store = store();
     let client = client(&store, "a").await;
     let mut tokens = Vec::new();
@@ -205,7 +205,7 @@ async fn a_clock_that_jumped_ahead_poisons_nothing() {
 // before.
 // Method: draw after the looks of two renewals: while clocks differ, and when they agree again.
 #[tokio::test(start_paused = true)]
-async fn a_clock_is_followed_once_it_was_found_to_agree() {
+async fn clock_is_followed_once_it_was_found_to_agree() {
     const AHEAD: Duration = s(3_600);
     let store = store();
     let client = client(&store, "a").await;
@@ -226,7 +226,7 @@ async fn a_clock_is_followed_once_it_was_found_to_agree() {
 // below all later ones.
 // Method: let the read or the write fail, in each way that may pass.
 #[tokio::test(start_paused = true)]
-async fn a_request_of_unknown_outcome_is_repeated() {
+async fn request_of_unknown_outcome_is_repeated() {
     let store = store();
     let (one, other) = (client(&store, "a").await, client(&store, "b").await);
     let mut tokens = Vec::new();
@@ -316,7 +316,7 @@ async fn calls_at_once_get_tokens_of_their_own() {
 // Method: drop it at its first poll, at its second one, and so on until it completes. A request
 // takes four times as long as passes between two polls.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_is_in_no_calls_way() {
+async fn dropped_call_is_in_no_calls_way() {
     let store = seeded();
     store.delay_calls(ms(4));
     let guard = client(&store, "a").await.lock(OBJECT).await.expect("the lock is free");
@@ -333,7 +333,7 @@ async fn a_dropped_call_is_in_no_calls_way() {
         }
     }
     expect_growing(&tokens);
-    // Nor does a call that goes on keep the lock.
+    // Nor does a call that continues keep the lock.
     let call = poll_at_most(1, guard.fencing_token(), async || ()).await;
     assert!(call.is_none(), "a request takes its time");
     guard.unlock().await.expect("the store answers");
@@ -359,7 +359,7 @@ fn without_its_runtime_a_guard_gets_no_token() {
 // Goal: at a gate the next holder's token shuts out the one before.
 // Method: a holder whose lease runs out uses its token after the next holder.
 #[tokio::test(start_paused = true)]
-async fn the_next_holder_shuts_the_gate() {
+async fn next_holder_shuts_the_gate() {
     let (store, gate) = (store(), FenceGate::new(None));
     let stale = hold_for_one_lease(&store).await;
     let old = token(&stale).await;

@@ -67,7 +67,7 @@ async fn calls_do_not_delay_what_holders_are_told() {
 // the lock back as any other does: no shutdown takes it from its holder first.
 // Method: the client's task has passed the shutdown on when the guard is given back.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_comes_before_a_shutdown_that_the_task_does_not_know_of() {
+async fn unlock_precedes_an_unknown_shutdown() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");

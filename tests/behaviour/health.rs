@@ -18,7 +18,7 @@ const PAUSE: Duration = s(5);
 
 // Goal: a client that finds out at a renewal that clocks differ by too much puts its guards at
 // risk. It sends waiters away and refuses new callers, with the figure and what to do; held locks
-// go on. Once the clocks agree, all is as before, and no renewal has failed.
+// continue. Once the clocks agree, all is as before, and no renewal has failed.
 // Method: one guard, one caller behind another client and one behind the guard; the clocks differ
 // for some minutes.
 #[tokio::test(start_paused = true)]
@@ -67,11 +67,11 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
 }
 
 // Goal: a client that holds nothing for long looks too, but once a minute at most. While clocks
-// differ, each caller that is sent away makes it look again, so that it goes on soon after they
+// differ, each caller that is sent away makes it look again, so that it continues soon after they
 // agree.
 // Method: lock once a second for some minutes, while the clocks agree, differ and agree again.
 #[tokio::test(start_paused = true)]
-async fn a_client_of_short_locks_looks_once_a_minute() {
+async fn client_of_short_locks_looks_once_a_minute() {
     let store = store();
     let client = client(&store, "a").await;
     lock_for(&client, s(330)).await.expect("clocks agree");
@@ -101,7 +101,7 @@ async fn a_client_of_short_locks_looks_once_a_minute() {
 // the table may have been made again. An acquisition that was revoked does not.
 // Method: lose the row of a caller in the doorway, and revoke another one that waits; count looks.
 #[tokio::test(start_paused = true)]
-async fn a_missing_row_of_an_acquisition_is_a_reason_to_look() {
+async fn missing_row_of_an_acquisition_is_a_reason_to_look() {
     let store = store();
     let (waiter, other) = (client(&store, "waiter").await, client(&store, "other").await);
     sleep(s(2)).await;
@@ -161,7 +161,7 @@ async fn looks_do_not_grow_with_locks() {
 // are told why. Others use the new table.
 // Method: one guard, and a caller behind it; another client locks the same name in the new table.
 #[tokio::test(start_paused = true)]
-async fn a_table_that_was_made_again_ends_the_client() {
+async fn table_that_was_made_again_ends_the_client() {
     let store = store();
     let old = client(&store, "old").await;
     let guard = old.lock(OBJECT).await.expect("the lock is free");
@@ -193,11 +193,11 @@ async fn a_table_that_was_made_again_ends_the_client() {
     next.unlock().await.expect("it was held to the end");
 }
 
-// Goal: a table that was dropped shows by refused statements: the holder does not go on to the end
-// of its lease, nor does a client that only tries meet the same refusal for ever.
+// Goal: a table that was dropped shows by refused statements: the holder does not continue to the
+// end of its lease, nor does a client that only tries meet the same refusal for ever.
 // Method: drop it below a holder, and below a client without locks.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_table_ends_the_client() {
+async fn dropped_table_ends_the_client() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
@@ -216,7 +216,7 @@ async fn a_dropped_table_ends_the_client() {
 // Goal: a look without an answer says nothing, neither that all is well nor that it is not.
 // Method: nodes are silent while all is well, and while clocks differ.
 #[tokio::test(start_paused = true)]
-async fn a_look_without_an_answer_changes_nothing() {
+async fn look_without_an_answer_changes_nothing() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
@@ -263,7 +263,7 @@ async fn clocks_that_can_not_be_told_apart_let_in_again() {
 // Goal: hosts can be added whatever clocks do, as when the registry is opened.
 // Method: open the registry, let the clocks differ, and add a host after minutes.
 #[tokio::test(start_paused = true)]
-async fn the_registry_does_not_mind_clocks() {
+async fn registry_does_not_mind_clocks() {
     let store = store();
     let registry = store.host_registry();
     store.set_clocks_apart(Some(APART));

@@ -22,7 +22,7 @@ pub(crate) const HERD_GONE: Duration = s(5);
 ///
 /// # Panics
 ///
-/// Where the store fails. Time has to be tokio's, and paused.
+/// Where the store fails. Time must be tokio's, and paused.
 pub(crate) async fn behind_a_herd(
     store: &FaultyStore,
     patience: Duration,

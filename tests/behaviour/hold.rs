@@ -24,7 +24,7 @@ async fn hold(store: &FaultyStore) -> LockGuard {
 // enough is left, else by one renewal.
 // Method: ask for a short time, then for a longer time than what is left; count operations.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_ensured() {
+async fn lease_is_ensured() {
     let store = store();
     let client = client(&store, "holder").await;
     let guard = client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
@@ -44,7 +44,7 @@ async fn a_lease_is_ensured() {
 // followed by another one.
 // Method: the database is slow when the renewal is due, and fast again before it is acknowledged.
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_ensured_after_a_renewal_that_was_too_slow() {
+async fn lease_is_ensured_after_a_renewal_that_was_too_slow() {
     let store = store();
     let guard = hold(&store).await;
     sleep(TTL / 3 - s(1)).await;
@@ -62,7 +62,7 @@ async fn a_lease_is_ensured_after_a_renewal_that_was_too_slow() {
 // Goal: a lease that can't be had is refused at once, after two renewals, and the lock stays held.
 // Method: ask for more than the TTL gives, and of a lock that is not renewed.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_can_not_be_had_is_refused() {
+async fn lease_that_can_not_be_had_is_refused() {
     let store = store();
     let holder = client(&store, "holder").await;
     let guard = holder.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
@@ -90,7 +90,7 @@ async fn a_lease_that_can_not_be_had_is_refused() {
 // once the lock is lost.
 // Method: all calls fail; the acquire timeout is five seconds, the lease ten.
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_question_ends_in_time() {
+async fn unanswered_question_ends_in_time() {
     let store = store();
     let guard = hold(&store).await;
     store.fail_next(usize::MAX, Fault::UnknownNotApplied);
@@ -116,7 +116,7 @@ async fn an_unanswered_question_ends_in_time() {
 // Goal: dropping the question changes nothing; neither does giving the lock back meanwhile.
 // Method: drop it after each poll; unlock while it is open.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_question_changes_nothing() {
+async fn dropped_question_changes_nothing() {
     let store = store();
     let guard = hold(&store).await;
     for _ in 0..3 {
@@ -132,7 +132,7 @@ async fn a_dropped_question_changes_nothing() {
 // next client gets it.
 // Method: a limit of 20 s and a grace of 15, with a TTL of 12 s; another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_hold_limit_ends_the_lock() {
+async fn hold_limit_ends_the_lock() {
     let store = store();
     let began = Instant::now();
     let request = client(&store, "holder").await.request(OBJECT).ttl(TTL);

@@ -66,7 +66,7 @@ async fn without_renewal_a_lock_is_held_for_one_lease() {
 // Goal: a guard that was given back says so, and nothing was lost.
 // Method: unlock and drop, with everything that watches the guard.
 #[tokio::test(start_paused = true)]
-async fn a_release_is_no_loss() {
+async fn release_is_no_loss() {
     let store = store();
     let guard = hold(&store, true).await;
     let (lost, token) = (guard.lost(), guard.cancellation_token());
@@ -88,7 +88,7 @@ async fn a_release_is_no_loss() {
 // Method: the next holder is of the same client, and so of the same contender, and is let in before
 // the old guard is dropped.
 #[tokio::test(start_paused = true)]
-async fn a_lost_guard_gives_nothing_back() {
+async fn lost_guard_gives_nothing_back() {
     let store = store();
     let client = client(&store, "holder").await;
     let lost = client.request(OBJECT).ttl(TTL).renew(false).acquire().await;
@@ -106,7 +106,7 @@ async fn a_lost_guard_gives_nothing_back() {
 // Goal: cancelling what the guard handed out does nothing to the lock.
 // Method: cancel it and hold on.
 #[tokio::test(start_paused = true)]
-async fn the_token_only_tells() {
+async fn token_only_tells() {
     let store = store();
     let guard = hold(&store, true).await;
     guard.cancellation_token().cancel();
@@ -119,7 +119,7 @@ async fn the_token_only_tells() {
 // of the lease and not later; no other client was let in before.
 // Method: every write fails with an unknown outcome, and none is applied.
 #[tokio::test(start_paused = true)]
-async fn a_guard_warns_before_it_is_lost() {
+async fn guard_warns_before_it_is_lost() {
     let store = store();
     let began = Instant::now();
     let guard = hold(&store, true).await;
@@ -145,7 +145,7 @@ async fn a_guard_warns_before_it_is_lost() {
 // Goal: an outage that is shorter than what is left of the lease costs nothing.
 // Method: the first renewal fails for a while, in each way in which it can.
 #[tokio::test(start_paused = true)]
-async fn a_short_outage_loses_nothing() {
+async fn short_outage_loses_nothing() {
     for fault in [Fault::NotApplied, Fault::UnknownNotApplied, Fault::UnknownApplied] {
         let store = store();
         let guard = hold(&store, true).await;
@@ -162,7 +162,7 @@ async fn a_short_outage_loses_nothing() {
 // Goal: a renewal that gets no answer is tried again until the lease ends.
 // Method: no call is answered, for a lease; note when calls are made.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_is_tried_until_the_lease_ends() {
+async fn renewal_is_tried_until_the_lease_ends() {
     let store = store();
     let client = client(&store, "holder").await;
     let began = Instant::now();
@@ -185,7 +185,7 @@ async fn a_renewal_is_tried_until_the_lease_ends() {
 // Goal: a renewal that is acknowledged after the lease does not bring it back.
 // Method: the answer to it takes until then.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_acknowledged_too_late_does_not_count() {
+async fn renewal_acknowledged_too_late_does_not_count() {
     let store = store();
     let began = Instant::now();
     let guard = hold(&store, true).await;

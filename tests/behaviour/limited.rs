@@ -21,7 +21,7 @@ async fn hold(client: &LockClient) -> LockGuard {
 // Goal: as many as the limit says hold, of one client and of others, and no more.
 // Method: take all places, try once more, wait for one, and give all back.
 #[tokio::test(start_paused = true)]
-async fn a_limited_number_hold() {
+async fn limited_number_hold() {
     let store = store();
     let (one, other) = (client(&store, "one").await, client(&store, "other").await);
     let (first, second, third) = (hold(&one).await, hold(&one).await, hold(&other).await);
@@ -157,7 +157,7 @@ async fn impossible_limit_is_refused() {
 // Goal: there is no token where several hold and exclude others, and the error says so.
 // Method: ask for one.
 #[tokio::test(start_paused = true)]
-async fn a_limited_holder_has_no_token() {
+async fn limited_holder_has_no_token() {
     let store = store();
     let guard = hold(&client(&store, "one").await).await;
     let error = guard.fencing_token().await.expect_err("holders have no order");

@@ -68,7 +68,7 @@ async fn all_are_held_or_none() {
 // Goal: a call that fails holds nothing and leaves nothing, within one timeout for all.
 // Method: the last name is held by another client, and the first ones come late.
 #[tokio::test(start_paused = true)]
-async fn a_failed_call_leaves_nothing() {
+async fn failed_call_leaves_nothing() {
     let store = store();
     let (client, other) = (client(&store, "holder").await, client(&store, "other").await);
     let first = other.lock(ACCOUNTS[0]).await.expect("the lock is free");
@@ -154,7 +154,7 @@ async fn one_that_is_lost_counts_for_all() {
 // Goal: a dropped call leaves nothing, wherever it stands.
 // Method: drop it after each millisecond of its way.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_leaves_nothing() {
+async fn dropped_call_leaves_nothing() {
     let store = store();
     let client = client(&store, "holder").await;
     let mut dropped = 0;

@@ -56,10 +56,10 @@ async fn locks_in_use_are_found() {
 }
 
 // Goal: a read that fails loses nothing: what fails for a moment is read again, and after an error
-// the stream goes on. The end of its client ends it, after one error.
+// the stream continues. The end of its client ends it, after one error.
 // Method: fail reads for a moment, for longer than the client waits, and for good; shut down.
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_loses_no_lock() {
+async fn failed_read_loses_no_lock() {
     let store = store();
     let client = client(&store, "a").await;
     let _guard = client.lock(OBJECT).await.expect("the lock is free");

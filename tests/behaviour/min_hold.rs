@@ -27,7 +27,7 @@ async fn waits_for(client: &LockClient, timeout: Duration) -> LockGuard {
 // costs one renewal.
 // Method: two machines try again and again; one has done its job at once.
 #[tokio::test(start_paused = true)]
-async fn a_lock_stays_taken_until_its_time() {
+async fn lock_stays_taken_until_its_time() {
     let store = store();
     let (one, other) = (client(&store, "one").await, client(&store, "other").await);
     let began = Instant::now();
@@ -56,7 +56,7 @@ async fn a_lock_stays_taken_until_its_time() {
 // long its TTL is.
 // Method: release a lock early, or leave that to the shutdown, and end the client.
 #[tokio::test(start_paused = true)]
-async fn a_lock_stays_taken_when_its_process_ends() {
+async fn lock_stays_taken_when_its_process_ends() {
     for unlocks in [true, false] {
         let store = store();
         let (one, other) = (client(&store, "one").await, client(&store, "other").await);
@@ -111,7 +111,7 @@ async fn callers_wait_until_its_time_is_over() {
 // Goal: a lock that stays taken can be removed by force.
 // Method: another client does, after the guard was released.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_stays_taken_is_removed() {
+async fn lock_that_stays_taken_is_removed() {
     let store = store();
     let (one, other) = (client(&store, "one").await, client(&store, "other").await);
     let request = one.request(OBJECT).min_hold(s(100)).ttl(s(30));
@@ -127,7 +127,7 @@ async fn a_lock_that_stays_taken_is_removed() {
 // over.
 // Method: no write is acknowledged while a lock is released early.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_without_an_answer_is_told() {
+async fn unlock_without_an_answer_is_told() {
     let store = store();
     let builder = store.client_builder().host("one").register_host(true).acquire_timeout(s(2));
     let one = builder.build().await.expect("a client in memory is built");
@@ -146,7 +146,7 @@ async fn an_unlock_without_an_answer_is_told() {
 
 // Goal: nothing that is written at the release is needed for the lock to stay taken.
 // Method: the database is down when the lock is released, and the process ends. Without renewal,
-// the rows of the grant have to last as long.
+// the rows of the grant must last as long.
 #[tokio::test(start_paused = true)]
 async fn lock_stays_taken_when_database_is_down_at_release() {
     const LONG: Duration = s(60);
@@ -176,7 +176,7 @@ async fn lock_stays_taken_when_database_is_down_at_release() {
 // Goal: what the table can't do is refused before anything is written.
 // Method: ask for it.
 #[tokio::test(start_paused = true)]
-async fn what_the_table_can_not_do_is_refused() {
+async fn unsupported_requests_are_refused() {
     let store = store();
     let client = client(&store, "one").await;
     let writes = client.statistics().writes;

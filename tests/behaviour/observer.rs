@@ -18,7 +18,7 @@ async fn first(observer: &LockClient) -> bakery_lock::Contender {
 // trace there; it takes no lock by any way.
 // Method: look at a held lock, request it in each way, then revoke it.
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_and_revokes_and_takes_no_lock() {
+async fn observer_sees_and_revokes_and_takes_no_lock() {
     let store = store();
     let holder = client(&store, "holder").await;
     let observer = store.client_builder().host("not-registered").observer(true).build().await;

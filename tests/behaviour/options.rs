@@ -61,7 +61,7 @@ async fn ttls_out_of_bounds_are_refused() {
 // Goal: a timeout of zero is an error that names the way to not wait.
 // Method: on a request and on a client.
 #[tokio::test(start_paused = true)]
-async fn a_timeout_of_zero_is_refused() {
+async fn timeout_of_zero_is_refused() {
     let store = store();
     let client = client(&store, "a").await;
     let request = client.request(OBJECT).timeout(Duration::ZERO);

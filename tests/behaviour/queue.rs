@@ -98,7 +98,7 @@ async fn callers_of_one_client_share_a_contender() {
 // Goal: a caller that times out is told which client holds the lock, and its rows go at once.
 // Method: one client holds with a label; another one waits for so long that it seldom looks.
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_times_out_is_told_the_holder() {
+async fn caller_that_times_out_is_told_the_holder() {
     let store = store();
     let (holder, other) = (client(&store, "host-of-holder").await, client(&store, "b").await);
     let held = holder.request(OBJECT).label("nightly run").acquire().await;
@@ -125,7 +125,7 @@ async fn a_caller_that_times_out_is_told_the_holder() {
 // Goal: the same when the holder is a caller of the same client, and with a name too long to show.
 // Method: as before, with one client.
 #[tokio::test(start_paused = true)]
-async fn a_holder_of_the_same_client_is_named_too() {
+async fn holder_of_the_same_client_is_named_too() {
     let store = store();
     let client = client(&store, "a").await;
     let name = "long".repeat(1_000);
@@ -140,7 +140,7 @@ async fn a_holder_of_the_same_client_is_named_too() {
 // Goal: a caller that gives up doesn't cost the next caller of the same client its place.
 // Method: two callers of one client and then another client wait; the first caller times out.
 #[tokio::test(start_paused = true)]
-async fn the_next_caller_takes_over_the_place_of_one_that_left() {
+async fn next_caller_takes_over_an_abandoned_place() {
     let (store, order) = (store(), Order::default());
     let holder = client(&store, "holder").await;
     let (earlier, later) = (client(&store, "a").await, client(&store, "b").await);
@@ -163,7 +163,7 @@ async fn the_next_caller_takes_over_the_place_of_one_that_left() {
 // Method: tries of the same and of another client, against a holder without and with a ticket;
 // calls take a millisecond, and ten.
 #[tokio::test(start_paused = true)]
-async fn a_try_does_not_wait_for_a_holder() {
+async fn try_does_not_wait_for_a_holder() {
     for call in [ms(1), ms(10)] {
         let store = store();
         store.delay_calls(call);

@@ -30,7 +30,7 @@ async fn expect_ready(client: &LockClient) {
 // table once a minute. It leaves no rows.
 // Method: probe every other second for ten minutes, and count.
 #[tokio::test(start_paused = true)]
-async fn a_probe_costs_one_read() {
+async fn probe_costs_one_read() {
     let store = store();
     let client = client(&store, "web1").await;
     let observer = store.client_builder().host("unknown").observer(true).build().await;
@@ -154,7 +154,7 @@ async fn refused_login_is_named_in_errors() {
 // release; a probe that waits for the database meanwhile does not wait longer.
 // Method: probe while the database is silent, shut down, and probe again.
 #[tokio::test(start_paused = true)]
-async fn a_closed_client_is_not_ready() {
+async fn closed_client_is_not_ready() {
     let store = store();
     let client = client(&store, "web1").await;
     let _guard = client.lock(OBJECT).await.expect("the lock is free");

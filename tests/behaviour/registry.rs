@@ -29,7 +29,7 @@ const PAGE: usize = 1_000;
 // later; a host is added without a look at the others, and a list is read page by page.
 // Method: register more hosts than one page holds, and see how many rows one read brings.
 #[tokio::test(start_paused = true)]
-async fn a_client_reads_its_own_host_only() {
+async fn client_reads_its_own_host_only() {
     let store = store();
     let registry = store.host_registry();
     for number in 0..HOSTS {
@@ -54,10 +54,10 @@ async fn a_client_reads_its_own_host_only() {
 
 // Goal: a host that was removed while its client was idle gets no lock, not even the first one; all
 // callers at that moment are told, and nothing is written. Once the host is added again, the client
-// goes on.
+// continues.
 // Method: remove the host of an idle client, and let several callers ask at once after minutes.
 #[tokio::test(start_paused = true)]
-async fn a_host_removed_while_idle_gets_no_lock() {
+async fn host_removed_while_idle_gets_no_lock() {
     let store = store();
     let client = client(&store, "idle").await;
     lock_once(&client).await.expect("the host is registered");
@@ -82,7 +82,7 @@ async fn a_host_removed_while_idle_gets_no_lock() {
 // Goal: an overdue look at the registration keeps callers in their order.
 // Method: let several callers ask after minutes, one after the other, while the store is slow.
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_waits_for_the_registration_keeps_its_place() {
+async fn caller_that_waits_for_the_registration_keeps_its_place() {
     let store = store();
     let client = client(&store, "a").await;
     sleep(s(600)).await;
@@ -215,7 +215,7 @@ async fn very_many_callers_wait_for_one_read() {
 // Goal: a shutdown does not wait for the registration, nor do the callers that waited for it.
 // Method: shut a client down while callers wait for a silent registry.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_sends_away_callers_that_wait_for_the_registration() {
+async fn shutdown_refuses_callers_waiting_for_registration() {
     let store = store();
     let client = client(&store, "a").await;
     sleep(s(600)).await;
@@ -233,7 +233,7 @@ async fn a_shutdown_sends_away_callers_that_wait_for_the_registration() {
 // one that registers missing hosts, and the error says what to do.
 // Method: build clients of a removed host, and of the same one after it was added.
 #[tokio::test(start_paused = true)]
-async fn a_client_does_not_undo_a_removal() {
+async fn client_does_not_undo_a_removal() {
     let store = store();
     client(&store, "gone").await;
     remove(&store, "gone").await;
@@ -255,7 +255,7 @@ async fn a_client_does_not_undo_a_removal() {
 // while it is idle; that costs no operation on locks. It undoes nothing: a removed host stays so.
 // Method: look at the registry while days pass, before and after the host is removed.
 #[tokio::test(start_paused = true)]
-async fn a_client_is_seen_once_a_day() {
+async fn client_is_seen_once_a_day() {
     let store = store();
     let registry = store.host_registry();
     let client = client(&store, "a").await;
@@ -289,7 +289,7 @@ async fn a_client_is_seen_once_a_day() {
 // Goal: a registry that is silent for some time makes a host be seen later, but it is seen.
 // Method: silence the registry when the host is to be seen next.
 #[tokio::test(start_paused = true)]
-async fn a_sighting_is_tried_again() {
+async fn sighting_is_tried_again() {
     let store = store();
     let registry = store.host_registry();
     let _client = client(&store, "a").await;
@@ -308,7 +308,7 @@ async fn a_sighting_is_tried_again() {
 // Goal: a sighting that fails is tried again ten minutes later, and until it succeeds.
 // Method: let sightings fail for the first half hour of a client, and count them.
 #[tokio::test(start_paused = true)]
-async fn a_sighting_that_fails_is_tried_again_after_ten_minutes() {
+async fn failed_sighting_is_retried_after_ten_minutes() {
     let store = store();
     let registry = store.host_registry();
     store.fail_sightings(Some(Fault::NotApplied));
@@ -331,7 +331,7 @@ async fn a_sighting_that_fails_is_tried_again_after_ten_minutes() {
 // Goal: a client that may not write the registry tries that once, and takes locks.
 // Method: refuse sightings, and lock once a minute, so that the registration is read each time.
 #[tokio::test(start_paused = true)]
-async fn a_refused_sighting_is_not_tried_again() {
+async fn refused_sighting_is_not_tried_again() {
     let store = store();
     store.fail_sightings(Some(Fault::Refused));
     let client = client(&store, "a").await;

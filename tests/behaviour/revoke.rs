@@ -92,7 +92,7 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
 // the reason, and holds on until it is released: no other client is let in before.
 // Method: both ways of holding; another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_holder_excludes_others_until_its_release() {
+async fn revoked_holder_excludes_others_until_its_release() {
     for with_ticket in [false, true] {
         let store = store();
         let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
@@ -135,7 +135,7 @@ async fn a_revoked_holder_excludes_others_until_its_release() {
 // client is let in then.
 // Method: watch the states of such a holder, while another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_holder_that_stays_is_lost_when_its_lease_ends() {
+async fn revoked_holder_is_lost_when_its_lease_ends() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
@@ -164,7 +164,7 @@ async fn a_revoked_holder_that_stays_is_lost_when_its_lease_ends() {
 // Goal: `with_lock` drops what runs under a revoked lock before another client is let in.
 // Method: a body that never ends, and notes when it is dropped; another client waits.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_body_is_dropped_before_the_next_one_is_let_in() {
+async fn revoked_body_is_dropped_before_the_next_grant() {
     struct Inside(Arc<AtomicBool>);
 
     impl Drop for Inside {
@@ -202,7 +202,7 @@ async fn a_revoked_body_is_dropped_before_the_next_one_is_let_in() {
 // rows leaves with its lease.
 // Method: a lock that is not renewed, revoked; one holder asks, the other one does not.
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
+async fn holder_that_does_not_renew_finds_it_when_it_asks() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     for asks in [true, false] {
@@ -228,7 +228,7 @@ async fn a_holder_that_does_not_renew_finds_it_when_it_asks() {
 // Method: two callers of one client behind a holder; the error of the caller that times out names
 // the contender to revoke.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_is_revoked_alone() {
+async fn waiter_is_revoked_alone() {
     let store = store();
     let (waiter, other) = (client(&store, "waiter").await, client(&store, "other").await);
     let guard = other.lock(OBJECT).await.expect("the lock is free");
@@ -275,7 +275,7 @@ async fn control_characters_of_reason_are_replaced() {
 // Goal: what is over can't be revoked, and a later round of the same client is not affected.
 // Method: remember a holder, let it lock again, revoke what is remembered, by both means.
 #[tokio::test(start_paused = true)]
-async fn a_round_that_is_over_is_told_so() {
+async fn round_that_is_over_is_told_so() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
@@ -299,7 +299,7 @@ async fn a_round_that_is_over_is_told_so() {
 // Goal: by force the next contender is let in at once when the holder is dead.
 // Method: a holder whose runtime has ended.
 #[tokio::test(start_paused = true)]
-async fn a_dead_holder_is_removed_by_force() {
+async fn dead_holder_is_removed_by_force() {
     let store = store();
     let dead = store.clone();
     let holding = std::thread::spawn(move || {
@@ -328,7 +328,7 @@ async fn a_dead_holder_is_removed_by_force() {
 // that renewal wrote is gone again.
 // Method: force, and see the rows for two renewals.
 #[tokio::test(start_paused = true)]
-async fn a_living_holder_that_was_removed_leaves_no_row() {
+async fn living_holder_that_was_removed_leaves_no_row() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");
@@ -389,7 +389,7 @@ async fn revoking_is_tried_until_the_timeout() {
 // Goal: bad input and a closed client are told, and nothing is written.
 // Method: an empty name; a client that was shut down.
 #[tokio::test(start_paused = true)]
-async fn what_can_not_be_revoked_is_refused() {
+async fn unrevokable_contender_is_refused() {
     let store = store();
     let other = client(&store, "other").await;
     let guard = client(&store, "holder").await.lock(OBJECT).await.expect("the lock is free");
@@ -422,7 +422,7 @@ async fn what_can_not_be_revoked_is_refused() {
 // client is ahead of the contender's; and revoking the same round again still works.
 // Method: revoke twice, and set the clock back before the holder reads it and leaves.
 #[tokio::test(start_paused = true)]
-async fn a_revocation_goes_with_the_rows_although_its_clock_is_ahead() {
+async fn revocation_ahead_of_the_clock_goes_with_the_rows() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     let guard = holder.lock(OBJECT).await.expect("the lock is free");

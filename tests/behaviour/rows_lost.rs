@@ -26,7 +26,7 @@ fn is_held(guard: &LockGuard) -> bool {
 // Goal: a holder whose rows are gone is lost at its next renewal, and does not write them again.
 // Method: lose the rows, let another client in, and wait for the renewal.
 #[tokio::test(start_paused = true)]
-async fn a_holder_without_rows_is_lost_at_its_renewal() {
+async fn holder_without_rows_is_lost_at_its_renewal() {
     let store = store();
     let (older, newer) = (client(&store, "older").await, client(&store, "newer").await);
     let guard = hold(&older).await;
@@ -86,11 +86,11 @@ async fn sleep_until_renewal(holder: &LockClient, renewals: u32) {
     sleep(RENEWAL_DUE - ms(30)).await;
 }
 
-// Goal: a waiter whose rows are gone begins anew and is served; its caller notices nothing but the
+// Goal: a waiter whose rows are gone begins again and is served; its caller notices nothing but the
 // time.
 // Method: lose the rows of holder and waiter while the waiter waits, then again between two polls.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_without_rows_begins_a_new_round() {
+async fn waiter_without_rows_begins_a_new_round() {
     let store = store();
     let (holder, waiter) = (client(&store, "holder").await, client(&store, "waiter").await);
     let guard = hold(&holder).await;

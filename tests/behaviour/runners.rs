@@ -26,7 +26,7 @@ async fn patient(store: &FaultyStore) -> LockClient {
 // Method: all that waits for the acquire timeout, with the longest one there is: while the database
 // answers, and while it does not.
 #[tokio::test(start_paused = true)]
-async fn the_longest_timeout_is_one() {
+async fn longest_timeout_is_one() {
     let store = store();
     let client = patient(&store).await;
     for _ in 0..2 {
@@ -72,7 +72,7 @@ async fn callers_that_come_as_a_task_ends_are_served() {
 // that wait are told, and the next caller gets the lock.
 // Method: a store that panics, when a lock is asked for and when one that has a ticket is renewed.
 #[tokio::test(start_paused = true)]
-async fn a_name_outlives_the_task_behind_it() {
+async fn name_outlives_the_task_behind_it() {
     let store = store();
     let (client, other) = (client(&store, "a").await, client(&store, "b").await);
     let request = || client.request(OBJECT).ttl(TTL).timeout(s(60));

@@ -20,7 +20,7 @@ fn states(contenders: &[Contender]) -> Vec<ContenderState> {
 // one that follows it.
 // Method: a holder on the fast path and two that wait; look for 100 s, then release.
 #[tokio::test(start_paused = true)]
-async fn the_holder_is_told_from_those_that_wait() {
+async fn holder_is_told_from_those_that_wait() {
     use ContenderState::{Holding, Waiting};
     let store = store();
     let observer = client(&store, "observer").await;

@@ -97,7 +97,7 @@ async fn one_alone_has_its_turn_in_the_line() {
 // Method: readers of one client overlap each other; a writer of another client waits, holds, and
 // comes again while a reader stays for a minute.
 #[tokio::test(start_paused = true)]
-async fn a_writer_waits_for_the_readers_ahead_alone() {
+async fn writer_waits_for_the_readers_ahead_alone() {
     const STAY: Duration = ms(200);
     let store = store();
     let (readers, writer) = (client(&store, "readers").await, client(&store, "writer").await);
@@ -168,7 +168,7 @@ async fn each_that_shares_has_limits_of_its_own() {
 // Goal: one that is not renewed gives its place back when it ends, unless others keep it.
 // Method: share a lock without a renewal, after another one that was renewed has left.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_renewed_for_those_that_want_it() {
+async fn place_is_renewed_for_those_that_want_it() {
     let store = store();
     let client = client(&store, "one").await;
     let renewed = share(&client).await;
@@ -185,7 +185,7 @@ async fn a_place_is_renewed_for_those_that_want_it() {
 // alone has a later one.
 // Method: draw tokens of each.
 #[tokio::test(start_paused = true)]
-async fn those_that_share_have_one_token() {
+async fn sharers_have_one_token() {
     let store = store();
     let client = client(&store, "one").await;
     let alone = client.lock(OBJECT).await.expect("the lock is free");
@@ -205,7 +205,7 @@ async fn those_that_share_have_one_token() {
 // Method: readers come and go without a gap, then with one; writers yield for ever, for a while,
 // until their timeout, and as a try.
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_yields_waits_until_none_reads() {
+async fn writer_that_yields_waits_until_none_reads() {
     let store = store();
     let (readers, writer) = (client(&store, "readers").await, client(&store, "writer").await);
     let patient = |limit| writer.request(OBJECT).yield_to_shared(limit).timeout(s(600));
@@ -259,7 +259,7 @@ async fn a_writer_that_yields_waits_until_none_reads() {
 // anything is written.
 // Method: ask for both.
 #[tokio::test(start_paused = true)]
-async fn what_contradicts_itself_is_refused() {
+async fn contradictory_options_are_refused() {
     let store = store();
     let client = client(&store, "one").await;
     let writes = client.statistics().writes;

@@ -31,7 +31,7 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 // Method: begin each way to acquire, look away for longer than a lease that is not renewed, and go
 // on.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_lost_before_the_caller_gets_it_is_an_error() {
+async fn lock_lost_before_its_caller_looks_is_an_error() {
     let store = store();
     let client = client(&store, "late").await;
     let request = || client.request(OBJECT).ttl(TTL).renew(false);
@@ -71,9 +71,9 @@ fn expect_lost(error: &LockError, expected: &LostReason) {
 
 // Goal: a caller that was granted the lock, but had not looked yet when the client was shut down,
 // is told that the client is closed, like every other caller that waits.
-// Method: begin to lock, look away while it is granted and the client shut down, and go on.
+// Method: begin to lock, look away while it is granted and the client shut down, and continue.
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_looks_after_the_shutdown_is_told_of_it() {
+async fn caller_that_looks_after_the_shutdown_is_told_of_it() {
     let store = store();
     let client = client(&store, "a").await;
     let mut lock = pin!(client.lock(OBJECT));
@@ -147,8 +147,8 @@ async fn lost_follows_renewals() {
     guard.unlock().await.expect("it was held");
 }
 
-// Goal: the future of `lost` may be polled where there is no runtime, and go on from one runtime to
-// the next.
+// Goal: the future of `lost` may be polled where there is no runtime, and continue from one runtime
+// to the next.
 // Method: poll it outside, on a runtime that ends, and on another one; give the lock back in the
 // end.
 #[test]

@@ -25,7 +25,7 @@ const EXPIRING: GuardState =
 // Goal: the stream tells each state as it begins, and ends with the lock.
 // Method: no renewal is acknowledged for a while, then again, then never; and a hold limit.
 #[tokio::test(start_paused = true)]
-async fn a_stream_tells_each_state_of_a_guard() {
+async fn stream_tells_each_state_of_a_guard() {
     let store = store();
     let request = client(&store, "holder").await.request(OBJECT).ttl(TTL);
     let guard = request.max_hold(s(60)).acquire().await.expect("the lock is free");
@@ -58,7 +58,7 @@ async fn a_stream_tells_each_state_of_a_guard() {
 // Goal: the stream ends when the lock is given back, and a handle tells so from then on.
 // Method: unlock while a task waits for the next state, and one drops the guard.
 #[tokio::test(start_paused = true)]
-async fn a_handle_outlives_its_guard() {
+async fn handle_outlives_its_guard() {
     let store = store();
     let client = client(&store, "holder").await;
     for drops in [false, true] {

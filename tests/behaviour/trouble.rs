@@ -10,7 +10,7 @@ use super::{OBJECT, SOON, client, expect_rows, ms, s, store};
 // its last words.
 // Method: every call fails, in each way that may pass.
 #[tokio::test(start_paused = true)]
-async fn an_unavailable_database_is_retried_until_the_timeout() {
+async fn unavailable_database_is_retried_until_the_timeout() {
     let faults = [
         (Fault::NotApplied, Outcome::NotApplied),
         (Fault::UnknownNotApplied, Outcome::Unknown),
@@ -39,7 +39,7 @@ async fn an_unavailable_database_is_retried_until_the_timeout() {
 // Goal: a database that comes back within the timeout is no error.
 // Method: every call fails for two seconds.
 #[tokio::test(start_paused = true)]
-async fn a_database_that_comes_back_is_no_error() {
+async fn database_that_comes_back_is_no_error() {
     let store = store();
     let client = client(&store, "a").await;
     store.fail_next(usize::MAX, Fault::NotApplied);
@@ -123,7 +123,7 @@ async fn cleaning_up_goes_on_as_long_as_it_has_to() {
 // Goal: a statement that the database refuses is an error at once, and says what to do.
 // Method: the next call is refused.
 #[tokio::test(start_paused = true)]
-async fn a_refused_statement_is_an_error_at_once() {
+async fn refused_statement_is_an_error_at_once() {
     let store = store();
     let client = client(&store, "a").await;
     store.fail_next(1, Fault::Refused);
@@ -144,7 +144,7 @@ async fn a_refused_statement_is_an_error_at_once() {
 // registers it.
 // Method: build clients without and with `register_host`.
 #[tokio::test(start_paused = true)]
-async fn a_host_needs_a_number() {
+async fn host_needs_a_number() {
     let store = store();
     let build = |register| {
         let builder = store.client_builder().host("snap-1");
@@ -181,7 +181,7 @@ async fn clients_of_one_host_name_exclude_each_other() {
 // holds stays held; once it is added again it works within about a minute.
 // Method: lock another object every second and note when it fails, and when it works again.
 #[tokio::test(start_paused = true)]
-async fn a_removed_host_acquires_nothing_more() {
+async fn removed_host_acquires_nothing_more() {
     let store = store();
     let registry = store.host_registry();
     let client = client(&store, "leaving").await;

@@ -37,7 +37,7 @@ async fn client_without_turns(store: &FaultyStore, host: &str) -> LockClient {
 // one deletes the rows.
 // Method: a hundred callers wait; count the operations, and the time of each release.
 #[tokio::test(start_paused = true)]
-async fn a_release_passes_the_lock_on_without_the_database() {
+async fn release_passes_the_lock_on_without_the_database() {
     let store = store();
     let client = client(&store, "a").await;
     let first = client.lock(OBJECT).await.expect("the lock is free");
@@ -83,7 +83,7 @@ async fn without_turns_each_caller_has_a_place_of_its_own() {
 // Method: a client with many callers, each of which holds for some time, keeps the lock busy; time
 // how long the other one waits, for short turns and for long ones.
 #[tokio::test(start_paused = true)]
-async fn a_contender_in_the_table_is_not_overtaken_for_long() {
+async fn contender_in_the_table_is_not_overtaken_for_long() {
     for (turn, at_most) in [(ms(3), ms(50 + 100 + 3)), (ms(80), ms(100 + 2 * 80)), (s(2), s(4))] {
         let store = store();
         let (busy, other) = (client(&store, "busy").await, client(&store, "other").await);
@@ -155,7 +155,7 @@ async fn glances_are_few_and_delay_nothing() {
 // first, and when less than half of its lease is left.
 // Method: callers with another TTL, and one that comes late; look at the lease, and count writes.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_renewed_for_the_next_turn() {
+async fn place_is_renewed_for_the_next_turn() {
     let store = store();
     let client = client(&store, "a").await;
     let first = client.lock(OBJECT).await.expect("the lock is free");
@@ -191,7 +191,7 @@ async fn a_place_is_renewed_for_the_next_turn() {
 // Goal: a hold limit ends a turn, not the place.
 // Method: a caller holds for too long while another one waits; count operations.
 #[tokio::test(start_paused = true)]
-async fn a_hold_limit_ends_the_turn_alone() {
+async fn hold_limit_ends_the_turn_alone() {
     let store = store();
     let client = client(&store, "a").await;
     let request = client.request(OBJECT).max_hold(s(1)).grace(s(1));
@@ -208,7 +208,7 @@ async fn a_hold_limit_ends_the_turn_alone() {
 }
 
 // Goal: tokens grow from turn to turn, and a turn that is over gets none.
-// Method: each of a line of callers draws two tokens; one lets a draw go on and releases.
+// Method: each of a line of callers draws two tokens; one lets a draw continue and releases.
 #[tokio::test(start_paused = true)]
 async fn tokens_grow_from_turn_to_turn() {
     let store = store();
@@ -235,7 +235,7 @@ async fn tokens_grow_from_turn_to_turn() {
 // Method: an operator revokes a holder behind which a caller of its client waits, and then another
 // client.
 #[tokio::test(start_paused = true)]
-async fn a_revoked_place_has_no_other_turn() {
+async fn revoked_place_has_no_other_turn() {
     let store = store();
     let (client, other) = (client(&store, "a").await, client(&store, "b").await);
     let first = client.lock(OBJECT).await.expect("the lock is free");
@@ -279,7 +279,7 @@ async fn rows_show_whose_turn_it_is_from_the_next_renewal_on() {
 // Goal: a try takes a turn only if no caller of its client has the lock or waits for it.
 // Method: try while the lock is held, and while it is being released.
 #[tokio::test(start_paused = true)]
-async fn a_try_does_not_wait_in_the_line() {
+async fn try_does_not_wait_in_the_line() {
     let store = store();
     let client = client(&store, "a").await;
     let first = client.lock(OBJECT).await.expect("the lock is free");
@@ -298,7 +298,7 @@ async fn a_try_does_not_wait_in_the_line() {
 // Method: 10,000 of 10,001 callers are dropped in one moment, while the lock is held and as it is
 // released.
 #[tokio::test(start_paused = true)]
-async fn a_line_of_dropped_callers_is_passed_over() {
+async fn line_of_dropped_callers_is_passed_over() {
     for release_first in [false, true] {
         let store = store();
         let client = client(&store, "a").await;

@@ -51,7 +51,7 @@ impl Warnings {
         SAID.take()
     }
 
-    /// The one warning since the last look, which has to say all of this.
+    /// The one warning since the last look, which must say all of this.
     fn expect_one(&self, parts: &[&str]) {
         let warnings = self.take();
         let [warning] = &warnings[..] else {
@@ -125,7 +125,7 @@ async fn at_risk_and_lost_are_said_once_each() {
 // Goal: a client that others do not reach where it says warns once, with the address, and works.
 // Method: advertise a port at which nothing listens.
 #[tokio::test]
-async fn a_client_that_does_not_reach_itself_warns() {
+async fn client_that_does_not_reach_itself_warns() {
     let warnings = Warnings::listen();
     let anywhere = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
     let dead = anywhere.local_addr().expect("it is bound");
@@ -141,7 +141,7 @@ async fn a_client_that_does_not_reach_itself_warns() {
     })
     .await;
     let address = format!("address={:?}", dead.to_string());
-    for part in ["WARN", "does not reach itself", &address] {
+    for part in ["WARN", "can't connect to its own address", &address] {
         assert!(said[0].contains(part), "{part:?} is missing: {said:?}");
     }
     let guard = client.lock(OBJECT).await.expect("the lock is free");
@@ -169,7 +169,7 @@ async fn lock_without_renewal_is_not_at_risk() {
 // Goal: that clocks differ puts a holder at risk, which is said with its name.
 // Method: clocks that differ for a while.
 #[tokio::test(start_paused = true)]
-async fn a_holder_is_warned_of_clocks_that_differ() {
+async fn holder_is_warned_of_clocks_that_differ() {
     let warnings = Warnings::listen();
     let store = store();
     let client = client(&store, "a").await;
@@ -237,7 +237,7 @@ async fn revocations_are_said() {
 // Method: a lock that is given back in each way, one that is not obtained, and a client that is
 // shut down with nothing held.
 #[tokio::test(start_paused = true)]
-async fn what_ends_as_it_should_is_no_warning() {
+async fn orderly_end_does_not_warn() {
     let warnings = Warnings::listen();
     let store = store();
     let client = client(&store, "a").await;
@@ -253,7 +253,7 @@ async fn what_ends_as_it_should_is_no_warning() {
 // Goal: a loss is said also when the guard notices it before the client's runtime does.
 // Method: the client's runtime is not run any more; the guard looks at the clock elsewhere.
 #[test]
-fn a_loss_is_said_by_the_first_to_notice() {
+fn loss_is_said_by_the_first_to_notice() {
     let warnings = Warnings::listen();
     let stalled = paused_runtime();
     let guard = stalled.block_on(async {
@@ -274,7 +274,7 @@ fn a_loss_is_said_by_the_first_to_notice() {
 // Goal: a bug that ends the task of a lock is logged at ERROR, once.
 // Method: a store that panics.
 #[tokio::test(start_paused = true)]
-async fn a_bug_is_logged() {
+async fn bug_is_logged() {
     let warnings = Warnings::listen();
     let store = store();
     let client = client(&store, "a").await;

@@ -80,7 +80,8 @@ async fn work_stops_when_the_lock_is_lost() {
 }
 
 // Goal: output that came after the lease does not count.
-// Method: a single poll that lasts longer than the lease, by a store whose time goes on meanwhile.
+// Method: a single poll that lasts longer than the lease, by a store whose time continues
+// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn output_after_the_lease_does_not_count() {
     let store = store();
@@ -133,7 +134,7 @@ async fn dropped_work_gives_the_lock_back() {
 // Goal: an error of the work comes back as it is, and the lock is given back.
 // Method: work that fails, in a helper as a service may have it, in a task of its own.
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_work_comes_back() {
+async fn error_of_the_work_comes_back() {
     #[derive(Debug)]
     enum Failure {
         Lock(WithLockError),

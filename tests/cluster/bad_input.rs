@@ -52,7 +52,7 @@ async fn unusable_names_are_refused() {
 // Goal: a host without a number is told the command to run, and is not registered by that.
 // Method: build a client for a host that was never registered.
 #[tokio::test]
-async fn an_unknown_host_is_refused() {
+async fn unknown_host_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let host = support::unique("host");
@@ -184,7 +184,7 @@ async fn replication_that_serves_no_quorum_is_refused() {
     let crowded = scene.elsewhere(&support::unique_keyspace("crowded"));
     let options = CreateOptions::new().replication(Replication::Factor(factor));
     let created = schema::create(&scene.session, &crowded.keyspace, &options).await;
-    let found = format!("{} of {factor} replicas have to answer", factor / 2 + 1);
+    let found = format!("{} of {factor} replicas must answer", factor / 2 + 1);
     let expected = [&found, "alter the replication of keyspace", "or add nodes"];
     expect_text(&created.expect_err("it has too few nodes"), &expected);
 

@@ -4,7 +4,7 @@
 use bakery_lock::testing::cassandra_conforms;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_store_keeps_the_promises_of_the_trait() {
+async fn store_keeps_the_promises_of_the_trait() {
     let _beside = support::beside_others().await;
     let keyspace = support::keyspace().await;
     cassandra_conforms(&support::session().await, &keyspace, &support::unique("conformance")).await;

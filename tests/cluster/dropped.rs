@@ -26,7 +26,7 @@ const BETWEEN_POLLS: Duration = Duration::from_micros(100);
 const HELD_FOR: Duration = Duration::from_millis(8);
 
 #[tokio::test]
-async fn a_lock_of_a_free_object() {
+async fn lock_of_a_free_object() {
     let _beside = support::beside_others().await;
     let begin = async |_: &LockClient, client: LockClient, name: String| async move {
         client.lock(&name).await
@@ -35,7 +35,7 @@ async fn a_lock_of_a_free_object() {
 }
 
 #[tokio::test]
-async fn a_lock_of_a_held_object() {
+async fn lock_of_a_held_object() {
     let _beside = support::beside_others().await;
     let begin = async |other: &LockClient, client: LockClient, name: String| {
         hold_for_a_while(other, &name).await;
@@ -45,7 +45,7 @@ async fn a_lock_of_a_held_object() {
 }
 
 #[tokio::test]
-async fn a_try_of_a_held_object() {
+async fn try_of_a_held_object() {
     let _beside = support::beside_others().await;
     let begin = async |other: &LockClient, client: LockClient, name: String| {
         hold_for_a_while(other, &name).await;

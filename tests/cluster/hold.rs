@@ -25,7 +25,7 @@ enum Hanging {
 // the grace and not before, and the next client is let in then. Until then its lock is renewed.
 // Method: hold in both ways and look at the guard every millisecond, while another client waits.
 #[tokio::test]
-async fn a_hanging_holder_loses_the_lock_at_its_limit() {
+async fn hanging_holder_loses_the_lock_at_its_limit() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     tokio::join!(

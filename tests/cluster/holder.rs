@@ -15,7 +15,7 @@ use support::scene::{Scene, built};
 // Method: `holding_program` tells all the time when its lease ends; it is killed with SIGKILL, at
 // different distances from its last renewal, while another client waits.
 #[tokio::test]
-async fn the_next_client_follows_a_killed_holder() {
+async fn next_client_follows_a_killed_holder() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let cases = [("short-way", 300), ("short-way", 1_900), ("ticket", 1_000), ("ticket", 2_500)];
@@ -37,7 +37,7 @@ async fn the_next_client_follows_a_killed_holder() {
 /// of the lease, until the next client was let in.
 async fn kill_a_holder(scene: &Scene, way: &str, after: Duration) -> (Duration, Duration) {
     let name = support::unique("killed");
-    // With a holder before it, the program has to draw a ticket.
+    // With a holder before it, the program must draw a ticket.
     let first = match way {
         "ticket" => Some(scene.client().await.lock(&name).await.expect("the lock is free")),
         _ => None,
@@ -117,7 +117,7 @@ async fn hold(scene: &Scene, name: &str, ttl: Duration) -> LockGuard {
 // Goal: a holder whose row was deleted notices at its next renewal, is lost, and leaves no row.
 // Method: delete all rows of the object by hand.
 #[tokio::test]
-async fn a_holder_whose_row_is_deleted_is_lost() {
+async fn holder_whose_row_is_deleted_is_lost() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("deleted");

@@ -19,7 +19,7 @@ use support::scene::{Scene, built};
 /// Longer than any test: for waits that have a limit elsewhere.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
-/// So often a keeper is stopped, this many at a time.
+/// This often a keeper is stopped, this many at a time.
 const STOPS: usize = 20;
 const AT_A_TIME: usize = 10;
 
@@ -172,7 +172,7 @@ async fn holder(client: &LockClient, name: &str) -> Uuid {
 // Goal: when a keeper is killed its guest loses its turn, and after that its line is served.
 // Method: kill the keeper's process while a guest is inside and another one waits.
 #[tokio::test]
-async fn the_line_of_a_killed_keeper_is_served() {
+async fn line_of_a_killed_keeper_is_served() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let (keeper, lent) = Lent::new(&scene).await;
@@ -189,7 +189,7 @@ async fn the_line_of_a_killed_keeper_is_served() {
 // Method: stop keepers by SIGSTOP until the next client has held the lock, many times.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_stopped_keeper_lets_no_two_in() {
+async fn stopped_keeper_lets_no_two_in() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let mut chance = chance();
@@ -219,7 +219,7 @@ async fn a_stopped_keeper_lets_no_two_in() {
 // Goal: a keeper that shuts down leaves none of its line waiting: all are served elsewhere.
 // Method: 31 guests wait while one is inside; the keeper shuts down, and the guest unlocks.
 #[tokio::test]
-async fn the_line_of_a_keeper_that_shuts_down_is_served_elsewhere() {
+async fn line_of_a_stopping_keeper_is_served_elsewhere() {
     const WAITING: usize = 31;
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;

@@ -111,7 +111,7 @@ async fn all_places_are_taken(client: &LockClient, object: &str) {
     }
 }
 
-/// Takes the lock so many times with each caller, and tells when each was inside.
+/// Takes the lock this many times with each caller, and tells when each was inside.
 async fn take(client: &LockClient, object: &str, locks: usize) -> Vec<Vec<Moment>> {
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {

@@ -19,7 +19,7 @@ use support::program::{self, Program};
 use support::relay::{Relay, Traffic};
 use support::scene::Scene;
 
-/// So often guests are killed, this many at a time.
+/// This often guests are killed, this many at a time.
 const KILLS: usize = 10;
 const AT_A_TIME: usize = 5;
 
@@ -39,7 +39,7 @@ enum Killed {
 // Method: kill guests, each a program, at any time while another one stands behind them.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn the_line_behind_a_killed_guest_is_served() {
+async fn line_behind_a_killed_guest_is_served() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let mut chance = chance();
@@ -132,7 +132,7 @@ async fn guest_program() {
 // Goal: the whole line of a keeper that is killed is served.
 // Method: kill a keeper with sixteen guests in line.
 #[tokio::test]
-async fn the_whole_line_of_a_killed_keeper_is_served() {
+async fn whole_line_of_a_killed_keeper_is_served() {
     const WAITING: usize = 16;
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;

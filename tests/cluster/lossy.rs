@@ -74,7 +74,7 @@ impl LossySession {
         }
     }
 
-    /// Loses the next acknowledgements of writes, so many, from now on; the future is ready once
+    /// Loses the next acknowledgements of writes, this many, from now on; the future is ready once
     /// they are lost and nothing gets lost any more.
     pub(crate) fn lose_acknowledgements(
         self: &Arc<Self>,

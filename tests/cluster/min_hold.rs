@@ -29,7 +29,7 @@ const WORK: Duration = Duration::from_millis(20);
 // last time goes without `min_hold`.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_job_runs_once_on_clocks_two_seconds_apart() {
+async fn job_runs_once_on_clocks_two_seconds_apart() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("job");

@@ -11,7 +11,7 @@ use support::scene::{Scene, built};
 // same.
 // Method: the client's statistics, before and after each.
 #[tokio::test]
-async fn an_uncontended_lock_is_two_operations_and_an_unlock_one() {
+async fn uncontended_lock_is_two_operations_and_an_unlock_one() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let client = scene.client().await;
@@ -46,7 +46,7 @@ const MEASUREMENTS_MAX: usize = 10;
 // code, or that is busy with other tests: so it is measured again until it has settled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_contended_lock_is_twelve_operations_at_most() {
+async fn contended_lock_is_twelve_operations_at_most() {
     let _alone = support::alone().await;
     let scene = Scene::new().await;
     let name = support::unique("cost");
@@ -94,7 +94,7 @@ async fn operations_of_a_lock(clients: &[LockClient], name: &str) -> (f64, f64) 
     (all, whole_reads)
 }
 
-/// Lets all clients lock a name so many times, all at once.
+/// Lets all clients lock a name this many times, all at once.
 async fn lock_in_turn(clients: &[LockClient], name: &str, times: u32) {
     let mut tasks = JoinSet::new();
     for client in clients {

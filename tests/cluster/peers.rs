@@ -11,11 +11,11 @@ use support::scene::{Scene, refusal};
 // statement that creates the table, and so does `create`, which changes nothing else.
 // Method: drop the table, and create it again in both ways.
 #[tokio::test]
-async fn a_keyspace_of_an_earlier_version_is_completed() {
+async fn keyspace_of_an_earlier_version_is_completed() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("no_peers").await;
     let fine = finding(&scene).await;
-    assert_eq!((fine.severity, fine.found.as_str()), (Severity::Ok, "as it has to be"), "{fine}");
+    assert_eq!((fine.severity, fine.found.as_str()), (Severity::Ok, "as it should be"), "{fine}");
 
     drop_table(&scene).await;
     let guard = scene.client().await.lock("object").await.expect("the lock is free");
@@ -48,13 +48,13 @@ async fn a_keyspace_of_an_earlier_version_is_completed() {
 // Goal: another table of this name is an error, for checks and for clients, and stays as it is.
 // Method: drop a column.
 #[tokio::test]
-async fn a_table_with_other_columns_is_refused() {
+async fn table_with_other_columns_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("other_peers").await;
     scene.change_schema(&format!("ALTER TABLE {} DROP public_key", table(&scene))).await;
     let error = finding(&scene).await;
     assert_eq!(error.severity, Severity::Error, "{error}");
-    let told = "lock_peers: column public_key is missing; it has to be a regular blob column: ";
+    let told = "lock_peers: column public_key is missing; it must be a regular blob column: ";
     assert!(error.to_string().starts_with(told), "{error}");
     let refused = scene.create(&CreateOptions::new()).await.expect_err("it is another table");
     assert!(matches!(refused, SchemaError::Differs { .. }), "{refused:?}");
@@ -67,7 +67,7 @@ async fn a_table_with_other_columns_is_refused() {
 // Goal: no option of this table keeps clients from their locks.
 // Method: set it to keep rows for ever, and tombstones not at all.
 #[tokio::test]
-async fn a_table_with_other_options_is_a_warning() {
+async fn table_with_other_options_is_a_warning() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("kept_peers").await;
     let options = "default_time_to_live = 0 AND gc_grace_seconds = 0";

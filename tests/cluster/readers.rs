@@ -471,7 +471,7 @@ async fn work(
                 match guard.unlock().await {
                     Ok(()) => {}
                     // The process was stopped, here and below: after that, a release may be over
-                    // its time as well, and goes on in the background.
+                    // its time as well, and continues in the background.
                     Err(error @ (UnlockError::Lost(_) | UnlockError::Unacknowledged { .. })) => {
                         program::say(&format!("error {error}"));
                     }

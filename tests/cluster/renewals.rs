@@ -85,7 +85,7 @@ async fn renewed(guard: &LockGuard) -> Duration {
 // Method: proxies drop the acknowledgements of all tries but the last one before the deadline, and
 // hold that one back until after it. It comes within the second for which the try waits.
 #[tokio::test]
-async fn an_acknowledgement_after_the_deadline_does_not_count() {
+async fn acknowledgement_after_the_deadline_does_not_count() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     // When the last try comes depends on the TTL: with the same one it would be missed each time.
@@ -138,7 +138,7 @@ async fn acknowledge_late(scene: &Scene, ttl: Duration) -> bool {
 // Method: the client runs on a thread of its own, which something blocks from when the first
 // renewal is applied until after the deadline.
 #[tokio::test]
-async fn an_acknowledgement_taken_after_the_deadline_does_not_count() {
+async fn acknowledgement_taken_late_does_not_count() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     pace::until("a client is blocked in time", async || take_late(&scene).await).await;

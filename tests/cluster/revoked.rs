@@ -25,7 +25,7 @@ const WHY: &str = "a test asks for it";
 // Method: revoke at different distances from the last renewal, while another client waits; one
 // holder of each kind stays.
 #[tokio::test]
-async fn a_revoked_holder_keeps_the_next_one_out_until_it_leaves() {
+async fn revoked_holder_blocks_until_it_leaves() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let cases =
@@ -100,7 +100,7 @@ async fn revoke(
 // Goal: by force the next contender is let in after a holder has died, while its rows would live.
 // Method: `holding_program` is killed with SIGKILL, and removed by the client that waits.
 #[tokio::test]
-async fn a_dead_holder_is_removed_by_force() {
+async fn dead_holder_is_removed_by_force() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");
@@ -131,7 +131,7 @@ async fn a_dead_holder_is_removed_by_force() {
 // rows don't come back.
 // Method: another client takes the lock meanwhile; then the rows are looked at for two TTLs.
 #[tokio::test]
-async fn a_living_holder_that_was_removed_does_not_come_back() {
+async fn living_holder_that_was_removed_does_not_come_back() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let name = support::unique("forced");

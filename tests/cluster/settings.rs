@@ -1,4 +1,4 @@
-//! What the clients of a lock table have to agree on: recorded when the table is made, compared
+//! What the clients of a lock table must agree on: recorded when the table is made, compared
 //! when a client is built.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const MS: Duration = Duration::from_millis(1);
 // Method: a table for QUORUM and one for LOCAL_QUORUM of the data centre that the cluster has, and
 // clients with either for both.
 #[tokio::test]
-async fn a_client_with_another_consistency_is_refused() {
+async fn client_with_another_consistency_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("consistency").await;
     let datacenter = datacenter(&scene);
@@ -49,11 +49,11 @@ async fn a_client_with_another_consistency_is_refused() {
     scene.drop_keyspace().await;
 }
 
-// Goal: a table without recorded settings is refused with the command that records them. So is a
-// table whose settings were deleted to change them, until they are recorded anew.
+// Goal: a table without recorded settings is refused with the command that records them, so is a
+// table whose settings were deleted to change them, until they are recorded again.
 // Method: delete the record by the statement that the refusal of other settings advises.
 #[tokio::test]
-async fn a_table_without_settings_is_refused() {
+async fn table_without_settings_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("unrecorded").await;
     let other = CreateOptions::new().max_clock_skew(250 * MS);
@@ -117,7 +117,7 @@ async fn settings_are_recorded_once() {
 // without a column for it, is that of an earlier version: it works, and gets the number.
 // Method: write another number, a null and the right one by hand, and drop the column.
 #[tokio::test]
-async fn a_table_of_another_protocol_is_refused() {
+async fn table_of_another_protocol_is_refused() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("protocol").await;
     let registry = format!("\"{}\".lock_hosts", scene.keyspace);
@@ -188,7 +188,7 @@ async fn unusable_settings_are_not_recorded() {
 // outlive it.
 // Method: look at its id before, without and after.
 #[tokio::test]
-async fn a_table_that_is_made_again_is_another_one() {
+async fn table_that_is_made_again_is_another_one() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("again").await;
     let id = async || lock_table_id(&scene.session, &scene.keyspace).await;
@@ -215,7 +215,7 @@ struct Answers {
 // the number of registered hosts.
 // Method: count what the nodes answer, before and after 20,000 hosts were added.
 #[tokio::test]
-async fn a_client_is_built_from_few_answers() {
+async fn client_is_built_from_few_answers() {
     const HOSTS: usize = 20_000;
     const AT_ONCE: usize = 500;
     let _beside = support::beside_others().await;

@@ -28,7 +28,8 @@ const WORKED_MAX: Duration = Duration::from_secs(5);
 // time.
 // Method: programs work under `with_lock` and note when they are polled. Each is stopped by SIGSTOP
 // at a random moment until the next client holds the lock; 50 times in all between two polls. A
-// poll that has begun when it is stopped goes on: it may note one time that is too late, never two.
+// poll that has begun when it is stopped continues: it may note one time that is too late, never
+// two.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
 async fn stopped_work_is_not_polled_after_the_lease() {
@@ -126,7 +127,7 @@ async fn working_program() {
 /// When work was polled.
 type Polls = Arc<Mutex<Vec<u64>>>;
 
-/// Work of so many polls, a few milliseconds each.
+/// Work of this many polls, a few milliseconds each.
 async fn note_polls(polls: &Polls, count: usize) -> usize {
     for _ in 0..count {
         polls.lock().expect("the mutex is not poisoned").push(now());

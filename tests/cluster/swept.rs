@@ -14,7 +14,7 @@ use support::scene::Scene;
 /// A read that meets more than a thousand tombstones is warned of, and each of these leaves one.
 const DEAD: i32 = 1_100;
 
-/// So many reads are made to find out whether reads are warned of: not each goes through the node
+/// This many reads are made to find out whether reads are warned of: not each goes through the node
 /// that has read the rows.
 const READS: usize = 30;
 

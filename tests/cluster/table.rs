@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(120);
 // waiters and later callers are told.
 // Method: drop the table below a holder, with a caller behind it.
 #[tokio::test]
-async fn a_dropped_table_is_noticed() {
+async fn dropped_table_is_noticed() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("gone").await;
     let (client, guard) = hold(&scene).await;
@@ -32,7 +32,7 @@ async fn a_dropped_table_is_noticed() {
 // does not write them again; its client finds out why. Others were let in meanwhile, and stay.
 // Method: make the table again at once, and lock the same name in it by a new client.
 #[tokio::test]
-async fn a_table_that_is_made_again_is_noticed() {
+async fn table_that_is_made_again_is_noticed() {
     let _beside = support::beside_others().await;
     let scene = Scene::of_its_own("replaced").await;
     let (client, guard) = {

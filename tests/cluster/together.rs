@@ -21,10 +21,10 @@ const TASKS: u64 = 2;
 const CALLS_DEFAULT: usize = 1_000;
 const NAMES: usize = 12;
 
-/// A call locks up to so many names.
+/// A call locks up to this many names.
 const NAMES_MAX: usize = 4;
 
-/// One call of so many gives up early, somewhere on its way.
+/// One call of this many gives up early, somewhere on its way.
 const IMPATIENT: f64 = 0.05;
 
 /// What a program says.
@@ -134,7 +134,7 @@ fn names(object: &str) -> Vec<String> {
     (0..NAMES).map(|place| format!("{object}::{place}")).collect()
 }
 
-/// Makes so many calls, and tells when it held which names, and when it gave up.
+/// Makes this many calls, and tells when it held which names, and when it gave up.
 async fn call(client: &LockClient, object: &str, calls: usize, seed: u64) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {

@@ -250,12 +250,12 @@ fn expect_growing(tokens: &[FencingToken]) {
 }
 
 // Goal: once the next holder has written every column with its token, no cell is the stale one's,
-// whenever that is stopped and whenever it goes on. Without tokens it is, or else the test would
+// whenever that is stopped and whenever it continues. Without tokens it is, or else the test would
 // show nothing.
 // Method: a program writes the columns one after the other; it is stopped by SIGSTOP in the midst
-// of it, and goes on writing although it has lost the lock.
+// of it, and continues writing although it has lost the lock.
 #[tokio::test]
-async fn a_stale_holder_leaves_no_cell() {
+async fn stale_holder_leaves_no_cell() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     // Before the programs race for it.
@@ -281,7 +281,7 @@ async fn a_stale_holder_leaves_no_cell() {
     println!("{} stale holders left no cell; one without tokens left {unfenced:?}", cases.len());
 }
 
-/// When the stale holder goes on.
+/// When the stale holder continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoOn {
     /// While the next holder writes.
@@ -290,7 +290,7 @@ enum GoOn {
     Afterwards,
 }
 
-/// Stops a program that writes a row, lets the next holder write it, and lets the program go on.
+/// Stops a program that writes a row, lets the next holder write it, and lets the program continue.
 /// What the columns are then.
 async fn stop_a_writer(
     scene: &Scene,
@@ -328,7 +328,7 @@ async fn stop_a_writer(
 
 // Goal: the program that the test above starts. By itself: a row of several writes is as the last
 // one of them left it.
-// Method: write the columns by turns; once the lock is lost, go on for a while.
+// Method: write the columns by turns; once the lock is lost, continue for a while.
 #[tokio::test]
 async fn writing_program() {
     let Some(order) = program::order() else {

@@ -17,7 +17,7 @@ const TRIES: usize = 50;
 // held by the fast path or with a ticket.
 // Method: 50 tries of another client and of the holder's own, for both ways of holding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_of_a_held_lock_does_not_take_it() {
+async fn try_of_a_held_lock_does_not_take_it() {
     let _beside = support::beside_others().await;
     let scene = Scene::new().await;
     let (holder, other) = (scene.client().await, scene.client().await);

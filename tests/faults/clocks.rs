@@ -26,7 +26,7 @@ const TTL: Duration = Duration::from_secs(12);
 // refused and told by how much, and a check reports the same.
 // Method: two nodes; the clock of one is set ahead by 3 s.
 #[tokio::test]
-async fn a_node_with_a_wrong_clock_is_found() {
+async fn node_with_a_wrong_clock_is_found() {
     let (cluster, scene, _turn) = cluster().await;
     cluster.set_clock(2, AHEAD).expect("its clock can be set");
     let (told, problems) = seen("a client is refused", async || refusal(&scene).await).await;
@@ -48,7 +48,7 @@ async fn a_node_with_a_wrong_clock_is_found() {
 // measured again.
 // Method: the least bound that there is, on two nodes: a node tells its time in milliseconds.
 #[tokio::test]
-async fn a_bound_that_can_not_be_measured_is_refused() {
+async fn bound_that_can_not_be_measured_is_refused() {
     const MS: Duration = Duration::from_millis(1);
     let (_cluster, scene, _turn) = cluster().await;
     let create = async |max_clock_skew| {
@@ -85,7 +85,7 @@ async fn a_bound_that_can_not_be_measured_is_refused() {
 // it holds it renews all the time.
 // Method: the clock of one of two nodes is set ahead by 3 s, and back, while a lock is held.
 #[tokio::test]
-async fn a_clock_that_becomes_wrong_is_found() {
+async fn clock_that_becomes_wrong_is_found() {
     let (cluster, scene, _turn) = cluster().await;
     let ttl = pace::scaled(TTL);
     let client = built(scene.builder().ttl(ttl)).await;
@@ -117,7 +117,7 @@ async fn a_clock_that_becomes_wrong_is_found() {
 // Method: libfaketime sets the clock of one of two nodes ahead by an hour, until a client is
 // refused for it, and back.
 #[tokio::test]
-async fn a_clock_that_is_set_back_is_seen_to_agree() {
+async fn clock_that_is_set_back_is_seen_to_agree() {
     const HOUR: i32 = 3_600;
     let (cluster, scene, _turn) = cluster().await;
     cluster.set_clock(2, HOUR).expect("its clock can be set");

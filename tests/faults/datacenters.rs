@@ -21,7 +21,7 @@ const THERE: &str = "datacenter2";
 // Method: a node in each of two data centres, of which one is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_data_centre_goes_on_without_the_other() {
+async fn data_centre_goes_on_without_the_other() {
     let _alone = support::alone().await;
     let options = ClusterOptions {
         name: "datacenters".to_owned(),

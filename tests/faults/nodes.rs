@@ -19,9 +19,9 @@ use support::scene::{Scene, built};
 const TTL: Duration = Duration::from_secs(9);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-// Goal: when one node of three is killed, locks go on: no error, no lost guard. When a second one
-// is killed, callers get a clear error, not before their timeout, and holders know that they lost
-// their locks. When the nodes return, the rows are gone, and locks work again.
+// Goal: when one node of three is killed, locks continue: no error, no lost guard. When a second
+// one is killed, callers get a clear error, not before their timeout, and holders know that they
+// lost their locks. When the nodes return, the rows are gone, and locks work again.
 // Method: clients lock in a closed loop, some for themselves and some one name together, while
 // others hold; nodes are killed with SIGKILL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -65,7 +65,7 @@ async fn nodes_die_and_return() {
 // Method: two sessions that are connected to a node when it is frozen: one with the driver's
 // defaults, and one that notices after three seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_is_built_while_a_node_is_frozen() {
+async fn client_is_built_while_a_node_is_frozen() {
     const NOTICED: Duration = Duration::from_secs(3);
     let _alone = support::alone().await;
     let cluster = three_nodes().await;
@@ -120,7 +120,7 @@ fn told(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Counts grants before and after a node is killed: there have to be some.
+/// Counts grants before and after a node is killed: there must be some.
 async fn one_node_dies(cluster: &Hurt, scene: &Scene) {
     const BEFORE: Duration = Duration::from_secs(8);
     const AFTER: Duration = Duration::from_secs(20);

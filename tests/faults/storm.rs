@@ -6,9 +6,9 @@
 //!     cargo test --release --test faults turns_hold -- --ignored --nocapture
 //! ```
 //!
-//! The first one lets each kind of fault happen once, the second one goes on until so many locks
-//! were granted. `BAKERY_LOCK_TEST_SEED` repeats the faults of an earlier run, and what the clients
-//! choose. Then all is healed, and every task has to be served. What is checked is what
+//! The first one lets each kind of fault happen once, the second one continues until this many
+//! locks were granted. `BAKERY_LOCK_TEST_SEED` repeats the faults of an earlier run, and what the
+//! clients choose. Then all is healed, and every task must be served. What is checked is what
 //! `history.rs` can find in the histories of all clients.
 
 mod crew;
@@ -45,7 +45,7 @@ const KEYSPACE: &str = "storm";
 
 const CLIENTS: usize = 10;
 
-/// So many of them take turns of each other, in the storm of turns; the others wait in the table.
+/// This many of them take turns of each other, in the storm of turns; the others wait in the table.
 const PEERS: usize = 8;
 
 const TTL: Duration = Duration::from_secs(8);

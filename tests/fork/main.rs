@@ -27,10 +27,11 @@ const TTL: Duration = Duration::from_secs(6);
 /// How long both live on after the fork, at least.
 const LIVES: Duration = Duration::from_secs(9);
 
-// Goal: when a process forks inside of a current-thread runtime that goes on in the child, the
+// Goal: when a process forks inside of a current-thread runtime that continues in the child, the
 // parent keeps its lock; in the child the inherited guard is lost and the inherited client refuses,
 // and neither touches the parent's rows.
-// Method: fork between two polls of one task, and let both processes go on for longer than a lease.
+// Method: fork between two polls of one task, and let both processes continue for longer than a
+// lease.
 fn main() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime can be built").block_on(async {
@@ -96,7 +97,7 @@ async fn expect_nothing_held(
     }
     let health = client.health().await;
     check(|| assert!(matches!(health.reasons[..], [UnreadyReason::Forked]), "{health}"))?;
-    // The copied runtime goes on, and with it the task that renews.
+    // The copied runtime continues, and with it the task that renews.
     sleep(LIVES).await;
     check(|| assert!(guard.cancellation_token().is_cancelled()))?;
     let unlocked = guard.unlock().await;

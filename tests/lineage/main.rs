@@ -1,7 +1,7 @@
 //! What let two in at once with `QCassandraLock`, the predecessor, and does not here.
 //!
 //! Each test is named after one of its twelve known races, R1 to R12. Its body knows neither lock:
-//! it drives a [`World`], and says what went wrong in it. So the same body must find nothing here
+//! it drives a [`World`], and says what went wrong in it, so the same body must find nothing here
 //! and the race in a small port of the old algorithm, or else it would show nothing. Where a race
 //! can't even be asked for here, the test shows why.
 

@@ -43,7 +43,7 @@ async fn client(store: &FaultyStore, options: PeerOptions) -> LockClient {
     builder.build().await.expect("a client in memory is built")
 }
 
-/// Waits until so many clients can be connected to.
+/// Waits until this many clients can be connected to.
 async fn until_listening(store: &FaultyStore, clients: usize) {
     pace::until("all clients listen", async || store.live_peers() == clients).await;
 }
@@ -301,7 +301,7 @@ async fn strangers_call(address: SocketAddr, stage: &Stage) -> u64 {
 // Goal: an operator learns who has a lock and who waits, from a client that keeps no place itself.
 // Method: ask while a guest has the turn and a caller of the keeper and a second guest wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_sees_who_is_inside() {
+async fn operator_sees_who_is_inside() {
     let store = store();
     let options = || PeerOptions::new(ANY_PORT);
     let keeper = client(&store, options()).await;
@@ -345,7 +345,7 @@ async fn an_operator_sees_who_is_inside() {
 // Method: ask about a lock whose client keeps no place for others, from a client with options for
 // peers and from one without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_keeps_no_place_can_not_be_asked() {
+async fn client_that_keeps_no_place_can_not_be_asked() {
     let store = quick_store();
     let without = store.client_builder().host("host").register_host(true);
     let without = without.build().await.expect("a client in memory is built");
@@ -475,7 +475,7 @@ async fn callers_that_give_up_together_leave_nothing() {
 // itself there, and others would reach themselves.
 // Method: build one that listens everywhere, with and without an address for others.
 #[tokio::test]
-async fn a_client_advertises_no_wildcard() {
+async fn client_advertises_no_wildcard() {
     let store = quick_store();
     let anywhere = PeerOptions::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
     let builder = store.client_builder().host("host").register_host(true);

@@ -13,7 +13,7 @@ use crate::output;
 #[command(after_help = "Example, with this tool's name:\n  \
                         TOOL completions bash > /etc/bash_completion.d/TOOL")]
 pub(crate) struct CompletionsOptions {
-    /// Whose script
+    /// Shell to generate completions for
     shell: Shell,
 }
 

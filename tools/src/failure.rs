@@ -96,7 +96,7 @@ impl Failure {
         Failure::BeforeCommand { code, cause: Box::new(self) }
     }
 
-    /// The text of a failure that may pass, for commands that go on until then.
+    /// The text of a failure that may pass, for commands that continue until then.
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_may_pass_and_nothing_else() {
+    fn outage_may_pass_and_nothing_else() {
         let why = || "no quorum answers".into();
         assert_eq!(
             Failure::Unreachable(why()).passing().ok().as_deref(),

@@ -2,7 +2,7 @@
 //!
 //! A tool's binary parses its arguments, runs the command that they name and returns the exit code
 //! of the result. Each tool's commands are in a module of its own ([`lock_hosts`], [`lockctl`]).
-//! What they share is beside them: how to reach a cluster ([`connect`]), failures and their exit
+//! What they share is here: how to reach a cluster ([`connect`]), failures and their exit
 //! codes ([`failure`]), the values of options ([`options`]), and how to print ([`output`]).
 //!
 //! The tools use the public API of the library, like any other program.

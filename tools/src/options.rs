@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_leaves_time() {
+    fn timeout_leaves_time() {
         assert!(timeout("0ms").is_err() && timeout("1ms").is_ok());
     }
 

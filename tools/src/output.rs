@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_does_not_act_on_names() {
+    fn terminal_does_not_act_on_names() {
         assert_eq!(visible("a\u{1b}[2Jb\n\u{9b}c"), "a\\u{1b}[2Jb\\n\\u{9b}c");
         assert_eq!(visible("Zürich 🦀 \"x\""), "Zürich 🦀 \"x\"");
     }

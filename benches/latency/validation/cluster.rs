@@ -75,7 +75,7 @@ impl TestCluster {
         LockClient::builder(Arc::clone(&self.session), KEYSPACE)
     }
 
-    /// Lets a round trip between each two nodes take so many milliseconds.
+    /// Lets a round trip between each two nodes take this many milliseconds.
     pub(super) async fn set_delays(&self, round_trips: [[f64; 3]; 3]) -> Result<()> {
         let cluster = Arc::clone(&self.cluster);
         let set = move || {

@@ -17,7 +17,7 @@ use crate::sides::Kind;
 pub(crate) const MEASURE: &str = "distinct names";
 pub(crate) const CALLERS: &str = "callers";
 
-/// Lets so many tasks of one client lock and unlock a name of their own each, over and over.
+/// Lets this many tasks of one client lock and unlock a name of their own each, over and over.
 pub(crate) async fn measure(
     pool: &mut Pool,
     servers: &Servers,

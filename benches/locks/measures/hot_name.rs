@@ -22,7 +22,7 @@ pub(crate) const CROWD: &str = "crowd";
 /// After a slot the last releases and withdrawals are still on their way.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Lets so many contenders lock and unlock `name` until the slot is over: each a process of its
+/// Lets this many contenders lock and unlock `name` until the slot is over: each a process of its
 /// own, or all of them tasks of one client.
 /// They do nothing while they hold it, so that only the lock is measured.
 pub(crate) async fn measure(

@@ -12,9 +12,9 @@ use crate::sides::{Operations, Tuning};
 pub(crate) enum Order {
     /// Lock and unlock over and over, until a moment.
     Contend(Contend),
-    /// Lock and unlock once for each of so many names, and tell how long both took.
+    /// Lock and unlock once for each of this many names, and tell how long both took.
     Pairs { first: u32, pairs: u32 },
-    /// Let so many tasks wait for one name, each for one grant.
+    /// Let this many tasks wait for one name, each for one grant.
     Crowd { name: String, callers: usize },
     /// Lock a name, and keep it.
     Keep { name: String },

@@ -6,10 +6,11 @@ use support::worker::Worker;
 use crate::measures::orders::{Answer, Order, READY};
 use crate::sides::{Setup, Tuning};
 
-/// So many are started at a time: they share the processors with the servers that they connect to.
+/// This many are started at a time: they share the processors with the servers that they connect
+/// to.
 const AT_ONCE: usize = 16;
 
-/// So many stay for the next measure.
+/// This many stay for the next measure.
 const KEPT: usize = 32;
 
 pub(crate) struct Pool {
@@ -22,7 +23,7 @@ impl Pool {
         Pool { setup, workers: Vec::new() }
     }
 
-    /// Starts workers until there are so many, and lets all of them take these parameters.
+    /// Starts workers until there are this many, and lets all of them take these parameters.
     pub(crate) async fn ready(&mut self, number: usize, tuning: Tuning) -> Result<()> {
         if self.setup.tuning != tuning {
             self.setup.tuning = tuning;
@@ -49,7 +50,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Gives the first so many workers an order, and waits for what they answer.
+    /// Gives the first this many workers an order, and waits for what they answer.
     pub(crate) async fn order(&mut self, number: usize, order: &Order) -> Result<Vec<Answer>> {
         self.tell(0..number, order).await?;
         self.answers(0..number).await

@@ -23,7 +23,7 @@ use crate::sides::zookeeper::ZookeeperLock;
 use crate::sides::{Kind, Setup, Side, Tuning};
 use common::cluster::connect;
 
-/// Uncontended pairs go round so many names, over and over, as services do that lock rows of a
+/// Uncontended pairs go round this many names, over and over, as services do that lock rows of a
 /// table.
 const NAMES: u32 = 512;
 
@@ -156,8 +156,8 @@ async fn contender<S: Side>(
     Ok(served)
 }
 
-/// Times pairs of operations. `first` counts the pairs before, so that the next block goes on with
-/// the next name. A pair that fails is told, and made again.
+/// Times pairs of operations. `first` counts the pairs before, so that the next block continues
+/// with the next name. A pair that fails is told, and made again.
 async fn time_pairs<S: Side>(
     side: Arc<S>,
     first: u32,
@@ -186,8 +186,8 @@ async fn time_pair<S: Side>(side: &S, name: &str) -> Result<[u64; 2]> {
     Ok([nanoseconds(locked), nanoseconds(began.elapsed() - locked)])
 }
 
-/// Lets so many tasks wait for one lock, each for one grant, and serves them all: the time from the
-/// first release to the last one.
+/// Lets this many tasks wait for one lock, each for one grant, and serves them all: the time from
+/// the first release to the last one.
 async fn crowd<S: Side>(side: Arc<S>, name: String, callers: usize) -> Result<Duration> {
     let held = side.lock(&name).await?;
     let mut tasks = JoinSet::new();

@@ -62,7 +62,7 @@ impl Member<'_> {
         }
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn resume(self) -> Result<()> {
         match self {
             Member::Node(cluster, node) => cluster.resume(node),

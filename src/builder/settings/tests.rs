@@ -36,7 +36,7 @@ fn all_variables_are_read() {
 }
 
 #[test]
-fn a_bad_variable_is_named() {
+fn bad_variable_is_named() {
     for (variable, value, reason) in [
         ("BAKERY_LOCK_TTL", "soon", "use a number of seconds"),
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "-1", "use a number of seconds"),

@@ -15,8 +15,8 @@ use crate::store::at_the_same_time;
 /// Several held locks, of [`LockClient::lock_all`](crate::LockClient::lock_all). Dropping it
 /// releases them, the last one first, as dropping each [`LockGuard`] would.
 ///
-/// Each lock has its own lease. What this guard tells is what holds of all of them: work that needs
-/// all locks has to stop when one of them is lost.
+/// Each lock has its own lease. What this guard reports holds for all of them: work that needs
+/// all locks must stop when one of them is lost.
 #[must_use = "if unused the locks are given back immediately"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_let_in() {
+    fn admission_by_mode() {
         use Mode::{Exclusive, Limited, Shared};
         let cases: &[(Mode, &[Option<Mode>], bool)] = &[
             (Exclusive, &[], true),
@@ -202,7 +202,7 @@ mod tests {
             holders.map(|seen| seen.contender.host).collect()
         };
         let exclusive = |host, round, ticket| claim(host, round, ticket, Exclusive);
-        // On the fast path, beside one that came later; then without the holder.
+        // On the fast path, with one that came later; then without the holder.
         assert_eq!(holders(&[exclusive(1, 5, None), exclusive(2, 6, Some(1))]), [1]);
         assert_eq!(holders(&[exclusive(1, 5, None), exclusive(2, 6, None)]), [1]);
         assert_eq!(holders(&[exclusive(2, 6, Some(1))]), [2]);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_removes_exactly_the_pair_it_looked_at() {
+    fn look_removes_exactly_the_pair_it_looked_at() {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode)];
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confirming_read_removes_all_that_left_and_adds_none() {
+    fn confirming_read_only_removes_blockers() {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_ticket_survives_a_look_at_the_entering_row() {
+    fn known_ticket_survives_a_look_at_the_entering_row() {
         let mode = Mode::Exclusive;
         let mine = Place { ticket: 5, contender: ME };
         let queued = rows(&[claim(2, 9, Some(3), mode)]);

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     pub(super) lease: Lease,
     renewal: Renewal,
     announced: Duration,
-    /// What its release tells those that wait, from when it left the queue itself.
+    /// What its release reports to waiters, from when it left the queue itself.
     last_release: Option<LastRelease>,
     /// Who asked the holder to leave, if one did: the lease is not renewed any more.
     pub(super) revoked: Option<Revocation>,
@@ -62,8 +62,8 @@ impl Entry {
         self.last_release = Some(LastRelease { client, round, handoff, stamp });
     }
 
-    /// What its release at `now` tells those that wait; nothing if it did not wait itself, or if
-    /// others may hold beside it: then the queue does not move one by one.
+    /// What its release at `now` reports to waiters; nothing if it did not wait itself, or if
+    /// others may hold at the same time: then the queue does not move one by one.
     pub(super) fn last_release(&self, now: Now) -> Option<LastRelease> {
         let last = self.last_release.filter(|_| self.acquire.mode == Mode::Exclusive)?;
         Some(LastRelease { stamp: last.stamp.max(now.stamp), ..last })
@@ -106,7 +106,7 @@ impl Entry {
     }
 
     /// Holds on other terms from now on. Returns whether a write in progress is given up. On
-    /// another TTL the rows are read and written anew; without renewal the write would be retried
+    /// another TTL the rows are read and written again; without renewal the write would be retried
     /// long after the rows were read.
     pub(super) fn reassign(&mut self, assignment: Assignment) -> bool {
         let Assignment { terms, renew, owner } = assignment;
@@ -299,7 +299,7 @@ pub(super) struct Pace {
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// The maximum of most steps.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_millis(500);
-/// The maximum of any step: so many doublings, 20 s.
+/// The maximum of any step, in doublings: 20 s.
 const DOUBLINGS_MAX: u32 = 11;
 const _: () = assert!(BACKOFF_MIN.as_millis() << DOUBLINGS_MAX > BACKOFF_MAX.as_millis());
 

@@ -1,7 +1,7 @@
 //! The fence of an object: a register that only grows, from which fencing tokens are drawn (design
 //! section 6).
 //!
-//! Each value is its own write timestamp. So the larger of two values wins, in whatever order they
+//! Each value is its own write timestamp, so the larger of two values wins, in whatever order they
 //! arrive and however often they are repeated: a late write of a former holder changes nothing.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Right {
     /// next reader must see it. If there is none, theirs is the first value.
     ///
     /// A clock set ahead by mistake would have the tokens of all others refused until their clocks
-    /// catch up. So no value exceeds `at_most`, the most that the clock can show, except as far as
+    /// catch up, so no value exceeds `at_most`, the most that the clock can show, except as far as
     /// the fence itself does.
     ///
     /// A client's clock may differ from the nodes' clocks by `max_clock_skew`, so the clocks of two
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_ahead_does_not_raise_the_fence_with_it() {
+    fn clock_ahead_does_not_raise_the_fence() {
         const HOUR: i64 = 3_600_000_000;
         for (seen, expected) in [
             (None, Ok(NOW)),
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_lives_for_thirty_days() {
+    fn fence_lives_for_thirty_days() {
         assert_eq!(FENCE_TTL_SECONDS, 2_592_000);
     }
 
     #[test]
-    fn who_holds_how_decides_who_gets_a_token() {
+    fn mode_decides_who_gets_a_token() {
         assert_eq!(Right::of(Mode::Exclusive), Some(Right::Raise));
         assert_eq!(Right::of(Mode::Shared), Some(Right::Keep));
         assert_eq!(Right::of(Mode::Limited(3)), None);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_from_the_first_try() {
+    fn lease_counts_from_the_first_try() {
         let lease = Lease::new(terms(), s(100));
         assert_eq!([100, 129, 158, 159].map(|now| lease.left(s(now))), [1.0, 0.5, 0.0, 0.0]);
         assert_eq!(lease.deadline(), s(158), "ttl less the rounding less the skew");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_due_well_before_the_lease_is_at_risk() {
+    fn renewal_is_due_well_before_the_lease_is_at_risk() {
         let ms = Duration::from_millis;
         for (ttl, skew, due, at_risk) in [
             (s(60), s(1), s(20), ms(58_000) * 2 / 3),

@@ -185,7 +185,7 @@ pub(crate) enum Change {
         ticket: bool,
         /// Whether a `revoked::` row may exist.
         revoked: bool,
-        /// What the release tells those that wait, if it tells them anything.
+        /// What the release reports to waiters, if anything.
         last_release: Option<LastRelease>,
     },
     /// Raises the object's mark to the stamp.
@@ -193,7 +193,7 @@ pub(crate) enum Change {
     /// Deletes the `entering::` and `tickets::` rows of all contenders but some, as far as they
     /// were written up to the stamp.
     Sweep {
-        /// Whose rows stay, in the order of their keys.
+        /// The contenders whose rows stay, in the order of their keys.
         spared: Vec<ContenderId>,
     },
 }
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delete_names_the_rows_that_there_may_be() {
+    fn delete_names_the_rows_that_there_may_be() {
         let contender = ContenderId { host: 1, client: 2, slot: 0 };
         let rows = |ticket, revoked| {
             Change::Delete { contender, ticket, revoked, last_release: None }.deleted_rows()

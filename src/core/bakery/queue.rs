@@ -1,12 +1,11 @@
 //! Which blocker a waiting contender asks next (design section 7); [`backoff`] says when.
 //!
-//! Whole reads are costly and one-row reads cheap. So between the first read after drawing and the
+//! Whole reads are costly and one-row reads cheap, so between the first read after drawing and the
 //! confirming one, a contender asks single blockers whether they are still there. That only selects
 //! which blocker to ask: blockers leave by a look at themselves or by a whole read.
 //!
-//! A limited contender is let in beside a few others, and any of those inside may be the next to
-//! leave. So once only so few are ahead, it reads whole; before, it asks those that have to come
-//! and go.
+//! A limited contender is let in while a few others hold, and any of those may be the next to
+//! leave. Once that few are ahead it reads whole; before, it asks those that must come and go.
 
 mod backoff;
 #[cfg(model)]
@@ -29,18 +28,18 @@ const CHOOSING_MIN: Duration = Duration::from_millis(20);
 /// A try should end soon, however slow the database is; giving up early is always safe.
 const CHOOSING_MAX: Duration = Duration::from_millis(100);
 
-/// After so many futile questions a limited contender reads whole: one that stays long inside says
+/// After this many futile questions a limited contender reads whole: one that holds for long says
 /// nothing about those behind it.
 const FUTILE_MAX: usize = 3;
 
 /// What to read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
-    /// Is this contender, which has a ticket, still there? Its `entering::` row tells.
+    /// Is this contender, which has a ticket, still there? Its `entering::` row shows it.
     Present(ContenderId),
-    /// Has this contender left, or drawn a ticket? Both of its rows tell.
+    /// Has this contender left, or drawn a ticket? Both of its rows show.
     Choosing(ContenderId),
-    /// Have all contenders ahead left? Only a whole read tells.
+    /// Have all contenders ahead left? Only a whole read shows it.
     All,
 }
 
@@ -208,13 +207,13 @@ impl Queue {
         remaining
     }
 
-    /// The blockers that are not inside yet, as far as known, and have to come and go before us:
+    /// The blockers that are not inside yet, as far as known, and must come and go before us:
     /// all that remain, for one that is let in when none is left. A limited one is let in beside
     /// the last ones ahead of it, as those inside were beside each other.
     fn rest(&self) -> Vec<Place> {
         let mut rest = self.remaining();
         rest.truncate(rest.len().saturating_sub(self.company()));
-        // Of those before one that is gone, no more are there than were inside beside it.
+        // Of those before one that is gone, no more are left than held together with it.
         let inside = if self.presumed_gone.is_none() { self.company() } else { 0 };
         rest.split_off(inside.min(rest.len()))
     }
@@ -231,7 +230,7 @@ impl Queue {
             return None;
         }
         let rest = self.rest();
-        // The answer tells how many are ahead, if the one that is asked is still there.
+        // The answer shows how many are ahead, if the one that is asked is still there.
         let asked = if self.progress.is_told() { rest.last() } else { rest.get(middle(&rest)) };
         Some(asked?.contender)
     }
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_tell_nothing_of_a_line_that_does_not_leave_in_order() {
+    fn releases_of_shared_holders_say_nothing() {
         let ms = Duration::from_millis;
         let last = LastRelease { client: 0, round: 1, handoff: ms(2), stamp: 1 };
         let snapshot = Snapshot::of(&rows_of(Mode::Shared, &tickets(8))).with(released(last));
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_one_asks_those_that_come_and_go_before_it() {
+    fn limited_one_asks_those_that_come_and_go_before_it() {
         let mut queue = limited(3, &tickets(11));
         let rows = |claims: &[_]| rows_of(Mode::Limited(3), claims);
         // Two of the first may stay, and the last two may be inside with us.
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_one_is_not_kept_out_by_one_that_stays() {
+    fn limited_one_is_not_kept_out_by_one_that_stays() {
         let mut queue = limited(3, &tickets(11));
         let rows = |claims: &[_]| rows_of(Mode::Limited(3), claims);
         let all = Snapshot::of(&rows(&tickets(11)));
@@ -412,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn choosing_ones_are_asked_one_by_one_and_only_when_no_ticket_is_ahead() {
+    fn choosers_are_asked_last_and_one_by_one() {
         let mut queue = queue(&[(1, None), (2, None), (3, Some(3))]);
         assert_eq!(queue.question(), Question::Present(id(3)));
         assert!(queue.is_taken());

@@ -14,7 +14,7 @@ pub(crate) struct ContenderId {
     pub(crate) host: i32,
     /// The client's random uuid, as a number.
     pub(crate) client: u128,
-    /// Tells apart the client's places for this object.
+    /// Distinguishes the client's places for this object.
     pub(crate) slot: i16,
 }
 
@@ -175,8 +175,8 @@ pub(crate) struct Statics {
 
 /// The last release of an object that had a queue: who left, and how fast the queue moves.
 ///
-/// It tells those behind when to look again, and nothing else: it may be missing, late, or of a
-/// queue of long ago. No contender is let in because of it, and none leaves the blockers.
+/// It suggests to those behind when to look again, and does nothing else: it may be missing, late,
+/// or of a queue of long ago. No contender is let in because of it, and none leaves the blockers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastRelease {
     /// The client that left. Rounds are unique within a client.
@@ -252,7 +252,7 @@ impl StoredRow {
 
     /// Since when the contender holds the object in this round. Where the delete of an earlier
     /// round has not arrived, its cells may still be seen, and a waiting contender writes no such
-    /// cell. So a value older than the round does not count.
+    /// cell, so a value older than the round does not count.
     fn held_since_of(&self, round: i64) -> Option<i64> {
         self.held_since.filter(|since| *since >= round / MICROS_PER_MILLI)
     }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_incomplete_or_unknown_is_unreadable() {
+    fn incomplete_or_unknown_row_is_unreadable() {
         let entering = StoredRow::entering(&claim());
         let ticket = StoredRow::ticket(&claim()).expect("the claim has a ticket");
         for row in [
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_says_since_when_it_holds_in_its_round() {
+    fn holder_says_since_when_it_holds_in_its_round() {
         let began = claim().since_millis();
         for (written, counts) in [(None, None), (Some(began - 1), None), (Some(0), None)]
             .into_iter()

@@ -20,7 +20,7 @@ pub(crate) enum SeededBug {
     TicketStandsAlone,
     /// When one contender in the queue is gone, all before it count as gone.
     MiddleStandsForAll,
-    /// An exclusive holder counts as one of those that a limited one may have beside it.
+    /// An exclusive holder counts as one of the holders that a limited one tolerates.
     LimitedCountsExclusive,
     /// The lease begins when a write is acknowledged instead of when it is tried.
     LeaseFromAcknowledgement,

@@ -117,8 +117,8 @@ impl StateMachine {
     ///
     /// # Panics
     ///
-    /// If told to acquire while not idle, or if a write is answered as a read or a read as applied:
-    /// bugs of the caller. No content of a read makes it panic.
+    /// If asked to acquire while not idle, or if a write is answered as a read or a read as
+    /// applied: bugs of the caller. No content of a read makes it panic.
     pub(crate) fn handle(&mut self, now: Now, input: Input) {
         let now = Now { stamp: now.stamp.saturating_add(self.raised), ..now };
         let was_releasing = matches!(self.state, State::Releasing { .. });

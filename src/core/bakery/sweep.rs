@@ -14,11 +14,11 @@
 //! 2. **Read** the whole object. Contenders of rounds up to the horizon are spared.
 //! 3. **Sweep.** Delete all other rows that were written up to the horizon.
 //!
-//! A contender whose look shows a mark that is not below its own round begins a new one. So of a
+//! A contender whose look shows a mark that is not below its own round begins a new one. Of a
 //! contender with an earlier round, either the announcement was acknowledged before the read of
-//! step 2 began, and that shows it; or its look begins after the mark was acknowledged, and shows
-//! that. It does not matter how far the clocks of clients are apart, from which rounds and horizon
-//! come, and a client may stop for any time between the steps.
+//! step 2 began, and that read shows it; or its look begins after the mark was acknowledged, and
+//! shows the mark. It does not matter how far the clocks of clients are apart, from which rounds
+//! and horizon come, and a client may stop for any time between the steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,7 +120,7 @@ pub(crate) fn ahead(mark: i64, now: i64, max_clock_skew: Duration) -> Option<Dur
     (ahead > 2 * max_clock_skew).then_some(ahead)
 }
 
-/// The contenders that a sweep up to the horizon has to spare, by the rows and the mark of a whole
+/// The contenders that a sweep up to the horizon must spare, by the rows and the mark of a whole
 /// read that began after the mark was acknowledged. `None` if it would hide a row that counts all
 /// the same, or may: a mark that is not shown would stop no one.
 pub(crate) fn spared(
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_is_below_slow_clocks_and_unspared_rounds() {
+    fn horizon_is_below_slow_clocks_and_unspared_rounds() {
         let horizon = |rows: &[StoredRow]| horizon(rows, None, NOW, SKEW);
         assert_eq!(horizon(&[]), Some(NOW - 5_000_000));
         let mut rows: Vec<_> = (1..=16).map(|host| row(host, Some(NOW - 9_000_000))).collect();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_swept_from_time_to_time() {
+    fn object_is_swept_from_time_to_time() {
         let step = 5_000_000;
         let seen = |mark| horizon(&[row(1, Some(NOW))], Some(mark), NOW + 2 * step, SKEW);
         assert_eq!(seen(NOW), Some(NOW + step));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_look_is_raised_above_the_marks_that_follow() {
+    fn slow_look_is_raised_above_the_marks_that_follow() {
         let second = 1_000_000;
         let raise = |mark, round| raise_above(mark, round, NOW);
         assert_eq!(raise(NOW - second, NOW - second), 0, "the next stamp is above it");

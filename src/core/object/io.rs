@@ -82,7 +82,7 @@ pub(crate) enum Input {
         /// The caller.
         caller: CallerId,
     },
-    /// The guard of a turn asks for something, or tells something.
+    /// The guard of a turn asks for something, or reports something.
     Holder {
         /// The turn.
         turn: TurnId,
@@ -281,7 +281,7 @@ pub(crate) enum Output {
         guest: GuestId,
         /// The answer.
         response: Response,
-        /// Who has the turn, for a guest that has to wait.
+        /// Who has the turn, for a guest that must wait.
         user: Option<User>,
     },
     /// A caller has its turn.
@@ -307,7 +307,7 @@ pub(crate) enum Output {
         /// The answer.
         reply: Reply,
     },
-    /// Something to tell people or other parts of the client.
+    /// A report to people or other parts of the client.
     Report(Report),
 }
 
@@ -478,7 +478,7 @@ pub(crate) enum User {
     OfKeeper(KeeperId),
 }
 
-/// Something to tell people or other parts of the client.
+/// A report to people or other parts of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// Clocks and table should be looked at.
@@ -489,7 +489,7 @@ pub(crate) enum Report {
     OutsidersWait,
     /// The object's mark is ahead of the clock: the clock of a client was wrong.
     MarkAhead(Duration),
-    /// A guest has a turn, and so many wait behind it.
+    /// A guest has a turn, and others wait behind it.
     Lent {
         /// How many.
         waiting: usize,

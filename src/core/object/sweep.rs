@@ -50,7 +50,7 @@ impl Sweep {
         Some(Sweep::Pausing { begins, max_clock_skew })
     }
 
-    /// When it goes on by itself.
+    /// When it continues by itself.
     pub(super) fn deadline(&self) -> Option<Duration> {
         match self {
             Sweep::Pausing { begins, .. } => Some(*begins),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_ends_a_sweep() {
+    fn failed_step_ends_sweep() {
         assert!(Script::begins().reads(None).is_over());
         let swept_by_another = Some(seen(Some(HORIZON - 1), true));
         assert!(Script::begins().reads(swept_by_another).is_over());

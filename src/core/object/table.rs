@@ -35,7 +35,7 @@ impl Cell {
 }
 
 impl Table {
-    /// A table whose rows are gone so much sooner than their TTL says.
+    /// A table whose rows are gone this much sooner than their TTL says.
     #[cfg(model)]
     pub(crate) fn expiring_early(expires_early: Duration) -> Self {
         Table { expires_early, ..Table::default() }

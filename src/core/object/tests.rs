@@ -193,7 +193,7 @@ fn place_stays_taken_for_its_min_hold() {
 }
 
 #[test]
-fn client_that_is_shut_down_refuses_callers_and_releases() {
+fn shut_down_client_refuses_callers_and_releases() {
     let mut world = World::of(1);
     let turn = world.granted(0, wants(1));
     world.asks(0, wants(2));
@@ -213,7 +213,7 @@ fn no_lock_is_granted_while_clocks_differ() {
     let turn = world.granted(0, wants(1));
     world.asks(0, wants(2));
     world.health(0, Health::ClocksDiffer);
-    assert_eq!(world.ended(turn), None, "a holder goes on");
+    assert_eq!(world.ended(turn), None, "a holder continues");
     assert_eq!(world.refusal(2), Some(&Refusal::Unhealthy(Health::ClocksDiffer)));
     world.asks(0, wants(3));
     assert_eq!(world.refusal(3), Some(&Refusal::Unhealthy(Health::ClocksDiffer)));

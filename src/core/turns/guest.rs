@@ -73,14 +73,14 @@ pub(crate) enum GuestInput {
 pub(crate) enum GuestOutput {
     /// Send a request to the keeper.
     Send(TimedRequest),
-    /// Something to tell.
+    /// A report.
     Event(Event),
 }
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// It is in the line, with so many ahead of it.
+    /// It is in the line, with others ahead of it.
     Queued {
         /// How many.
         ahead: u32,
@@ -105,7 +105,7 @@ pub(crate) enum Event {
     Token(i64),
     /// The turn is lost. Final.
     Lost(Loss),
-    /// There is no turn at this keeper: go on in the table.
+    /// There is no turn at this keeper: continue in the table.
     Elsewhere,
 }
 
@@ -188,7 +188,7 @@ impl Guest {
     ///
     /// # Panics
     ///
-    /// If it is told to ask while it asks or is inside: a bug of the caller.
+    /// If it is asked to ask while it asks or is inside: a bug of the caller.
     pub(crate) fn handle(&mut self, now: Now, input: GuestInput) {
         // First, so that no answer is handled as if the turn still lasted.
         self.expire(now);

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long a lock may be held, as its caller asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HoldTerms {
-    /// After this time the holder has to finish.
+    /// After this time the holder must finish.
     pub(crate) max_hold: Duration,
     /// How long that may take.
     pub(crate) grace: Duration,
@@ -22,7 +22,7 @@ impl HoldTerms {
 /// How long one turn may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HoldLimit {
-    /// From this time on the holder has to finish.
+    /// From this time on the holder must finish.
     pub(crate) expiring_from: Duration,
     /// When the lock is taken from it.
     pub(crate) ends: Duration,

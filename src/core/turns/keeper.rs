@@ -44,7 +44,7 @@ const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
 /// The finished requests of this many guests are remembered.
 const FINISHED_MAX: usize = 1_024;
 
-/// Whose turn it is.
+/// Who has the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnOf {
     /// A caller's of this process.
@@ -728,7 +728,7 @@ fn is_fit(acquired: Option<Demand>, next: Option<Demand>) -> bool {
     kind(acquired) == kind(next)
 }
 
-/// Whether the time for turns beside contenders in the table is over.
+/// Whether the time for turns is over while contenders wait in the table.
 fn is_left_to_outsiders(held: &Held, now: Now) -> bool {
     held.outsiders_since.is_some_and(|since| now.boot >= since + TURNS_BESIDE_OUTSIDERS)
 }

@@ -118,7 +118,7 @@ pub(crate) enum Response {
         /// The turn.
         turn: TurnId,
     },
-    /// There is no turn here: go on in the table.
+    /// There is no turn here: continue in the table.
     Elsewhere {
         /// The number of the request.
         request: u64,

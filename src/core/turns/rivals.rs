@@ -16,7 +16,7 @@ pub(crate) struct Rivals {
 }
 
 impl Rivals {
-    /// These clients contend in the table beside the place of this one.
+    /// These clients contend in the table while this one has its place.
     pub(crate) fn seen(&mut self, clients: impl Iterator<Item = KeeperId>) {
         self.last.extend(clients);
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rival_was_there_in_the_round_before_the_last() {
+    fn rival_was_there_in_the_round_before_the_last() {
         let mut rivals = Rivals::default();
         rivals.next_round();
         rivals.seen([7].into_iter());

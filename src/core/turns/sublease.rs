@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sublease_ends_before_the_place_by_any_clock() {
+    fn sublease_ends_before_the_place_by_any_clock() {
         for left in [1, 2, 99, 100, 101, 10_000, 1_999_999_999, 57_123_456_789] {
             let left = Duration::from_nanos(left);
             let now = Now { elapsed: ms(5_000), boot: ms(1_000) };
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sublease_is_no_longer_than_wanted() {
+    fn sublease_is_no_longer_than_wanted() {
         let now = Now { elapsed: ms(5_000), boot: ms(1_000) };
         let sublease = Sublease::until(ms(60_000), ms(2_000), now);
         assert_eq!(sublease, Sublease { length: ms(2_000), ends: ms(3_020) });
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_over_gives_nothing() {
+    fn place_that_is_over_gives_nothing() {
         let now = Now { elapsed: ms(5_000), boot: ms(1_000) };
         let sublease = Sublease::until(ms(4_000), ms(2_000), now);
         assert_eq!(sublease, Sublease { length: ms(0), ends: ms(1_000) });

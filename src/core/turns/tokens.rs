@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_ends_a_quarter_of_the_skew_ahead_of_the_clock() {
+    fn block_ends_a_quarter_of_the_skew_ahead_of_the_clock() {
         for (first, last) in [
             (NOW, NOW + AHEAD),
             (NOW + 1, NOW + 1 + AHEAD - 1_000),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_is_further_ahead_is_waited_for() {
+    fn fence_that_is_further_ahead_is_waited_for() {
         assert_eq!(block(NOW + AHEAD + 1), Err(Duration::from_micros(1)));
         assert_eq!(block(NOW + AHEAD + 70_000), Err(Duration::from_millis(70)));
     }

@@ -1,4 +1,4 @@
-//! What is known of a held lock, for its guard and for all that work under it.
+//! What is known of a held lock, for its guard and for work under it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) enum Tokens {
 /// runtime is blocked, or the whole process or machine is paused. The futures and the stream have
 /// their own timer, so they need only the runtime on which they are polled; the tokens need the
 /// runtime on which the client was built, or anything else that looks at the lock's clock. After
-/// such a pause all are late. So check `state` before each step that must not be taken twice.
+/// such a pause all are late, so check `state` before each step that must not be taken twice.
 #[derive(Clone)]
 pub struct LockHandle {
     grant: Arc<Grant>,
@@ -196,7 +196,7 @@ impl LockHandle {
     /// begins. It ends after [`Lost`](GuardState::Lost) and [`Released`](GuardState::Released). It
     /// does not borrow the lock.
     ///
-    /// It is for reports and for work that has to wind up; only [`state`](Self::state)
+    /// It is for reports and for work that must wind up; only [`state`](Self::state)
     /// [decides](Self#what-decides). A risk that a renewal ends is over up to a second before the
     /// stream says so, and one that is over sooner may be left out. It wakes as
     /// [`lost`](Self::lost) does.
@@ -230,7 +230,7 @@ impl LockHandle {
     /// Cancelling it does not affect the lock.
     ///
     /// It has no timer: the client's task cancels it, or a look at the guard if that comes first,
-    /// such as [`state`](Self::state) or a polled future of [`lost`](Self::lost). So it stays
+    /// such as [`state`](Self::state) or a polled future of [`lost`](Self::lost), so it stays
     /// silent while the client's runtime is blocked. Only `state` [decides](Self#what-decides).
     ///
     /// # Example
@@ -393,7 +393,7 @@ impl LockHandle {
     /// thousand tokens a second would run ahead of the clock, and be refused in the end.
     ///
     /// The token is returned only if the lock is still held, by its lease and by its rows, once a
-    /// quorum has acknowledged the token. So all clients admitted later draw larger ones, even if
+    /// quorum has acknowledged the token, so all clients admitted later draw larger ones, even if
     /// this lock was [taken away by force](crate::LockClient::revoke_by_force): the call then
     /// fails, and the guard is lost.
     ///

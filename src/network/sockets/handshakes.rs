@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_counts_as_one_address() {
+    fn network_of_ipv6_counts_as_one_address() {
         let one = network(address("2001:db8:1:2:3:4:5:6"));
         assert_eq!(one, network(address("2001:db8:1:2::1")));
         assert_ne!(one, network(address("2001:db8:1:3::1")));

@@ -15,7 +15,7 @@ use crate::line::Line;
 /// A question is asked again after this time, because messages may be lost,
 pub(super) const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
-/// and so often at most.
+/// and at most this often.
 pub(super) const ASKED_MAX: u32 = 4;
 
 /// The questions that have no answer yet.

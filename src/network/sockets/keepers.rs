@@ -132,7 +132,7 @@ impl Keepers {
     }
 }
 
-/// Connects to a client, unless it is connected or was not reached of late. Returns whether it is
+/// Connects to a client, unless it is connected or was recently not reached. Returns whether it is
 /// connected now.
 ///
 /// # Cancel safety

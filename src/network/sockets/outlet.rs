@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::super::wire::{Sender, WireError};
 use super::lock;
 
-/// So many bytes may wait for a side that reads slowly. Messages beyond are lost, and repeated
-/// later.
+/// The maximum number of bytes that wait for a side that reads slowly. Messages beyond are lost,
+/// and repeated later.
 const UNWRITTEN_MAX: usize = 64 * 1024;
 
 /// The way out, for all tasks.

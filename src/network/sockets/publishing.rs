@@ -22,7 +22,7 @@ pub(super) const WRITE_EVERY: Duration =
 /// The pause before a failed write is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// The pause before a client that does not reach itself tries again.
+/// The pause before a client that can't connect to itself tries again.
 pub(super) const CHECK_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long a guest waits for its row before it gives up a connection.
@@ -48,7 +48,7 @@ impl Shared {
 }
 
 /// Publishes the client's key and where it listens, until it leaves the network; then deletes its
-/// row. A client that does not reach itself at an address of its own publishes none, and gives no
+/// row. A client that can't connect to an address of its own publishes none, and gives no
 /// turns, until it does. A client that listens nowhere publishes its key once it asks a keeper.
 pub(super) async fn publish(shared: Arc<Shared>, advertised: Vec<String>) {
     let mut has_written = false;
@@ -88,11 +88,11 @@ async fn reaches_itself(shared: &Shared, advertised: &[String], warns: bool) -> 
             Err(error) if warns => warn!(
                 address,
                 %error,
-                "this client does not reach itself at the address for its peers, so it gives them \
-                 no turns; it tries again every {CHECK_AGAIN:?}: advertise another address, or \
-                 open its port"
+                "this client can't connect to its own address for peers, so it acts as a guest \
+                 only; it tries again every {CHECK_AGAIN:?}: advertise another address, or open \
+                 its port"
             ),
-            Err(error) => debug!(address, %error, "this client does not reach itself yet"),
+            Err(error) => debug!(address, %error, "this client can't connect to itself yet"),
         }
     }
     reached

@@ -1,4 +1,4 @@
-//! Frames: a length of two bytes, and so many bytes.
+//! Frames: a length of two bytes, and that many bytes.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -106,7 +106,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future tears no frame: the next flush goes on where this one stopped.
+    /// Dropping the future tears no frame: the next flush continues where this one stopped.
     pub(super) async fn flush(&mut self) -> Result<(), WireError> {
         poll_fn(|context| self.poll_flush(context)).await
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_longer_frame_is_neither_written_nor_read() {
+    async fn longer_frame_is_neither_written_nor_read() {
         let mut writer = FrameWriter::new(Vec::new());
         let added = writer.add(&[0; FRAME_MAX + 1]);
         assert!(matches!(added, Err(WireError::TooLong)));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_length_allocates_nothing() {
+    async fn large_length_allocates_nothing() {
         // Four gigabytes in a length of four bytes, and the most that two bytes can say.
         for says in [u32::MAX.to_be_bytes().as_slice(), &u16::MAX.to_be_bytes()] {
             let mut reader = reader(says);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_of_frames_needs_no_more_memory_than_one() {
+    async fn stream_of_frames_needs_no_more_memory_than_one() {
         let mut writer = FrameWriter::new(Vec::new());
         for _ in 0..1000 {
             writer.add(&[1; FRAME_MAX]).expect("the frame fits");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_ends_within_a_frame_is_closed() {
+    async fn stream_that_ends_within_a_frame_is_closed() {
         for says in [&[0][..], &[0, 9], &[0, 9, 1, 2, 3]] {
             assert!(matches!(reader(says).next().await, Err(WireError::Closed)));
         }

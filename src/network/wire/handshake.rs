@@ -74,7 +74,7 @@ where
     Ok((noise.into_stateless_transport_mode().map_err(broken)?, guest))
 }
 
-/// What both sides have to agree on, of fixed length.
+/// What both sides must agree on, of fixed length.
 pub(super) fn prologue(version: u16, keeper: Uuid) -> Vec<u8> {
     [b"bakery-lock peers".as_slice(), &version.to_be_bytes(), keeper.as_bytes()].concat()
 }
@@ -108,8 +108,8 @@ fn hear(noise: &mut HandshakeState, frame: &[u8]) -> Result<(), WireError> {
     }
 }
 
-/// A keeper that refuses a guest has nothing to tell it. The connection is reset if it had not read
-/// all.
+/// A keeper that refuses a guest has nothing to say to it. The connection is reset if it had not
+/// read all.
 fn refused_if_closed(error: WireError) -> WireError {
     let is_reset = |cause: &io::Error| {
         matches!(cause.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)

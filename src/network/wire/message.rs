@@ -16,7 +16,7 @@ use crate::core::bakery::ContenderId;
 use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
 use crate::line::{Line, TOLD_MAX, TurnUser};
 
-/// An owner is cut to so many bytes.
+/// The maximum length of an owner, in bytes; longer ones are cut.
 const OWNER_MAX: usize = 100;
 
 /// What a guest sends.
@@ -47,7 +47,7 @@ pub(crate) enum ToGuest {
         /// The answer.
         #[serde(with = "ResponseFormat")]
         response: Response,
-        /// Who has the turn, for a guest that has to wait.
+        /// Who has the turn, for a guest that must wait.
         user: Option<ClientName>,
     },
     /// The answer to [`ToKeeper::Who`].
@@ -105,7 +105,7 @@ impl From<ClientName> for TurnUser {
     }
 }
 
-/// The line of an object, as a keeper tells it.
+/// The line of an object, as a keeper reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LineView {
     keeper: ClientName,
@@ -144,7 +144,7 @@ pub(super) fn encode<'a>(
     postcard::to_slice(message, buffer).map(|encoded| &*encoded).map_err(|_| WireError::TooLong)
 }
 
-/// Decodes a message, which has to be all that is there.
+/// Decodes a message, which must be all that is there.
 pub(super) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, WireError> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),

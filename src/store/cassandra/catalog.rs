@@ -27,8 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long one node may take to answer about the schema before the next one is asked too.
 const HEDGE_PAUSE: Duration = Duration::from_millis(500);
 
-/// How long nodes may take to agree on the schema before we go on without. During an upgrade of the
-/// cluster they never agree.
+/// How long nodes may take to agree on the schema before we continue without. During an upgrade of
+/// the cluster they never agree.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The dialect of CQL that a cluster speaks.
@@ -266,7 +266,7 @@ impl<'a> Catalog<'a> {
     }
 }
 
-/// What is told of rights; `None` if the database refuses to tell: it has no logins, or a user may
+/// The listed rights; `None` if the database refuses that: it has no logins, or a user may
 /// do all.
 fn told<T>(rights: Result<Option<T>, DatabaseError>) -> Result<Option<T>, DatabaseError> {
     match rights {
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mode_is_found_in_a_description() {
+    fn mode_is_found_in_a_description() {
         let description = "CREATE TABLE k.t (a int PRIMARY KEY) WITH comment = ''\n    AND \
                            tombstone_gc = {'mode': 'timeout', 'propagation_delay': '3600'};";
         assert_eq!(tombstone_gc_mode(description), Some("timeout"));

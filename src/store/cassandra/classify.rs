@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_grant_is_told() {
+    fn missing_grant_is_told() {
         let denied = |said: &str| RequestAttemptError::DbError(DbError::Unauthorized, said.into());
         let said = "User app has no MODIFY permission on <table k.t> or any of its parents";
         let prepared = PrepareError::AllAttemptsFailed { first_attempt: denied(said) };
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_the_driver_is_kept() {
+    fn error_of_the_driver_is_kept() {
         let error = classify(&ExecutionError::RequestTimeout(Duration::from_secs(1)));
         assert_eq!((error.outcome(), error.is_permanent()), (Outcome::Unknown, false));
         let source = std::error::Error::source(&error).expect("an error of the driver is kept");

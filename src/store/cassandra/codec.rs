@@ -112,7 +112,7 @@ pub(super) fn deletions(
     row_names.iter().map(deletion).collect()
 }
 
-/// The values to write what a release tells those that wait.
+/// The values to write what a release reports to waiters.
 pub(super) fn last_release_values(object: &str, last: LastRelease) -> impl SerializeRow {
     let LastRelease { client, round, handoff, stamp } = last;
     let micros = i64::try_from(handoff.as_micros()).unwrap_or(i64::MAX);

@@ -42,7 +42,7 @@ macro_rules! read {
     };
 }
 
-/// Reads rows with their objects and times. A row is written whole, so one column tells the times
+/// Reads rows with their objects and times. A row is written whole, so one column shows the times
 /// of all.
 macro_rules! inspect {
     () => {

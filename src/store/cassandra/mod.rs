@@ -53,7 +53,7 @@ const NOT_SEEN: &str = "lock_hosts has no column seen_at: run `lock-hosts init`"
 
 /// Why there are no peers: an earlier version made the keyspace, or the store has no use for them.
 const NO_PEERS: &str =
-    "there was no table lock_peers for this client: run `lock-hosts init`, and build it anew";
+    "there was no table lock_peers for this client: run `lock-hosts init`, and build it again";
 
 /// The one partition of the registry.
 const REGISTRY: &str = "hosts";
@@ -168,7 +168,7 @@ impl CassandraStore {
         self.answered(self.session.batch(batch, rows).await).map(drop)
     }
 
-    /// Deletes two rows and tells those that wait, as a unit.
+    /// Deletes two rows and reports to waiters, as a unit.
     async fn release(
         &self,
         object: &str,

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_most_exact_reading_counts() {
+    async fn most_exact_reading_counts() {
         assert_eq!(best_of(&[Some(50), Some(2), Some(30)]).await, Some(2));
         assert_eq!(best_of(&[Some(2), Some(50), Some(30)]).await, Some(2));
         assert_eq!(best_of(&[Some(50), None]).await, Some(50));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_done_at_the_same_time_takes_as_long_as_the_slowest() {
+    async fn parallel_queries_take_as_long_as_the_slowest() {
         let began = tokio::time::Instant::now();
         let waits = [30, 10, 20].map(|millis| async move {
             tokio::time::sleep(Duration::from_millis(millis)).await;

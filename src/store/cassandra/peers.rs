@@ -86,7 +86,7 @@ mod tests {
     const CLIENT: Uuid = Uuid::from_u128(7);
 
     #[test]
-    fn a_row_that_is_not_whole_is_refused_with_what_is_wrong() {
+    fn partial_row_is_refused_with_the_reason() {
         let addresses = || Some(vec!["a".to_owned()]);
         let key = |length| Some(vec![0xee; length]);
         for (columns, expected) in [
@@ -106,7 +106,7 @@ mod tests {
     // Goal: any row is a peer or an error, and none panics.
     // Method: any column null or not, keys of any length.
     #[test]
-    fn a_row_is_whole_or_refused() {
+    fn row_is_whole_or_refused() {
         let key = of(prop_oneof![3 => vec(any::<u8>(), 32), 1 => vec(any::<u8>(), 0..40)]);
         let addresses = of(vec("\\PC{0,8}", 0..3));
         let cases = (addresses, key, of(any::<i32>()), of(any::<i64>()));

@@ -22,7 +22,7 @@ pub(super) struct RowStatements {
     pub(super) delete: PreparedStatement,
     /// Deletes of two rows, and of three.
     pub(super) delete_batches: [Batch; 2],
-    /// Deletes of two rows, and a write of what the release tells those that wait.
+    /// Deletes of two rows, and a write of what the release reports to waiters.
     pub(super) release_batch: Batch,
     pub(super) mark: PreparedStatement,
     sweep: PreparedStatement,

@@ -25,7 +25,7 @@ pub(crate) struct Replica {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sweep {
     pub(crate) horizon: i64,
-    /// Whose rows it leaves.
+    /// The contenders whose rows it leaves.
     pub(crate) spared: Vec<ContenderId>,
     pub(crate) dead_from: Duration,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// What a write tells those that wait, if it tells them anything.
+    /// What a write reports to waiters, if anything.
     pub(crate) fn of(write: &Write, now: Duration) -> Option<Self> {
         let Change::Delete { last_release: Some(last), .. } = write.change else {
             return None;
@@ -163,8 +163,8 @@ impl<Row> Cell<Row> {
         self.row.as_ref().filter(|_| now < self.dead_from)
     }
 
-    /// How long the row lives after `now`, in whole seconds as Cassandra tells it; `None` if there
-    /// is none.
+    /// How long the row lives after `now`, in whole seconds as Cassandra reports it; `None` if
+    /// there is none.
     pub(crate) fn ttl_seconds(&self, now: Duration) -> Option<i32> {
         self.live(now)?;
         i32::try_from(self.dead_from.as_secs() - now.as_secs()).ok()

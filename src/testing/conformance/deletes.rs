@@ -1,4 +1,4 @@
-//! What every store promises of deletes of rows beside sweeps, which delete ranges.
+//! What every store promises of deletes of rows, and of sweeps, which delete ranges.
 
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ async fn an_older_delete_or_sweep_removes_nothing(object: &Object<'_>) {
 }
 
 /// Wherever their keys are in the order of all: the first and the last one, two that follow one
-/// another, and one by itself. Neither host nor slot has to be positive.
+/// another, and one by itself. Neither host nor slot need be positive.
 async fn a_sweep_leaves_the_rows_of_those_it_spares(object: &Object<'_>) {
     // Some are above `i64::MAX` in their first half.
     let clients = ["00000000-0000-4000-8000-000000000000", "f0000000-0000-4000-8000-000000000000"];

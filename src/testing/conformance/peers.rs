@@ -152,7 +152,7 @@ async fn rows_do_not_stay_for_ever(store: &CassandraStore, table: &Table<'_>) {
     assert_eq!(stamp, Some(5));
 }
 
-/// What other programs may have written never panics, and the error tells what is wrong.
+/// What other programs may have written never panics, and the error says what is wrong.
 async fn rows_that_make_no_sense_are_refused(store: &CassandraStore, table: &Table<'_>) {
     let key = format!("0x{}", "5e".repeat(32));
     let long = format!("0x{}", "5e".repeat(33));

@@ -1,7 +1,7 @@
 //! A request with a coordinator, on a cluster with a geography: which replicas it asks, how long
 //! that takes, and what it does when replicas that were read differ.
 //!
-//! A write goes to all replicas, a read to as many as have to answer, those nearest to the
+//! A write goes to all replicas, a read to as many as must answer, those nearest to the
 //! coordinator. If these differ, the coordinator reads them once more in full, writes what is
 //! missing to those that lack it, and answers after their acknowledgements:
 //! `read_repair = 'BLOCKING'`.
@@ -69,7 +69,7 @@ impl Network {
         self.fail(request, now + REQUEST_TIMEOUT, Outcome::Unknown);
     }
 
-    /// Whether a request goes on although a quorum has answered, because the answers differ.
+    /// Whether a request continues although a quorum has answered, because the answers differ.
     pub(super) fn goes_on(&mut self, now: Duration, request: u64) -> bool {
         let Some(geography) = self.geography.clone() else {
             return false;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_quorum_answers_when_the_second_fastest_replica_does() {
+    async fn quorum_answers_when_the_second_fastest_replica_does() {
         let zones = geography([[1, 4, 6], [4, 1, 9], [6, 9, 1]]);
         // To the coordinator and back, and from there to the nearest other replica and back.
         for (zone, nearest) in [(0, 4), (1, 4), (2, 6)] {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_local_quorum_ignores_remote_replicas() {
+    async fn local_quorum_ignores_remote_replicas() {
         let local = ms(2 + 2) + WORK;
         let near = ms(2) + WORK;
         assert_eq!(times(&two_datacenters(Counted::In(0)), 0), [local, local, near]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_repairs_a_replica_that_lacks_a_write() {
+    async fn read_repairs_a_replica_that_lacks_a_write() {
         // Nothing comes from zone 0 to zone 2 for long.
         let zones = geography([[1, 4, 500], [4, 1, 50], [500, 50, 1]]);
         let cluster = SimulatedCluster::with_geography(7, zones, &[]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_seed_decides_all_times() {
+    async fn seed_decides_all_times() {
         let zones = Geography { jitter: 0.3, ..geography([[1, 4, 6], [4, 1, 9], [6, 9, 1]]) };
         let seen = |seed| {
             let cluster = SimulatedCluster::with_geography(seed, zones.clone(), &[]);

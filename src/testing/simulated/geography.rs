@@ -42,7 +42,7 @@ pub struct Work {
     pub row_read: Spread,
     /// On a read of all rows of an object.
     pub object_read: Spread,
-    /// On a message between two clients that take turns of each other.
+    /// On a message between two peers.
     pub message: Spread,
 }
 
@@ -55,7 +55,7 @@ pub struct Spread {
     pub sigma: f64,
 }
 
-/// Which replicas have to answer: more than half of those that count.
+/// Which replicas must answer: more than half of those that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// All count: QUORUM.
@@ -126,7 +126,7 @@ impl Geography {
         }
     }
 
-    /// How many replicas have to answer.
+    /// How many replicas must answer.
     pub(super) fn quorum(&self) -> usize {
         (0..self.replicas.len()).filter(|replica| self.counts(*replica)).count() / 2 + 1
     }

@@ -53,7 +53,7 @@ impl SimulatedClient {
         LockClientBuilder::embedded(self.embedded.clone())
     }
 
-    /// Builds the client, which takes turns of others that are built so.
+    /// Builds the client, as a peer of others that are built so.
     pub fn peer_builder(&self) -> LockClientBuilder {
         self.client_builder().entrance(Arc::clone(&self.door) as Arc<dyn Entrance>)
     }

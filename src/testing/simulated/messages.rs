@@ -1,4 +1,4 @@
-//! Messages between clients, which let them take turns of each other.
+//! Messages between peers.
 //!
 //! Each message arrives soon, late or never, once or twice. Clients can be cut off: what arrives
 //! meanwhile is lost. Real connections keep messages in order, and lose and repeat them only as
@@ -201,7 +201,7 @@ impl Messenger {
         }
     }
 
-    /// What happens to some messages beside the weather.
+    /// What happens to some messages in addition to the weather.
     #[cfg(test)]
     pub(crate) fn set_mishap(&self, mishap: Option<Mishap>) {
         self.hub().mishap = mishap;
@@ -341,7 +341,8 @@ impl Hub {
         self.ends.get(&client).is_some_and(|end| !end.has_ended())
     }
 
-    /// Tells a keeper that the connection of a guest has ended, which stands in some of its lines.
+    /// Informs a keeper that the connection of a guest has ended, which stands in some of its
+    /// lines.
     fn end_connection(&mut self, guest: u128, keeper: KeeperId) {
         let of_both = |it: &&LineMessage| (it.guest, it.keeper) == (guest, keeper);
         let last: BTreeMap<_, _> =
@@ -359,7 +360,7 @@ impl Hub {
         }
     }
 
-    /// Tells a guest of its new connection to a keeper.
+    /// Informs a guest of its new connection to a keeper.
     fn tell_of_connection(&self, guest: u128, keeper: KeeperId) {
         if !self.is_cut(guest, keeper)
             && let Some(end) = self.ends.get(&guest)

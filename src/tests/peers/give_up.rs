@@ -10,7 +10,7 @@ use super::{OBJECT, caller, client, ms, s, store};
 use crate::client::LockClient;
 use crate::testing::Weather;
 
-/// With so many ahead in the line of a keeper that shuts down, the way back takes a while.
+/// With this many ahead in the line of a keeper that shuts down, the way back takes a while.
 const AHEAD: usize = 40;
 
 /// Lets a client have its turn from another one, which it remembers for a second.

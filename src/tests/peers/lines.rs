@@ -16,7 +16,7 @@ const WEATHER: Weather = Weather { latency: 4, ..Weather::CALM };
 
 const CLIENTS: usize = 8;
 
-/// So often each client locks on average while there are two lines.
+/// How often each client locks on average while there are two lines.
 const TIMES: u64 = 400;
 
 // Goal: two lines of one object become one, once their keepers can reach each other, though both

@@ -96,7 +96,7 @@ async fn run(trouble: Trouble, seed: u64) -> (usize, u64) {
     (times, stage.grants.load(Ordering::SeqCst))
 }
 
-/// Asks all that have a place to leave: its guest has to, too.
+/// Asks all that have a place to leave: its guest must, too.
 async fn revoke(client: &LockClient) {
     for contender in client.contenders(OBJECT).await.expect("the store answers") {
         // It may have left by itself.

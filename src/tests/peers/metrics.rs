@@ -1,4 +1,4 @@
-//! What a recorder is told of turns that clients lend each other.
+//! What a recorder receives of turns between clients.
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 

@@ -21,8 +21,8 @@ struct History {
     ensures: bool,
 }
 
-// Goal: a guest never takes a lease that outlasts the rows, or others would be let in beside it if
-// its keeper died; and it has the usual lease, not what is left of `min_hold`.
+// Goal: a guest never takes a lease that outlasts the rows, or others would be let in together with
+// it if its keeper died; and it has the usual lease, not what is left of `min_hold`.
 // Method: a guest waits behind a lock with `min_hold` that is released early: while the database
 // does not answer, or so late that the rows for the rest of the time are still being written when
 // the guest has its turn.

@@ -78,9 +78,9 @@ pub(super) enum Mishap {
     FirstLost(usize),
     /// All are lost until then.
     LostUntil(Instant),
-    /// Each comes twice more, so much later each time.
+    /// Each comes twice more, later by this each time.
     Repeated(Duration),
-    /// All are so much later.
+    /// All are later by this.
     Late(Duration),
 }
 

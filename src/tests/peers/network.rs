@@ -22,7 +22,7 @@ pub(super) struct TestNetwork {
     origin: Instant,
     /// A message was sent.
     sent: Arc<Notify>,
-    /// What happens to one kind of message beside the weather.
+    /// What happens to one kind of message in addition to the weather.
     trouble: Arc<Mutex<Option<Trouble>>>,
 }
 

@@ -18,7 +18,7 @@ const BUSY: Weather = Weather { latency: 15, ..Weather::CALM };
 // the next keepers, and few wait until it is their turn in the table.
 // Method: shut the keeper down with a guest inside and 31 in line; the guest unlocks.
 #[tokio::test(start_paused = true)]
-async fn a_long_line_is_served_elsewhere() {
+async fn long_line_is_served_elsewhere() {
     for (weather, limit) in [(Weather::CALM, ms(400)), (BUSY, ms(1_200))] {
         let mut times = Vec::new();
         for seed in 0..20 {

@@ -1,4 +1,4 @@
-//! A client in the table, beside many that take turns of each other.
+//! A client in the table, together with many peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ const LOCKS: usize = 50;
 // holders ahead.
 // Method: 32 clients with turns lock one object all the time; another one locks it now and then.
 #[tokio::test(start_paused = true)]
-async fn a_client_in_the_table_is_served_beside_many_with_turns() {
+async fn table_client_is_served_among_many_peers() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let is_over = Arc::new(AtomicBool::new(false));
     let mut busy = JoinSet::new();
@@ -49,6 +49,6 @@ async fn a_client_in_the_table_is_served_beside_many_with_turns() {
     }
     is_over.store(true, Ordering::SeqCst);
     let grants: u64 = busy.join_all().await.into_iter().sum();
-    println!("beside {grants} turns a client waited for {longest:?} at most, {LOCKS} times");
+    println!("among {grants} turns a client waited for {longest:?} at most, {LOCKS} times");
     assert!(longest < s(1), "{longest:?}");
 }

@@ -1,4 +1,4 @@
-//! What the design says of rows (sections 3 and 4), told a second time and as plainly as can be.
+//! What the design says of rows (sections 3 and 4), written a second time and as plainly as can be.
 
 use std::collections::BTreeSet;
 

@@ -20,7 +20,7 @@ const TODAY: i64 = 1_700_000_000_000_000;
 // raised far enough for all the writes of the token before, or kept as it is.
 // Method: any fence, any clock, any clock skew that settings allow.
 #[test]
-fn the_next_token_is_above_the_last_one_or_refused() {
+fn next_token_is_above_the_last_one_or_refused() {
     for_all(&(seen(), clock(), skew()), |(seen, now, skew)| {
         let apart = i128::try_from(skew.as_micros() * 2).expect("a skew is short");
         let ahead = i128::from(seen) - i128::from(now);
@@ -100,7 +100,7 @@ fn write_timestamps_of_tokens_do_not_meet() {
 // largest, over a restart as well.
 // Method: any tokens in any order, with a restart after any of them.
 #[test]
-fn a_gate_never_goes_back() {
+fn gate_never_goes_back() {
     for_all(&vec((number(), any::<bool>()), 0..12), |tokens| {
         let mut gate = FenceGate::default();
         let mut largest = None;

@@ -45,7 +45,7 @@ fn rows_outlive_the_lease_and_are_gone_when_they_must_be() {
 // risk, and it is at risk before it is over.
 // Method: any renewals, tried at any time and acknowledged in any order.
 #[test]
-fn a_lease_is_renewed_in_time_or_not_at_all() {
+fn lease_is_renewed_in_time_or_not_at_all() {
     let renewals = vec((time(), within(Duration::from_secs(700))), 0..8);
     for_all(&(terms(), time(), renewals), |((ttl, skew), sent, renewals)| {
         let terms = LeaseTerms::new(ttl, skew);

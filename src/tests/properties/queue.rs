@@ -46,7 +46,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 // one.
 // Method: the queue ahead in any table, then answers that show no contender.
 #[test]
-fn a_line_that_all_left_is_soon_over() {
+fn line_that_all_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let mine = Place { ticket, contender: ME };
         let snapshot = Snapshot::of(&rows);

@@ -14,7 +14,7 @@ use crate::core::bakery::{
 
 // Goal: rows say of each contender what the design's table says; what can't be understood is
 // unreadable.
-// Method: any rows, each contender held against the table told anew.
+// Method: any rows, each contender compared with the table of the design.
 #[test]
 fn rows_say_what_the_design_says_of_them() {
     for_all(&table(), |rows| {
@@ -29,7 +29,7 @@ fn rows_say_what_the_design_says_of_them() {
 // Goal: the largest ticket is the largest that can be read, any contender's, and never negative.
 // Method: any rows.
 #[test]
-fn the_largest_ticket_is_above_all_that_can_be_read() {
+fn largest_ticket_is_above_all_that_can_be_read() {
     for_all(&table(), |rows| {
         let understood = rows.iter().filter(|row| design::is_understood(row));
         let tickets = understood.filter(|row| row.row_name == row_name::TICKETS);
@@ -42,7 +42,7 @@ fn the_largest_ticket_is_above_all_that_can_be_read() {
 // Goal: the order in which rows come says nothing.
 // Method: any rows, and the same from the last to the first.
 #[test]
-fn the_order_of_rows_does_not_matter() {
+fn order_of_rows_does_not_matter() {
     for_all(&table(), |rows| {
         let forward = Snapshot::of(&rows);
         let backward = Snapshot::of(&rows.iter().rev().cloned().collect::<Vec<_>>());
@@ -58,7 +58,7 @@ fn the_order_of_rows_does_not_matter() {
 // with mine, or behind me in the queue; and who blocks decides who is let in.
 // Method: any rows, any mode, any ticket of mine.
 #[test]
-fn who_is_not_certainly_harmless_blocks() {
+fn contender_not_known_to_be_harmless_blocks() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let snapshot = Snapshot::of(&rows);
         let mine = Place { ticket, contender: ME };

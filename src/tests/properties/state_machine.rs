@@ -23,7 +23,7 @@ use crate::core::bakery::{
 // round, no request to leave, and no blocker that was not seen to leave it.
 // Method: a `Trial` holds each output against what the design says of the rows that were shown.
 #[test]
-fn what_it_is_shown_blocks_rather_than_lets_in() {
+fn unknown_rows_block_rather_than_admit() {
     for_all(&story(), |story| tell(&story).map(drop));
 }
 
@@ -47,7 +47,7 @@ fn stories_take_every_turn() {
 
 // Goal: when the largest number there is has been drawn, no number is drawn any more, and the
 // acquisition says so unless no contender is in its way.
-// Method: any rows beside that ticket, any contender's, whether that one is there or not.
+// Method: any rows in addition to that ticket, any contender's, whether that one is there or not.
 #[test]
 fn after_the_largest_number_there_is_no_ticket_left() {
     let largest = claim().prop_map(|claim| {

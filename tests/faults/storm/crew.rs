@@ -45,7 +45,7 @@ enum Command {
 }
 
 impl Crew {
-    /// Starts so many clients, of which so many take turns of each other.
+    /// Starts this many clients, of which this many take turns of each other.
     pub(crate) async fn start(size: usize, peers: usize, nodes: &[SocketAddr], seed: u64) -> Self {
         let ledger = Arc::new(Mutex::new(Ledger::new()));
         let (mut clients, mut programs) = (Vec::new(), JoinSet::new());

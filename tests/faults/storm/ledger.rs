@@ -161,7 +161,7 @@ impl Ledger {
         lines
     }
 
-    /// How long so many of a hundred waited at most.
+    /// How long this many of a hundred waited at most.
     pub(crate) fn wait(&self, percentile: f64) -> Duration {
         Duration::from_micros(self.waits.value_at_percentile(percentile))
     }
@@ -223,7 +223,7 @@ mod tests {
     // Goal: a killed client held the lock until then, and no other client may have had it.
     // Method: made-up histories of a client that dies and one that lives.
     #[test]
-    fn a_killed_client_held_until_then() {
+    fn killed_client_held_until_then() {
         let holds = (0, "a", What::Holds { from: 2 });
         let mut killed = ledger(&[holds.clone(), (1, "a", What::Holds { from: 9 })]);
         killed.died(0, 5);

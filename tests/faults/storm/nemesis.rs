@@ -97,8 +97,8 @@ pub(crate) struct Record {
 }
 
 impl Nemesis {
-    /// Lets faults come, of nodes and of clients at the same time, with so many seconds between two
-    /// of a kind.
+    /// Lets faults come, of nodes and of clients at the same time, with this many seconds between
+    /// two of a kind.
     pub(crate) fn begin(seed: u64, cluster: &Hurt, clients: &[Client], gaps: &Range<f64>) -> Self {
         let (calm, record) = (CancellationToken::new(), Arc::default());
         let mut lanes = JoinSet::new();
@@ -361,7 +361,7 @@ impl ClientFault {
     }
 }
 
-/// A time of so many seconds.
+/// A time of this many seconds.
 fn between(random: &mut StdRng, seconds: &Range<f64>) -> Duration {
     Duration::from_secs_f64(random.random_range(seconds.clone()))
 }

@@ -2,7 +2,7 @@
 //!
 //! That makes each operation some 80 ms slower: the proxy writes header and body of a frame one
 //! after the other, and its sockets wait with the second until the first is acknowledged, which
-//! takes 40 ms, both ways. So few locks are granted in a second, but many meet each fault.
+//! takes 40 ms, both ways, so few locks are granted in a second, but many meet each fault.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

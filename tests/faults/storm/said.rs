@@ -20,7 +20,7 @@ pub(crate) struct Said {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// It was let in after so many nanoseconds, perhaps by another client that keeps the place.
+    /// It was let in after this many nanoseconds, perhaps by another client that keeps the place.
     LetIn { waited: u64, is_lent: bool },
     /// It holds the lock since then.
     Holds { from: u64 },
@@ -81,7 +81,7 @@ fn drawn(text: &str) -> Option<Drawn> {
 // Goal: what a client says survives its way to the listener.
 // Method: there and back.
 #[test]
-fn what_is_said_survives_as_lines() {
+fn reports_survive_as_lines() {
     let held = Moment::Held { from: 3, until: 4 };
     for what in [
         What::LetIn { waited: 1, is_lent: true },

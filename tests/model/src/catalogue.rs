@@ -27,7 +27,7 @@ pub(crate) enum Subject {
     Replicas(Scenario),
     /// Rows that are regular registers.
     Registers(Scenario),
-    /// Rows that expire, in a model that lasts so many seconds.
+    /// Rows that expire, in a model that lasts this many seconds.
     Expiry(Scenario, Course, u64),
     /// The fence, and tokens of a holder that is removed and of its successor.
     Tokens(tokens::Plan),
@@ -61,7 +61,7 @@ pub enum Length {
     Long,
 }
 
-/// What has to come of a search.
+/// What must come of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// Nothing is wrong.

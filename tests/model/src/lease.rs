@@ -35,11 +35,11 @@ pub(crate) enum Course {
     /// Answers are as late as they like.
     Late,
     /// All requests are answered within the second, and rows of one contender get lost, once. The
-    /// wall clock of the first contender is ahead of the others by so many seconds.
+    /// wall clock of the first contender is ahead of the others by this many seconds.
     Losing { ahead: u64 },
 }
 
-/// A scenario for so many seconds.
+/// A scenario for this many seconds.
 #[derive(Debug)]
 pub(crate) struct Expiry {
     scenario: Scenario,
@@ -204,7 +204,7 @@ impl Expiry {
         self.tells(moment.holders() <= 1 || moment.loss.happened())
     }
 
-    /// A search goes on for a little while; the first violation is the nearest.
+    /// A search continues for a little while; the first violation is the nearest.
     fn tells(&self, holds: bool) -> bool {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }

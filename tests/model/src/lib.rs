@@ -4,7 +4,7 @@
 //! [`stateright`] through each order in which anything can happen: requests are answered by any
 //! quorum of the replicas at any moments, come late, get lost, or are tried again; contenders give
 //! up, die, and are asked to leave, at any point. Then each `SeededBug` is planted, and the model
-//! has to find what it breaks.
+//! must find what it breaks.
 //!
 //! # Where to look
 //!

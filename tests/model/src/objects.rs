@@ -90,7 +90,7 @@ pub(crate) struct CallerPlan {
 pub(crate) struct Troubles {
     /// Much time passes at once, in which no client does anything.
     pub(crate) naps: u8,
-    /// The process of a client is stopped, and goes on later.
+    /// The process of a client is stopped, and continues later.
     pub(crate) stops: u8,
     /// A request to the database takes effect or is answered late.
     pub(crate) late: u8,
@@ -396,7 +396,7 @@ impl Objects {
         may_hold_together(&inside)
     }
 
-    /// A search goes on for a little while; the first violation is the nearest.
+    /// A search continues for a little while; the first violation is the nearest.
     fn tells(&self, holds: bool) -> bool {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }

@@ -14,9 +14,9 @@ use crate::core::bakery::{
 use crate::scenario::LockRequest;
 use crate::store::{Effects, id_of};
 
-/// Of the stamps of a round: so many are kept free for it.
+/// Of the stamps of a round: this many are kept free for it.
 const STAMPS_OF_A_ROUND: i64 = 100;
-/// Above the first stamps of a first round, and below those of a contender that began it anew when
+/// Above the first stamps of a first round, and below those of a contender that began it again when
 /// it looked.
 pub(crate) const HORIZON: i64 = STAMPS_OF_A_ROUND + 5;
 /// A contender leaves between two of its stamps room for another client's.
@@ -213,7 +213,7 @@ impl Peer {
         (self.leaving, self.inside, self.expiring) = (true, false, false);
         let reaction = self.tell(Input::Release);
         if reaction.write.is_none() {
-            // A contender that begins anew deletes its rows already, and goes on with that.
+            // A contender that begins again deletes its rows already, and continues with that.
             self.errand = errand;
         }
         reaction
@@ -263,7 +263,7 @@ impl Peer {
         self.tell(Input::Tick)
     }
 
-    /// Time passes until something has to be done.
+    /// Time passes until something must be done.
     pub(crate) fn wait(&mut self) -> Reaction {
         let contender = self.contender.as_ref().expect("the dead do not wait");
         self.clock = contender.deadline().expect("a contender that is not idle has a deadline");
@@ -340,7 +340,7 @@ impl Peer {
                     self.renewed_anyway |= self.expiring;
                     self.ticket = claim.ticket;
                     if self.round != claim.round {
-                        // Perhaps it found its rows missing, and begins anew by itself.
+                        // Perhaps it found its rows missing, and begins again by itself.
                         self.round = claim.round;
                         self.removal = Removal::None;
                     }

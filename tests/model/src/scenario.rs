@@ -15,7 +15,7 @@ pub(crate) struct Scenario {
     pub(crate) reduced: bool,
     /// The flaw in the protocol or in what it runs on.
     pub(crate) flaw: Option<Flaw>,
-    /// What a search has to come across.
+    /// What a search must come across.
     pub(crate) must_see: &'static [Sight],
 }
 

@@ -29,7 +29,7 @@ pub struct Search {
     pub name: &'static str,
     /// How long it takes.
     pub length: Length,
-    /// What has to come of it.
+    /// What must come of it.
     pub expected: Expected,
     subject: Subject,
 }
@@ -89,7 +89,7 @@ pub fn without_a_search() -> Vec<String> {
     forgotten.map(|mutation| format!("{mutation:?}")).collect()
 }
 
-/// Searches the same with and without the one reduction of the replicas that has to be argued for:
+/// Searches the same with and without the one reduction of the replicas that must be argued for:
 /// of both how many states there are, and what contenders were in together.
 ///
 /// # Panics

@@ -1,9 +1,9 @@
-//! What has to happen now and then in a search, lest it show nothing.
+//! What must happen now and then in a search, lest it show nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that a search has to come across.
+/// Something that a search must come across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// A contender is let in on the fast path.
@@ -50,7 +50,7 @@ pub(crate) enum Sight {
     MissingBeforeRenewal,
     /// Of two holders, one gives way to the other one, which was let in later.
     EarlierGivesWay,
-    /// A waiter finds its rows missing, and begins anew.
+    /// A waiter finds its rows missing, and begins again.
     BegunAnew,
     /// A holder is given a token while its rows are being removed.
     TokenBesideRemoval,

@@ -27,7 +27,7 @@ use crate::store::id_of;
 const CLOCKS: [i64; 2] = [1_000_000, 1_002_500];
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 
-/// Stamps of the holder's rows: of its announcement, and so much more at each renewal.
+/// Stamps of the holder's rows: of its announcement, and this much more at each renewal.
 const STAMP: i64 = 10;
 
 /// What is wrong on purpose.
@@ -296,7 +296,7 @@ impl Tokens {
         self.tells(!moment.fell)
     }
 
-    /// A search goes on for a little while; the first violation is the nearest.
+    /// A search continues for a little while; the first violation is the nearest.
     fn tells(&self, holds: bool) -> bool {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }

@@ -421,7 +421,7 @@ impl Turns {
         shared.len().min(1) + alone.len() + guests + next
     }
 
-    /// A search goes on for a little while; the first violation is the nearest.
+    /// A search continues for a little while; the first violation is the nearest.
     fn tells(&self, holds: bool) -> bool {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }

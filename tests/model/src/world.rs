@@ -377,8 +377,8 @@ impl<S: Store> Contention<S> {
         self.tells(!world.peers.iter().any(|peer| peer.renewed_anyway))
     }
 
-    /// A search goes on for a little while after it has found something, and would tell of the last
-    /// violation. The first one is nearer.
+    /// A search continues for a little while after it has found something, and would tell of the
+    /// last violation. The first one is nearer.
     fn tells(&self, holds: bool) -> bool {
         holds || self.violated.swap(true, Ordering::Relaxed)
     }

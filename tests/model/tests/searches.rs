@@ -4,10 +4,10 @@
 use bakery_lock_model::search::{self, Expected, Length, Search};
 
 // Goal: the shipped protocol keeps its promises in every history of a few contenders.
-// Method: go through all of them, and fail when one breaks a promise, or when something that has to
+// Method: go through all of them, and fail when one breaks a promise, or when something that must
 // happen in them never does. Turns and objects have tests of their own, which run in parallel.
 #[test]
-fn the_protocol_keeps_its_promises() {
+fn protocol_keeps_its_promises() {
     run(|search| {
         let is_other = search.is_of_turns() || search.is_of_objects();
         search.expected == Expected::Holds && !is_other
@@ -41,7 +41,7 @@ fn every_flaw_has_a_search() {
 // Goal: the shortcut that makes the searches short hides nothing.
 // Method: search the same with and without it, and compare all that contenders get into together.
 #[test]
-fn a_reduction_loses_nothing() {
+fn reduction_loses_nothing() {
     let [(few, with), (many, without)] = search::reduced_and_not();
     println!("{few} states stand for {many}");
     assert_eq!(with, without);

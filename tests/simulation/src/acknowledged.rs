@@ -1,4 +1,4 @@
-//! What was acknowledged is there as long as it has to be, so no client is told that it is not,
+//! What was acknowledged is there as long as it must be, so no client is told that it is not,
 //! unless it was lost or removed on purpose.
 
 use std::time::Duration;
@@ -66,7 +66,7 @@ fn sees_a_leftover(plan: &Plan, log: &Log, client: usize, object: &str, at: Dura
 }
 
 /// A caller that was told that its rows are missing although it had its place in the queue: it only
-/// has to queue anew.
+/// must queue again.
 ///
 /// A loss is in the way of contenders that are choosing, and they find it within the four requests
 /// of the doorway. A waiter finds it later.

@@ -141,7 +141,7 @@ impl Drop for Named {
     }
 }
 
-/// So many violations are listed by their seeds.
+/// This many violations are listed by their seeds.
 const LISTED: usize = 20;
 
 /// What some runs came to.
@@ -171,8 +171,8 @@ impl Batch {
         self.shortest = failures.into_iter().flatten().min_by_key(|f| (f.lines(), f.plan.seed));
     }
 
-    /// Makes the shortest history that breaks something shorter, if there is one, by so many tries
-    /// at most.
+    /// Makes the shortest history that breaks something shorter, if there is one, by this many
+    /// tries at most.
     pub(crate) fn shrunk(self, tries: usize) -> Self {
         Batch { shortest: self.shortest.map(|failure| failure.shrunk(tries)), ..self }
     }

@@ -67,7 +67,7 @@ impl Failure {
         self.broken.iter().any(|(broken, _)| *broken == invariant)
     }
 
-    /// A smaller run that breaks the first invariant that this one breaks, after so many tries at
+    /// A smaller run that breaks the first invariant that this one breaks, after this many tries at
     /// most. Each try leaves out something of what is left.
     pub(crate) fn shrunk(mut self, most: usize) -> Self {
         let (invariant, _) = self.broken[0];

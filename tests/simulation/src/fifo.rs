@@ -42,7 +42,7 @@ fn overtaken_in_table(log: &Log, object: &str) -> Option<String> {
 /// A waiter in the table that was overtaken by turns for too long, while messages flow.
 ///
 /// A keeper looks whether others wait as it gives a turn, if it has held its place for 50 ms and
-/// its last look began 50 ms ago. So of the turns that begin once the waiter's ticket is on all
+/// its last look began 50 ms ago, so of the turns that begin once the waiter's ticket is on all
 /// replicas, the first one that is given 50 ms after another begins with a look, or after one; a
 /// guest's turn was given a message before it begins. The answer comes within a request; then turns
 /// are given for another 100 ms, and the last one goes to its guest. A turn may last for any time.

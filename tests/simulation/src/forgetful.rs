@@ -27,7 +27,7 @@ fn forgotten_writes_are_found() {
 // Goal: a table that is truncated lets two clients in, and that is found.
 // Method: all replicas forget everything at once, again and again.
 #[test]
-fn a_truncated_table_is_found() {
+fn truncated_table_is_found() {
     let batch = run_seeds(SEEDS, |seed| {
         let mut plan = Plan::new(seed, Disks::Synced);
         for second in 2..10 {
@@ -47,7 +47,7 @@ fn a_truncated_table_is_found() {
 // Goal: a quorum of one replica is no quorum, and that is found.
 // Method: one answer is enough for each request.
 #[test]
-fn a_quorum_of_one_is_found() {
+fn quorum_of_one_is_found() {
     let batch = run_seeds(SEEDS, |seed| {
         let mut plan = Plan::new(seed, Disks::Synced);
         plan.replicas.quorum = 1;

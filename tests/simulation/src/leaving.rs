@@ -70,14 +70,14 @@ fn stays(log: &Log, target: usize, round: i64, request: &WriteRecord) -> Option<
 // Goal: a client that is asked to leave does, and none is told so that was not asked.
 // Method: the histories of all seeds.
 #[test]
-fn a_client_that_is_asked_leaves() {
+fn client_that_is_asked_leaves() {
     assert_kept(Invariant::Leaving);
 }
 
 // Goal: the check finds a client that stays, and one that is sent away for no reason.
 // Method: made-up histories of two clients, of which one asks the other one.
 #[test]
-fn a_client_that_stays_is_found() {
+fn client_that_stays_is_found() {
     let ms = Duration::from_millis;
     let write = |client, stamp, sent, acknowledged: Option<u64>, kind| {
         let (object, acknowledged) = ("a".to_owned(), acknowledged.map(ms));

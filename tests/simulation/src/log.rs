@@ -144,7 +144,7 @@ impl Hold {
         }
     }
 
-    /// Whether two must not hold together. Of limited ones so many may.
+    /// Whether two must not hold together. Of limited ones this many may.
     pub(crate) fn conflicts_with(&self, other: &Hold) -> bool {
         conflict(self.mode, other.mode)
     }

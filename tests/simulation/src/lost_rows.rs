@@ -37,7 +37,7 @@ fn nothing_else_is_missing() {
     assert_kept_despite(Breach::LostRows, Invariant::Acknowledged);
 }
 
-// Goal: a waiter whose rows are lost queues anew instead of giving up.
+// Goal: a waiter whose rows are lost queues again instead of giving up.
 // Method: as above.
 #[test]
 fn waiters_begin_anew() {

@@ -1,4 +1,5 @@
-//! One process that uses the library: a runtime of its own, whose time goes on when it is told to.
+//! One process that uses the library: a runtime of its own, whose time continues when it is told
+//! to.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -19,7 +20,7 @@ pub(crate) struct Machine {
     client: SimulatedClient,
     lock_client: LockClient,
     site: Site,
-    /// Its client refuses all work; another process has to take its place.
+    /// Its client refuses all work; another process must take its place.
     pub(crate) is_shut_down: bool,
     /// Up to when it has run.
     ran: Duration,
@@ -161,7 +162,7 @@ impl Machine {
         self.paused = true;
     }
 
-    /// Lets it go on: for its tasks no time has passed, but their clocks say otherwise.
+    /// Lets it continue: for its tasks no time has passed, but their clocks say otherwise.
     pub(crate) fn resume(&mut self, now: Duration) {
         if std::mem::take(&mut self.paused) {
             self.note_lapses(now);

@@ -46,7 +46,7 @@ fn no_two_clients_hold_together() {
 // alone that share.
 // Method: made-up histories.
 #[test]
-fn those_that_must_not_hold_together_are_found() {
+fn conflicting_holds_are_found() {
     use LockMode::{Exclusive, Shared};
     let found = |holds: &[(LockMode, u64, u64)]| {
         let ms = Duration::from_millis;

@@ -7,7 +7,7 @@
 //! of its own rows and the write, so 2 `d` after that. From then on each read of the whole object
 //! shows it. The other one begins such a read after its next renewal: another third later and 3 `d`
 //! for two reads and a write. Then one of the two is lost, two thirds of a TTL and 5 `d` after the
-//! grant of Y. A holder that loses rows in between tells nothing any more, so all begins anew. A
+//! grant of Y. A holder that loses rows in between tells nothing any more, so all begins again. A
 //! write that is held up takes longer by as much.
 //!
 //! **One was removed by force.** The request to leave was acknowledged before the other one was let
@@ -300,7 +300,7 @@ mod tests {
     // Goal: a holder that was asked to leave, and is removed after that, has its lease at most.
     // Method: as above. A lease is 4 s long.
     #[test]
-    fn a_holder_that_was_asked_to_leave_ends_with_its_lease() {
+    fn holder_that_was_asked_to_leave_ends_with_its_lease() {
         let plan = plan(Breach::Force);
         let found = |asked: &[u64], ends| {
             let ask = |sent: &u64| write(3, *sent, 5, WriteKind::Revoke { whom: 0, round: 5 });
@@ -344,7 +344,7 @@ mod tests {
     // Goal: a guest whose keeper died has its turn for the keeper's lease at most.
     // Method: as above. The longest lease is that of the plan's longest TTL.
     #[test]
-    fn a_guest_outlives_its_keeper_for_its_lease() {
+    fn guest_outlives_its_keeper_for_its_lease() {
         let plan = plan(Breach::Force);
         let found = |keeper_died: bool, ends| {
             let removal = write(3, 900, 2, WriteKind::Delete { of: 0 });

@@ -17,11 +17,11 @@ pub(crate) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// How late a write may come to the table.
 pub(crate) const TIME_IN_FLIGHT: Duration = Duration::from_secs(15);
 
-/// Some tasks want so much more than the TTL of their client.
+/// Some tasks want this much more than the TTL of their client.
 pub(crate) const MORE_TTL: Duration = Duration::from_secs(2);
 
 /// So far a process may run ahead of another one that can send it a message: what arrives meanwhile
-/// comes so much later.
+/// comes this much later.
 pub(crate) const LATE_TO_RUN: Duration = Duration::from_millis(5);
 
 /// More dead rows than a run has.
@@ -100,30 +100,30 @@ pub(crate) enum Deed {
     Cut { machine: usize, replica: usize, cut: Cut },
     /// Cuts a machine off another one that takes turns, or all of them, or ends that.
     CutOff { machine: usize, other: Option<usize>, cut_off: bool },
-    /// Makes a replica slower by so many ms.
+    /// Makes a replica slower by this many ms.
     Slow { replica: usize, by: u64 },
     /// Stops a replica; it forgets what it was told during the last while.
     Crash { replica: usize, forgets: Duration },
-    /// Lets it go on.
+    /// Lets it continue.
     Start { replica: usize },
     /// Stops the process of a machine.
     Pause { machine: usize },
-    /// Lets it go on.
+    /// Lets it continue.
     Resume { machine: usize },
     /// Kills the process of a machine.
     Kill { machine: usize },
-    /// Starts it anew, once it was killed or shut down.
+    /// Starts it again, once it was killed or shut down.
     Restart { machine: usize },
     /// Sets the wall clock of a machine.
     Step { machine: usize, wall_error: i64 },
     /// Leaves all requests of a machine's client to the registry of hosts unanswered, to the end.
     SilenceRegistry { machine: usize },
-    /// Raises the mark of an object to the time of a wall clock that is off by so many µs.
+    /// Raises the mark of an object to the time of a wall clock that is off by this many µs.
     Mark { object: usize, off_by: i64 },
     /// Raises the fence of an object, likewise.
     Fence { object: usize, off_by: i64 },
-    /// Says that a contender has left an object which has not, with a stamp that is off by so many
-    /// µs: the one at this place, counted round and round. So long a handoff is said to take.
+    /// Says that a contender has left an object which has not, with a stamp that is off by this
+    /// many µs: the one at this place, counted round and round, so long a handoff is said to take.
     Release { object: usize, place: usize, handoff: Duration, off_by: i64 },
     /// Lets a machine ask a contender to leave an object: the one at this place, counted round and
     /// round.
@@ -464,7 +464,7 @@ impl Draw {
             let machine = self.0.random_range(0..plan.machines.len());
             let (begins, steps) = self.period();
             plan.deeds.push((begins, Deed::SilenceRegistry { machine }));
-            // Later it would end the patience of a caller that has to be served.
+            // Later it would end the patience of a caller that must be served.
             plan.deeds.push((steps.min(HEALED), Deed::Step { machine, wall_error: HOUR }));
         }
     }

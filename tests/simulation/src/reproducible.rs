@@ -6,7 +6,7 @@ use super::world::run;
 // Goal: the same seed gives the same history, to the last write and the last millisecond.
 // Method: some seeds are run twice, the second time on another thread.
 #[test]
-fn a_seed_gives_the_same_history_each_time() {
+fn seed_gives_the_same_history_each_time() {
     for seed in 0..20 {
         let first = run(&Plan::new(seed, Disks::Synced));
         let again = std::thread::spawn(move || run(&Plan::new(seed, Disks::Synced)));

@@ -1,4 +1,4 @@
-//! The simulation with one bug after the other planted in the library's protocol: it has to find
+//! The simulation with one bug after the other planted in the library's protocol: it must find
 //! each.
 
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const FOUND_AT: [(&str, u64); 5] = [
     ("BlockCarriedOver", 50),
 ];
 
-/// Asks for the shortest history that is found in so many smaller plans, for each bug.
+/// Asks for the shortest history that is found in this many smaller plans, for each bug.
 const SHRINK: &str = "BAKERY_LOCK_SIMULATION_SHRINK";
 
 /// A bug is found when one of these is broken, unless it is one of waiting.
@@ -163,7 +163,7 @@ fn wait_behind_a_herd() -> Result<Duration, LockError> {
 }
 
 /// Cuts all clients off each other now and then, and sets each wall clock ahead meanwhile, once: a
-/// later jump has to go farther to count.
+/// later jump must go farther to count.
 fn add_jumps(plan: &mut Plan) {
     let mut rng = StdRng::seed_from_u64(plan.seed ^ 0x1EA9);
     let ahead = i64::try_from(MAX_CLOCK_SKEW.as_micros()).expect("it is a second");

@@ -191,7 +191,7 @@ impl Deed {
 // Method: one replica is taken for a quorum in runs full of other trouble. The first seed where two
 // clients hold is shrunk twice.
 #[test]
-fn a_failure_shrinks() {
+fn failure_shrinks() {
     const TRIES: usize = 60;
     let flawed = |seed| {
         let mut plan = Plan::new(seed, Disks::Synced);

@@ -230,7 +230,7 @@ impl Worker {
         }
     }
 
-    /// Nothing is wrong any more, so the lock has to come, unless a request asks this client to
+    /// Nothing is wrong any more, so the lock must come, unless a request asks this client to
     /// leave: then it tries once more.
     async fn be_served(&mut self, number: usize) {
         let object = self.objects[number].clone();

@@ -1,7 +1,7 @@
 //! A Cassandra or Scylla node in a container, one for all tests of this process.
 //!
 //! A value that all tests share lives in a static, and those are never dropped; nor does a killed
-//! process drop anything. So the container is removed by a janitor: a process that waits until the
+//! process drop anything, so the container is removed by a janitor: a process that waits until the
 //! pipe from this process breaks, whatever the reason.
 
 use std::net::Ipv4Addr;

@@ -30,7 +30,7 @@ pub fn chance() -> StdRng {
     StdRng::seed_from_u64(seed())
 }
 
-/// How often a long test repeats what it does: so many times, or a multiple of it that the
+/// How often a long test repeats what it does: this many times, or a multiple of it that the
 /// environment says.
 pub fn repeats(times: usize) -> usize {
     times * number::<usize>(FACTOR).unwrap_or(1)

@@ -337,7 +337,7 @@ mod tests {
     // beside it.
     // Method: made-up histories.
     #[test]
-    fn those_inside_are_counted() {
+    fn holders_are_counted() {
         assert_eq!(inside(&[], 10), (0, 0.0));
         assert_eq!(inside(&[held(1, 3), held(3, 5)], 10), (1, 1.0));
         assert_eq!(inside(&[held(1, 5), held(2, 4), held(3, 9)], 10), (3, 1.5));

@@ -45,7 +45,7 @@ pub fn limit() -> Duration {
 }
 
 /// A time that a test gives a lock, such as a TTL, for as many operations as on a quiet machine: in
-/// whole seconds, as a TTL has to be.
+/// whole seconds, as a TTL must be.
 pub fn scaled(time: Duration) -> Duration {
     Duration::from_secs_f64(time.mul_f64(slowness()).as_secs_f64().ceil())
 }

@@ -328,7 +328,7 @@ mod tests {
     // is acknowledged too late does not bring them back.
     // Method: made-up events, a lease of ten seconds.
     #[test]
-    fn a_late_client_gave_up_with_its_lease() {
+    fn late_client_gave_up_with_its_lease() {
         let begin = [("a", PUT_ENTERING, 1), ("a", ENTERED, 2), ("a", PUT_TICKET, 5)];
         let gave_up = |drawn, time| [round("a", drawn, End::GaveUp(time))];
         let late = |acknowledged, end| {

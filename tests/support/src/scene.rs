@@ -15,7 +15,7 @@ use scylla::statement::unprepared::Statement;
 use crate::cluster::turn_to_change_the_schema;
 use crate::pace::{self, Steps};
 
-/// How long a row may still have to live while a test waits for its deletion. With less it would
+/// How long a row may still must live while a test waits for its deletion. With less it would
 /// seem to be deleted when its time is over.
 const LIFE_MIN: i32 = 2;
 
@@ -133,7 +133,7 @@ impl Scene {
         self.rows_and_lives(object).await.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// The live rows of an object: the names, and how many seconds each has to live.
+    /// The live rows of an object: the names, and how many seconds each must live.
     async fn rows_and_lives(&self, object: &str) -> Vec<(String, Option<i32>)> {
         let answered = async {
             loop {

@@ -82,7 +82,7 @@ mod tests {
         client.turns(false).build().await.expect("the host is registered")
     }
 
-    // Goal: messages of a tenth of a millisecond take that long, and timers go on as usual.
+    // Goal: messages of a tenth of a millisecond take that long, and timers continue as usual.
     // Method: lock and unlock without contention: two operations and one, of 4 x 70 + 40 µs each.
     #[test]
     fn times_are_exact_to_the_microsecond() {
@@ -107,7 +107,7 @@ mod tests {
     // Method: five contenders take a lock in turn, on delays that vary; runs with one seed are told
     // apart from runs with another one by the times of all grants.
     #[test]
-    fn a_seed_gives_the_same_times() {
+    fn seed_gives_the_same_times() {
         let grants = |seed| {
             let cluster = rack(seed, 0.3);
             run(&cluster.clone(), async move {

@@ -148,7 +148,7 @@ fn killed_and_frozen_nodes_are_healed() {
 
 #[test]
 #[ignore = "takes long; scripts/nightly runs it"]
-fn a_partition_is_noticed_and_healed() {
+fn partition_is_noticed_and_healed() {
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let network = Network::Relayed;
     let options = ClusterOptions { nodes: 3, settings, network, ..options("test-cut", 23) };
@@ -227,7 +227,7 @@ fn a_partition_is_noticed_and_healed() {
 }
 
 #[test]
-fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
+fn cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
     let name = ["--name", "test-up"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name].concat());
     let up = ["up", "1", "--auth", "--first-host", "28"];
@@ -262,7 +262,7 @@ fn a_cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
 }
 
 #[test]
-fn a_disposable_node_is_not_started_again() {
+fn disposable_node_is_not_started_again() {
     let name = ["--name", "test-disposable", "--first-host", "31"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name[..2]].concat());
     let up = [&["up", "1", "--disposable"], &name[2..]].concat();
@@ -276,7 +276,7 @@ fn a_disposable_node_is_not_started_again() {
 }
 
 #[test]
-fn a_foreign_process_on_an_address_is_named() {
+fn foreign_process_on_an_address_is_named() {
     for (address, network) in
         [("127.0.0.29:9042", Network::Direct), ("127.1.0.29:7000", Network::Relayed)]
     {
@@ -289,7 +289,7 @@ fn a_foreign_process_on_an_address_is_named() {
 }
 
 #[test]
-fn a_node_that_does_not_start_is_quoted() {
+fn node_that_does_not_start_is_quoted() {
     let settings = BTreeMap::from([("no_such_setting".to_owned(), "1".to_owned())]);
     let options = ClusterOptions { settings, ..options("test-broken", 30) };
     let error = Cluster::lease(options).unwrap_err();
@@ -298,7 +298,7 @@ fn a_node_that_does_not_start_is_quoted() {
 }
 
 #[test]
-fn a_wrong_java_is_named_by_its_version() {
+fn wrong_java_is_named_by_its_version() {
     let directory = std::env::temp_dir().join(format!("wrong-java-{}", std::process::id()));
     let java = directory.join("bin/java");
     fs::create_dir_all(java.parent().unwrap()).unwrap();

@@ -52,7 +52,7 @@ pub struct ConnectArguments {
     #[arg(long, global = true, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// Use TLS, and trust nodes whose certificate this authority signed (PEM); it has to name the
+    /// Use TLS, and trust nodes whose certificate this authority signed (PEM); it must name the
     /// node's IP address
     #[arg(long, global = true, value_name = "FILE")]
     tls_ca: Option<PathBuf>,

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_was_not_checked_is_not_wrong() {
+    fn login_that_was_not_checked_is_not_wrong() {
         for said in [
             "Unable to perform authentication: Cannot achieve consistency level LOCAL_QUORUM",
             "Error during authentication of user app : Operation timed out - received only 1",

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_at_the_end_is_ignored() {
+    fn comma_at_the_end_is_ignored() {
         let list = |text: &str| {
             let Nodes(nodes) = text.parse()?;
             Ok(nodes.iter().map(Node::to_string).collect::<Vec<_>>().join(" "))

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_success_counts() {
+    async fn first_success_counts() {
         assert_eq!(race(&[(100, true), (10, true)]).await, (Ok(100), ms(100), 1));
         assert_eq!(race(&[(9_000, true), (100, true)]).await, (Ok(100), ms(600), 2));
         let silent = (9_000, false);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_begins_the_next_attempt_at_once() {
+    async fn failure_begins_the_next_attempt_at_once() {
         assert_eq!(race(&[(10, false), (20, true)]).await, (Ok(20), ms(30), 2));
         let all = [(10, false), (900, false), (20, false)];
         assert_eq!(race(&all).await, (Err(vec![10, 20, 900]), ms(910), 3));

@@ -27,7 +27,7 @@ use crate::output;
                         lock-hosts --consistency local-quorum:dc1 init --replication dc1=3,dc2=1")]
 pub(super) struct InitOptions {
     /// How many copies of each row a new keyspace keeps: N in each data centre, or a number for
-    /// each data centre that is named. With 3, locks go on while one node is down
+    /// each data centre that is named. With 3, locks work while one node is down
     #[arg(long, value_name = "N|DC=N,...", value_parser = replication)]
     replication: Option<Replication>,
 
@@ -113,7 +113,7 @@ fn made(keyspace: &str, created: &Created) -> String {
         text.push_str(&format!("made table {keyspace}.{table}\n"));
     }
     for column in &created.columns {
-        text.push_str(&format!("added column {keyspace}.{column}; now build clients anew\n"));
+        text.push_str(&format!("added column {keyspace}.{column}; now build clients again\n"));
     }
     text
 }

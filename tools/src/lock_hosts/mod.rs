@@ -71,7 +71,7 @@ Examples:
 Exit codes:
   0  done
   1  the answer is no: a check failed, a host is unknown, the database refused
-  2  the command makes no sense as it is written; nothing was sent
+  2  invalid arguments; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time";
 
 /// Runs a command, and returns its exit code.

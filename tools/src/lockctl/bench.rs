@@ -28,8 +28,8 @@ use crate::signals::Signals;
 /// The names that `bench` locks begin with this.
 const PREFIX: &str = "lockctl-bench::";
 
-/// In so many blocks each figure is measured. Those of all figures alternate, so that what else the
-/// cluster does meanwhile meets all of them.
+/// The number of blocks in which each figure is measured. Those of all figures alternate, so that
+/// what else the cluster does meanwhile meets all of them.
 const BLOCKS: u32 = 5;
 
 /// How long a contender that was withdrawn may need to leave the table.
@@ -42,7 +42,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(10);
 /// as fast as they can: how often it is granted, how often it goes from one client to another, how
 /// long each waits, and what share the worst-served one gets. Clients hold it for no time.
 ///
-/// All clients are in this one process and share its connections; they don't take turns of each
+/// All clients are in this one process and share its connections; they are no peers of each
 /// other. The load is that of busy services, so mind what else the cluster does.
 ///
 /// The names begin with `lockctl-bench::` and a random part, so no other lock is touched.
@@ -63,7 +63,7 @@ pub(super) struct BenchOptions {
     #[arg(long = "for", value_name = "TIME", value_parser = timeout, default_value = "10s")]
     length: Duration,
 
-    /// For how long all of it is done before it is measured
+    /// Warm-up time
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "3s")]
     warm_up: Duration,
 
@@ -86,7 +86,7 @@ Examples:
 Exit codes:
   0    all was measured
   1    no lock was granted, or something else kept it from measuring
-  2    the command makes no sense as it is written; nothing was sent
+  2    invalid arguments; nothing was sent
   3    the database can't be reached, refuses the login, or did not answer in time
   130  it was ended by Ctrl-C (INT), 143 by TERM; what was measured until then is printed";
 

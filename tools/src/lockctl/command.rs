@@ -35,7 +35,7 @@ pub(super) const LOST: u8 = 76;
 /// The TTL unless option or environment say otherwise.
 const TTL_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How often the child's guardian is told until when the lock is held, as a share of the TTL.
+/// How often the child's guardian learns until when the lock is held, as a share of the TTL.
 const TOLD_PER_TTL: u32 = 20;
 
 /// Why a command is ended whose lock is held still.
@@ -74,7 +74,7 @@ pub(super) struct HolderOptions {
 enum OnLost {
     /// It is ended.
     Kill,
-    /// It goes on, and a warning is printed.
+    /// It continues, and a warning is printed.
     Warn,
 }
 
@@ -82,7 +82,7 @@ enum OnLost {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) ended: Ended,
-    /// The fencing token of its lock; holders beside each other have none.
+    /// The fencing token of its lock; holders that share or limit a lock have none.
     pub(super) token: Option<FencingToken>,
 }
 
@@ -118,7 +118,7 @@ impl HolderOptions {
     /// Runs a command until it ends; if the lock is lost or revoked before, it is ended in time. A
     /// revoked lock is still held then.
     ///
-    /// Whether it has a token is up to `with_token`: holders beside each other have none.
+    /// Whether it has a token is up to `with_token`: holders that share or limit a lock have none.
     pub(super) async fn run(
         &self,
         connection: &ConnectOptions,
@@ -222,13 +222,13 @@ fn foreseen(state: &GuardState) -> Option<LostReason> {
     by_limit.then_some(LostReason::HoldLimit)
 }
 
-/// Says why the lock has to be released soon.
+/// Says why the lock must be released soon.
 fn warn_of_end(lock: &LockHandle, reason: &ExpiringReason) {
     let name = visible(lock.name());
     output::warn(&format!("{name} must be released while the command runs: {reason}"));
 }
 
-/// Says why the command ends, or goes on without the lock.
+/// Says why the command ends, or continues without the lock.
 fn warn_of_loss(lock: &LockHandle, reason: Option<&LostReason>) {
     let name = visible(lock.name());
     output::warn(&match reason {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_ahead_is_now() {
+    fn time_ahead_is_now() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
         assert_eq!(ago(Some(now + Duration::from_secs(1)), now), "0s");
         assert_eq!(ago(Some(now - Duration::from_secs(61)), now), "1m01s");

@@ -106,7 +106,7 @@ Examples:
 Exit codes:
   0  done
   1  the answer is no: there is no such holder, or the database refused; NOLOCK
-  2  the command makes no sense as it is written; nothing was sent
+  2  invalid arguments; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
   `lockctl run`, `elect`, `status`, `verify` and `bench` have others, which their help lists";
 

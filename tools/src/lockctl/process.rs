@@ -19,7 +19,7 @@ pub(super) fn pid_of(child: &Child) -> Option<Pid> {
     Pid::from_raw(child.id().try_into().ok()?)
 }
 
-/// A clock that goes on in a suspend, and is the same for all processes of the machine.
+/// A clock that continues in a suspend, and is the same for all processes of the machine.
 pub(super) fn boot_time() -> Duration {
     #[cfg(target_os = "linux")]
     let clock = ClockId::Boottime;

@@ -18,8 +18,8 @@ use crate::output::{self, visible};
 /// the queue.
 ///
 /// With --force its rows are deleted too, and the next client is let in at once. That is for
-/// holders that are certainly dead: a living one may go on for a third of its TTL, and two hold the
-/// lock meanwhile. A dead holder's rows expire by themselves.
+/// holders that are certainly dead: a living one may continue for a third of its TTL, and two hold
+/// the lock meanwhile. A dead holder's rows expire by themselves.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lockctl revoke users::snap --why 'the import hangs'\n  \
                         lockctl revoke users::snap --client 0193 --why 'wrong host'\n  \
@@ -29,7 +29,7 @@ pub(super) struct RevokeOptions {
     #[arg(value_parser = lock_name)]
     name: String,
 
-    /// The reason, which the client that loses the lock is told
+    /// The reason, for the client that loses the lock
     #[arg(long, value_name = "TEXT")]
     why: String,
 

@@ -63,7 +63,7 @@ pub(super) struct RunOptions {
     #[arg(short = 's', long, conflicts_with = "max_holders")]
     shared: bool,
 
-    /// Hold the lock together with others, with at most so many holders
+    /// Hold the lock together with others, with at most this many holders
     #[arg(long, value_name = "N")]
     max_holders: Option<u32>,
 
@@ -81,7 +81,7 @@ pub(super) struct RunOptions {
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = CONFLICT)]
     conflict_exit_code: u8,
 
-    /// Exit with 0 if the lock was not obtained: for jobs that one of several machines has to do
+    /// Exit with 0 if the lock was not obtained: for jobs that one of several machines must do
     #[arg(long, conflicts_with = "conflict_exit_code")]
     skip_ok: bool,
 

@@ -30,7 +30,7 @@ pub(super) struct ShowOptions {
 
     /// Print JSON: an object with `name`, `contenders`, each with `state` (holding or waiting),
     /// `mode`, `host`, `pid`, `label`, `since`, `renewed_at`, `remaining_seconds`,
-    /// `overdue_seconds` and more, and `line`, null if the holder tells none: `keeper`, `user`,
+    /// `overdue_seconds` and more, and `line`, null if the holder reports none: `keeper`, `user`,
     /// `waiting` and `first`
     #[arg(long)]
     json: bool,

@@ -17,7 +17,7 @@ impl Spread {
         self.0.len()
     }
 
-    /// The time that so many of a thousand don't exceed, in milliseconds; `None` of no times.
+    /// The time that this many of a thousand don't exceed, in milliseconds; `None` of no times.
     pub(super) fn per_mille(&self, share: usize) -> Option<f64> {
         let rank = (self.0.len() * share).div_ceil(1000).max(1);
         self.0.get(rank - 1).map(|nanos| *nanos as f64 / 1e6)

@@ -29,7 +29,7 @@ use crate::signals::Signals;
     after_help = "Examples:\n  lockctl status\n  lockctl --timeout 5s status --host web1\n  \
                         lockctl status --json\n\n\
                         Exit codes:\n  0  LOCKREADY\n  1  NOLOCK, also if the database can't be \
-                        reached\n  2  the command makes no sense as it is written; nothing was \
+                        reached\n  2  invalid arguments; nothing was \
                         sent"
 )]
 pub(super) struct StatusOptions {

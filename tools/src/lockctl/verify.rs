@@ -89,7 +89,7 @@ Examples:
 Exit codes:
   0    no violation
   1    a process died, no lock was granted, or something else kept it from checking
-  2    the command makes no sense as it is written; nothing was sent
+  2    invalid arguments; nothing was sent
   3    the database can't be reached, refuses the login, or did not answer in time
   4    the lock broke a promise: a violation was found
   130  it was ended by Ctrl-C (INT), 143 by TERM; the report is of what was done until then";

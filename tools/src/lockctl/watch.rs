@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// terminal it prints what `show` prints, after each change.
 ///
 /// Each look reads the whole object, once more while the lock is held, and then asks the client
-/// that holds it. While the database does not answer, it says so and goes on; it ends if it is
+/// that holds it. While the database does not answer, it says so and continues; it ends if it is
 /// refused.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lockctl watch users::snap\n  lockctl watch users::snap \
@@ -136,7 +136,7 @@ async fn print_changes(client: &LockClient, options: &WatchOptions) -> Result<()
     }
 }
 
-/// What has to differ for a change: times go on by themselves, and renewals are none.
+/// What must differ for a change: times pass by themselves, and renewals are none.
 fn without_times(seen: &Value) -> Value {
     let mut seen = seen.clone();
     for contender in seen["contenders"].as_array_mut().into_iter().flatten() {

@@ -72,7 +72,7 @@ pub(crate) fn patient(mut command: Command) -> Command {
     command
 }
 
-/// A time that a lock or a tool is given: so many seconds on a quiet machine, and more on a slow
+/// A time that a lock or a tool is given: this many seconds on a quiet machine, and more on a slow
 /// one, up to the longest TTL that tables allow.
 pub(crate) fn paced(seconds: u64) -> Duration {
     const TTL_MAX: Duration = Duration::from_secs(120);
@@ -152,7 +152,7 @@ impl Tool {
         self.on_cluster(lockctl(&[]), arguments)
     }
 
-    /// Runs the tool, which has to succeed, and returns its output.
+    /// Runs the tool, which must succeed, and returns its output.
     pub(crate) async fn done(&self, arguments: &[&str]) -> String {
         let answer = self.run(arguments).await;
         assert_eq!((answer.code, answer.stderr.as_str()), (Some(0), ""), "{arguments:?}");

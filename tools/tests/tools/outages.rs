@@ -67,7 +67,7 @@ impl Place {
         (output.into(), began.elapsed())
     }
 
-    /// Runs a command that has to work, whatever it prints.
+    /// Runs a command that must work, whatever it prints.
     fn prepare(&self, arguments: &[&str]) {
         let (answer, _) = self.run(arguments);
         assert_eq!(answer.code, Some(0), "{arguments:?}: {answer:?}");
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Runs all commands, which have to end alike.
+    /// Runs all commands, which must end alike.
     fn add_all(&mut self, outage: &str, place: &Place, init: &[&str], expected: &Expected<'_>) {
         let commands = [
             init,

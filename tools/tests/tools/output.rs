@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         self.note(&format!("lockctl {command}"), &answer);
     }
 
-    /// A command that goes on until it is interrupted, here after some lines.
+    /// A command that continues until it is interrupted, here after some lines.
     async fn interrupted(&mut self, command: &str, lines: usize) {
         let mut child = self.tool.lockctl_command(&words(command)).spawn().expect("it starts");
         let mut stdout = String::new();
@@ -154,7 +154,7 @@ async fn until_answers(mut run: impl AsyncFnMut() -> Option<Answer>) -> Answer {
 }
 
 fn words(command: &str) -> Vec<&str> {
-    // The script of a shell goes on to the end.
+    // The script of a shell continues to the end.
     match command.split_once(" -c ") {
         Some((start, script)) => [&words(start)[..], &["-c", script]].concat(),
         None => command.split(' ').collect(),
@@ -288,7 +288,7 @@ async fn of_lockctl_run_and_elect() {
 }
 
 /// A command that tells that it runs, and whose lock is revoked then. Its TTL leaves time to learn
-/// of that on a busy machine, before the command has to end in any case.
+/// of that on a busy machine, before the command must end in any case.
 async fn revoked(tool: &Tool, command: &str, name: &str) -> Answer {
     let mut child = tool.lockctl_command(&words(command)).spawn().expect("it starts");
     let first = line(child.stdout.as_mut()).await + "\n";

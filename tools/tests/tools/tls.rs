@@ -64,7 +64,7 @@ async fn connections(session: &Session) -> [usize; 2] {
 // of it is encrypted.
 // Method: two clients on a node that asks for certificates; the node's own list of connections.
 #[tokio::test]
-async fn a_client_locks_over_tls() {
+async fn client_locks_over_tls() {
     let session = session(SecuredNode::shared()).await;
     let keyspace = support::unique_keyspace("tls");
     let options = CreateOptions::new().replication(Replication::Factor(1));

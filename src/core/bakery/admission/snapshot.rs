@@ -144,10 +144,10 @@ impl Snapshot {
         contenders
     }
 
-    /// Whether a contender holds the object, as far as rows tell; `None` if its own can't be read.
+    /// Whether a contender holds the object, as far as rows show; `None` if its own can't be read.
     ///
     /// It is for people. A holder's rows say so from the first renewal on. Before that, the order
-    /// of the queue tells, and of a contender without a ticket the order of the rounds: one that
+    /// of the queue decides, and for a contender without a ticket the order of the rounds: one that
     /// has drawn no ticket before a later one has, holds on the fast path. In the moments of a
     /// doorway that may be wrong.
     fn holds(&self, contender: ContenderId) -> Option<bool> {
@@ -252,8 +252,8 @@ pub(crate) struct SeenContender {
     pub(crate) mode: Option<Mode>,
     /// Its ticket, if it has drawn one.
     pub(crate) ticket: Option<i64>,
-    /// Since when it holds the object, if its rows tell, in milliseconds since the Unix epoch by
-    /// its own clock.
+    /// Since when it holds the object, if its rows show that, in milliseconds since the Unix epoch
+    /// by its own clock.
     pub(crate) held_since: Option<i64>,
     /// Whether it holds the object, if the rows of all were read.
     pub(crate) holds: Option<bool>,

@@ -10,7 +10,7 @@ use super::{Attempt, Entry, Pace, Renewal, Stage};
 impl Fingerprint for Entry {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         // The request never changes in a model. The time of the announcement sets the length of
-        // pauses, and so does what the last release tells.
+        // pauses, and so does what the last release reported.
         let Entry { acquire: _, claim, lease, renewal, announced: _, last_release: _, revoked } =
             self;
         revoked.is_some().hash(hasher);

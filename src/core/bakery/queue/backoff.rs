@@ -19,7 +19,7 @@ const HANDOFF_MIN: Duration = Duration::from_millis(1);
 /// be quick. Bounded, because a doorway may measure as almost nothing, or stall.
 const HANDOFF_MAX: RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_millis(100);
-/// The same for what releases tell. It takes so many doorways at most, because it has an operation
+/// The same for what releases report: at most this many doorways, because it has an operation
 /// more than a doorway; and others measured it, so a stalled doorway alone lengthens nothing.
 const DOORWAYS_PER_TOLD_HANDOFF: u32 = 2;
 const TOLD_HANDOFF_MAX: RangeInclusive<Duration> =
@@ -27,23 +27,23 @@ const TOLD_HANDOFF_MAX: RangeInclusive<Duration> =
 /// The part to pause of the time that the contenders between will take. It must stay well below the
 /// whole: waiters that look late make handoffs slow, and others pace themselves by these.
 const PAUSE_PER_HANDOFF: f64 = 0.7;
-/// The same where releases tell how many are ahead and how long handoffs take. With more, waiters
+/// The same where releases report how many are ahead and how long handoffs take. With more, waiters
 /// that look late would make the handoffs slow by which all others pace themselves.
 const PAUSE_PER_TOLD_HANDOFF: f64 = 0.8;
-/// So many handoffs fewer are counted on, times the root of their number: each takes its own time.
+/// How many handoffs fewer are counted on, times the root of their number: each takes its own time.
 const UNCERTAINTY: f64 = 0.5;
-/// The next in line looks so often while a handoff lasts: that makes it a sixteenth longer.
+/// How often the next in line looks while a handoff lasts: that makes it a sixteenth longer.
 const LOOKS_PER_HANDOFF: u32 = 8;
 /// A holder that has stayed long will probably stay longer, so look less often; that lengthens the
 /// wait by at most one part in this many.
 const PAUSE_PER_STAY: u32 = 16;
 /// A waiter looks at least this often, however many are ahead and however long they stay.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Where releases tell how far the queue has come, a waiter far back may pause for longer: for one
-/// part in this many of what it still has to wait.
+/// Where releases report how far the queue has come, a waiter far back may pause for longer: for
+/// one part in this many of what it must still wait.
 const PAUSES_PER_WAIT: u32 = 4;
 /// But not for longer than this: all ahead of it may leave at once, when a process with many
-/// clients dies, or callers give up, which no release tells.
+/// clients dies, or callers give up, which no release reports.
 const TOLD_PAUSE_MAX: Duration = Duration::from_secs(3);
 /// A caller that soon gives up looks again when half of the time that is left to it has passed, or
 /// it would miss a lock that became free meanwhile; and no more often than this.
@@ -77,13 +77,13 @@ impl Queue {
         }
     }
 
-    /// How long a handoff takes, if releases tell; not more than one can take.
+    /// How long a handoff takes, if releases report; not more than one can take.
     fn told_handoff(&self) -> Option<Duration> {
         let handoff = self.progress.handoff().filter(|_| self.progress.is_told())?;
         Some(handoff.clamp(HANDOFF_MIN, self.handoff.told_at_most))
     }
 
-    /// How long to pause where releases tell how many are ahead.
+    /// How long to pause where releases report how many are ahead.
     fn until_next(&self, handoff: Duration, least: Duration) -> Duration {
         // The last one may leave at any moment.
         let others = count(self.rest().len().saturating_sub(1));
@@ -120,7 +120,7 @@ impl Queue {
 
     /// Estimates how long a handoff takes. A blocker that is gone shows how many have left at least
     /// since the beginning; one that is present shows how many have left at most, unless others may
-    /// come and go beside it.
+    /// come and go meanwhile.
     pub(super) fn time_handoffs(&mut self, asked: ContenderId, gone: bool, now: Duration) {
         let left = self.left();
         if gone {
@@ -163,7 +163,7 @@ pub(super) struct Handoff {
     length: usize,
     takes: Duration,
     takes_at_most: Duration,
-    /// The same for what releases tell.
+    /// The same for what releases report.
     told_at_most: Duration,
 }
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_one_looks_when_the_first_of_several_may_have_left() {
+    fn limited_waiter_looks_when_the_first_may_have_left() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         let first = |length| limited(3, &tickets(length)).first_pause(ms(0), 0.5);
         assert_eq!((first(3), first(4), first(11)), (ms(0), us(3_500), us(10_500)));

@@ -1,6 +1,6 @@
-//! How far a queue has come, as releases tell.
+//! How far a queue has come, as releases report.
 //!
-//! The release of a contender that had waited says who left, and all reads show the last one. So a
+//! The release of a contender that had waited says who left, and all reads show the last one, so a
 //! waiter that asks its predecessor, and finds it present, still learns how many are ahead. That
 //! sets when it looks again, and never that it may enter.
 
@@ -44,7 +44,7 @@ impl Progress {
         Progress { line, left: 0, last }
     }
 
-    /// Whether releases tell how far the queue has come.
+    /// Whether releases report how far the queue has come.
     pub(super) fn is_told(&self) -> bool {
         self.last.is_some() && !self.line.is_empty()
     }

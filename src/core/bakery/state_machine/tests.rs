@@ -328,7 +328,7 @@ impl Script {
         assert_eq!(write, self.writes[self.writes.len() - 2]);
     }
 
-    /// Deletes our rows; returns what that tells waiters.
+    /// Deletes our rows; returns what that reports to waiters.
     fn deletes(&mut self, rows: Rows) -> Option<LastRelease> {
         let write = self.writes_something();
         let Change::Delete { contender, ticket, revoked, last_release } = write.change else {

@@ -2,7 +2,7 @@
 //!
 //! An acquisition goes through the table. As soon as that shows another client ahead, its keeper is
 //! asked as well; whichever lets this client in first counts, and the other way is left (rule R6).
-//! A keeper that served this client of late is asked before the table.
+//! A keeper that recently served this client is asked before the table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::core::turns::{
     TimedRequest, TurnId,
 };
 
-/// A client asks at most so many keepers in one acquisition.
+/// The maximum number of keepers that a client asks in one acquisition.
 const ASKED_MAX: usize = 8;
 
 /// When a keeper is gone, this many of its line come back to the table at once, and each of the
-/// others so much later: it finds one of the first there, whose line it can join.
+/// others this much later: it finds one of the first there, whose line it can join.
 const BACK_AT_ONCE: u32 = 8;
 const BACK_APART: Duration = Duration::from_millis(5);
 
@@ -117,7 +117,7 @@ impl Borrowing {
         }
     }
 
-    /// Tells the guest of the present keeper.
+    /// Informs the guest at the present keeper.
     pub(super) fn tell_present(&mut self, now: Now, input: GuestInput) {
         if let Some(guest) = self.keeper().and_then(|keeper| self.guests.get_mut(&keeper)) {
             guest.handle(now.of_turns(), input);
@@ -151,7 +151,7 @@ impl Slot {
         self.borrowing.remembered
     }
 
-    /// Acquires a place for the first in the line: from a keeper that served this client of late,
+    /// Acquires a place for the first in the line: from a keeper that recently served this client,
     /// or through the table.
     pub(super) fn acquire_place(&mut self, now: Now) {
         self.note_wanted();
@@ -165,7 +165,7 @@ impl Slot {
     }
 
     /// Connects to the client of a contender in the way that was not asked yet: of the one that
-    /// began first, because rows do not tell which of them holds the object. One that can't serve
+    /// began first, because rows do not show which of them holds the object. One that can't serve
     /// this client says so at once.
     ///
     /// With a line of guests, only to one that keeps a line, too: then the lines become one.

@@ -13,7 +13,7 @@ impl Slot {
             Event::Taken => self.not_acquired(now, Refusal::Taken),
             Event::Failed(failure) => self.failed(now, failure),
             Event::Confirmed => {
-                // It answers all: one that asked during the read made it begin anew.
+                // It answers all: one that asked during the read made it begin again.
                 let (at, outputs) = (now.elapsed, &mut self.outputs);
                 self.holders.for_each(|holder| holder.confirmed(at, at, outputs));
             }

@@ -15,7 +15,7 @@ use crate::core::turns::{HoldLimit, TurnId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holders {
     holders: BTreeMap<TurnId, Holder>,
-    /// When each has to be looked at.
+    /// When each must be looked at.
     due: BTreeSet<(Duration, TurnId)>,
     /// How many renew their leases.
     renewing: usize,
@@ -97,7 +97,7 @@ impl Holders {
         self.renewing > 0
     }
 
-    /// When the next holder has to be looked at.
+    /// When the next holder must be looked at.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -141,7 +141,7 @@ pub(super) struct Confirming {
     request: RequestId,
 }
 
-/// What the place has to do for a holder.
+/// What the place must do for a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Renew the lease now.
@@ -189,7 +189,7 @@ impl Holder {
         self.expiring.as_ref().is_some_and(|reason| reason.loss().is_some())
     }
 
-    /// Records what a request needs confirmed. Returns what the place has to do for it; `None` if
+    /// Records what a request needs confirmed. Returns what the place must do for it; `None` if
     /// the answer is known already.
     pub(super) fn confirm(
         &mut self,

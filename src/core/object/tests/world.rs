@@ -82,12 +82,12 @@ pub(super) struct World {
 }
 
 impl World {
-    /// So many clients that take turns of each other.
+    /// Clients that are peers.
     pub(super) fn of(clients: u128) -> Self {
         Self::new(clients, true)
     }
 
-    /// So many clients that know each other by the table alone.
+    /// Clients that know each other by the table alone.
     pub(super) fn without_messages(clients: u128) -> Self {
         Self::new(clients, false)
     }

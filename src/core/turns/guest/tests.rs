@@ -104,7 +104,7 @@ fn extended(number: u64, echo: Duration, length: Duration) -> Response {
 }
 
 #[test]
-fn a_turn_lasts_from_the_echo_on() {
+fn turn_lasts_from_the_echo_on() {
     let mut script = Script::asking();
     script.hears(Response::Queued { request: 1, ahead: 9 });
     script.said.clear();
@@ -143,7 +143,7 @@ fn no_more_than_a_hundred_are_ahead() {
 }
 
 #[test]
-fn a_silent_keeper_is_left() {
+fn silent_keeper_is_left() {
     let silent = Script::asking();
     let mut answering = Script::asking();
     answering.hears(Response::Queued { request: 1, ahead: 9 });
@@ -177,7 +177,7 @@ fn it_goes_elsewhere_when_it_is_sent_there() {
 }
 
 #[test]
-fn a_turn_that_it_has_is_not_granted_again() {
+fn turn_that_it_has_is_not_granted_again() {
     let mut script = Script::inside();
     script.now += ms(40);
     script.hears(granted(1, 1, s(100)));
@@ -213,7 +213,7 @@ fn any_other_grant_is_returned() {
 }
 
 #[test]
-fn a_grant_that_comes_too_late_is_returned_and_asked_for_anew() {
+fn late_grant_is_returned_and_asked_for_again() {
     let mut script = Script::asking();
     script.hears(Response::Queued { request: 1, ahead: 9 });
     script.sleeps(ms(1_500));
@@ -230,7 +230,7 @@ fn a_grant_that_comes_too_late_is_returned_and_asked_for_anew() {
 }
 
 #[test]
-fn a_return_is_repeated_until_it_is_answered_or_the_turn_is_over() {
+fn return_is_repeated_until_answered_or_over() {
     let mut script = Script::inside();
     script.tell(GuestInput::Leave);
     script.returns(1);
@@ -243,7 +243,7 @@ fn a_return_is_repeated_until_it_is_answered_or_the_turn_is_over() {
 }
 
 #[test]
-fn a_turn_is_extended_while_it_lasts() {
+fn turn_is_extended_while_it_lasts() {
     let mut script = Script::inside();
     script.sleeps(ms(50));
     script.sends(Request::Renew { turn: turn(1) });
@@ -261,7 +261,7 @@ fn a_turn_is_extended_while_it_lasts() {
 }
 
 #[test]
-fn a_turn_is_extended_when_asked_for() {
+fn turn_is_extended_when_asked_for() {
     let mut script = Script::inside();
     script.sleeps(ms(10));
     script.tell(GuestInput::Renew);
@@ -283,7 +283,7 @@ fn a_turn_is_extended_when_asked_for() {
 }
 
 #[test]
-fn a_turn_that_is_not_extended_is_lost() {
+fn turn_that_is_not_extended_is_lost() {
     let mut script = Script::inside();
     script.now += ms(1_999);
     assert!(script.guest.is_inside(script.now()));
@@ -298,7 +298,7 @@ fn a_turn_that_is_not_extended_is_lost() {
 }
 
 #[test]
-fn a_guest_that_is_asked_to_leave_extends_its_turn_no_more() {
+fn guest_asked_to_leave_stops_extending() {
     let mut script = Script::inside();
     let until = script.guest.deadline();
     script.hears(Response::Leave { turn: turn(2) });
@@ -321,7 +321,7 @@ fn a_guest_that_is_asked_to_leave_extends_its_turn_no_more() {
 }
 
 #[test]
-fn a_guest_leaves_when_the_place_is_lost() {
+fn guest_leaves_when_the_place_is_lost() {
     let mut script = Script::inside();
     script.hears(Response::Lost { turn: turn(2) });
     script.says(&[]);
@@ -349,7 +349,7 @@ fn after_a_new_connection_all_is_sent_again() {
 }
 
 #[test]
-fn a_token_is_asked_for_until_it_comes() {
+fn token_is_asked_for_until_it_comes() {
     let token = |number, draw, value| Response::Token { turn: turn(number), draw, value };
     let mut script = Script::inside();
     script.tell(GuestInput::DrawToken);

@@ -97,7 +97,7 @@ pub(crate) enum Input {
         /// What it asks.
         request: TimedRequest,
     },
-    /// The connection of a guest has ended. It leaves the line; a turn that it has goes on.
+    /// The connection of a guest has ended. It leaves the line; a turn that it has continues.
     GuestLeft {
         /// The guest.
         guest: GuestId,
@@ -164,8 +164,8 @@ pub(crate) enum Output {
     /// A turn that was returned early needs no more writes: the rows last as long as the place
     /// stays taken, or that time is over.
     Returned,
-    /// Look for contenders in the table, beside all else; answer with [`Input::Glanced`]. It is a
-    /// hint: one replica is enough.
+    /// Look for contenders in the table, independently of all else; answer with [`Input::Glanced`].
+    /// It is a hint: one replica is enough.
     Glance,
     /// Delete the rows.
     Release,

@@ -20,7 +20,7 @@ impl Keeper {
             Request::DrawToken { turn, draw } => self.draw_token(Some(guest), turn, draw),
             Request::Return { turn } => {
                 self.end_turn(turn, Some(guest));
-                // The next one first: it waits, and the guest that returned its turn does not.
+                // The next one first: it waits, unlike the guest that returned its turn.
                 self.proceed(now);
                 // In any case: the answer to the first one may be lost.
                 self.send(guest, Response::Returned { turn });

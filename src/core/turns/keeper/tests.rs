@@ -158,7 +158,7 @@ fn callers_have_turns_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_line_that_empties_before_the_place_is_held_wants_none() {
+fn emptied_line_wants_no_place() {
     let mut script = Script::new();
     script.joins(1, 60);
     script.says(&[Output::Acquire { caller: Some(1) }]);
@@ -171,7 +171,7 @@ fn a_line_that_empties_before_the_place_is_held_wants_none() {
 }
 
 #[test]
-fn turns_go_on_for_a_while_beside_a_contender_in_the_table() {
+fn turns_continue_briefly_despite_a_table_contender() {
     let mut script = Script::held();
     for caller in 2..=7 {
         script.joins(caller, 60);
@@ -239,7 +239,7 @@ fn another_mode_has_a_place_of_its_own() {
 }
 
 #[test]
-fn a_try_is_for_an_object_that_is_free() {
+fn try_is_for_an_object_that_is_free() {
     let mut script = Script::new();
     let attempt = Demand { patience: Patience::Try, ..demand(60) };
     for caller in [1, 2] {
@@ -266,7 +266,7 @@ fn a_try_is_for_an_object_that_is_free() {
 }
 
 #[test]
-fn an_acquisition_that_failed_failed_for_the_first_in_the_line() {
+fn failed_acquisition_fails_the_first_in_line() {
     let mut script = Script::new();
     script.joins(1, 60);
     script.joins(2, 60);
@@ -296,7 +296,7 @@ fn an_acquisition_that_failed_failed_for_the_first_in_the_line() {
 }
 
 #[test]
-fn a_turn_at_another_keeper_serves_one_caller() {
+fn turn_at_another_keeper_serves_one_caller() {
     let mut script = Script::new();
     assert!(!script.keeper.may_ask(), "no caller wants a place");
     script.joins(1, 60);
@@ -325,7 +325,7 @@ fn a_turn_at_another_keeper_serves_one_caller() {
 }
 
 #[test]
-fn a_line_that_is_disbanded_asks_elsewhere() {
+fn line_that_is_disbanded_asks_elsewhere() {
     let mut held = Script::held();
     held.asks(GUEST, 1, ms(0));
     held.is_queued(GUEST, 1, 0);
@@ -352,7 +352,7 @@ fn a_line_that_is_disbanded_asks_elsewhere() {
 }
 
 #[test]
-fn a_turn_at_another_keeper_is_returned_if_none_can_use_it() {
+fn unusable_turn_of_another_keeper_is_returned() {
     let theirs = turn(40);
     let mut lost = Script::new();
     lost.joins(1, 60);
@@ -384,7 +384,7 @@ fn finished_requests_are_remembered_of_so_many_guests() {
 }
 
 #[test]
-fn an_old_lease_is_renewed_before_the_next_turn() {
+fn old_lease_is_renewed_before_the_next_turn() {
     let mut script = Script::held();
     script.joins(2, 60);
     script.now += s(29);
@@ -424,7 +424,7 @@ fn another_ttl_is_written_between_turns_only() {
 }
 
 #[test]
-fn a_turn_is_granted_again_to_the_letter() {
+fn turn_is_granted_again_to_the_letter() {
     let mut script = Script::with_guest();
     script.asks(GUEST, 1, ms(500));
     script.is_granted(GUEST, 1, turn(2), ms(300));
@@ -440,7 +440,7 @@ fn a_turn_is_granted_again_to_the_letter() {
 }
 
 #[test]
-fn a_turn_is_extended_once_for_each_renewal() {
+fn turn_is_extended_once_for_each_renewal() {
     let mut script = Script::with_guest();
     let left = s(58);
     let extended =
@@ -474,7 +474,7 @@ fn renewal_of_other_turn_gets_lost() {
 }
 
 #[test]
-fn a_turn_ends_when_it_is_returned_or_over() {
+fn turn_ends_when_it_is_returned_or_over() {
     let mut script = Script::with_guest();
     script.joins(2, 60);
     for (guest, number) in [(OTHER, 2), (GUEST, 1)] {
@@ -497,7 +497,7 @@ fn a_turn_ends_when_it_is_returned_or_over() {
 }
 
 #[test]
-fn a_request_that_is_over_is_not_granted_again() {
+fn request_that_is_over_is_not_granted_again() {
     let mut script = Script::with_guest();
     script.joins(2, 60);
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
@@ -509,7 +509,7 @@ fn a_request_that_is_over_is_not_granted_again() {
 }
 
 #[test]
-fn a_guest_is_asked_to_leave_when_its_time_is_over() {
+fn guest_is_asked_to_leave_when_its_time_is_over() {
     let mut script = Script::new();
     script.keeper = Keeper::new(true).with_guest_hold_max(Some(s(10)));
     script.joins(1, 60);
@@ -557,7 +557,7 @@ fn disconnected_guest_keeps_only_its_turn() {
 }
 
 #[test]
-fn a_withdrawn_request_leaves_the_line_or_ends_its_turn() {
+fn withdrawn_request_leaves_the_line_or_ends_its_turn() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.is_queued(OTHER, 1, 0);
@@ -577,7 +577,7 @@ fn asking_again_keeps_the_place_in_the_line() {
 }
 
 #[test]
-fn a_newer_request_takes_the_end_of_the_line() {
+fn newer_request_takes_the_end_of_the_line() {
     let mut script = Script::held();
     script.asks(GUEST, 1, ms(0));
     script.asks(OTHER, 1, ms(0));
@@ -592,7 +592,7 @@ fn a_newer_request_takes_the_end_of_the_line() {
 }
 
 #[test]
-fn a_silent_guest_leaves_the_line() {
+fn silent_guest_leaves_the_line() {
     let mut script = Script::held();
     script.asks(GUEST, 1, ms(0));
     script.asks(OTHER, 1, ms(0));
@@ -629,12 +629,12 @@ fn outlasts_its_end_for_the_turn(end: Input, response: Response) {
 }
 
 #[test]
-fn a_revoked_place_is_released_when_the_turn_is_over() {
+fn revoked_place_is_released_when_the_turn_is_over() {
     outlasts_its_end_for_the_turn(Input::Expiring, Response::Leave { turn: turn(2) });
 }
 
 #[test]
-fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
+fn lost_place_keeps_its_rows_until_the_turn_is_over() {
     outlasts_its_end_for_the_turn(Input::Lost, Response::Lost { turn: turn(2) });
 
     let mut with_caller = Script::held();
@@ -643,7 +643,7 @@ fn a_lost_place_keeps_its_rows_until_the_turn_is_over() {
 }
 
 #[test]
-fn a_keeper_that_shuts_down_waits_for_the_turn() {
+fn keeper_that_shuts_down_waits_for_the_turn() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.said.clear();
@@ -671,7 +671,7 @@ fn guests_join_a_line_for_which_the_place_is_acquired() {
 }
 
 #[test]
-fn who_holds_nothing_sends_guests_elsewhere() {
+fn client_without_place_sends_guests_elsewhere() {
     let mut script = Script::new();
     script.asks(GUEST, 1, ms(0));
     script.answers(GUEST, Response::Elsewhere { request: 1 });
@@ -711,7 +711,7 @@ fn tokens_come_from_a_block_that_is_drawn_once() {
 }
 
 #[test]
-fn a_block_that_was_not_drawn_is_asked_for_again() {
+fn block_that_was_not_drawn_is_asked_for_again() {
     let mut script = Script::with_guest();
     let draw = Request::DrawToken { turn: turn(2), draw: 1 };
     for sent in [ms(310), ms(560)] {
@@ -725,7 +725,7 @@ fn a_block_that_was_not_drawn_is_asked_for_again() {
 }
 
 #[test]
-fn a_block_ends_with_its_round() {
+fn block_ends_with_its_round() {
     let mut script = Script::held();
     script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
     script.joins(2, 60);
@@ -742,7 +742,7 @@ fn a_block_ends_with_its_round() {
 }
 
 #[test]
-fn a_keeper_tells_who_has_the_turn_and_who_waits() {
+fn keeper_tells_who_has_the_turn_and_who_waits() {
     let script = Script::new();
     assert!(!script.keeper.has_place() && script.keeper.user().is_none());
     let mut script = Script::held();

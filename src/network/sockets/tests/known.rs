@@ -28,7 +28,7 @@ async fn is_sent_away(keeper: &Party, keys: &KeyPair, name: u128) {
 // Method: connect with keys that nobody has published, under names without a row, of a connected
 // guest, and of a guest that is not connected.
 #[tokio::test]
-async fn a_client_is_known_by_the_key_in_its_row() {
+async fn client_is_known_by_the_key_in_its_row() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let [guest, other] = [GUEST, OTHER].map(|client| Party::guest(&store, client));
@@ -48,7 +48,7 @@ async fn a_client_is_known_by_the_key_in_its_row() {
 // Goal: a client that can't publish its key asks no keeper, and tries again later.
 // Method: refuse its write, once; then let the time pass after which it writes again.
 #[tokio::test]
-async fn a_client_without_a_row_asks_nobody() {
+async fn client_without_a_row_asks_nobody() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let keeper = Party::keeper(&store, KEEPER, socket().await).await;
     store.fail_next(1, Fault::Refused);
@@ -63,7 +63,7 @@ async fn a_client_without_a_row_asks_nobody() {
 // Goal: a client keeps its key, and its row, for as long as it lives.
 // Method: let four hours pass, in which the row is written every twenty minutes.
 #[tokio::test]
-async fn a_key_stays() {
+async fn key_stays() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let first = keeper.row().await.expect("it is published");
@@ -78,11 +78,11 @@ async fn a_key_stays() {
     }
 }
 
-// Goal: a client that does not reach itself gives no turns until it does; it takes turns of others
+// Goal: a client that can't connect to itself serves no guest until it can; it is a guest of others
 // all the time.
 // Method: advertise an address where another client listens at first, and it itself later.
 #[tokio::test]
-async fn a_client_tries_again_to_reach_itself() {
+async fn client_tries_again_to_reach_itself() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let front = socket().await;
     let advertised = address(&front);
@@ -127,7 +127,7 @@ async fn forward(front: TcpListener, to: SocketAddr) {
 // Goal: a client that has left the network has no row any more.
 // Method: leave, as a shutdown does.
 #[tokio::test]
-async fn a_client_that_has_left_has_no_row() {
+async fn client_that_has_left_has_no_row() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);

@@ -16,7 +16,7 @@ fn line() -> Line {
 // once get the answer.
 // Method: ask twice at once; ask about another object.
 #[tokio::test]
-async fn a_question_is_answered() {
+async fn question_is_answered() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);
@@ -55,7 +55,7 @@ async fn a_question_is_answered() {
 // Goal: a question that gets no answer, or can't be asked, ends once it was asked four times.
 // Method: ask a keeper that says nothing, and a client that listens nowhere.
 #[tokio::test]
-async fn a_question_without_an_answer_ends() {
+async fn question_without_an_answer_ends() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);

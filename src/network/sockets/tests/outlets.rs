@@ -36,7 +36,7 @@ fn numbered(number: usize) -> ToGuest {
 // are lost, and not counted; a slow reader does not hold up the sender.
 // Method: send more than any socket takes; then read it, and send more.
 #[tokio::test]
-async fn a_slow_reader_gets_what_fits() {
+async fn slow_reader_gets_what_fits() {
     const SENT: usize = 200_000;
     let (_still, sent) = (still_time(), Arc::default());
     let (outlet, mut reader) = connection(&sent).await;
@@ -67,7 +67,7 @@ async fn a_slow_reader_gets_what_fits() {
 // Goal: the connection's own task learns that nothing goes out any more.
 // Method: close the other side, and send until the system says so.
 #[tokio::test]
-async fn an_outlet_ends_with_its_connection() {
+async fn outlet_ends_with_its_connection() {
     let _still = still_time();
     let (outlet, reader) = connection(&Arc::default()).await;
     drop(reader);

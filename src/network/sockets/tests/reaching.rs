@@ -49,7 +49,7 @@ fn any_key() -> PublicKey {
 // reached.
 // Method: count connections at the address that a client has published; it listens there later.
 #[tokio::test]
-async fn a_client_that_is_not_reached_is_skipped_for_longer_each_time() {
+async fn unreachable_client_is_skipped_ever_longer() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let stranger = Stranger::new().await;
     let guest = Party::guest(&store, GUEST);
@@ -109,7 +109,7 @@ async fn addresses_of_name_are_tried_in_turn() {
 // Goal: a client without a row, or whose row has expired, is not reached.
 // Method: look before it listens, and an hour after it has published for the last time.
 #[tokio::test]
-async fn a_client_without_a_row_is_not_reached() {
+async fn client_without_a_row_is_not_reached() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let guest = Party::guest(&store, GUEST);
     assert!(!guest.reaches(KEEPER).await);
@@ -126,7 +126,7 @@ async fn a_client_without_a_row_is_not_reached() {
 // Method: restart it after a shutdown; then look for the former one, whose row is written again as
 // if it had crashed.
 #[tokio::test]
-async fn a_client_that_is_restarted_is_reached_again() {
+async fn client_that_is_restarted_is_reached_again() {
     const RESTARTED: u128 = 3;
     let (_still, store) = (still_time(), FaultyStore::new());
     let socket = socket().await;
@@ -151,7 +151,7 @@ async fn a_client_that_is_restarted_is_reached_again() {
 // Goal: a connection that carries nothing for a minute is closed, and made again when it is needed.
 // Method: let a minute pass after a message.
 #[tokio::test]
-async fn an_idle_connection_is_closed() {
+async fn idle_connection_is_closed() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);
@@ -173,7 +173,7 @@ async fn an_idle_connection_is_closed() {
 // Method: ask for a turn, and let the time for an answer pass; a message that needs no answer
 // leaves the connection as it is.
 #[tokio::test]
-async fn a_connection_without_answers_is_replaced() {
+async fn connection_without_answers_is_replaced() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);
@@ -200,7 +200,7 @@ async fn a_connection_without_answers_is_replaced() {
 // Goal: all that need a connection at once share the one that is made.
 // Method: connect ten times at once.
 #[tokio::test]
-async fn a_connection_in_the_making_is_shared() {
+async fn connection_in_the_making_is_shared() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let _keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let mut guest = Party::guest(&store, GUEST);

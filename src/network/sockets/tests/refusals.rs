@@ -38,7 +38,7 @@ async fn one_guest_too_many_is_sent_away() {
 // Goal: a guest that sends a frame of more than a KiB is disconnected, and no other one.
 // Method: write the length of one into a connection behind the back of its encryption.
 #[tokio::test]
-async fn a_guest_with_too_long_a_frame_is_disconnected() {
+async fn guest_with_too_long_a_frame_is_disconnected() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);

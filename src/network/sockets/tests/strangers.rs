@@ -1,4 +1,4 @@
-//! Connections that nobody uses, and guests that are gone.
+//! Unused connections, and guests that are gone.
 
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
@@ -104,7 +104,7 @@ fn is_closed(stream: &TcpStream) -> bool {
 // Goal: a guest that says nothing for a minute and a half is gone; others get its place.
 // Method: let the time pass in which it could say something.
 #[tokio::test]
-async fn a_silent_guest_is_gone_after_a_while() {
+async fn silent_guest_is_gone_after_a_while() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let bare = Bare::new(&store, 9).await;
@@ -124,7 +124,7 @@ async fn a_silent_guest_is_gone_after_a_while() {
 // Goal: a guest has one place, however often it connects: a half-open connection keeps none.
 // Method: the same guest connects three times to a keeper of two, which has another guest.
 #[tokio::test]
-async fn a_guest_that_connects_again_takes_its_own_place() {
+async fn guest_that_connects_again_takes_its_own_place() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let guest = Party::guest(&store, GUEST);
@@ -148,7 +148,7 @@ async fn a_guest_that_connects_again_takes_its_own_place() {
 // Goal: a guest whose connection ends leaves the lines in which it stands, and no others.
 // Method: it asks for three objects and withdraws one request; then its connection ends.
 #[tokio::test]
-async fn a_guest_leaves_its_lines_with_its_connection() {
+async fn guest_leaves_its_lines_with_its_connection() {
     let (_still, store) = (still_time(), FaultyStore::new());
     let mut keeper = Party::keeper(&store, KEEPER, socket().await).await;
     let bare = Bare::new(&store, 9).await;

@@ -75,7 +75,7 @@ async fn pass(from: &mut Reader, to: &mut Writer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_arrives_as_it_was_sent() {
+async fn frame_arrives_as_it_was_sent() {
     let mut tapped = Tapped::new().await;
     let [a, b] = tapped.frames(["a", "b"]).await;
     assert_eq!(tapped.received(&a).await.expect("nothing was changed"), who("a"));
@@ -90,7 +90,7 @@ async fn equal_messages_differ_on_their_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_frame_ends_the_connection() {
+async fn changed_frame_ends_the_connection() {
     let length = Tapped::new().await.frames(["a"]).await[0].len();
     for changed in [0, 1, length / 2, length - 16, length - 1] {
         let mut tapped = Tapped::new().await;
@@ -102,7 +102,7 @@ async fn a_changed_frame_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_of_another_length_ends_the_connection() {
+async fn frame_of_another_length_ends_the_connection() {
     for bytes in [0, 1, 15, 16, 17] {
         let mut tapped = Tapped::new().await;
         let [frame] = tapped.frames(["a"]).await;
@@ -118,7 +118,7 @@ async fn a_frame_of_another_length_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_frame_ends_the_connection() {
+async fn repeated_frame_ends_the_connection() {
     let mut tapped = Tapped::new().await;
     let [a, b] = tapped.frames(["a", "b"]).await;
     tapped.received(&a).await.expect("nothing was changed");
@@ -133,7 +133,7 @@ async fn frames_in_another_order_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_does_not_take_its_own_frames_for_answers() {
+async fn guest_does_not_take_its_own_frames_for_answers() {
     let mut tapped = Tapped::new().await;
     // The number that the next answer has: the keeper has sent none.
     let [frame, _] = tapped.frames(["a", "b"]).await;
@@ -143,7 +143,7 @@ async fn a_guest_does_not_take_its_own_frames_for_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_is_cut_off_ends_the_connection() {
+async fn frame_that_is_cut_off_ends_the_connection() {
     let (guest_end, one) = duplex(4096);
     let (mut other, keeper_end) = duplex(4096);
     let keeper = async {
@@ -243,7 +243,7 @@ async fn messages_of_a_call_that_was_dropped_go_with_the_next() {
         _ = sender.send(first) => panic!("nothing is read meanwhile"),
         () = ready(()) => {}
     }
-    // It has to wait for the first ones, and none of its own goes.
+    // It must wait for the first ones, and none of its own goes.
     let never = [who("never")];
     tokio::select! {
         biased;
@@ -267,7 +267,7 @@ async fn messages_of_a_call_that_was_dropped_go_with_the_next() {
 
 /// Both halves, and so a connection, can be given to tasks.
 #[test]
-fn a_connection_is_sent_between_threads() {
+fn connection_is_sent_between_threads() {
     fn is_send<T: Send + Sync>() {}
     is_send::<AtGuest>();
     is_send::<AtKeeper>();

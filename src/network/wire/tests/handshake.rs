@@ -22,7 +22,7 @@ pub(super) const FIRST: usize = 2 + 32 + 48 + 16;
 pub(super) const SECOND: usize = 2 + 32 + 16;
 
 #[tokio::test(start_paused = true)]
-async fn a_keeper_learns_the_name_and_the_key_of_its_guest() {
+async fn keeper_learns_the_name_and_the_key_of_its_guest() {
     let (at_guest, at_keeper) = shake((KEEPER, &keepers().public())).await;
     at_guest.expect("the keeper accepts");
     let (_, name, key) = at_keeper.expect("the guest knows the keeper");
@@ -30,12 +30,12 @@ async fn a_keeper_learns_the_name_and_the_key_of_its_guest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_without_the_keepers_key_is_refused() {
+async fn guest_without_the_keepers_key_is_refused() {
     refused(shake((KEEPER, &strangers().public())).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_of_another_keeper_is_refused() {
+async fn guest_of_another_keeper_is_refused() {
     refused(shake((Uuid::from_u128(8), &keepers().public())).await);
 }
 
@@ -73,7 +73,7 @@ async fn another_version_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_says_nothing_else() {
+async fn handshake_says_nothing_else() {
     assert!(matches!(accepted(&first_frame(VERSION, &[1])).await, WireError::Garbage));
 }
 
@@ -105,7 +105,7 @@ async fn accepted(first: &[u8]) -> WireError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorded_handshake_is_not_accepted() {
+async fn recorded_handshake_is_not_accepted() {
     let (one, mut tap) = tokio::io::duplex(4096);
     let (mut forwarded, other) = tokio::io::duplex(4096);
     let recorded = async {
@@ -136,7 +136,7 @@ async fn a_recorded_handshake_is_not_accepted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_length_ends_the_handshake() {
+async fn large_length_ends_the_handshake() {
     for length in [[0xff; 4].as_slice(), &1023_u16.to_be_bytes()] {
         let (mut stranger, other) = tokio::io::duplex(4096);
         stranger.write_all(length).await.expect("there is room");
@@ -146,7 +146,7 @@ async fn a_large_length_ends_the_handshake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_peer_is_left_after_a_while() {
+async fn idle_peer_is_left_after_a_while() {
     let begun = Instant::now();
     let (_silent, other) = tokio::io::duplex(4096);
     let accepted = accept(other).await;
@@ -160,7 +160,7 @@ async fn an_idle_peer_is_left_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_says_a_byte_from_time_to_time_is_left_too() {
+async fn trickling_peer_is_left() {
     let begun = Instant::now();
     let (mut slow, other) = tokio::io::duplex(4096);
     let says = async {
@@ -178,7 +178,7 @@ async fn a_peer_that_says_a_byte_from_time_to_time_is_left_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_without_an_answer_is_refused() {
+async fn guest_without_an_answer_is_refused() {
     let (one, other) = tokio::io::duplex(4096);
     drop(other);
     let connected = connect(one).await;
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 96)) {
+    fn frame_of_random_bytes_is_refused(bytes in prop::collection::vec(any::<u8>(), 96)) {
         let refusals = refusals(&[&[0, 96], bytes.as_slice()].concat());
         prop_assert!(matches!(refusals, [Some(WireError::Refused), Some(WireError::Refused)]));
     }

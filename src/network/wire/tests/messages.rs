@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_message_is_garbage(bytes in prop::collection::vec(any::<u8>(), 0..MESSAGE_MAX)) {
+    fn malformed_message_is_garbage(bytes in prop::collection::vec(any::<u8>(), 0..MESSAGE_MAX)) {
         // Whatever it is, it neither panics nor is more than a message.
         if let Ok(message) = decode::<ToKeeper>(&bytes) {
             survives(&message);
@@ -129,7 +129,7 @@ fn largest_turn() -> TurnId {
 }
 
 #[test]
-fn the_largest_messages_fit_into_a_frame() {
+fn largest_messages_fit_into_a_frame() {
     let object = ObjectHash::of("app", "locks", "a");
     let (turn, longest) = (largest_turn(), Duration::from_nanos(u64::MAX));
     let request = Request::DrawToken { turn, draw: u64::MAX };
@@ -155,7 +155,7 @@ fn the_largest_messages_fit_into_a_frame() {
 }
 
 #[test]
-fn an_owner_is_cut_between_characters() {
+fn owner_is_cut_between_characters() {
     let cut = |owner: &str| ClientName::new(Uuid::max(), owner).owner().to_owned();
     assert_eq!(cut("host[17] nightly job"), "host[17] nightly job");
     assert_eq!(cut(&"a".repeat(100)), "a".repeat(100));
@@ -164,7 +164,7 @@ fn an_owner_is_cut_between_characters() {
 }
 
 #[test]
-fn an_owner_of_a_peer_is_cut_too() {
+fn owner_of_a_peer_is_cut_too() {
     let longer = (Uuid::max(), "a".repeat(500));
     let name: ClientName = decode(&encoded(&longer)).expect("it is one");
     assert_eq!(name, ClientName::new(Uuid::max(), &"a".repeat(100)));
@@ -172,7 +172,7 @@ fn an_owner_of_a_peer_is_cut_too() {
 }
 
 #[test]
-fn a_duration_that_could_overflow_a_sum_is_not_sent() {
+fn duration_that_could_overflow_a_sum_is_not_sent() {
     let request = Request::Ask { request: 1, ttl: Duration::MAX };
     let object = ObjectHash::of("app", "locks", "a");
     let request = TimedRequest { sent: Duration::ZERO, request };
@@ -182,7 +182,7 @@ fn a_duration_that_could_overflow_a_sum_is_not_sent() {
 
 /// Both ends of a connection read these bytes. If they change, so must the version.
 #[test]
-fn the_format_is_this() {
+fn format_is_this() {
     let place = ContenderId { host: 3, client: 9, slot: -1 };
     let turn = TurnId { place, round: 5, number: 6 };
     let turn_bytes = [6, 9, 1, 10, 6];
@@ -236,7 +236,7 @@ fn the_format_is_this() {
 }
 
 #[test]
-fn what_is_unknown_or_too_much_is_garbage() {
+fn unknown_or_trailing_bytes_are_garbage() {
     let garbage = |bytes: &[u8]| {
         assert!(matches!(decode::<ToKeeper>(bytes), Err(WireError::Garbage)), "{bytes:?}");
     };
@@ -272,9 +272,9 @@ fn objects_are_told_apart() {
     }
 }
 
-/// Clients of different programs have to compute the same.
+/// Clients of different programs must compute the same.
 #[test]
-fn the_hash_of_an_object_is_this() {
+fn hash_of_an_object_is_this() {
     let hash: String = encoded(&ObjectHash::of("app", "locks", "users::snap"))
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -283,7 +283,7 @@ fn the_hash_of_an_object_is_this() {
 }
 
 #[test]
-fn a_private_key_is_shown_to_none() {
+fn private_key_is_shown_to_none() {
     let [one, other] = [(); 2].map(|()| KeyPair::generate().expect("the system has randomness"));
     assert_ne!(one.private(), other.private());
     assert_ne!(one.public(), other.public());

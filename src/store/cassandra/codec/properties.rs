@@ -109,7 +109,7 @@ fn rows_read_as_they_were_written() {
 // which could then be given to another host.
 // Method: any column null or not.
 #[test]
-fn a_host_has_a_number_or_is_refused() {
+fn host_has_a_number_or_is_refused() {
     let columns = (of(".{0,4}"), of(any::<i32>()), of(any::<i64>()), of(any::<i64>()));
     let cases = (columns, of(any::<i64>()), of(any::<i64>()));
     for_all(&cases, |((host_name, number, added, removed), stamp, seen)| {

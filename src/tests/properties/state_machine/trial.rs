@@ -45,10 +45,10 @@ pub(super) enum Own {
     Missing,
     /// Only the row of this name.
     Only(&'static str),
-    /// Of a round that is so many after this one.
+    /// Of a round that is this many after the present one.
     OfRound(i64),
     WithTicket(i64),
-    /// As written, and it is asked to leave the round that is so many after this one.
+    /// As written, and it is asked to leave the round that is this many after the present one.
     Revoked(i64),
     /// As written, and one that it never wrote.
     And(Box<StoredRow>),
@@ -118,7 +118,7 @@ pub(super) struct Trial {
     in_the_way: Option<Vec<Blocker>>,
     /// Since when it holds.
     held_since: Option<i64>,
-    /// It was told to leave, or said that it does.
+    /// It was asked to leave, or said that it does.
     leaves: bool,
     /// It was asked to leave while it held.
     expires: bool,

@@ -1,7 +1,7 @@
 //! Where rows live in a model, and how requests reach them.
 //!
 //! A write is *under way* from when it is sent until it can surprise no contender any more. It
-//! reaches the rows at any moment, or never, acknowledged or not. So nothing has to be said of
+//! reaches the rows at any moment, or never, acknowledged or not, so nothing need be said of
 //! writes that are lost, late, repeated, or of unknown fate: a write of the same stamp is the same
 //! write, however often it is sent.
 

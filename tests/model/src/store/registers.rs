@@ -1,6 +1,6 @@
 //! Each row is a register of its own, and a regular one, which is all that the protocol needs
 //! (design section 4): a read shows of each row what was there when it began, or what any write
-//! brought that was under way since. So it may show one row as it was before another one, old
+//! brought that was under way since, so it may show one row as it was before another one, old
 //! values after new ones, and of one write the one half without the other.
 //!
 //! It is weaker than replicas and quorums, and needs fewer states: a read has no stages, it only

@@ -6,7 +6,7 @@
 //! * A write reaches a replica just before a contender can tell: before a read of that replica, or
 //!   before its acknowledgement. Earlier and later make no difference to any contender.
 //! * What a quorum has of a row, or something newer, hides what is older: every read meets one of
-//!   that quorum. So replicas that are behind catch up at once, unless a read under way has been
+//!   that quorum, so replicas that are behind catch up at once, unless a read under way has been
 //!   answered by one that was behind as well; and with them what it was answered.
 //! * Replicas that change places are the same replicas, so they are kept in order.
 
@@ -244,7 +244,7 @@ impl Replicas {
         for row in 0..self.readings.len() * KINDS {
             let mut cells = self.replicas.each_ref().map(|replica| replica.rows[row]);
             cells.sort_unstable_by_key(|cell| Reverse(cell.order()));
-            // So many have it that every quorum meets one.
+            // Enough have it that every quorum meets one.
             let known = cells[REPLICAS - self.quorum];
             for i in 0..REPLICAS {
                 let replica = &self.replicas[i];

@@ -69,7 +69,7 @@ impl Served {
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
     }
 
-    /// The grants of the worst-served client, of the mean; `None` of too few grants to tell.
+    /// The grants of the worst-served client, of the mean; `None` of too few grants.
     pub(super) fn worst_share(&self) -> Option<f64> {
         const MEAN_MIN: u64 = 10;
         let worst = self.grants.iter().copied().min()?;

@@ -21,24 +21,24 @@ use tokio::net::UnixStream;
 
 use crate::signals::Received;
 
-/// What `lockctl` tells the guardian.
+/// What `lockctl` sends to the guardian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The lock is held until then, by the boot time.
     HeldUntil(Duration),
     /// The command gets a signal.
     PassOn(Received),
-    /// The command has to end now.
+    /// The command must end now.
     End,
 }
 
-/// What the guardian tells `lockctl`. It prints nothing itself: a terminal may stop those who write
-/// to it from the background.
+/// What the guardian sends to `lockctl`. It prints nothing itself: a terminal may stop those who
+/// write to it from the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// The command was not started.
     NotStarted(Errno),
-    /// The command has ended, and so many processes that it started have not.
+    /// The command has ended, and this many processes that it started have not.
     Leaves(u32),
     /// This process belongs to another user, and can't be ended.
     NotPermitted(u32),

@@ -20,11 +20,11 @@ use crate::signals::Received;
 /// How a command is treated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// How long the lock is held, unless told otherwise.
+    /// How long the lock is held, as last known.
     pub(super) held_for: Duration,
     /// The time from TERM to KILL.
     pub(super) kill_after: Duration,
-    /// Whether it goes on without the lock.
+    /// Whether it continues without the lock.
     pub(super) lenient: bool,
     /// Whether processes that it leaves are left.
     pub(super) detach: bool,
@@ -104,7 +104,7 @@ impl Child {
     fn send_at_once(&mut self, order: Order) {
         self.channel.send(order);
         if let Some(guardian) = pid_of(&self.guardian) {
-            // If it has ended meanwhile, nothing is left to tell.
+            // If it has ended meanwhile, nothing is left to say.
             let _ = kill_process(guardian, Signal::CONT);
         }
     }

@@ -1,7 +1,7 @@
 //! The processes that descend from this one.
 //!
 //! Those whose parent has ended become children of this process, also if they left its group and
-//! session. So all of them can be found, be ended and be waited for.
+//! session, so all of them can be found, be ended and be waited for.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +16,7 @@ pub(super) fn adopt() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Removes all children that have ended, and tells how. Returns whether some are left.
+/// Removes all children that have ended, and reports how. Returns whether some are left.
 pub(super) fn reap(mut ended: impl FnMut(Pid, ExitStatus)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -79,7 +79,7 @@ pub(super) fn kill(others: &[Pid]) {
 ///
 /// They are stopped until all have it: so none is missed that is being started meanwhile, and what
 /// they start to end does not get it. A process that has a stop signal starts no other. Those that
-/// were stopped before go on only if the signal asks them to end.
+/// were stopped before continue only if the signal asks them to end.
 ///
 /// A descendant that ended was not replaced by another process in the moment since it was found:
 /// Linux counts pids up to the largest one before it uses one again.

@@ -36,7 +36,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// How often KILL is sent, until none is left: processes may have started others meanwhile.
 const KILL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long processes that a command leaves may go on before somebody is told.
+/// How long processes that a command leaves may continue before that is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// Watch over a command (`lockctl run` starts it)
@@ -46,7 +46,7 @@ pub(in crate::lockctl) struct GuardianOptions {
     #[arg(long, value_parser = duration)]
     kill_after: Duration,
 
-    /// Whether the command goes on without the lock
+    /// Whether the command continues without the lock
     #[arg(long)]
     lenient: bool,
 

@@ -1,4 +1,4 @@
-//! When a command has to end.
+//! When a command must end.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// to end them.
 const MARGIN: Duration = Duration::from_millis(250);
 
-/// When a command and all that it started have to end.
+/// When a command and all that it started must end.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// Until when the lock is held.
@@ -16,7 +16,7 @@ pub(super) struct Watch {
     ends_from: Option<Duration>,
 }
 
-/// What has to be done.
+/// What must be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing, for so long.
@@ -38,7 +38,7 @@ impl Watch {
         self.ends_from.is_some()
     }
 
-    /// What is due now. Once TERM was due, all have to end, whatever the deadline is later.
+    /// What is due now. Once TERM was due, all must end, whatever the deadline is later.
     pub(super) fn due(&mut self, now: Duration) -> Due {
         let last = self.deadline.saturating_sub(MARGIN);
         match self.ends_from {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn without_lockctl_a_command_has_as_long_as_after_a_loss() {
+    fn command_without_lockctl_ends_as_after_a_loss() {
         let mut watch = watch();
         assert_eq!(watch.due(ms(0)), Due::In(ms(54_750)));
         watch.abandon(ms(10_000));

@@ -1,4 +1,4 @@
-//! What a process tells of each lock that it asked for.
+//! What a process reports of each lock that it asked for.
 //!
 //! Times are nanoseconds of the boot time, which all processes share. Each is noted on the side on
 //! which it can't raise a false alarm: too late for the beginning of a hold, too early for its end.

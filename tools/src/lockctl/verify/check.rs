@@ -40,8 +40,8 @@ pub(super) struct Compared {
 
 /// What breaks a rule, and how much was compared.
 ///
-/// `in_order` says whether grants come in an order that can be told from outside: that of processes
-/// that take turns of each other can't.
+/// `in_order` says whether grants come in an order that can be seen from outside: that of processes
+/// that are peers can't.
 pub(super) fn check(
     acquisitions: &[Acquisition],
     in_order: bool,
@@ -133,7 +133,7 @@ fn line<'a>(of_name: &[&'a Acquisition], violations: &mut Vec<Violation<'a>>) ->
 /// A process that waits with a ticket goes before one that came later.
 ///
 /// Only those count that did not come while their process used or awaited the lock for another
-/// caller: a process takes turns of its place, and lets others of its callers in before processes
+/// caller: a process passes its locks on, and lets others of its callers in before processes
 /// that wait behind it. Nor those that came after such a use ended in a way that leaves open
 /// whether the place was given back.
 fn queue<'a>(of_name: &[&'a Acquisition], violations: &mut Vec<Violation<'a>>) -> usize {
@@ -236,7 +236,7 @@ mod tests {
 
     // Goal: a history without faults has none, and all of it is compared.
     #[test]
-    fn a_good_history_passes() {
+    fn good_history_passes() {
         let history = [
             token(held(1, 10, 20, 40), 21, 22, 100),
             token(queued(held(2, 11, 45, 60), 15), 46, 47, 101),
@@ -298,7 +298,7 @@ mod tests {
     // Goal: a process that came after another one had its ticket, and was granted before it, is
     // found.
     #[test]
-    fn a_process_that_overtakes_is_found() {
+    fn process_that_overtakes_is_found() {
         let first = queued(held(1, 1, 50, 60), 5);
         assert_eq!(broken(&[first.clone(), held(2, 6, 20, 30)]), [(Rule::Queue, 1, 6)]);
         assert_eq!(broken(&[first.clone(), held(2, 4, 20, 30)]), [], "its ticket may be smaller");

@@ -13,7 +13,7 @@ use super::{VIOLATION, VerifyOptions};
 use crate::lockctl::spread::{Spread, millis, rounded};
 use crate::output::{chain, visible};
 
-/// So many of each kind are told one by one.
+/// The maximum number of each kind that is reported one by one.
 const TOLD_MAX: usize = 20;
 
 /// A run, and what is left of it.
@@ -71,7 +71,7 @@ impl Tally {
     }
 }
 
-/// A promise that was broken, as it is told.
+/// A promise that was broken, as it is reported.
 struct Told {
     rule: &'static str,
     name: Option<String>,
@@ -92,7 +92,7 @@ impl Report {
         (told, compared)
     }
 
-    /// Tries whose end was not told.
+    /// Tries whose end was not reported.
     fn unaccounted(&self) -> impl Iterator<Item = Told> {
         let mut ended = BTreeMap::<u16, u64>::new();
         for acquisition in &self.run.history {
@@ -100,7 +100,7 @@ impl Report {
         }
         self.run.tries.iter().filter_map(move |(process, tries)| {
             let ended = ended.get(process).copied().unwrap_or(0);
-            let found = format!("process {process} tried {tries} times, and told {ended} ends");
+            let found = format!("process {process} tried {tries} times, and reported {ended} ends");
             (ended != *tries).then_some(Told { rule: "ends", name: None, found, pair: None })
         })
     }
@@ -354,7 +354,7 @@ mod tests {
 
     // Goal: a run without violation says so, and its exit code is 0.
     #[test]
-    fn a_good_run_is_told() {
+    fn good_run_is_told() {
         let report = report(good());
         assert_eq!(report.exit_code(), 0);
         let text = report.text();
@@ -364,10 +364,10 @@ mod tests {
         assert_eq!(report.json()["violations"], json!([]));
     }
 
-    // Goal: a violation is told with name, processes and times, and has an exit code of its own,
-    // also if a process died or a signal ended the run.
+    // Goal: a violation is reported with name, processes and times, and has an exit code of its
+    // own, also if a process died or a signal ended the run.
     #[test]
-    fn a_violation_is_told() {
+    fn violation_is_told() {
         let mut report = report(vec![held(1, 1, 2, 5), held(2, 3, 4, 9)]);
         report.run.failures.push("process 1 (pid 4711): it was ended by signal 9".to_owned());
         report.interrupted = Some(2);
@@ -385,13 +385,13 @@ mod tests {
         assert_eq!(told["name"], "lockctl-verify::0123::3");
     }
 
-    // Goal: a try whose end was not told is a violation, and so is a row that is left.
+    // Goal: a try whose end was not reported is a violation, and so is a row that is left.
     #[test]
-    fn what_is_missing_and_what_is_left_are_violations() {
+    fn missing_ends_and_leftover_rows_are_violations() {
         let mut missing = report(good());
         missing.run.tries.insert(2, 2);
         assert_eq!(missing.exit_code(), 4);
-        let told = "violation  ends: process 2 tried 2 times, and told 1 ends\n";
+        let told = "violation  ends: process 2 tried 2 times, and reported 1 ends\n";
         assert!(missing.text().contains(told), "{}", missing.text());
         let mut left = report(good());
         left.rows_left = Ok(vec![RowLeft { name: 1, owner: "web1 pid 812".to_owned() }]);
@@ -403,7 +403,7 @@ mod tests {
     // Goal: a run that is not complete does not pass: one that granted nothing, one in which a
     // process died, one that could not look at the rows, one that a signal ended.
     #[test]
-    fn an_incomplete_run_does_not_pass() {
+    fn incomplete_run_does_not_pass() {
         assert_eq!(report(Vec::new()).failures(), ["no lock was granted, so nothing was checked"]);
         let mut blind = report(good());
         blind.rows_left = Err(TableError::Closed);

@@ -1,4 +1,4 @@
-//! One run: its processes, and what they tell.
+//! One run: its processes, and what they report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Run {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, what was told until then is kept.
+    /// If the future is dropped, what was reported until then is kept.
     pub(super) async fn take_locks(&mut self, length: Duration) -> Result<(), Failure> {
         while self.ready.len() + self.dead.len() < self.workers.pids.len() {
             let Some((process, heard)) = self.workers.next().await else { return Ok(()) };
@@ -124,7 +124,7 @@ impl Run {
         Ok(())
     }
 
-    /// Has the processes end, and hears what they still tell. Those that take longer are killed,
+    /// Has the processes end, and reads what they still report. Those that take longer are killed,
     /// and so are all at a signal.
     pub(super) async fn end(&mut self, patience: Duration, signals: &mut Signals) {
         self.workers.end();

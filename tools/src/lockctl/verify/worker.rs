@@ -1,7 +1,8 @@
 //! One of the processes that take locks.
 //!
-//! It tells what it does in lines of JSON on its standard output. It begins with the first byte on
-//! its standard input, and ends when that is closed: also when the process that started it is gone.
+//! It reports what it does in lines of JSON on its standard output. It begins with the first byte
+//! on its standard input, and ends when that is closed: also when the process that started it is
+//! gone.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -37,7 +38,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(30);
 /// How often a holder notes that it still holds the lock.
 const NOTED_EVERY: Duration = Duration::from_millis(20);
 
-/// Take locks, and tell about each (`lockctl verify` starts it)
+/// Take locks, and report each (`lockctl verify` starts it)
 #[derive(Clone, Debug, Args)]
 pub(in crate::lockctl) struct WorkerOptions {
     /// The run that it belongs to
@@ -62,7 +63,7 @@ pub(in crate::lockctl) struct WorkerOptions {
 /// What each process does.
 #[derive(Clone, Debug, Args)]
 pub(super) struct LoadOptions {
-    /// How many callers each process has; they take turns of its place
+    /// How many callers each process has; they pass its locks on
     #[arg(
         long,
         value_name = "N",
@@ -93,12 +94,13 @@ pub(super) struct LoadOptions {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) ttl: Option<Duration>,
 
-    /// Let the processes take turns of each other by message; each listens at a port of 127.0.0.1
+    /// Let the processes pass locks on to each other by message; each listens at a port of
+    /// 127.0.0.1
     #[arg(long)]
     pub(super) peers: bool,
 }
 
-/// What a process tells.
+/// What a process reports.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Told {
@@ -106,20 +108,20 @@ pub(super) enum Told {
     Ready,
     /// A try to get a lock has ended.
     Ended(Acquisition),
-    /// It has ended, after so many tries.
+    /// It has ended, after this many tries.
     Done { tries: u64 },
-    /// It can't go on.
+    /// It can't continue.
     Failed(String),
 }
 
-/// Takes locks until it is told to end, and returns the exit code.
+/// Takes locks until it is asked to end, and returns the exit code.
 pub(in crate::lockctl) async fn work(
     connection: &ConnectOptions,
     options: &WorkerOptions,
 ) -> Result<ExitCode, Failure> {
     let (told, code) = match take_locks(connection, options).await {
         Ok(tries) => (Told::Done { tries }, ExitCode::SUCCESS),
-        // It is told there, and not once more on standard error.
+        // It is reported there, and not once more on standard error.
         Err(failure) => (Told::Failed(output::chain(&failure)), ExitCode::FAILURE),
     };
     tell(&told)?;

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_says_that_it_is_old() {
+    fn picture_says_that_it_is_old() {
         let mut picture = queue(1);
         picture.note_silence(Duration::from_secs(3));
         let lines = lines(&drawn(&picture, 12, true));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_do_not_fit_are_counted() {
+    fn waiters_that_do_not_fit_are_counted() {
         for height in [1, 2, 3, 10, 24] {
             let lines = lines(&drawn(&queue(31), height, true));
             let shown = lines.iter().filter(|line| line.contains("exclusive")).count();

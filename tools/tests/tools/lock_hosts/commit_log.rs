@@ -12,7 +12,7 @@ use crate::command::{lock_hosts, patient};
 // it acknowledges.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_commit_log_in_the_memory_of_a_process_is_warned_of() {
+async fn commit_log_in_the_memory_of_a_process_is_warned_of() {
     let check = |name: &str, first_host, commit_log| {
         let compression = ("commitlog_compression", "[{class_name: LZ4Compressor}]");
         let cluster = Cluster::lease(ClusterOptions {

@@ -83,7 +83,7 @@ fn only_the_right_password_and_certificate_let_in() {
 // do.
 // Method: a node with a certificate that expired a week ago, and is signed by the right authority.
 #[test]
-fn an_expired_certificate_is_told() {
+fn expired_certificate_is_told() {
     let node = SecuredNode::with_an_expired_certificate();
     let answer = list(&node.address, &node.authority, Some(&node.identity));
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(3), ""), "{answer:?}");

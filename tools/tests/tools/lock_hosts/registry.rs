@@ -23,7 +23,7 @@ async fn hosts_keep_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_list_can_be_json() {
+async fn list_can_be_json() {
     let tool = Tool::initialized("json").await;
     assert_eq!(tool.done(&["list", "--json"]).await, "[]\n");
     tool.done(&["add", "a", "größe"]).await;
@@ -42,7 +42,7 @@ async fn a_list_can_be_json() {
 }
 
 #[tokio::test]
-async fn an_empty_registry_causes_a_warning() {
+async fn empty_registry_causes_a_warning() {
     let tool = Tool::initialized("empty").await;
     let answer = tool.run(&["list"]).await;
     assert_eq!((answer.code, answer.stdout.as_str()), (Some(0), ""));
@@ -67,7 +67,7 @@ async fn unknown_hosts_are_reported_and_the_others_removed() {
 }
 
 #[tokio::test]
-async fn a_closed_pipe_is_not_an_error() {
+async fn closed_pipe_is_not_an_error() {
     let tool = Tool::initialized("pipe").await;
     tool.done(&["add", "web1"]).await;
     let mut child = tool.start(&["list"]);

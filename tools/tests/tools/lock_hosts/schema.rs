@@ -94,7 +94,7 @@ async fn settings_are_recorded_once_and_reported() {
 }
 
 #[tokio::test]
-async fn the_registry_has_its_own_lock_table() {
+async fn registry_has_its_own_lock_table() {
     let tool = Tool::new("own").await;
     let init = ["--lock-table", "other", "init", "--replication", &replicas().await];
     let made = tool.done(&init).await;
@@ -109,7 +109,7 @@ async fn the_registry_has_its_own_lock_table() {
 // it.
 // Method: drop the table, and look before and after `init`.
 #[tokio::test]
-async fn a_keyspace_of_an_earlier_version_gets_its_table_of_peers() {
+async fn keyspace_of_an_earlier_version_gets_its_table_of_peers() {
     let tool = Tool::initialized("peers").await;
     let drop = format!("DROP TABLE \"{}\".lock_peers", tool.keyspace);
     support::session().await.query_unpaged(drop, ()).await.expect("the table can be dropped");
@@ -131,7 +131,7 @@ async fn a_keyspace_of_an_earlier_version_gets_its_table_of_peers() {
     let made = tool.done(&["init"]).await;
     assert!(made.starts_with(&format!("made table {}.lock_peers\n", tool.keyspace)), "{made}");
     let check = tool.done(&["check", "--host", "web1"]).await;
-    assert!(check.contains("ok       lock_peers: as it has to be\n"), "{check}");
+    assert!(check.contains("ok       lock_peers: as it should be\n"), "{check}");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn tables_with_other_options_are_refused() {
 }
 
 #[tokio::test]
-async fn a_check_says_whether_this_host_can_lock() {
+async fn check_says_whether_this_host_can_lock() {
     let tool = Tool::initialized("check").await;
     let answer = tool.run(&["check", "--host", "web1"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");

@@ -50,7 +50,7 @@ async fn execute(statement: &str) {
 // Goal: a command that waits for the registry for too long changes nothing, and names its holder.
 // Method: the lock is held until it has ended.
 #[tokio::test]
-async fn a_command_that_times_out_names_the_holder_of_the_registry() {
+async fn command_that_times_out_names_the_holder_of_the_registry() {
     let tool = Tool::initialized("held").await;
     locked(&tool).await;
     let timeout = format!("{:?}", paced(3));
@@ -64,7 +64,7 @@ async fn a_command_that_times_out_names_the_holder_of_the_registry() {
 }
 
 #[tokio::test]
-async fn an_interrupted_addition_leaves_the_queue() {
+async fn interrupted_addition_leaves_the_queue() {
     let tool = Tool::initialized("interrupted").await;
     locked(&tool).await;
     let observer = observer(&tool).await;

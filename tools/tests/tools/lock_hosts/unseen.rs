@@ -52,7 +52,7 @@ async fn hosts_that_are_not_in_use_are_removed() {
 // for the time before.
 // Method: drop the column, and use the registry before and after `init`.
 #[tokio::test]
-async fn a_registry_of_an_earlier_version_is_completed() {
+async fn registry_of_an_earlier_version_is_completed() {
     let tool = Tool::initialized("earlier").await;
     let drop = format!("ALTER TABLE \"{}\".lock_hosts DROP seen_at", tool.keyspace);
     support::session().await.query_unpaged(drop, ()).await.expect("the cluster answers");
@@ -75,7 +75,7 @@ async fn a_registry_of_an_earlier_version_is_completed() {
     assert!(made.contains(&added), "{made}");
     assert!(!tool.done(&["init"]).await.contains("added"), "it was added twice");
     let check = tool.done(&["check", "--host", "old"]).await;
-    assert!(check.contains("ok       lock_hosts: as it has to be\n"), "{check}");
+    assert!(check.contains("ok       lock_hosts: as it should be\n"), "{check}");
     assert_eq!(tool.done(&remove).await, "no host to remove: all were seen or added since\n");
     let _client = self::client(&tool, "web1").await;
     wait_until_seen(&tool, "web1").await;

@@ -65,7 +65,7 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_password_needs_a_user() {
+fn password_needs_a_user() {
     let answer = lock_hosts(&["list"]).env("BAKERY_LOCK_PASSWORD", "secret").output();
     let answer = answer.expect("the tool starts");
     assert_eq!(answer.status.code(), Some(2));
@@ -122,7 +122,7 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
-fn a_file_without_a_certificate_is_named() {
+fn file_without_a_certificate_is_named() {
     let directory = std::env::temp_dir().join(format!("lock-hosts-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("the directory can be made");
     let file = directory.join("not-pem.pem");

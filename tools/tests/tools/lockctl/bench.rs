@@ -40,7 +40,7 @@ async fn costs_are_measured() {
 
 // Goal: a signal ends it with the figures until then, and no row is left.
 #[tokio::test]
-async fn a_signal_ends_it_with_figures() {
+async fn signal_ends_it_with_figures() {
     let tool = tool("bench_signal").await;
     let arguments =
         ["bench", "--host", "web1", "--for", "60m", "--warm-up", "0s", "--clients", "3"];

@@ -325,7 +325,7 @@ async fn hung_up(files: &Files, words: &[OsString], patience: Duration) -> Strin
 }
 
 // Goal: the table of this program's README: what becomes of a command and its tool, in 40 cases. No
-// command goes on without lockctl, and no signal to lockctl alone is lost.
+// command continues without lockctl, and no signal to lockctl alone is lost.
 // Method: flock, timeout and lockctl run the same command, in the same surroundings.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]

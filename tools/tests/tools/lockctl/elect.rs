@@ -57,7 +57,7 @@ async fn leads(child: &mut Child) -> (i64, u64) {
 // Method: three candidates, the best one last; kill the leader, interrupt the others. One that is
 // not the best leaves the others more time than a slow machine takes for a look.
 #[tokio::test]
-async fn the_best_candidate_follows_a_leader_that_is_killed() {
+async fn best_candidate_follows_a_leader_that_is_killed() {
     let tool = prepared("elect").await;
     let (ttl, interval) = (short_ttl(), format!("{:?}", paced(1)));
     let mut first = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
@@ -90,7 +90,7 @@ async fn the_best_candidate_follows_a_leader_that_is_killed() {
 // candidate stands again, until it is asked to end.
 // Method: revoke the leader.
 #[tokio::test]
-async fn a_leader_that_is_revoked_ends_its_command() {
+async fn leader_that_is_revoked_ends_its_command() {
     let tool = prepared("elect_lost").await;
     let ttl = revoked_ttl();
     let mut once = candidate(&tool, &["--priority", "1", "--ttl", &ttl]).await;
@@ -112,11 +112,11 @@ async fn a_leader_that_is_revoked_ends_its_command() {
     assert_eq!(finish(again).await.code, Some(143));
 }
 
-// Goal: with `--on-lost warn` the command of a leader that is lost goes on beside that of the next
-// one; the exit code says that the leadership was lost, whatever that of the command.
+// Goal: with `--on-lost warn` the command of a leader that is lost continues beside that of the
+// next one; the exit code says that the leadership was lost, whatever that of the command.
 // Method: revoke a leader while another candidate waits.
 #[tokio::test]
-async fn a_command_may_outlive_its_leadership() {
+async fn command_may_outlive_its_leadership() {
     let tool = prepared("elect_warn").await;
     let end = file("elect-warn");
     let path = end.to_str().expect("the path is text");
@@ -152,7 +152,7 @@ async fn revoke(tool: &Tool) {
 // Goal: an observer prints each change of those who lead, as text and as JSON.
 // Method: a leader in this process that comes and goes.
 #[tokio::test]
-async fn an_observer_sees_who_leads() {
+async fn observer_sees_who_leads() {
     let tool = prepared("elect_observed").await;
     let observing = |options: &[&str]| {
         let arguments = [&["elect", "--observe"], options, &[NAME]].concat();

@@ -42,7 +42,7 @@ const LOOKS_DEFAULT: usize = 20;
 // fast as they can; look at all of them in turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_killed_holder_is_told_and_a_living_one_never() {
+async fn killed_holder_is_told_and_a_living_one_never() {
     let mut chance = chance();
     let looks = number(LOOKS).unwrap_or(LOOKS_DEFAULT);
     let tool = Tool::initialized("killed").await;

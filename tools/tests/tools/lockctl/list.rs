@@ -49,7 +49,7 @@ async fn locks_in_use_are_listed() {
         answer.stdout.lines().map(name).collect()
     };
     let (users, reports) = ("users::a\u{1b}[2J".to_owned(), "reports".to_owned());
-    // First what has to be seen before the rows of the overdue one expire.
+    // First what must be seen before the rows of the overdue one expire.
     let (list, overdue) = tokio::join!(tool.lockctl(&["list"]), names(&["--overdue"]));
     assert_eq!(overdue, [reports.clone()].into());
     assert_eq!((list.code, list.stderr.as_str()), (Some(0), ""), "{list:?}");

@@ -13,7 +13,7 @@ const WHY: [&str; 2] = ["--why", "it hangs"];
 // to ask.
 // Method: revoke a free lock, and one that is held.
 #[tokio::test]
-async fn a_holder_is_asked_to_leave() {
+async fn holder_is_asked_to_leave() {
     let tool = Tool::initialized("revoke").await;
     let revoke = [&["revoke", NAME][..], &WHY].concat();
     let free = tool.lockctl(&revoke).await;
@@ -34,7 +34,7 @@ async fn a_holder_is_asked_to_leave() {
     guard.unlock().await.expect("it is held until then");
 }
 
-// Goal: where several hold, one has to be named.
+// Goal: where several hold, one must be named.
 // Method: two readers.
 #[tokio::test]
 async fn one_of_several_is_named() {

@@ -70,7 +70,7 @@ pub(crate) async fn observer(tool: &Tool) -> LockClient {
     built(builder(tool, "observer").await.observer(true)).await
 }
 
-/// Waits until so many hold a lock or wait for it.
+/// Waits until this many hold a lock or wait for it.
 pub(crate) async fn until_there_are(count: usize, observer: &LockClient, name: &str) {
     let what = format!("{count} hold {name} or wait for it");
     pace::until(&what, async || holders_of(observer, name).await.len() == count).await;
@@ -117,7 +117,7 @@ async fn exit_codes_and_streams_are_those_of_flock() {
 // the one that was chosen, and the command does not run. A wait without a limit ends with the lock.
 // Method: a holder in this process.
 #[tokio::test]
-async fn a_lock_that_is_held_is_a_conflict() {
+async fn lock_that_is_held_is_a_conflict() {
     let tool = prepared("conflict").await;
     let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
     // A wait of less than one try of a request: none of those can have failed before it ends.
@@ -144,7 +144,7 @@ async fn a_lock_that_is_held_is_a_conflict() {
 // Goal: the command learns what it holds, until when, and the token for its data.
 // Method: print the environment, twice; and with a limit of holders, which have no tokens.
 #[tokio::test]
-async fn the_command_knows_its_lock() {
+async fn command_knows_its_lock() {
     let tool = prepared("environment").await;
     let print = "echo \"$LOCK_NAME ${LOCK_TOKEN-none} $LOCK_DEADLINE\"";
     let mut last = 0;
@@ -201,7 +201,7 @@ async fn signals_are_passed_on() {
 // Goal: a signal while the lock is waited for withdraws the request, and leaves no row.
 // Method: INT and TERM while another client holds the lock.
 #[tokio::test]
-async fn a_signal_ends_the_wait() {
+async fn signal_ends_the_wait() {
     let tool = prepared("withdrawn").await;
     let guard = client(&tool, "holder").await.lock(NAME).await.expect("it is free");
     let observer = observer(&tool).await;
@@ -217,10 +217,10 @@ async fn a_signal_ends_the_wait() {
 }
 
 // Goal: a command whose lock is revoked is ended, with all that it started, before the lock is
-// released, and the exit code says so; with `--on-lost warn` it goes on, until the lock is lost.
+// released, and the exit code says so; with `--on-lost warn` it continues, until the lock is lost.
 // Method: revoke the locks of scripts that ignore TERM and have a child.
 #[tokio::test]
-async fn a_command_does_not_outlive_its_lock() {
+async fn command_does_not_outlive_its_lock() {
     let tool = prepared("lost").await;
     let (killed, warned) = tokio::join!(lost(&tool, "kill"), lost(&tool, "warn"));
     for (answer, name, printed) in [(killed, "kill", ""), (warned, "warn", "went on\n")] {
@@ -295,7 +295,7 @@ pub(super) fn processes_of(name: &str, deadline: u64) -> Vec<String> {
     processes.filter_map(|process| process_of(process.ok()?)).collect()
 }
 
-/// Kills or stops `lockctl` at any moment of a run, so many times, a few side by side; no process
+/// Kills or stops `lockctl` at any moment of a run, this many times, a few side by side; no process
 /// of the command may be left when its rows are gone.
 async fn endings(tool: &Tool, times: usize, signal: Signal) {
     const SIDE_BY_SIDE: usize = 4;
@@ -364,7 +364,7 @@ async fn ending(
 
 // Goal: no process of a command outlives the lease, also if `lockctl` is killed or stopped.
 #[tokio::test]
-async fn a_command_does_not_outlive_lockctl() {
+async fn command_does_not_outlive_lockctl() {
     let tool = prepared("killed").await;
     endings(&tool, 2, Signal::KILL).await;
     endings(&tool, 2, Signal::STOP).await;
@@ -406,14 +406,14 @@ async fn count(tool: &Tool, shells: usize, times: usize) {
 
 // Goal: a read-modify-write of a file under a lock loses nothing.
 #[tokio::test]
-async fn a_file_is_counted_exactly() {
+async fn file_is_counted_exactly() {
     count(&prepared("counter").await, 4, 5).await;
 }
 
 // The same many times, with more shells.
 #[tokio::test]
 #[ignore = "takes long; scripts/nightly runs it"]
-async fn a_file_is_counted_exactly_many_times() {
+async fn file_is_counted_exactly_many_times() {
     const SHELLS: usize = 8;
     let runs = number(RUNS).unwrap_or(RUNS_DEFAULT) / SHELLS;
     let began = Instant::now();

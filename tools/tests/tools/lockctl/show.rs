@@ -65,7 +65,7 @@ async fn holder_and_waiters_are_shown() {
 // Goal: of a holder that does not renew its rows any more, `show` says so, and when they expire.
 // Method: a holder for one lease only, whose rows look like those of a dead one.
 #[tokio::test]
-async fn a_holder_that_does_not_renew_is_shown() {
+async fn holder_that_does_not_renew_is_shown() {
     let tool = Tool::initialized("dead").await;
     let holder = client(&tool, "web1").await;
     let request = holder.request(NAME).ttl(paced(45)).renew(false);
@@ -130,7 +130,7 @@ impl InLine {
 // Goal: while a guest has its turn, `show` names it and those that wait in line.
 // Method: two clients that take turns of each other, one inside as a guest of the other.
 #[tokio::test]
-async fn the_guest_inside_is_shown() {
+async fn guest_inside_is_shown() {
     let tool = Tool::initialized("guest").await;
     let mut in_line = None;
     pace::until("a guest stands in line", async || {

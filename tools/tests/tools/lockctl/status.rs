@@ -10,7 +10,7 @@ use crate::command::{Answer, Tool, lockctl};
 // command that adds it; the exit code says so too. Looking writes nothing.
 // Method: ask for a host before it is added, after that, and once it is removed.
 #[tokio::test]
-async fn a_host_is_ready_while_it_is_registered() {
+async fn host_is_ready_while_it_is_registered() {
     let tool = Tool::initialized("status").await;
     let unknown = tool.lockctl(&["status", "--host", "web1"]).await;
     let add = format!("run `lock-hosts --keyspace {} add web1`", tool.keyspace);

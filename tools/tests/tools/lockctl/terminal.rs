@@ -158,7 +158,7 @@ async fn command_has_the_terminal() {
     assert_eq!(shell.code().await.1, 0);
 }
 
-// Goal: a key that sends a signal reaches the command, once; a command that catches it goes on.
+// Goal: a key that sends a signal reaches the command, once; a command that catches it continues.
 #[tokio::test]
 async fn keys_reach_the_command_once() {
     let tool = prepared("keys").await;

@@ -78,7 +78,7 @@ fn argument_that_is_not_utf8_is_named() {
 }
 
 #[test]
-fn a_node_that_refuses_is_named() {
+fn node_that_refuses_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let node = listener.local_addr().expect("a listener has an address").to_string();
     drop(listener);

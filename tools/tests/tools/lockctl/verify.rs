@@ -43,7 +43,7 @@ async fn gone(pids: &[Pid]) {
 // Goal: on a cluster that works no promise is broken, all holds and tokens are compared, and
 // neither a row nor a process is left.
 #[tokio::test]
-async fn a_cluster_that_works_passes() {
+async fn cluster_that_works_passes() {
     let tool = tool("verify").await;
     let time = format!("{:?}", paced(3));
     let arguments =
@@ -92,10 +92,10 @@ async fn json_of(tool: &Tool, arguments: &[&str]) -> serde_json::Value {
     json(&answer)
 }
 
-// Goal: a process that dies is a failure, which is told, and the others go on; its rows, which
+// Goal: a process that dies is a failure, which is told, and the others continue; its rows, which
 // expire by themselves, are none.
 #[tokio::test]
-async fn a_process_that_dies_is_told() {
+async fn process_that_dies_is_told() {
     let tool = tool("verify_death").await;
     let time = format!("{:?}", paced(5));
     let (child, workers) = start(&tool, &["--for", &time, "--ttl", "5s", "--processes", "2"]).await;
@@ -110,7 +110,7 @@ async fn a_process_that_dies_is_told() {
 
 // Goal: a signal ends a run with a report of what was done, and leaves neither a row nor a process.
 #[tokio::test]
-async fn a_signal_ends_it_with_a_report() {
+async fn signal_ends_it_with_a_report() {
     let tool = tool("verify_signal").await;
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let (child, workers) = start(&tool, &["--processes", "2"]).await;

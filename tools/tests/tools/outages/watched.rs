@@ -1,4 +1,4 @@
-//! The commands that go on through outages: what they print meanwhile, and after it.
+//! The commands that continue through outages: what they print meanwhile, and after it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Child;
@@ -48,7 +48,7 @@ struct Line {
     is_error: bool,
 }
 
-/// A command that goes on until it is interrupted.
+/// A command that continues until it is interrupted.
 struct Watching {
     child: Child,
     lines: Arc<Mutex<Vec<Line>>>,
@@ -298,9 +298,9 @@ impl Scene {
     }
 }
 
-// Goal: `watch` and `elect --observe` go on through each outage: while a quorum is left they print
-// nothing of it; without one they say so at their timeout, and nothing else; after it they show
-// the next leader. They never show a leader that does not lead.
+// Goal: `watch` and `elect --observe` continue through each outage: while a quorum is left they
+// print nothing of it; without one they say so at their timeout, and nothing else; after it they
+// show the next leader. They never show a leader that does not lead.
 // Method: three nodes, some or all of which are frozen and killed in turn, and a candidate whose
 // short lease ends in each outage without a quorum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::*;
 
 #[test]
-fn a_write_of_unknown_fate_is_repeated_with_its_stamp_and_rows() {
+fn unknown_write_is_repeated_with_its_stamp_and_rows() {
     for outcome in [WriteOutcome::Unknown, WriteOutcome::NotApplied] {
         let mut announcing = Script::announcing(exclusive());
         announcing.written(outcome);
@@ -29,7 +29,7 @@ fn a_write_of_unknown_fate_is_repeated_with_its_stamp_and_rows() {
 }
 
 #[test]
-fn a_write_that_is_refused_ends_it() {
+fn rejected_write_fails_acquisition() {
     let mut announcing = Script::announcing(exclusive());
     announcing.written(WriteOutcome::Unknown);
     announcing.sleeps(ms(10));
@@ -73,7 +73,7 @@ fn pauses_after_failures_grow_are_bounded_and_spread() {
 }
 
 #[test]
-fn pauses_after_whole_reads_that_took_long_before_they_failed_grow_longer() {
+fn pauses_grow_after_slow_failed_reads() {
     let mut looking = Script::looking(exclusive());
     for pause in [10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 4_800, 4_800] {
         looking.pass(ms(300));
@@ -84,7 +84,7 @@ fn pauses_after_whole_reads_that_took_long_before_they_failed_grow_longer() {
 }
 
 #[test]
-fn an_operation_that_is_never_answered_does_not_hang_it() {
+fn operation_that_is_never_answered_does_not_hang_it() {
     let mut script = Script::waiting(exclusive());
     for _ in 0..3 {
         script.sleeps(s(58));
@@ -119,7 +119,7 @@ fn one_acquisition_at_a_time() {
 }
 
 #[test]
-fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
+fn answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
     let mut announcing = Script::announcing(exclusive());
     let (rows, statics) = (Ok(Vec::new()), Statics::default());
     let read = Input::Read { op: announcing.outstanding(), rows, statics };
@@ -132,7 +132,7 @@ fn an_answer_of_the_wrong_kind_is_a_bug_of_the_caller() {
 }
 
 #[test]
-fn what_is_held_is_told_while_it_is_held() {
+fn renewal_confirms_the_hold() {
     let waiting = Script::waiting(exclusive());
     assert_eq!(waiting.contender.held_claim(), None);
     for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
@@ -145,7 +145,7 @@ fn what_is_held_is_told_while_it_is_held() {
 }
 
 #[test]
-fn who_is_ahead_is_told_from_the_last_whole_read() {
+fn contenders_ahead_come_from_the_last_whole_read() {
     let ahead = |script: &Script| {
         let ahead = script.contender.ahead().iter();
         ahead.map(|ahead| (ahead.owner.clone(), ahead.ticket)).collect::<Vec<_>>()

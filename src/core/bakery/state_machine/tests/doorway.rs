@@ -4,7 +4,7 @@ use super::super::super::sweep::MARK_MAX;
 use super::*;
 
 #[test]
-fn the_fast_path_is_one_write_and_one_read() {
+fn fast_path_is_one_write_and_one_read() {
     let mut script = Script::announcing(exclusive());
     script.pass(ms(2));
     script.applied();
@@ -27,7 +27,7 @@ fn any_contender_that_is_seen_makes_it_draw() {
 }
 
 #[test]
-fn the_ticket_is_above_all_that_are_seen() {
+fn ticket_is_above_all_that_are_seen() {
     let absent = vec![queued(9, 41)[1].clone()];
     let of_a_round_before = rows_of(&claim(2, 0, Some(41)))[1].clone();
     let choosing_again = vec![choosing(2)[0].clone(), of_a_round_before];
@@ -41,14 +41,14 @@ fn the_ticket_is_above_all_that_are_seen() {
 }
 
 #[test]
-fn a_ticket_of_an_absent_contender_does_not_keep_it_out() {
+fn ticket_of_an_absent_contender_does_not_keep_it_out() {
     let mut script = Script::looking(exclusive());
     script.sees(&[vec![queued(9, 41)[1].clone()]]);
     script.is_let_in();
 }
 
 #[test]
-fn alone_with_a_ticket_it_is_let_in_on_the_lease_of_both_rows() {
+fn lone_ticket_is_admitted_on_the_lease() {
     let mut script = Script::looking(exclusive());
     script.pass(s(3));
     script.sees(&[choosing(1)]);
@@ -63,7 +63,7 @@ fn alone_with_a_ticket_it_is_let_in_on_the_lease_of_both_rows() {
 }
 
 #[test]
-fn after_drawing_only_who_is_choosing_or_before_it_blocks() {
+fn only_choosing_or_earlier_contenders_block() {
     for others in [queued(6, 8), queued(1, 9), vec![queued(1, 1)[1].clone()]] {
         let mut script = Script::settling(exclusive(), &[queued(1, 7)], 8);
         script.sees(&[others]);
@@ -167,7 +167,7 @@ fn mark_that_no_clock_shows_fails_acquisition() {
 }
 
 #[test]
-fn the_largest_number_there_is_leaves_no_ticket() {
+fn largest_number_there_is_leaves_no_ticket() {
     for (largest, ticket) in [(i64::MIN, 1), (-1, 1), (i64::MAX - 1, i64::MAX)] {
         let mut script = Script::looking(exclusive());
         script.sees(&[queued(1, largest)]);
@@ -196,7 +196,7 @@ fn contender_with_another_limit_is_waited_for() {
 }
 
 #[test]
-fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
+fn shared_and_limited_holders_coexist() {
     let others = |mode, hosts: &[i32]| {
         let claims = hosts.iter().map(|&host| Claim { mode, ..claim(host, 1, Some(3)) });
         claims.map(|claim| rows_of(&claim)).collect::<Vec<_>>()
@@ -222,7 +222,7 @@ fn shared_ones_pass_each_other_and_limited_ones_up_to_their_number() {
 }
 
 #[test]
-fn a_slow_look_is_sent_back_once() {
+fn slow_look_is_sent_back_once() {
     const SECOND: i64 = 1_000_000;
     let mut script = Script::looking(exclusive());
     let began = script.stamp;

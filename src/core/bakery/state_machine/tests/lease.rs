@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lease_that_ends_before_it_is_let_in_begins_a_new_round() {
+fn lease_that_ends_while_waiting_begins_a_new_round() {
     for (mut script, rows) in [
         (Script::announcing(exclusive()), Rows::Entering),
         (Script::looking(exclusive()), Rows::Entering),
@@ -26,7 +26,7 @@ fn a_lease_that_ends_before_it_is_let_in_begins_a_new_round() {
 }
 
 #[test]
-fn an_answer_after_the_lease_is_not_taken() {
+fn answer_after_the_lease_is_not_taken() {
     let mut announcing = Script::announcing(exclusive());
     announcing.pass(LEASE);
     announcing.applied();
@@ -56,7 +56,7 @@ fn an_answer_after_the_lease_is_not_taken() {
 }
 
 #[test]
-fn an_answer_just_in_time_is_taken() {
+fn answer_just_in_time_is_taken() {
     let mut script = Script::looking(exclusive());
     script.pass(LEASE - ms(1));
     script.sees(&[]);
@@ -64,7 +64,7 @@ fn an_answer_just_in_time_is_taken() {
 }
 
 #[test]
-fn a_ticket_does_not_outlive_the_announcement_that_it_came_too_late_to_renew() {
+fn late_ticket_does_not_outlive_its_announcement() {
     let mut script = Script::looking(exclusive());
     script.pass(s(50));
     script.sees(&[choosing(1)]);
@@ -75,7 +75,7 @@ fn a_ticket_does_not_outlive_the_announcement_that_it_came_too_late_to_renew() {
 }
 
 #[test]
-fn a_holder_that_slept_too_long_has_lost_it_whatever_it_is_told_first() {
+fn holder_that_slept_too_long_is_lost() {
     for input in [Input::Tick, Input::Release] {
         let mut script = Script::held_with_ticket(exclusive());
         script.pass(LEASE);
@@ -85,7 +85,7 @@ fn a_holder_that_slept_too_long_has_lost_it_whatever_it_is_told_first() {
 }
 
 #[test]
-fn what_is_lost_is_never_held_again() {
+fn lost_guard_is_never_held_again() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     let renewal = script.outstanding();
@@ -99,7 +99,7 @@ fn what_is_lost_is_never_held_again() {
 }
 
 #[test]
-fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
+fn holder_renews_at_a_third_of_its_ttl_and_reads_back() {
     for mut script in [Script::held(exclusive()), Script::held_with_ticket(exclusive())] {
         for _ in 0..5 {
             script.renews();
@@ -109,7 +109,7 @@ fn a_holder_renews_at_a_third_of_its_ttl_and_reads_back() {
 }
 
 #[test]
-fn a_waiting_one_renews_as_a_holder_does() {
+fn waiting_one_renews_as_a_holder_does() {
     for renew in [true, false] {
         let mut script = Script::waiting(Acquire { renew, ..exclusive() });
         script.renews_while_it_waits();
@@ -151,7 +151,7 @@ fn without_renewal_it_holds_for_one_lease() {
 }
 
 #[test]
-fn a_lease_counts_from_the_first_try_of_its_renewal() {
+fn lease_counts_from_the_first_try_of_its_renewal() {
     let mut script = Script::held_with_ticket(exclusive());
     script.begins_to_renew();
     script.pass(s(7));
@@ -161,7 +161,7 @@ fn a_lease_counts_from_the_first_try_of_its_renewal() {
 }
 
 #[test]
-fn a_renewal_of_unknown_fate_keeps_the_old_deadline_until_one_is_acknowledged() {
+fn unknown_renewal_keeps_the_old_deadline() {
     let mut script = Script::held(exclusive());
     let old_deadline = script.now + LEASE;
     script.begins_to_renew();
@@ -178,7 +178,7 @@ fn a_renewal_of_unknown_fate_keeps_the_old_deadline_until_one_is_acknowledged() 
 }
 
 #[test]
-fn a_renewal_of_unknown_fate_does_not_keep_a_waiting_one_from_asking() {
+fn unknown_renewal_does_not_stop_a_waiter() {
     let mut script = Script::waiting(exclusive());
     script.pass(RENEWAL_DUE);
     script.sees_only(&[]);
@@ -187,14 +187,14 @@ fn a_renewal_of_unknown_fate_does_not_keep_a_waiting_one_from_asking() {
     script.written(WriteOutcome::Unknown);
     script.reads(Read::Object);
     script.sees(&[]);
-    // On the old lease. The renewal begins anew, because the rows of a holder say since when.
+    // On the old lease. The renewal begins again, because the rows of a holder say since when.
     script.is_held_for(LEASE - RENEWAL_DUE);
     script.sleeps(ms(10));
     script.renews_now();
 }
 
 #[test]
-fn a_renewal_acknowledged_after_the_old_deadline_does_not_count() {
+fn late_renewal_does_not_count() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     script.pass(LEASE - RENEWAL_DUE);
@@ -203,7 +203,7 @@ fn a_renewal_acknowledged_after_the_old_deadline_does_not_count() {
 }
 
 #[test]
-fn a_renewal_acknowledged_just_in_time_counts() {
+fn renewal_acknowledged_just_in_time_counts() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     script.pass(LEASE - RENEWAL_DUE - ms(1));
@@ -217,7 +217,7 @@ fn a_renewal_acknowledged_just_in_time_counts() {
 }
 
 #[test]
-fn a_holder_whose_rows_are_gone_is_lost_and_does_not_write_them_again() {
+fn holder_without_rows_is_lost_and_writes_none() {
     let fresh: fn() -> Script = || Script::held_with_ticket(exclusive());
     let mine = fresh().claim;
     let other_round = Claim { round: mine.round - 1, ..mine.clone() };
@@ -237,7 +237,7 @@ fn a_holder_whose_rows_are_gone_is_lost_and_does_not_write_them_again() {
 }
 
 #[test]
-fn a_waiter_whose_rows_are_gone_begins_a_new_round() {
+fn waiter_whose_rows_are_gone_begins_a_new_round() {
     let before = |script: &mut Script| {
         script.pass(RENEWAL_DUE);
         script.sees_only(&[queued(1, 7)]);
@@ -294,7 +294,7 @@ fn of_two_holders_the_earlier_one_is_lost() {
         let granted = mine.told / 1000;
         (mine, granted + since)
     };
-    // Equal times are told apart by the contender; the script's own is host 5.
+    // Equal times are ordered by the contender; the script's own is host 5.
     for (since, host, is_lost) in
         [(1, 1, true), (0, 6, true), (0, 1, false), (-1, 6, false), (i64::MIN / 2, 9, false)]
     {
@@ -337,7 +337,7 @@ fn only_holders_that_conflict_take_a_lock_away() {
 }
 
 #[test]
-fn a_refused_renewal_ends_waiting_but_not_holding() {
+fn refused_renewal_ends_waiting_but_not_holding() {
     let mut waiting = Script::waiting(exclusive());
     waiting.pass(RENEWAL_DUE);
     waiting.sees_only(&[queued(1, 7)]);
@@ -363,7 +363,7 @@ fn a_refused_renewal_ends_waiting_but_not_holding() {
 }
 
 #[test]
-fn a_holder_renews_before_it_is_due_when_asked() {
+fn holder_renews_before_it_is_due_when_asked() {
     let mut script = Script::held_with_ticket(exclusive());
     script.pass(s(5));
     script.tell(Input::Renew);
@@ -381,7 +381,7 @@ fn a_holder_renews_before_it_is_due_when_asked() {
 }
 
 #[test]
-fn a_renewal_asked_for_while_another_one_is_under_way_follows_it() {
+fn renewal_request_follows_one_under_way() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     script.tell(Input::Renew);
@@ -396,7 +396,7 @@ fn a_renewal_asked_for_while_another_one_is_under_way_follows_it() {
 }
 
 #[test]
-fn a_renewal_asked_for_before_it_writes_is_the_one_under_way() {
+fn renewal_request_joins_one_that_has_not_written() {
     let mut script = Script::held(exclusive());
     script.sleeps(RENEWAL_DUE);
     script.reads(Read::Contender(ME));
@@ -412,7 +412,7 @@ fn a_renewal_asked_for_before_it_writes_is_the_one_under_way() {
 }
 
 #[test]
-fn a_holder_confirms_its_rows_when_asked() {
+fn holder_confirms_its_rows_when_asked() {
     for renew in [true, false] {
         let mut script = Script::held(Acquire { renew, ..exclusive() });
         script.tell(Input::Confirm);
@@ -429,7 +429,7 @@ fn a_holder_confirms_its_rows_when_asked() {
 }
 
 #[test]
-fn a_confirmation_comes_from_a_read_that_began_after_it_was_asked_for() {
+fn confirmation_comes_from_a_later_read() {
     let mut script = Script::held(exclusive());
     script.renews();
     script.tell(Input::Confirm);
@@ -457,7 +457,7 @@ fn a_confirmation_comes_from_a_read_that_began_after_it_was_asked_for() {
 }
 
 #[test]
-fn who_does_not_hold_renews_and_confirms_nothing() {
+fn only_holders_renew_and_confirm() {
     for input in [Input::Renew, Input::Confirm] {
         let mut script = Script::waiting(exclusive());
         script.tell(input.clone());

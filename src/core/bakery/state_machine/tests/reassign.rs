@@ -41,7 +41,7 @@ fn another_ttl_is_written_at_once_by_all_rows() {
 }
 
 #[test]
-fn the_owner_changes_with_the_next_renewal() {
+fn owner_changes_with_the_next_renewal() {
     let mut script = Script::held(exclusive());
     script.is_reassigned(TTL, true);
     assert_eq!(script.contender.held_claim().map(|claim| &*claim.owner), Some("another"));
@@ -70,7 +70,7 @@ fn rows_that_may_be_shorter_count_no_longer() {
 }
 
 #[test]
-fn rows_that_may_be_longer_count_only_once_that_is_acknowledged() {
+fn longer_rows_count_once_acknowledged() {
     let mut script = Script::new();
     script.ttl = SHORT;
     script.acquire(Acquire { terms: LeaseTerms::new(SHORT, s(1)), ..exclusive() });
@@ -87,7 +87,7 @@ fn rows_that_may_be_longer_count_only_once_that_is_acknowledged() {
 }
 
 #[test]
-fn a_write_on_earlier_terms_is_given_up() {
+fn write_on_earlier_terms_is_given_up() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     let earlier = script.outstanding();
@@ -127,7 +127,7 @@ fn without_renewal_nothing_is_written_after_the_turn_before() {
 }
 
 #[test]
-fn a_place_that_is_not_renewed_is_renewed_for_the_next_turn() {
+fn unrenewed_place_is_renewed_for_the_next_turn() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.pass(s(10));
     script.is_reassigned(TTL, true);
@@ -138,7 +138,7 @@ fn a_place_that_is_not_renewed_is_renewed_for_the_next_turn() {
 }
 
 #[test]
-fn a_lost_place_keeps_its_rows_until_the_release() {
+fn lost_place_keeps_its_rows_until_the_release() {
     let mut script = Script::held_with_ticket(exclusive());
     script.sleeps(RENEWAL_DUE);
     script.reads(Read::Contender(ME));

@@ -62,7 +62,7 @@ fn next_in_line(acquire: Acquire) -> Script {
 }
 
 #[test]
-fn a_holder_that_waited_tells_who_left_and_comes_after_the_release_it_saw() {
+fn release_of_a_waiter_is_reported_above_the_last_one() {
     let mut script = next_in_line(exclusive());
     // By a clock that is ahead.
     let stamp = script.stamp + 1_000_000;
@@ -100,7 +100,7 @@ fn others_tell_nothing_of_their_release() {
 }
 
 #[test]
-fn a_state_that_waits_to_try_again_can_be_left() {
+fn state_that_waits_to_try_again_can_be_left() {
     let mut announcing = Script::announcing(exclusive());
     announcing.written(WriteOutcome::Unknown);
     announcing.release();
@@ -118,7 +118,7 @@ fn a_state_that_waits_to_try_again_can_be_left() {
 }
 
 #[test]
-fn a_delete_is_repeated_with_its_stamp_until_it_is_acknowledged() {
+fn delete_keeps_its_stamp_until_acknowledged() {
     for (mut script, rows) in states() {
         script.release();
         script.deletes(rows);
@@ -133,7 +133,7 @@ fn a_delete_is_repeated_with_its_stamp_until_it_is_acknowledged() {
 }
 
 #[test]
-fn a_delete_is_repeated_until_the_rows_are_gone_by_themselves() {
+fn delete_is_repeated_until_rows_expire() {
     let mut script = Script::held(exclusive());
     script.begins_to_renew();
     let last_sent = script.now;
@@ -157,7 +157,7 @@ fn a_delete_is_repeated_until_the_rows_are_gone_by_themselves() {
 }
 
 #[test]
-fn a_delete_that_is_never_answered_ends_with_the_rows() {
+fn delete_that_is_never_answered_ends_with_the_rows() {
     for (mut script, rows) in states() {
         script.release();
         script.deletes(rows);
@@ -168,7 +168,7 @@ fn a_delete_that_is_never_answered_ends_with_the_rows() {
 }
 
 #[test]
-fn a_ticket_of_a_round_that_is_over_is_not_deleted_again() {
+fn stale_ticket_is_not_deleted_again() {
     let mut script = Script::waiting(exclusive());
     script.release();
     script.gives_back(Rows::Both);
@@ -178,7 +178,7 @@ fn a_ticket_of_a_round_that_is_over_is_not_deleted_again() {
 }
 
 #[test]
-fn a_restart_can_be_cancelled() {
+fn restart_can_be_cancelled() {
     let restarting = || {
         let mut script = Script::looking(exclusive());
         script.sleeps(s(58));
@@ -198,7 +198,7 @@ fn a_restart_can_be_cancelled() {
 }
 
 #[test]
-fn a_restart_waits_until_the_old_rows_are_gone() {
+fn restart_waits_until_the_old_rows_are_gone() {
     let mut script = Script::looking(exclusive());
     script.sleeps(s(58));
     script.deletes(Rows::Entering);
@@ -209,7 +209,7 @@ fn a_restart_waits_until_the_old_rows_are_gone() {
 }
 
 #[test]
-fn who_slept_past_every_ttl_deletes_all_the_same() {
+fn contender_that_slept_past_every_ttl_still_deletes() {
     for input in [Input::Tick, Input::Release] {
         let mut held = Script::held_with_ticket(exclusive());
         held.pass(s(3_600));
@@ -229,7 +229,7 @@ fn who_slept_past_every_ttl_deletes_all_the_same() {
 }
 
 #[test]
-fn what_is_being_given_back_can_be_released_again() {
+fn release_may_be_repeated() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.sleeps(s(58));
     script.loses(Loss::Expired);
@@ -241,7 +241,7 @@ fn what_is_being_given_back_can_be_released_again() {
 }
 
 #[test]
-fn an_idle_one_has_nothing_to_give_back() {
+fn idle_one_has_nothing_to_give_back() {
     let mut script = Script::new();
     script.release();
     script.says(Event::Released);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_revoked_holder_holds_until_its_release() {
+fn revoked_holder_holds_until_its_release() {
     for (mut script, rows) in [
         (Script::held(exclusive()), Rows::Entering),
         (Script::held_with_ticket(exclusive()), Rows::Both),
@@ -21,7 +21,7 @@ fn a_revoked_holder_holds_until_its_release() {
 }
 
 #[test]
-fn a_revoked_holder_is_lost_when_its_lease_ends() {
+fn revoked_holder_is_lost_when_its_lease_ends() {
     let mut script = Script::held(exclusive());
     let round = script.claim.round;
     script.renews();
@@ -32,7 +32,7 @@ fn a_revoked_holder_is_lost_when_its_lease_ends() {
 }
 
 #[test]
-fn a_holder_that_confirms_finds_it_at_once() {
+fn holder_that_confirms_finds_it_at_once() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     let round = script.claim.round;
     script.tell(Input::Confirm);
@@ -45,7 +45,7 @@ fn a_holder_that_confirms_finds_it_at_once() {
 }
 
 #[test]
-fn a_holder_that_is_removed_by_force_has_lost_it() {
+fn holder_that_is_removed_by_force_has_lost_it() {
     let mut script = Script::held(exclusive());
     let round = script.claim.round;
     script.renews();
@@ -56,7 +56,7 @@ fn a_holder_that_is_removed_by_force_has_lost_it() {
 }
 
 #[test]
-fn who_waits_gives_up_at_the_next_read_that_shows_it() {
+fn waiter_leaves_at_the_read_that_shows_its_revocation() {
     let mut looking = Script::looking(exclusive());
     let round = looking.claim.round;
     looking.sees_revoked(round, &[]);
@@ -92,7 +92,7 @@ fn it_counts_when_the_rows_are_gone_too() {
 }
 
 #[test]
-fn a_round_that_is_over_is_not_meant() {
+fn round_that_is_over_is_not_meant() {
     let mut script = Script::looking(exclusive());
     let round = script.claim.round;
     script.sees_revoked(round - 1, &[]);
@@ -111,7 +111,7 @@ fn a_round_that_is_over_is_not_meant() {
 }
 
 #[test]
-fn a_revocation_of_another_contender_changes_nothing() {
+fn revocation_of_another_contender_changes_nothing() {
     let theirs = StoredRow::revoked(&Revocation { contender: id(1), ..revocation(1) });
     let mut script = Script::looking(exclusive());
     script.sees(&[queued(1, 7), vec![theirs.clone()]]);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_free_lock_is_got() {
+fn free_lock_is_got() {
     let mut script = Script::looking(a_try());
     script.sees(&[]);
     script.is_let_in();
@@ -28,7 +28,7 @@ fn behind_a_ticket_it_is_taken() {
 }
 
 #[test]
-fn who_stays_without_a_ticket_is_asked_for_twenty_milliseconds() {
+fn stuck_chooser_is_polled_for_20ms() {
     let mut script = asking();
     for _ in 0..19 {
         script.sees_only(&[choosing(1)]);
@@ -40,7 +40,7 @@ fn who_stays_without_a_ticket_is_asked_for_twenty_milliseconds() {
 }
 
 #[test]
-fn after_a_slow_doorway_it_asks_for_four_of_them_but_no_longer_than_100_milliseconds() {
+fn slow_doorway_limits_choosing_to_100ms() {
     for (step, patience) in [(2, 24), (5, 60), (40, 100)] {
         let mut script = Script::announcing(a_try());
         script.pass(ms(step));
@@ -64,14 +64,14 @@ fn after_a_slow_doorway_it_asks_for_four_of_them_but_no_longer_than_100_millisec
 }
 
 #[test]
-fn the_time_is_over_even_while_an_answer_is_out() {
+fn time_is_over_even_while_an_answer_is_out() {
     let mut script = asking();
     script.sleeps(ms(20));
     script.is_taken(Rows::Both);
 }
 
 #[test]
-fn who_leaves_in_time_leaves_it_the_lock() {
+fn holder_that_leaves_in_time_frees_the_lock() {
     let mut script = asking();
     script.pass(ms(19));
     script.sees_only(&[]);
@@ -102,7 +102,7 @@ fn limited_ones_that_leave_room_do_not_take_it() {
 }
 
 #[test]
-fn a_lease_that_ends_begins_a_new_round_here_too() {
+fn lease_that_ends_begins_a_new_round_here_too() {
     let mut script = Script::looking(a_try());
     script.sleeps(s(58));
     script.deletes(Rows::Entering);

@@ -48,7 +48,7 @@ fn exactly_the_pair_that_was_seen_goes() {
 }
 
 #[test]
-fn a_choosing_one_goes_once_it_leaves_or_draws_after_us() {
+fn choosing_one_goes_once_it_leaves_or_draws_after_us() {
     let answered = |answer: &Vec<StoredRow>| {
         let mut script = Script::settling(exclusive(), &[choosing(1)], 1);
         script.sees(&[choosing(1)]);
@@ -82,7 +82,7 @@ fn newcomers_are_never_added() {
 }
 
 #[test]
-fn the_confirming_read_must_show_its_own_rows() {
+fn confirming_read_must_show_its_own_rows() {
     let mine = Script::waiting(exclusive()).claim;
     for own in [Vec::new(), rows_of(&mine)[..1].to_vec()] {
         let mut script = Script::waiting(exclusive());
@@ -96,7 +96,7 @@ fn the_confirming_read_must_show_its_own_rows() {
 }
 
 #[test]
-fn what_cannot_be_read_blocks_until_a_whole_read_does_not_show_it() {
+fn unreadable_row_blocks_until_absent_from_a_whole_read() {
     let mut script = Script::settling(exclusive(), &[unreadable(1)], 1);
     script.sees(&[unreadable(1)]);
     for _ in 0..3 {
@@ -111,7 +111,7 @@ fn what_cannot_be_read_blocks_until_a_whole_read_does_not_show_it() {
 }
 
 #[test]
-fn what_cannot_be_read_is_polled_like_any_holder() {
+fn unreadable_row_is_polled_like_a_holder() {
     // Polls of 2 ms each until a renewal is due.
     let polls = |holder: &dyn Fn() -> Vec<StoredRow>, ticket| {
         let mut script = Script::settling(exclusive(), &[holder()], ticket);
@@ -136,7 +136,7 @@ fn what_cannot_be_read_is_polled_like_any_holder() {
 }
 
 #[test]
-fn what_cannot_be_read_keeps_a_limited_one_out() {
+fn unreadable_row_blocks_limited_contender() {
     let mode = Mode::Limited(2);
     let limited = rows_of(&Claim { mode, ..claim(2, 1, Some(7)) });
     let others = [unreadable(1), limited.clone()];
@@ -152,7 +152,7 @@ fn what_cannot_be_read_keeps_a_limited_one_out() {
 }
 
 #[test]
-fn what_becomes_readable_is_treated_like_others() {
+fn row_that_becomes_readable_counts_like_others() {
     let mut script = Script::settling(exclusive(), &[unreadable(1)], 1);
     script.sees(&[unreadable(1)]);
     script.reads(Read::Object);
@@ -166,7 +166,7 @@ fn what_becomes_readable_is_treated_like_others() {
 }
 
 #[test]
-fn pauses_grow_with_those_ahead_and_follow_the_round_trip_at_the_end() {
+fn pauses_follow_queue_length_then_round_trip() {
     let queue: Vec<_> = (11..=18).map(|host| queued(host, i64::from(host))).collect();
     let mut script = Script::settling(exclusive(), &queue, 19);
     script.sees(&queue);
@@ -187,7 +187,7 @@ fn pauses_grow_with_those_ahead_and_follow_the_round_trip_at_the_end() {
 }
 
 #[test]
-fn a_limited_one_reads_whole_because_any_of_those_inside_makes_room() {
+fn limited_waiter_reads_whole_near_the_front() {
     let mode = Mode::Limited(2);
     let limited = |host, ticket| rows_of(&Claim { mode, ..claim(host, 1, Some(ticket)) });
     let others = [limited(1, 6), limited(2, 7)];
@@ -202,7 +202,7 @@ fn a_limited_one_reads_whole_because_any_of_those_inside_makes_room() {
 }
 
 #[test]
-fn a_read_that_fails_is_repeated() {
+fn read_that_fails_is_repeated() {
     let mut looking = Script::looking(exclusive());
     looking.read_fails(ReadFailure::Failed);
     looking.sleeps(ms(10));
@@ -231,7 +231,7 @@ fn a_read_that_fails_is_repeated() {
 }
 
 #[test]
-fn a_read_that_is_refused_ends_it() {
+fn read_that_is_refused_ends_it() {
     let mut looking = Script::looking(exclusive());
     looking.read_fails(ReadFailure::Rejected);
     looking.fails(Failure::Rejected, Rows::Entering);

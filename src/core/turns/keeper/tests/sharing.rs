@@ -32,7 +32,7 @@ fn shared_grant(caller: u64, number: u64) -> Output {
 }
 
 #[test]
-fn those_that_share_are_served_in_the_order_of_the_line() {
+fn sharers_are_served_in_line_order() {
     let mut script = Script::shared();
     assert_eq!(script.keeper.user(), Some(TurnOf::Caller));
     script.shares(3);
@@ -96,7 +96,7 @@ fn none_joins_for_long_once_one_waits_in_the_table() {
 }
 
 #[test]
-fn a_place_in_use_is_shared_on_its_terms() {
+fn place_in_use_is_shared_on_its_terms() {
     let mut script = Script::shared();
     script.tell(Input::Join { caller: 3, demand: to_share(10) });
     script.says(&[shared_grant(3, 3)]);
@@ -115,7 +115,7 @@ fn a_place_in_use_is_shared_on_its_terms() {
 }
 
 #[test]
-fn a_try_joins_those_that_share() {
+fn try_joins_those_that_share() {
     let attempt = Demand { patience: Patience::Try, ..to_share(60) };
     let mut script = Script::shared();
     script.tell(Input::Join { caller: 3, demand: attempt });
@@ -151,7 +151,7 @@ fn without_turns_a_place_is_shared_and_used_once() {
 }
 
 #[test]
-fn a_guest_waits_for_all_that_share() {
+fn guest_waits_for_all_that_share() {
     let mut script = Script::shared();
     script.asks(GUEST, 1, ms(0));
     script.is_queued(GUEST, 1, 0);
@@ -169,7 +169,7 @@ fn a_guest_waits_for_all_that_share() {
 }
 
 #[test]
-fn a_lost_place_is_lost_for_all_that_share() {
+fn lost_place_is_lost_for_all_that_share() {
     let mut script = Script::shared();
     script.tell(Input::Lost);
     script.says(&[Output::Release]);

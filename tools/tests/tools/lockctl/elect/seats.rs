@@ -69,7 +69,7 @@ async fn as_many_lead_as_there_are_seats() {
     let table = observer(&tool).await;
     let mut first = candidate(&tool, &[]).await;
     let first_works = leads(&mut first).await;
-    // It is killed, and its rows have to expire then.
+    // It is killed, and its rows must expire then.
     let mut second = candidate(&tool, &["--ttl", &short_ttl()]).await;
     let second_works = leads(&mut second).await;
     assert!(is_alive(NAME, first_works.deadline), "they do not lead together");
