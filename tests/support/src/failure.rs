@@ -62,12 +62,13 @@ fn command(test: &str) -> String {
     }
 }
 
-/// Whether a program is made from the package's `tests` folder, or from a package that is nothing
+/// Whether a program is made from the package's `tests` folder, or from a package that has nothing
 /// but tests, and not from a library.
 fn is_integration_test(target: &str) -> bool {
     let package = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let tests = Path::new(&package).join("tests");
     package.ends_with(&format!("/tests/{target}"))
+        || Path::new(&package).join(target).is_dir()
         || tests.join(target).exists()
         || tests.join(format!("{target}.rs")).exists()
 }
