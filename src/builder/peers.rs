@@ -90,7 +90,7 @@ impl PeerOptions {
         self
     }
 
-    /// Whether this client serves guests, and not only is one; `true` by default. Say `false` in
+    /// Whether other clients may be guests of this one; `true` by default. Say `false` in
     /// short-lived tools, and in programs that block their runtime: they would keep others waiting.
     /// The client then listens nowhere, and is only ever a guest.
     pub fn keep(mut self, keep: bool) -> Self {
