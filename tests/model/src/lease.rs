@@ -13,7 +13,6 @@ mod lost;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::core::bakery::{Event, Input, LeaseTerms, Loss, Read, SeededBug, Stati
 use crate::peer::{Errand, Peer, Reaction};
 use crate::scenario::{Flaw, Scenario};
 use crate::search::Tell;
-use crate::sightings::{Sight, Sightings};
+use crate::sightings::{FirstViolation, Sight, Sightings};
 use crate::store::{Cell, Effects, KINDS, SeenRow, rows_asked};
 
 /// In seconds, as all times here.
@@ -46,7 +45,7 @@ pub(crate) struct Expiry {
     course: Course,
     seconds: u64,
     sightings: Arc<Sightings>,
-    violated: AtomicBool,
+    violations: FirstViolation,
     /// Fingerprints of moments from which all are served.
     served: Mutex<HashSet<u64>>,
 }
@@ -118,8 +117,8 @@ impl Expiry {
         seconds: u64,
         sightings: Arc<Sightings>,
     ) -> Self {
-        let (violated, served) = Default::default();
-        Expiry { scenario, course, seconds, sightings, violated, served }
+        let (violations, served) = Default::default();
+        Expiry { scenario, course, seconds, sightings, violations, served }
     }
 
     fn with_peer(&self, moment: &mut Moment, i: usize, act: impl FnOnce(&mut Peer) -> Reaction) {
@@ -201,12 +200,7 @@ impl Expiry {
 
     /// Whether at most one contender holds the lock, by its own clock, as long as no rows got lost.
     fn is_exclusive(&self, moment: &Moment) -> bool {
-        self.tells(moment.holders() <= 1 || moment.loss.happened())
-    }
-
-    /// A search continues for a little while; the first violation is the nearest.
-    fn tells(&self, holds: bool) -> bool {
-        holds || self.violated.swap(true, Ordering::Relaxed)
+        self.violations.allow(moment.holders() <= 1 || moment.loss.happened())
     }
 
     /// When requests that take effect may be answered.

@@ -19,7 +19,6 @@ mod recovery;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ use crate::core::bakery::{
 use crate::core::object::io::{HolderRequest, Input, Need};
 use crate::core::object::table::Table;
 use crate::search::Tell;
-use crate::sightings::{Sight, Sightings};
+use crate::sightings::{FirstViolation, Sight, Sightings};
 use crate::world::may_hold_together;
 
 /// Steps of time.
@@ -154,7 +153,7 @@ impl Plan {
 pub(crate) struct Objects {
     plan: Plan,
     sightings: Arc<Sightings>,
-    violated: AtomicBool,
+    violations: FirstViolation,
     /// Fingerprints of moments from which all goes well.
     recovering: Mutex<HashSet<u64>>,
 }
@@ -217,7 +216,12 @@ pub(crate) enum Action {
 
 impl Objects {
     pub(crate) fn new(plan: Plan, sightings: Arc<Sightings>) -> Self {
-        Objects { plan, sightings, violated: AtomicBool::new(false), recovering: Mutex::default() }
+        Objects {
+            plan,
+            sightings,
+            violations: FirstViolation::default(),
+            recovering: Mutex::default(),
+        }
     }
 
     fn note(&self, moment: &Moment, sight: Sight) {
@@ -383,7 +387,7 @@ impl Objects {
     // What must be true.
 
     fn is_exclusive(&self, moment: &Moment) -> bool {
-        self.tells(self.may_hold_together(moment))
+        self.violations.allow(self.may_hold_together(moment))
     }
 
     fn may_hold_together(&self, moment: &Moment) -> bool {
@@ -394,11 +398,6 @@ impl Objects {
             inside.extend(holders.map(|number| self.callers_of(i)[number].mode));
         }
         may_hold_together(&inside)
-    }
-
-    /// A search continues for a little while; the first violation is the nearest.
-    fn tells(&self, holds: bool) -> bool {
-        holds || self.violated.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -509,11 +508,11 @@ impl Model for Objects {
             Property::always("only compatible callers hold together", Self::is_exclusive),
             Property::always(
                 "a place stays taken for its minimum time",
-                |model: &Self, moment: &Moment| model.tells(!moment.freed_early),
+                |model: &Self, moment: &Moment| model.violations.allow(!moment.freed_early),
             ),
             Property::always(
                 "a holder has the time of its terms",
-                |model: &Self, moment: &Moment| model.tells(!moment.cut_short),
+                |model: &Self, moment: &Moment| model.violations.allow(!moment.cut_short),
             ),
         ];
         let live = Property::always("all are served, and no row is left", Self::recovers);

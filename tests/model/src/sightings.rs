@@ -1,7 +1,7 @@
 //! What must happen now and then in a search, lest it show nothing.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that a search must come across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,5 +163,17 @@ impl fmt::Display for Sightings {
         let seen = seen.iter().filter(|(_, count)| *count > 0);
         let seen: Vec<_> = seen.map(|(sight, count)| format!("{sight:?} {count}")).collect();
         f.write_str(&seen.join(", "))
+    }
+}
+
+/// A search continues for a little while after it has found something, and would report the last
+/// violation. The first one is nearer.
+#[derive(Debug, Default)]
+pub(crate) struct FirstViolation(AtomicBool);
+
+impl FirstViolation {
+    /// Whether a property counts as kept: it holds, or was broken before.
+    pub(crate) fn allow(&self, holds: bool) -> bool {
+        holds || self.0.swap(true, Ordering::Relaxed)
     }
 }

@@ -10,7 +10,6 @@
 mod replicas;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stateright::{Model, Property};
@@ -19,7 +18,7 @@ use self::replicas::{Answer, Asked, Data, Replicas, Write};
 use crate::core::bakery::{Claim, Means, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
 use crate::core::turns::TokenBlock;
 use crate::search::Tell;
-use crate::sightings::{Sight, Sightings};
+use crate::sightings::{FirstViolation, Sight, Sightings};
 use crate::store::id_of;
 
 /// What clients' clocks say, in µs: no more apart than they may be, and not a multiple of what is
@@ -61,7 +60,7 @@ pub(crate) struct Plan {
 pub(crate) struct Tokens {
     plan: Plan,
     sightings: Arc<Sightings>,
-    violated: AtomicBool,
+    violations: FirstViolation,
 }
 
 /// A moment of a history.
@@ -161,7 +160,7 @@ pub(crate) enum Action {
 
 impl Tokens {
     pub(crate) fn new(plan: Plan, sightings: Arc<Sightings>) -> Self {
-        Tokens { plan, sightings, violated: AtomicBool::new(false) }
+        Tokens { plan, sightings, violations: FirstViolation::default() }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -289,16 +288,11 @@ impl Tokens {
             (Some((_, largest)), Some((smallest, _))) => is_above(smallest, largest),
             (None, _) | (_, None) => true,
         };
-        self.tells(ordered)
+        self.violations.allow(ordered)
     }
 
     fn is_growing(&self, moment: &Moment) -> bool {
-        self.tells(!moment.fell)
-    }
-
-    /// A search continues for a little while; the first violation is the nearest.
-    fn tells(&self, holds: bool) -> bool {
-        holds || self.violated.swap(true, Ordering::Relaxed)
+        self.violations.allow(!moment.fell)
     }
 
     // What can happen.

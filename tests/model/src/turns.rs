@@ -14,7 +14,6 @@ mod recovery;
 mod table;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stateright::{Model, Property};
@@ -26,7 +25,7 @@ use self::table::{Table, TableEvent};
 use crate::core::bakery::{LeaseTerms, Mode, Patience, SPACING, SeededBug};
 use crate::core::turns::{Demand, GuestInput, KeeperInput, Now};
 use crate::search::Tell;
-use crate::sightings::{Sight, Sightings};
+use crate::sightings::{FirstViolation, Sight, Sightings};
 
 /// The parties of a history, and the faults that may occur.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +116,7 @@ pub(crate) const NO_TROUBLES: Troubles = Troubles {
 pub(crate) struct Turns {
     plan: Plan,
     sightings: Arc<Sightings>,
-    violated: AtomicBool,
+    violations: FirstViolation,
 }
 
 /// A moment of a history.
@@ -188,7 +187,7 @@ pub(crate) enum Action {
 
 impl Turns {
     pub(crate) fn new(plan: Plan, sightings: Arc<Sightings>) -> Self {
-        Turns { plan, sightings, violated: AtomicBool::new(false) }
+        Turns { plan, sightings, violations: FirstViolation::default() }
     }
 
     /// What a caller wants.
@@ -387,7 +386,7 @@ impl Turns {
         let is_one_client = self.plan.is_first_guest
             && moment.next_holder == NextHolder::Inside
             && moment.guests[0].is_inside(moment.now);
-        self.tells(moment.removed || inside <= 1 + usize::from(is_one_client))
+        self.violations.allow(moment.removed || inside <= 1 + usize::from(is_one_client))
     }
 
     /// Whether later grants and turns have larger tokens.
@@ -396,15 +395,15 @@ impl Turns {
         let fall = tokens.iter().enumerate().any(|(i, (when, token))| {
             tokens[i + 1..].iter().any(|(other, value)| (other >= when) != (value > token))
         });
-        self.tells(!fall)
+        self.violations.allow(!fall)
     }
 
     fn is_granted_once(&self, moment: &Moment) -> bool {
-        self.tells(!moment.granted_twice)
+        self.violations.allow(!moment.granted_twice)
     }
 
     fn stays_taken(&self, moment: &Moment) -> bool {
-        self.tells(!moment.freed_early)
+        self.violations.allow(!moment.freed_early)
     }
 
     /// How many are inside. Those that share the place count as one.
@@ -419,11 +418,6 @@ impl Turns {
         let guests = moment.guests.iter().filter(|guest| guest.is_inside(moment.now)).count();
         let next = usize::from(moment.next_holder == NextHolder::Inside);
         shared.len().min(1) + alone.len() + guests + next
-    }
-
-    /// A search continues for a little while; the first violation is the nearest.
-    fn tells(&self, holds: bool) -> bool {
-        holds || self.violated.swap(true, Ordering::Relaxed)
     }
 }
 

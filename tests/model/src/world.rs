@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use stateright::{Model, Property};
@@ -15,7 +14,7 @@ use crate::core::bakery::{
 use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
 use crate::scenario::{Flaw, Revoking, Scenario};
 use crate::search::Tell;
-use crate::sightings::{Sight, Sightings};
+use crate::sightings::{FirstViolation, Sight, Sightings};
 use crate::store::{Effects, SeenRow, Store, id_of, stored};
 
 /// A scenario, with rows in a store of a kind.
@@ -28,7 +27,7 @@ pub(crate) struct Contention<S> {
     /// Fingerprints of all that contenders were in together, whatever the rows.
     met: Mutex<HashSet<u64>>,
     /// Whether something unsafe was found.
-    violated: AtomicBool,
+    violations: FirstViolation,
     store: PhantomData<fn() -> S>,
 }
 
@@ -126,7 +125,7 @@ impl<S: Store> Contention<S> {
             sightings,
             served: Mutex::default(),
             met: Mutex::default(),
-            violated: AtomicBool::new(false),
+            violations: FirstViolation::default(),
             store: PhantomData,
         }
     }
@@ -357,7 +356,7 @@ impl<S: Store> Contention<S> {
     fn is_exclusive(&self, world: &World<S>) -> bool {
         let met = fingerprint(&world.peers);
         self.met.lock().expect("no search panics").insert(met);
-        self.tells(self.may_hold_together(world))
+        self.violations.allow(self.may_hold_together(world))
     }
 
     fn may_hold_together(&self, world: &World<S>) -> bool {
@@ -369,18 +368,12 @@ impl<S: Store> Contention<S> {
 
     /// Whether no contender was let in whose rows had been removed before it looked.
     fn is_seen(&self, world: &World<S>) -> bool {
-        self.tells(!world.peers.iter().any(|peer| peer.let_in_unseen))
+        self.violations.allow(!world.peers.iter().any(|peer| peer.let_in_unseen))
     }
 
     /// Whether none wrote its rows again that was asked to leave.
     fn is_not_renewed(&self, world: &World<S>) -> bool {
-        self.tells(!world.peers.iter().any(|peer| peer.renewed_anyway))
-    }
-
-    /// A search continues for a little while after it has found something, and would tell of the
-    /// last violation. The first one is nearer.
-    fn tells(&self, holds: bool) -> bool {
-        holds || self.violated.swap(true, Ordering::Relaxed)
+        self.violations.allow(!world.peers.iter().any(|peer| peer.renewed_anyway))
     }
 
     /// Whether every living contender is served if nothing goes wrong from now on.

@@ -101,7 +101,7 @@ impl Expiry {
     /// Whether two contenders hold for no longer than they may.
     pub(super) fn is_short(&self, moment: &Moment) -> bool {
         let held = moment.loss.since.map_or(0, |since| moment.now - since);
-        self.tells(held <= moment.loss.overlap_max.unwrap_or_default())
+        self.violations.allow(held <= moment.loss.overlap_max.unwrap_or_default())
     }
 
     /// Whether all are served if nothing goes wrong from now on.
@@ -125,7 +125,7 @@ impl Expiry {
                 self.go_on_calmly(&mut moment, i);
             }
         }
-        self.tells(false)
+        self.violations.allow(false)
     }
 
     /// A contender gets on by one request.

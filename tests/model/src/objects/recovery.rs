@@ -13,7 +13,7 @@ const TICKS_MAX: Ticks = 80;
 
 impl Objects {
     pub(super) fn recovers(&self, moment: &Moment) -> bool {
-        self.tells(self.ends_well(moment.clone()))
+        self.violations.allow(self.ends_well(moment.clone()))
     }
 
     fn ends_well(&self, mut moment: Moment) -> bool {
