@@ -17,8 +17,8 @@ const fn s(seconds: u64) -> Duration {
 pub(crate) const HERD_GONE: Duration = s(5);
 
 /// A hundred clients queue for ten seconds behind a holder on a slow database, and one behind them
-/// with this timeout. A release has told that handoffs are slow. Returns how long the lock was free
-/// before the last one had it.
+/// with this timeout. A release has reported that handoffs are slow. Returns how long the lock was
+/// free before the last one had it.
 ///
 /// # Panics
 ///

@@ -157,7 +157,7 @@ async fn contender<S: Side>(
 }
 
 /// Times pairs of operations. `first` counts the pairs before, so that the next block continues
-/// with the next name. A pair that fails is told, and made again.
+/// with the next name. A pair that fails is reported, and repeated.
 async fn time_pairs<S: Side>(
     side: Arc<S>,
     first: u32,

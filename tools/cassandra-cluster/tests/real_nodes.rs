@@ -227,7 +227,7 @@ fn partition_is_noticed_and_healed() {
 }
 
 #[test]
-fn cluster_that_was_started_by_hand_stays_until_it_is_stopped() {
+fn hand_started_cluster_stays_until_stopped() {
     let name = ["--name", "test-up"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name].concat());
     let up = ["up", "1", "--auth", "--first-host", "28"];
