@@ -100,7 +100,7 @@ async fn at_a_gate() -> Result<()> {
     let (mut plain, mut fenced) = (Display::default(), Display::default());
 
     // A lease that is not renewed ends as that of a stopped process does.
-    let stale = client.request("display").renew(false).acquire().await?;
+    let stale = client.request("display").auto_renew(false).acquire().await?;
     let old_token = stale.fencing_token().await?;
     println!("a holder has token {old_token}, and does nothing for longer than its lease");
     let guard = client.lock("display").await?;

@@ -11,7 +11,9 @@ use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use bakery_lock::{LineError, LockClient, LockRequest, MemoryStore, PeerOptions};
+use bakery_lock::admin::QueueError;
+
+use bakery_lock::{LockClient, LockRequest, MemoryStore, PeerOptions};
 use clap::Parser;
 use scylla::client::session_builder::SessionBuilder;
 use tokio::task::JoinSet;
@@ -43,7 +45,7 @@ async fn main() -> Result<()> {
     let session = SessionBuilder::new().known_nodes(&nodes).build().await?;
     let client = LockClient::builder(session, keyspace).register_host(true);
     // It asks others and listens nowhere: others must not wait for a tool that ends at once.
-    let client = client.peers(here().keep(false)).build().await?;
+    let client = client.peers(here().serve_guests(false)).build().await?;
     show(&client, &name).await?;
     Ok(client.shutdown().await?)
 }
@@ -56,7 +58,7 @@ async fn in_memory(name: &str) -> Result<()> {
         async { builder.peers(peers).build().await }
     };
     let (keeper, guest) = (client(here()).await?, client(here()).await?);
-    let operator = client(here().keep(false)).await?;
+    let operator = client(here().serve_guests(false)).await?;
     show(&operator, name).await?;
     // Clients publish in the background where they listen.
     sleep(A_WHILE).await;
@@ -92,9 +94,9 @@ fn here() -> PeerOptions {
 }
 
 async fn show(client: &LockClient, name: &str) -> Result<()> {
-    let line = match client.line(name).await {
+    let line = match client.queue(name).await {
         Ok(line) => line,
-        Err(error @ LineError::NotHeld { .. }) => {
+        Err(error @ QueueError::NotHeld { .. }) => {
             println!("{error}");
             return Ok(());
         }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::contender::Contender;
+use crate::admin::types::ContenderInfo;
+use crate::admin::types::TurnUser;
 use crate::finding::{Finding, Joined};
-use crate::line::TurnUser;
 use crate::options::{InvalidOption, shell_operand, shown};
 use crate::owner::Owner;
 use crate::store::DatabaseError;
@@ -25,7 +25,7 @@ pub enum LockError {
     #[error(
         "lock {:?} was not obtained within {waited:?}{}",
         shown(name),
-        Waiting(user.as_ref(), ahead)
+        AheadOf(user.as_ref(), ahead)
     )]
     TimedOut {
         /// The object.
@@ -37,19 +37,19 @@ pub enum LockError {
         user: Option<TurnUser>,
         /// The contenders that hold the lock or are ahead, as last seen in the table; empty if none
         /// was seen.
-        ahead: Vec<Contender>,
+        ahead: Vec<ContenderInfo>,
         /// The last error of the database, if its last answer was one.
         #[source]
         cause: Option<DatabaseError>,
     },
     /// The database refuses a statement: the table is gone, as later callers are
-    /// [told](Self::TableGone), or access is denied; `lock-hosts check` shows what is wrong. Or the
-    /// nodes refuse the [login of the session](DatabaseError::is_login_refused), as after its
+    /// [told](Self::TableGone), or access is denied; `lock-hosts doctor` shows what is wrong. Or
+    /// the nodes refuse the [login of the session](DatabaseError::is_login_refused), as after its
     /// password was changed.
     #[error(
         "lock {:?}: the database refuses the request{}",
         shown(name),
-        cause.remedy("; run `lock-hosts check`")
+        cause.remedy("; run `lock-hosts doctor`")
     )]
     Refused {
         /// The object.
@@ -59,9 +59,9 @@ pub enum LockError {
         cause: DatabaseError,
     },
     /// A row that a quorum had acknowledged was missing: the clocks differ by more than the bound,
-    /// or the row was deleted. `lock-hosts check` compares clocks.
+    /// or the row was deleted. `lock-hosts doctor` compares clocks.
     #[error(
-        "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts check`",
+        "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts doctor`",
         shown(name)
     )]
     RowMissing {
@@ -140,7 +140,7 @@ pub enum LockError {
     /// its locks are [lost](LostReason::TableGone), and it gets no more locks.
     #[error(
         "lock {:?}: the lock table was dropped or made again since this client was built: run \
-         `lock-hosts check`, `lock-hosts init` if the table is missing, and build another client",
+         `lock-hosts doctor`, `lock-hosts init` if the table is missing, and build another client",
         shown(name)
     )]
     TableGone {
@@ -158,15 +158,15 @@ pub enum LockError {
 }
 
 /// Who has the lock, or else the contenders ahead, for people.
-struct Waiting<'a>(Option<&'a TurnUser>, &'a [Contender]);
+struct AheadOf<'a>(Option<&'a TurnUser>, &'a [ContenderInfo]);
 
-impl fmt::Display for Waiting<'_> {
+impl fmt::Display for AheadOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Waiting(Some(user), _) => write!(f, ": {} holds it", user.owner),
-            Waiting(None, []) => Ok(()),
-            Waiting(None, [one]) => write!(f, ": {} holds it or is ahead", one.owner),
-            Waiting(None, [first, others @ ..]) => {
+            AheadOf(Some(user), _) => write!(f, ": {} holds it", user.owner),
+            AheadOf(None, []) => Ok(()),
+            AheadOf(None, [one]) => write!(f, ": {} holds it or is ahead", one.owner),
+            AheadOf(None, [first, others @ ..]) => {
                 write!(f, ": {} and {} more hold it or are ahead", first.owner, others.len())
             }
         }
@@ -222,7 +222,7 @@ pub enum LostReason {
         holder: String,
     },
     /// It was held for longer than the request's [`max_hold`](crate::LockRequest::max_hold) and
-    /// [`grace`](crate::LockRequest::grace).
+    /// [`grace`](crate::LockRequest::max_hold_grace).
     #[error("it was held for longer than its limit and the grace allow")]
     HoldLimit,
     /// The lock table was dropped, with the rows of all holders. If it was created again at once, a
@@ -350,12 +350,12 @@ pub enum TableError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts check`
-    /// shows what is wrong.
+    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts
+    /// doctor` shows what is wrong.
     #[error(
         "lock {:?}: the database refuses the request{}",
         shown(name),
-        cause.remedy("; run `lock-hosts check`")
+        cause.remedy("; run `lock-hosts doctor`")
     )]
     Refused {
         /// The object.
@@ -410,11 +410,11 @@ pub enum LocksError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The database refuses the read: the table is gone, or access is denied. `lock-hosts check`
+    /// The database refuses the read: the table is gone, or access is denied. `lock-hosts doctor`
     /// shows what is wrong.
     #[error(
         "all locks: the database refuses the request{}",
-        cause.remedy("; run `lock-hosts check`")
+        cause.remedy("; run `lock-hosts doctor`")
     )]
     Refused {
         /// The error of the database.
@@ -491,11 +491,11 @@ pub enum RepairError {
     Table(#[from] TableError),
 }
 
-/// Why a client does not know the [line](crate::LockClient::line) of a lock. Nothing was changed in
-/// any case.
+/// Why a client does not know the [line](crate::LockClient::queue) of a lock. Nothing was changed
+/// in any case.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
-pub enum LineError {
+pub enum QueueError {
     /// The table was not read.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -517,7 +517,7 @@ pub enum LineError {
         /// The object.
         name: String,
         /// The contender that may hold it.
-        contender: Contender,
+        contender: ContenderInfo,
     },
     /// A client that holds the lock or is about to did not answer. It lets no others take turns
     /// (its row in `lock_peers` is missing), it is not reached at its address, it was not reached a
@@ -532,7 +532,7 @@ pub enum LineError {
         /// The object.
         name: String,
         /// The contender that may hold it.
-        contender: Contender,
+        contender: ContenderInfo,
     },
 }
 

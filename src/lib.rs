@@ -163,29 +163,35 @@
 //! # }
 //! ```
 
-// The model needs more of the protocol than a client does.
-#![cfg_attr(model, allow(dead_code, unused_imports))]
+// All CQL is in `store/cassandra/cql.rs`.
+#![warn(clippy::disallowed_methods)]
+// The tests of this repository need more than a client does.
+#![cfg_attr(instrumented, allow(dead_code, unused_imports))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+// The code in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub mod admin;
 mod builder;
 mod client;
 mod clock;
-mod contender;
+mod context;
 mod core;
 mod driver;
 mod election;
 mod entropy;
 mod error;
-mod fence;
+mod fencing;
 mod finding;
-mod health;
-pub mod hosts;
-mod line;
+mod guard;
 pub mod metrics;
-mod network;
 mod options;
 mod owner;
-pub mod schema;
+mod peers;
+mod setup;
 mod statistics;
 mod store;
 #[cfg(any(test, feature = "test-util"))]
@@ -193,30 +199,26 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{BuildError, LockClientBuilder, LockSettings, Session, SettingsError};
-#[cfg(feature = "peers")]
-pub use builder::{ParsePeersError, PeerOptions};
-pub use client::{
-    LockClient, LockInUse, LockRequest, Locks, MultiGuard, MultiLockRequest, MultiLostFuture,
+pub use admin::types::{
+    ContenderInfo, ContenderState, Health, HealthWarning, LockMode, TurnUser, UnreadyReason,
 };
-pub use contender::{Contender, ContenderState, LockMode};
-pub use driver::grant::GuardState;
-pub use driver::guard::{ExpiringFuture, GuardStates, LockGuard, LockHandle, LostFuture};
+pub use builder::{BuildError, LockClientBuilder, LockSettings, Session, SettingsError};
+pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use election::{Election, Leaders, Leadership};
 pub use error::{
-    EnsureError, ExpiringReason, LineError, LockError, LocksError, LostReason, RepairError,
-    RevokeError, ShutdownError, TableError, UnlockError, WithLockError,
+    EnsureError, ExpiringReason, LockError, LostReason, ShutdownError, TableError, UnlockError,
+    WithLockError,
 };
-pub use fence::{FenceGate, FencingError, FencingToken, StaleToken};
-pub use health::{Health, HealthWarning, UnreadyReason};
-pub use line::{Line, TurnUser};
-pub use options::{
-    Consistency, InvalidOption, ParseConsistencyError, ParseDurationError, check_name,
-    parse_duration, shell_operand,
-};
+pub use fencing::{FenceGate, FencingError, FencingToken, StaleToken};
+pub use guard::grant::GuardState;
+pub use guard::{ExpiringFuture, GuardStates, LockGuard, LockHandle, LostFuture};
+pub use options::{Consistency, InvalidOption, ParseConsistencyError};
 pub use owner::Owner;
+#[cfg(feature = "peers")]
+pub use peers::{ParsePeersError, PeerOptions};
+pub use setup::{hosts, schema};
 pub use statistics::{Losses, Statistics};
-pub use store::{DatabaseError, MemoryStore, MissingGrant, Outcome};
+pub use store::{DatabaseError, MemoryStore, MissingPermission, Outcome};
 // What the public API has of other crates, so that users need not match their versions.
 #[doc(no_inline)]
 pub use tokio_util::sync::CancellationToken;

@@ -2,6 +2,9 @@
 
 mod consistency;
 mod duration;
+#[cfg(feature = "serde")]
+pub(crate) mod files;
+mod hold_limit;
 mod shell;
 
 use std::fmt;
@@ -95,9 +98,9 @@ pub enum InvalidOption {
         /// Its length.
         bytes: usize,
     },
-    /// The client was built to [observe](crate::LockClientBuilder::observer) locks.
-    #[error("this client takes no locks: build it without `observer(true)`")]
-    Observer,
+    /// The client was built to [observe](crate::LockClientBuilder::read_only) locks.
+    #[error("this client takes no locks: build it without `read_only(true)`")]
+    ReadOnly,
     /// No object is named where several are to be locked at once.
     #[error("no name is given: name at least one object to lock")]
     NoNames,

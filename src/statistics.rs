@@ -30,7 +30,7 @@ pub struct Statistics {
     /// Reads of all rows of an object: the costly ones.
     pub object_reads: u64,
     /// Reads of all rows of an object as one replica has them, to see whether other clients wait.
-    pub glances: u64,
+    pub one_replica_reads: u64,
     /// Reads of a page of the whole lock table.
     pub page_reads: u64,
     /// Reads of the rows of one contender.
@@ -98,7 +98,8 @@ impl Statistics {
     /// All calls to the lock table: reads and writes of rows and fences, failed ones included.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        let reads = self.object_reads + self.glances + self.page_reads + self.contender_reads;
+        let reads =
+            self.object_reads + self.one_replica_reads + self.page_reads + self.contender_reads;
         self.writes + self.deletes + reads + self.fence_reads + self.fence_writes
     }
 
@@ -108,7 +109,7 @@ impl Statistics {
             writes,
             deletes,
             object_reads,
-            glances,
+            one_replica_reads,
             page_reads,
             contender_reads,
             fence_reads,
@@ -120,7 +121,7 @@ impl Statistics {
             writes,
             deletes,
             object_reads,
-            glances,
+            one_replica_reads,
             page_reads,
             contender_reads,
             fence_reads,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bakery_lock::testing::SimulatedCluster;
+use bakery_lock_instrumented::testing::SimulatedCluster;
+use bakery_lock_instrumented::testing::virtual_time;
 use serde::Serialize;
-use support::virtual_time;
 
 use crate::measured::{Quantiles, pairs};
 use crate::scenario::Scenario;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
-use bakery_lock::testing::SimulatedCluster;
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock_instrumented::testing::SimulatedCluster;
+use bakery_lock_instrumented::testing::virtual_time;
+use bakery_lock_instrumented::{LockClient, LockClientBuilder};
 use serde::Serialize;
-use support::virtual_time;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -99,7 +99,7 @@ async fn client(cluster: &SimulatedCluster, way: Way, zone: usize, seed: u64) ->
 
 /// A builder of clients that wait for long.
 pub(crate) fn builder_for(builder: LockClientBuilder, way: Way) -> LockClientBuilder {
-    builder.turns(way != Way::Table).acquire_timeout(Duration::from_secs(3_600))
+    builder.local_handoff(way != Way::Table).acquire_timeout(Duration::from_secs(3_600))
 }
 
 /// What is counted.

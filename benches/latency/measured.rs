@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bakery_lock::LockClient;
+use bakery_lock_instrumented::LockClient;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::testing::{Counted, Geography, Routing, Spread, Work};
+use bakery_lock_instrumented::testing::{Counted, Geography, Routing, Spread, Work};
 
 /// Nodes and clients in certain places.
 #[derive(Clone, Debug)]

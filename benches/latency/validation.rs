@@ -7,8 +7,8 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bakery_lock::testing::{Spread, Work};
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock_instrumented::testing::{Spread, Work};
+use bakery_lock_instrumented::{LockClient, LockClientBuilder};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};

@@ -96,7 +96,7 @@ async fn peer(scene: &Scene, guests: Option<usize>) -> Result<LockClient> {
     let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     let peers = match guests {
         Some(guests) => peers.max_guests(guests),
-        None => peers.keep(false),
+        None => peers.serve_guests(false),
     };
     Ok(builder(scene).peers(peers).build().await?)
 }

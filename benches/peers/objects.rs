@@ -26,7 +26,7 @@ pub(crate) struct Objects {
     objects: usize,
     time: Duration,
     /// Turns that one client gave to the other.
-    lent: u64,
+    subleases: u64,
     /// Bytes for each object that one client holds,
     held: usize,
     /// and the other one waits for,
@@ -43,10 +43,10 @@ pub(crate) async fn measure(scene: &Scene, objects: usize) -> Result<Objects> {
     sleep(FORGET).await;
     let (began, before) = (Instant::now(), MEMORY.current_usage());
     let mut total =
-        Objects { objects, time: Duration::ZERO, lent: 0, held: 0, waited_for: 0, left: 0 };
+        Objects { objects, time: Duration::ZERO, subleases: 0, held: 0, waited_for: 0, left: 0 };
     for _ in 0..objects / AT_ONCE {
-        let Used { lent, held, waited_for } = use_in_turn(&clients, AT_ONCE).await?;
-        total.lent += lent;
+        let Used { subleases, held, waited_for } = use_in_turn(&clients, AT_ONCE).await?;
+        total.subleases += subleases;
         total.held = total.held.max(held / AT_ONCE);
         total.waited_for = total.waited_for.max(waited_for / AT_ONCE);
     }
@@ -60,7 +60,7 @@ pub(crate) async fn measure(scene: &Scene, objects: usize) -> Result<Objects> {
 }
 
 struct Used {
-    lent: u64,
+    subleases: u64,
     /// Bytes more than before, while one client holds all of them,
     held: usize,
     /// and while the other one waits for all of them.
@@ -82,12 +82,12 @@ async fn use_in_turn([one, other]: &[LockClient; 2], objects: usize) -> Result<U
         sleep(Duration::from_millis(10)).await;
     }
     // Those that do not wait in the table.
-    let lent = other.statistics().deletes - left;
+    let subleases = other.statistics().deletes - left;
     let waited_for = MEMORY.current_usage().saturating_sub(before);
     unlock_all(held_by_one).await?;
     let held_by_other = guards(&mut waiting).await?;
     unlock_all(held_by_other).await?;
-    Ok(Used { lent, held, waited_for })
+    Ok(Used { subleases, held, waited_for })
 }
 
 fn lock_all(client: &LockClient, names: &[String]) -> JoinSet<Result<LockGuard>> {
@@ -120,9 +120,9 @@ async fn unlock_all(guards: Vec<LockGuard>) -> Result<()> {
 
 impl fmt::Display for Objects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Objects { objects, time, lent, held, waited_for, left } = self;
+        let Objects { objects, time, subleases, held, waited_for, left } = self;
         writeln!(f, "{objects} objects that two clients use in turn, {AT_ONCE} at a time:")?;
-        writeln!(f, "  {lent} turns lent, in {time:.0?}")?;
+        writeln!(f, "  {subleases} turns of guests, in {time:.0?}")?;
         writeln!(f, "  {held} bytes for each that one holds, {waited_for} with one that waits")?;
         write!(f, "  {left} bytes left when all are idle")
     }

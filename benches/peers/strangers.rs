@@ -120,7 +120,7 @@ async fn connect(clients: &[LockClient], name: &str) -> Result<Duration> {
         asking.spawn(async move {
             let mut failure = None;
             while began.elapsed() < CONNECTED_MAX {
-                match client.line(&name).await {
+                match client.queue(&name).await {
                     Ok(_) => return Ok(()),
                     Err(error) => failure = Some(error),
                 }

@@ -104,7 +104,7 @@ pub(crate) struct Doomed {
 /// Lets clients wait for a name, says so, and continues until it is killed.
 pub(crate) async fn wait_for_death(doomed: Doomed) -> Result<()> {
     let session = Arc::new(connect(&doomed.nodes).await?);
-    let build = || builder_on(&session).ttl(TTL).turns(false).build();
+    let build = || builder_on(&session).ttl(TTL).local_handoff(false).build();
     let holder = build().await?;
     let _guard = holder.lock(&doomed.name).await?;
     let (mut waiting, mut clients) = (JoinSet::new(), Vec::new());

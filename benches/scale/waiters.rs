@@ -50,7 +50,7 @@ pub(crate) async fn measure(ground: &Ground<'_>, sizes: &Sizes) -> Result<Vec<Re
 async fn build(ground: &Ground<'_>, number: u32) -> Result<Vec<LockClient>> {
     let mut clients = Vec::new();
     for _ in 0..number {
-        let builder = builder(ground.cluster).turns(false).acquire_timeout(PATIENCE);
+        let builder = builder(ground.cluster).local_handoff(false).acquire_timeout(PATIENCE);
         clients.push(builder.build().await?);
     }
     Ok(clients)

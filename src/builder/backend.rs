@@ -10,9 +10,9 @@ use super::error::BuildError;
 use crate::clock::{Clock, SystemClock};
 use crate::driver::host::RegisteredHost;
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::hosts::{Host, HostRegistry};
 use crate::options::{Consistency, MAX_CLOCK_SKEW};
-use crate::schema;
+use crate::setup::hosts::{Host, HostRegistry};
+use crate::setup::schema;
 use crate::store::{CassandraStore, Embedded, Extras, Store};
 
 /// Where the rows live.
@@ -42,7 +42,7 @@ impl Backend {
     ) -> Result<Opened, BuildError> {
         match self {
             Backend::Cassandra { session, keyspace } => {
-                let facts = schema::inspect(session, keyspace, lock_table, consistency).await?;
+                let facts = schema::read_facts(session, keyspace, lock_table, consistency).await?;
                 // Nodes keep a limited number of prepared statements.
                 let extras = Extras { peers: peers && facts.extras.peers, ..facts.extras };
                 let store = CassandraStore::prepare(

@@ -2,9 +2,10 @@
 
 use thiserror::Error;
 
-use crate::hosts::RegistryError;
 use crate::options::{InvalidOption, shell_operand};
-use crate::schema::SchemaError;
+use crate::peers::JoinError;
+use crate::setup::hosts::RegistryError;
+use crate::setup::schema::SchemaError;
 use crate::store::DatabaseError;
 
 /// Why a client was not built. Nothing was written, except a host's registration if
@@ -75,4 +76,22 @@ pub enum BuildError {
     /// The database did not answer.
     #[error("the client could not be prepared{}", .0.remedy(""))]
     Database(#[from] DatabaseError),
+}
+
+#[cfg(feature = "peers")]
+impl From<JoinError> for BuildError {
+    fn from(error: JoinError) -> Self {
+        match error {
+            JoinError::NoRandomness(cause) => BuildError::NoRandomness(cause),
+            JoinError::NotAdvertised { address } => BuildError::NotAdvertised { address },
+            JoinError::Listen { address, cause } => BuildError::Peers { address, cause },
+        }
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+impl From<JoinError> for BuildError {
+    fn from(error: JoinError) -> Self {
+        match error {}
+    }
 }

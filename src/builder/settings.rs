@@ -1,8 +1,5 @@
 //! The settings of a client, as files and the environment give them.
 
-#[cfg(feature = "serde")]
-pub(super) mod files;
-
 use std::env::{self, VarError};
 use std::fmt::Display;
 use std::time::Duration;
@@ -54,13 +51,13 @@ pub struct LockSettings {
     /// See [`LockClientBuilder::register_host`].
     pub register_host: Option<bool>,
     /// See [`LockClientBuilder::acquire_timeout`].
-    #[cfg_attr(feature = "serde", serde(with = "files::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "crate::options::files::duration"))]
     pub acquire_timeout: Option<Duration>,
     /// See [`LockClientBuilder::ttl`].
-    #[cfg_attr(feature = "serde", serde(with = "files::duration"))]
+    #[cfg_attr(feature = "serde", serde(with = "crate::options::files::duration"))]
     pub ttl: Option<Duration>,
-    /// See [`LockClientBuilder::turns`].
-    pub turns: Option<bool>,
+    /// See [`LockClientBuilder::local_handoff`].
+    pub local_handoff: Option<bool>,
     /// See [`LockClientBuilder::consistency`].
     pub consistency: Option<Consistency>,
     /// See [`LockClientBuilder::peers`]. In the environment it is text, as [`PeerOptions`] reads
@@ -97,7 +94,7 @@ impl LockSettings {
             register_host: environment.read("BAKERY_LOCK_REGISTER_HOST", switch)?,
             acquire_timeout: environment.read("BAKERY_LOCK_ACQUIRE_TIMEOUT", parse_duration)?,
             ttl: environment.read("BAKERY_LOCK_TTL", parse_duration)?,
-            turns: environment.read("BAKERY_LOCK_TURNS", switch)?,
+            local_handoff: environment.read("BAKERY_LOCK_LOCAL_HANDOFF", switch)?,
             consistency: environment.read("BAKERY_LOCK_CONSISTENCY", str::parse::<Consistency>)?,
             #[cfg(feature = "peers")]
             peers: environment.read("BAKERY_LOCK_PEERS", str::parse::<PeerOptions>)?,
@@ -121,7 +118,7 @@ impl LockClientBuilder {
         self.register_host = set.register_host.unwrap_or(self.register_host);
         self.acquire_timeout = set.acquire_timeout.unwrap_or(self.acquire_timeout);
         self.ttl = set.ttl.unwrap_or(self.ttl);
-        self.turns = set.turns.unwrap_or(self.turns);
+        self.local_handoff = set.local_handoff.unwrap_or(self.local_handoff);
         self.consistency = set.consistency.unwrap_or(self.consistency);
         #[cfg(feature = "peers")]
         {

@@ -109,9 +109,9 @@ impl MultiLockRequest {
         self.each(|request| request.max_hold(max_hold))
     }
 
-    /// As [`LockRequest::grace`], for each lock.
-    pub fn grace(self, grace: Duration) -> Self {
-        self.each(|request| request.grace(grace))
+    /// As [`LockRequest::max_hold_grace`], for each lock.
+    pub fn max_hold_grace(self, grace: Duration) -> Self {
+        self.each(|request| request.max_hold_grace(grace))
     }
 
     /// As [`LockRequest::label`], for each lock.

@@ -9,16 +9,16 @@ use tokio::sync::oneshot;
 use tracing::debug_span;
 
 use super::Inner;
+use crate::context::ClientContext;
 use crate::core::bakery::{Acquire, LeaseTerms, Mode, Patience};
 use crate::core::object::io;
 use crate::core::turns::HoldTerms;
 use crate::driver::caller::{Caller, Reply, ReplyTo};
 use crate::driver::client_task::Call;
-use crate::driver::grant::GuardState;
-use crate::driver::guard::LockGuard;
 use crate::driver::host::REGISTRAR;
-use crate::driver::shared::Shared;
 use crate::error::{LockError, LostReason};
+use crate::guard::LockGuard;
+use crate::guard::grant::GuardState;
 use crate::options::{
     InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
 };
@@ -57,7 +57,7 @@ pub struct LockRequest {
     shared: bool,
     max_holders: Option<u32>,
     yield_limit: Option<Duration>,
-    renew: bool,
+    auto_renew: bool,
     max_hold: Option<Duration>,
     grace: Option<Duration>,
     min_hold: Duration,
@@ -74,7 +74,7 @@ impl LockRequest {
             shared: false,
             max_holders: None,
             yield_limit: None,
-            renew: true,
+            auto_renew: true,
             max_hold: None,
             grace: None,
             min_hold: Duration::ZERO,
@@ -174,8 +174,8 @@ impl LockRequest {
     /// Whether to renew the lease while the lock is held; `true` by default. With `false` the lock
     /// is held for at most one lease: the TTL less a second and the clock skew. Up to half of it
     /// may have passed when another caller of the client passes the lock on.
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.renew = renew;
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.auto_renew = auto_renew;
         self
     }
 
@@ -183,7 +183,8 @@ impl LockRequest {
     /// hangs while its process lives holds it forever.
     ///
     /// When the time has passed the guard reports [`Expiring`](crate::GuardState::Expiring). When
-    /// the [grace](Self::grace) has passed too, the lock is lost and goes to the next contender.
+    /// the [grace](Self::max_hold_grace) has passed too, the lock is lost and goes to the next
+    /// contender.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -191,7 +192,7 @@ impl LockRequest {
 
     /// How long a holder that exceeds [`max_hold`](Self::max_hold) may take to finish; by default
     /// as long again, and at least a minute.
-    pub fn grace(mut self, grace: Duration) -> Self {
+    pub fn max_hold_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
@@ -215,7 +216,7 @@ impl LockRequest {
     /// When it is acquired: [`MinHoldTooLong`](crate::InvalidOption::MinHoldTooLong),
     /// [`SharedWithMinHold`](crate::InvalidOption::SharedWithMinHold), and
     /// [`MinHoldWithoutRenewal`](crate::InvalidOption::MinHoldWithoutRenewal) if it is not
-    /// [renewed](Self::renew) and its TTL ends before.
+    /// [renewed](Self::auto_renew) and its TTL ends before.
     ///
     /// # Example
     ///
@@ -285,8 +286,8 @@ impl LockRequest {
     /// Whether the request can be made, and its terms.
     pub(crate) fn check(&self) -> Result<(Mode, LeaseTerms, Option<HoldTerms>), InvalidOption> {
         check_name(&self.name)?;
-        if self.inner.observer {
-            return Err(InvalidOption::Observer);
+        if self.inner.read_only {
+            return Err(InvalidOption::ReadOnly);
         }
         if *self.name == *REGISTRY_LOCK && self.inner.shared.id.host != REGISTRAR {
             return Err(InvalidOption::ReservedName);
@@ -334,7 +335,7 @@ impl LockRequest {
         let needed = LeaseTerms::for_min_hold(min_hold, max_clock_skew);
         if needed.ttl() <= terms.ttl() {
             Ok(terms)
-        } else if self.renew {
+        } else if self.auto_renew {
             Ok(needed)
         } else {
             Err(InvalidOption::MinHoldWithoutRenewal { min_hold, least: needed.ttl() })
@@ -352,7 +353,7 @@ impl LockRequest {
         };
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
-        let (renew, gives_up, owner) = (self.renew, Some(deadline), owner.into());
+        let (renew, gives_up, owner) = (self.auto_renew, Some(deadline), owner.into());
         let acquire = Acquire { mode, terms, patience, renew, gives_up, owner };
         let number = self.inner.callers.fetch_add(1, Ordering::Relaxed);
         let (yields, min_hold) = (self.yield_limit, self.min_hold);
@@ -376,7 +377,7 @@ impl LockRequest {
             self.inner.calls.send(call).map_err(|_| LockError::Closed)?;
         }
         let inner = self.inner;
-        let waiting = Waiting { inner, object, number, by_task, answer, answered: false };
+        let waiting = PendingAcquire { inner, object, number, by_task, answer, answered: false };
         waiting.answer().await
     }
 }
@@ -390,10 +391,10 @@ fn limited(max_holders: u32) -> Result<Mode, InvalidOption> {
 }
 
 /// A caller that the statistics count as waiting while this lives.
-struct CountedWait(Arc<Shared>);
+struct CountedWait(Arc<ClientContext>);
 
 impl CountedWait {
-    fn begin(shared: Arc<Shared>) -> Self {
+    fn begin(shared: Arc<ClientContext>) -> Self {
         shared.tally.waits();
         CountedWait(shared)
     }
@@ -413,7 +414,7 @@ impl Drop for CountedWait {
 
 /// A caller that waits for its answer. If dropped before the answer, it says so to the task that
 /// has its request, which then need not check whether each caller is still there.
-struct Waiting {
+struct PendingAcquire {
     inner: Arc<Inner>,
     object: Arc<str>,
     number: u64,
@@ -423,7 +424,7 @@ struct Waiting {
     answered: bool,
 }
 
-impl Waiting {
+impl PendingAcquire {
     async fn answer(mut self) -> Reply {
         let answer = (&mut self.answer).await;
         self.answered = true;
@@ -431,7 +432,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAcquire {
     fn drop(&mut self) {
         if self.answered {
             return;
@@ -472,7 +473,7 @@ impl fmt::Debug for LockRequest {
             .field("shared", &self.shared)
             .field("max_holders", &self.max_holders)
             .field("yield_to_shared", &self.yield_limit)
-            .field("renew", &self.renew)
+            .field("renew", &self.auto_renew)
             .field("max_hold", &self.max_hold)
             .field("grace", &self.grace)
             .field("min_hold", &self.min_hold)

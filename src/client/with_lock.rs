@@ -7,9 +7,9 @@ use std::task::Poll;
 use futures_core::Stream;
 
 use super::{LockClient, LockRequest};
-use crate::driver::grant::GuardState;
-use crate::driver::guard::LockHandle;
 use crate::error::{LostReason, UnlockError, WithLockError};
+use crate::guard::LockHandle;
+use crate::guard::grant::GuardState;
 
 impl LockClient {
     /// Acquires the lock of `name`, runs `body` under it, and releases it. Programs that hold a

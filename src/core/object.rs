@@ -22,7 +22,7 @@ pub(crate) mod io;
 mod memory;
 mod slot;
 mod sweep;
-#[cfg(any(test, model))]
+#[cfg(any(test, instrumented))]
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
@@ -126,12 +126,14 @@ impl Object {
                 self.look_at(now, read, seen.as_ref().ok());
                 self.with(slot, |slot| slot.read(now, op, seen));
             }
-            Input::Glanced { slot, rows } => self.with(slot, |slot| slot.glanced(now, &rows)),
+            Input::OneReplicaRead { slot, rows } => {
+                self.with(slot, |slot| slot.outsiders_read(now, &rows));
+            }
             Input::Looked(seen) => self.looked(now, &seen),
             Input::SweepRead(seen) => self.sweep_read(now, seen),
             Input::SweepWritten(is_acknowledged) => self.sweep_written(is_acknowledged),
             Input::Block { round, block } => {
-                self.with(SLOT_OF_TURNS, |slot| slot.block_drawn(now, round, block));
+                self.with(SLOT_OF_TURNS, |slot| slot.block_issued(now, round, block));
             }
             Input::Connected { keeper, is_reachable } => {
                 self.with(SLOT_OF_TURNS, |slot| slot.connected(now, keeper, is_reachable));

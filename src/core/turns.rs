@@ -16,31 +16,31 @@
 //! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
 //! [`keeper`] is the keeper of one object, with its line. `guest` is one client's request to a
 //! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens,
-//! [`hold_limit`] that of the longest time that a lock may be held. [`rivals`] are other clients
-//! with a line.
+//! [`hold_limit`] that of the longest time that a lock may be held. [`competing_keepers`] are other
+//! clients with a line.
 //!
 //! # What is absent
 //!
 //! Async, clocks, randomness, sockets and the database. `tests/model` checks all of it.
 
+mod competing_keepers;
 mod guest;
 mod hold_limit;
 mod keeper;
 mod messages;
-mod rivals;
 mod sublease;
 mod tokens;
 
-#[cfg(any(model, feature = "peers"))]
+#[cfg(any(instrumented, feature = "peers"))]
 pub(crate) use self::messages::{Extended, Granted};
 pub(crate) use self::{
-    guest::{Event as GuestEvent, Guest, GuestInput, GuestOutput, Loss as GuestLoss},
+    competing_keepers::CompetingKeepers,
+    guest::{Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput},
     hold_limit::{HoldLimit, HoldTerms},
     keeper::{
-        Keeper, TurnOf, User as LineUser,
-        messages::{Demand, Input as KeeperInput, Output as KeeperOutput},
+        Keeper, LineUser, TurnOf,
+        io::{Demand, KeeperInput, KeeperOutput},
     },
     messages::{GuestId, KeeperId, Now, Request, Response, TimedRequest, TurnId},
-    rivals::Rivals,
     tokens::TokenBlock,
 };

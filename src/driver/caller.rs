@@ -1,11 +1,14 @@
-//! A caller that waits for a lock, and where its answer goes.
+//! Who waits for an answer: callers that want a lock, and those that ask for its queue.
 
 use tokio::sync::oneshot;
 use tracing::{Span, debug};
 
+use crate::admin::types::HolderQueue;
 use crate::core::object::io;
-use crate::driver::guard::LockGuard;
+use crate::core::turns::GuestId;
 use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::peers::{Network, ObjectKey};
 
 /// The answer to a caller: a guard, `None` for a try that found the lock taken, or an error.
 pub(crate) type Reply = Result<Option<LockGuard>, LockError>;
@@ -55,5 +58,31 @@ impl ReplyTo {
 impl AsRef<io::Caller> for Caller {
     fn as_ref(&self) -> &io::Caller {
         &self.wants
+    }
+}
+
+/// Who wants to know the queue of an object.
+#[derive(Debug)]
+pub(crate) enum QueueReplyTo {
+    /// A user of this client.
+    User(oneshot::Sender<Option<HolderQueue>>),
+    /// Another client, and the object as it named it.
+    Guest(GuestId, ObjectKey),
+}
+
+impl QueueReplyTo {
+    /// Reports the queue; `None` if this client has no place.
+    pub(crate) fn answer(self, network: Option<&dyn Network>, queue: Option<HolderQueue>) {
+        match self {
+            QueueReplyTo::User(reply) => {
+                // One that stopped waiting needs no answer.
+                let _ = reply.send(queue);
+            }
+            QueueReplyTo::Guest(guest, object) => {
+                if let Some(network) = network {
+                    network.tell(guest, object, queue);
+                }
+            }
+        }
     }
 }

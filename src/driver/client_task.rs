@@ -8,14 +8,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 use super::objects::{Admission, Asking, Objects};
+use crate::context::ClientContext;
 use crate::core::object::io::{CallerId, CheckReason};
 use crate::driver::alternating::{Alternating, Next};
+use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::{HealthMonitor, HealthProblem};
-use crate::driver::inquirer::Inquirer;
 use crate::driver::registration::{Event, HostReport, Registration};
-use crate::driver::shared::Shared;
-use crate::driver::wait::when_some;
-use crate::network::Received;
+use crate::driver::timer::when_some;
+use crate::peers::Received;
 use crate::store::{Node, NodeReport};
 
 /// What a client asks of its task.
@@ -42,7 +42,7 @@ pub(crate) enum Call {
 
 /// The client's task. It ends after a shutdown, or when all clients, guards and releases are gone.
 pub(crate) struct ClientTask {
-    shared: Arc<Shared>,
+    shared: Arc<ClientContext>,
     objects: Arc<Objects>,
     /// From the client, and from its peers, if it has any.
     incoming: Alternating<Call, Received>,
@@ -78,7 +78,7 @@ enum Wake {
 impl ClientTask {
     /// A client's task; the registry's own client has no `registration` and no `health`.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ClientContext>,
         channels: Channels,
         registration: Option<Registration>,
         health: Option<HealthMonitor>,
@@ -190,7 +190,7 @@ impl ClientTask {
         match received {
             Received::Message { object, message } => self.objects.answer_for_none(object, message),
             Received::Who { guest, object } => {
-                self.objects.report_line_by_key(object, Inquirer::Guest(guest, object));
+                self.objects.report_line_by_key(object, QueueReplyTo::Guest(guest, object));
             }
             Received::Reconnected { keeper } => self.objects.reconnected(keeper),
         }

@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
+use crate::admin::types::UnreadyReason;
 use crate::core::object::io::{CheckReason, Health};
 use crate::driver::clock_skew::{ClockDifference, Clocks};
 use crate::error::LockError;
 use crate::finding::Finding;
-use crate::health::UnreadyReason;
 use crate::store::{Node, NodeProbe, NodeReport};
 
 /// The pause between two checks for the sake of holders, however many there are.
@@ -136,7 +136,7 @@ pub(crate) struct HealthMonitor {
     problem: Option<HealthProblem>,
     doubt: Doubt,
     /// Those who wait for the result of the check in progress.
-    inquiries: Vec<oneshot::Sender<Option<HealthProblem>>>,
+    replies: Vec<oneshot::Sender<Option<HealthProblem>>>,
 }
 
 /// Whether clocks that were seen to differ still do.
@@ -178,7 +178,7 @@ impl HealthMonitor {
             holds: true,
             problem: None,
             doubt: Doubt::default(),
-            inquiries: Vec::new(),
+            replies: Vec::new(),
         }
     }
 
@@ -189,17 +189,17 @@ impl HealthMonitor {
 
     /// Reports what no longer holds. If nothing is known to be wrong and a check is in progress,
     /// its result is awaited.
-    pub(crate) fn tell(&mut self, inquiry: oneshot::Sender<Option<HealthProblem>>) {
-        self.inquiries.push(inquiry);
+    pub(crate) fn tell(&mut self, reply: oneshot::Sender<Option<HealthProblem>>) {
+        self.replies.push(reply);
         if self.problem.is_some() || self.look.is_empty() {
-            self.answer_inquiries();
+            self.send_reports();
         }
     }
 
-    fn answer_inquiries(&mut self) {
-        for inquiry in self.inquiries.drain(..) {
+    fn send_reports(&mut self) {
+        for reply in self.replies.drain(..) {
             // One that stopped waiting needs no answer.
-            let _ = inquiry.send(self.problem.clone());
+            let _ = reply.send(self.problem.clone());
         }
     }
 
@@ -209,7 +209,7 @@ impl HealthMonitor {
         if is_due && self.look.is_empty() {
             self.looked = now;
             let nodes = Arc::clone(nodes);
-            self.look.spawn(async move { nodes.observe().await });
+            self.look.spawn(async move { nodes.probe_nodes().await });
         }
     }
 
@@ -255,7 +255,7 @@ impl HealthMonitor {
     /// A new figure alone is no change.
     pub(crate) fn judge(&mut self, seen: &[(Node, Option<NodeReport>)]) -> bool {
         let changed = self.conclude(seen);
-        self.answer_inquiries();
+        self.send_reports();
         changed
     }
 

@@ -7,8 +7,8 @@ use crate::store::{DatabaseError, HostRow, HostTable, or_nearby};
 /// The host number of the registry's own client; hosts have larger ones.
 pub(crate) const REGISTRAR: i32 = 0;
 
-/// The shortest pause between two sightings of a host.
-pub(crate) const SIGHTING_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How often the time that a host is seen is written.
+pub(crate) const SEEN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the registry shows about a host.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct RegisteredHost {
 
 impl RegisteredHost {
     /// How long ago a client of the host was seen; `None` if never.
-    pub(crate) fn unseen_for(&self, now_micros: i64) -> Option<Duration> {
+    pub(crate) fn inactive_for(&self, now_micros: i64) -> Option<Duration> {
         let unseen = |seen_at| (now_micros / 1000).saturating_sub(seen_at);
         let millis = self.seen_at_millis.map(unseen)?;
         Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
@@ -62,12 +62,12 @@ mod tests {
 
     #[test]
     fn host_is_unseen_since_it_was_seen() {
-        let unseen_for = |seen_at_millis, now_micros| {
-            RegisteredHost { number: 1, seen_at_millis }.unseen_for(now_micros)
+        let inactive_for = |seen_at_millis, now_micros| {
+            RegisteredHost { number: 1, seen_at_millis }.inactive_for(now_micros)
         };
-        assert_eq!(unseen_for(None, 7_000_000), None);
-        assert_eq!(unseen_for(Some(4_000), 7_000_000), Some(Duration::from_secs(3)));
+        assert_eq!(inactive_for(None, 7_000_000), None);
+        assert_eq!(inactive_for(Some(4_000), 7_000_000), Some(Duration::from_secs(3)));
         let ahead = "the clock of another client of the host is ahead";
-        assert_eq!(unseen_for(Some(8_000), 7_000_000), Some(Duration::ZERO), "{ahead}");
+        assert_eq!(inactive_for(Some(8_000), 7_000_000), Some(Duration::ZERO), "{ahead}");
     }
 }

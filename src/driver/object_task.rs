@@ -18,11 +18,13 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tracing::{Span, debug, trace, warn};
 
-use self::operations::{Answer, Database, Kind, Operations, Setback};
+use self::operations::{Completed, Database, Kind, LastError, Operations};
 use self::people::Context;
 use self::replies::{GuardReply, Replies};
 use super::caller::{Caller, ReplyTo};
+use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
 use crate::clock::SLEEP_MAX;
+use crate::context::ClientContext;
 use crate::core::bakery::{Failure, Mode};
 use crate::core::object::io::{
     CallerId, Granted, Health, HolderEvent, HolderRequest, Input, Now, Origin, Output, Refusal,
@@ -31,19 +33,17 @@ use crate::core::object::io::{
 use crate::core::object::{Memory, Object, Settings};
 use crate::core::turns::{self, KeeperId, Request, TurnId};
 use crate::driver::alternating::{Alternating, Next};
-use crate::driver::drawing::Fence;
-use crate::driver::grant::{End, Grant, GuardRequest, Requests};
-use crate::driver::guard::{LockGuard, Tokens};
+use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::HealthProblem;
-use crate::driver::inquirer::Inquirer;
-use crate::driver::shared::Shared;
 use crate::driver::timer::Timer;
-use crate::driver::wait::when_some;
+use crate::driver::timer::when_some;
 use crate::error::LostReason;
-use crate::fence::FencingError;
-use crate::line::{Line, TOLD_MAX, TurnUser};
-use crate::network::{Message, ObjectKey};
+use crate::fencing::FencingError;
+use crate::guard::grant::{End, Grant, GuardRequest, Requests};
+use crate::guard::token_issuer::TokenIssuer;
+use crate::guard::{LockGuard, Tokens};
 use crate::options::shown;
+use crate::peers::{Message, ObjectKey};
 use crate::store::DatabaseError;
 
 /// How many requests of this client are handled together, before others have a chance.
@@ -59,7 +59,7 @@ pub(crate) enum Command {
     /// There is a new connection to a keeper.
     Reconnected(KeeperId),
     /// Report the line.
-    Line(Inquirer),
+    Queue(QueueReplyTo),
     /// What keeps the client from granting locks has changed.
     Health(Option<HealthProblem>),
     /// The client is shut down.
@@ -69,7 +69,7 @@ pub(crate) enum Command {
 /// The task of one object.
 pub(crate) struct ObjectTask {
     name: Arc<str>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientContext>,
     /// The name in messages, if the client is connected to others.
     key: Option<ObjectKey>,
     object: Object,
@@ -89,9 +89,9 @@ pub(crate) struct ObjectTask {
     /// That of the last turn, or of the first caller.
     span: Span,
     /// Why the last operation failed, if it did; reported to dismissed callers.
-    setback: Option<DatabaseError>,
-    /// Why there was no block of tokens the last time that one was drawn in vain.
-    no_block: Option<FencingError>,
+    last_error: Option<DatabaseError>,
+    /// Why there was no block of tokens the last time that one was issued in vain.
+    block_error: Option<FencingError>,
     problem: Option<HealthProblem>,
     /// Who has the turn of a keeper, as that said last.
     user_of_keeper: Option<(KeeperId, TurnUser)>,
@@ -105,7 +105,7 @@ enum Wake {
     /// A fork copied this task into another process. There, rows and connections belong to the
     /// parent.
     Forked,
-    Answer(Answer),
+    Completed(Completed),
     Request(TurnId, GuardRequest),
     Command(Command),
     Received(Message),
@@ -116,7 +116,7 @@ impl ObjectTask {
     /// The task of an object, and where to send it commands.
     pub(crate) fn new(
         name: Arc<str>,
-        shared: Arc<Shared>,
+        shared: Arc<ClientContext>,
         memory: Memory,
     ) -> (Self, mpsc::UnboundedSender<Command>) {
         let (sender, commands) = mpsc::unbounded_channel();
@@ -139,8 +139,8 @@ impl ObjectTask {
             grants: BTreeMap::new(),
             replies: Replies::default(),
             span: Span::none(),
-            setback: None,
-            no_block: None,
+            last_error: None,
+            block_error: None,
             problem: None,
             user_of_keeper: None,
             looked,
@@ -201,7 +201,7 @@ impl ObjectTask {
         while !self.object.is_idle() {
             match self.wake().await {
                 Wake::Forked => return,
-                Wake::Answer(answer) => self.answered(answer),
+                Wake::Completed(answer) => self.answered(answer),
                 Wake::Request(turn, request) => self.request(turn, request),
                 Wake::Command(command) => self.command(command),
                 Wake::Received(message) => self.received(message),
@@ -221,7 +221,7 @@ impl ObjectTask {
         tokio::select! {
             biased;
             () = forked => Wake::Forked,
-            answer = self.operations.next() => Wake::Answer(answer),
+            answer = self.operations.next() => Wake::Completed(answer),
             Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
             // After the answers: commands and messages may come faster than they are handled, and a
             // renewal must not wait for that. Work that is due is done after each of them as well.
@@ -284,8 +284,8 @@ impl ObjectTask {
                 Some(Input::Leave { caller })
             }
             Command::Reconnected(keeper) => Some(Input::Reconnected { keeper }),
-            Command::Line(inquirer) => {
-                inquirer.answer(self.shared.network.as_deref(), self.line());
+            Command::Queue(reply_to) => {
+                reply_to.answer(self.shared.network.as_deref(), self.line());
                 None
             }
             Command::Health(problem) => {
@@ -311,9 +311,9 @@ impl ObjectTask {
                 let request = self.replies.register(GuardReply::Confirm(reply));
                 HolderRequest::Confirm { need, request }
             }
-            GuardRequest::DrawToken { reply } => {
-                let request = self.replies.register(GuardReply::DrawToken(reply));
-                HolderRequest::DrawToken { request }
+            GuardRequest::IssueToken { reply } => {
+                let request = self.replies.register(GuardReply::IssueToken(reply));
+                HolderRequest::IssueToken { request }
             }
         };
         Input::Holder { turn, request }
@@ -334,11 +334,11 @@ impl ObjectTask {
         self.handle(input);
     }
 
-    fn answered(&mut self, Answer { input, setback }: Answer) {
-        match setback {
-            Setback::Database(error) => self.setback = error,
-            Setback::NoBlock(error) => self.no_block = Some(error),
-            Setback::None => {}
+    fn answered(&mut self, Completed { input, last_error }: Completed) {
+        match last_error {
+            LastError::Database(error) => self.last_error = error,
+            LastError::Block(error) => self.block_error = Some(error),
+            LastError::None => {}
         }
         self.handle(input);
     }
@@ -380,12 +380,14 @@ impl ObjectTask {
             Output::Read { slot, op, read } => {
                 self.begin(Kind::Contender(slot), |it| it.read(slot, op, read));
             }
-            Output::Glance { slot } => self.begin(Kind::Glance(slot), |it| it.glance(slot)),
+            Output::ReadOneReplica { slot } => {
+                self.begin(Kind::OneReplicaRead(slot), |it| it.read_one_replica(slot));
+            }
             Output::Look => self.begin(Kind::Look, Database::look),
             Output::SweepRead => self.begin(Kind::Sweep, Database::sweep_read),
             Output::SweepWrite(write) => self.begin(Kind::Sweep, |it| it.sweep_write(write)),
-            Output::DrawBlock { claim, max_clock_skew } => {
-                self.begin(Kind::Block, |it| it.draw_block(claim, max_clock_skew));
+            Output::IssueBlock { claim, max_clock_skew } => {
+                self.begin(Kind::Block, |it| it.issue_block(claim, max_clock_skew));
             }
             Output::Connect { keeper, at_once } => self.connect(keeper, at_once),
             Output::Ask { keeper, request } => {
@@ -403,14 +405,15 @@ impl ObjectTask {
             Output::Refused { caller, refusal } => self.refused(caller, &refusal),
             Output::Holder { turn, event } => self.holder(turn, event),
             Output::Reply { request, reply } => {
-                let (setback, no_block) = (self.setback.as_ref(), self.no_block.as_ref());
-                self.replies.answer(request, reply, setback, no_block);
+                let (last_error, block_error) =
+                    (self.last_error.as_ref(), self.block_error.as_ref());
+                self.replies.answer(request, reply, last_error, block_error);
             }
             Output::Report(report) => self.report(report),
         }
     }
 
-    fn begin<F: Future<Output = Answer> + Send + 'static>(
+    fn begin<F: Future<Output = Completed> + Send + 'static>(
         &mut self,
         kind: Kind,
         request: impl FnOnce(Database) -> F,
@@ -455,9 +458,9 @@ impl ObjectTask {
         let tokens = match claim {
             Some(claim) if self.shared.network.is_none() || claim.mode != Mode::Exclusive => {
                 let (shared, requests) = (Arc::clone(&self.shared), requests.clone());
-                Tokens::Own(Fence::new(shared, Arc::clone(&grant), claim, requests))
+                Tokens::Own(TokenIssuer::new(shared, Arc::clone(&grant), claim, requests))
             }
-            // Guests draw tokens of the same place, and theirs and ours must grow together.
+            // Guests get tokens of the same place, and theirs and ours must grow together.
             Some(_) | None => {
                 let (limit, runtime) = (self.shared.acquire_timeout, Handle::current());
                 Tokens::OfKeeper { limit, runtime }
@@ -530,7 +533,7 @@ impl ObjectTask {
                 "the mark of a sweep is ahead of the clock: the clock of a client was wrong"
             ),
             Report::Lent { waiting } => {
-                self.shared.tally.lent();
+                self.shared.tally.sublease();
                 self.shared.tally.passed_on(waiting);
             }
             Report::Swept { horizon } => {
@@ -542,11 +545,11 @@ impl ObjectTask {
     // What others want to know.
 
     /// The line of the place; `None` if this client has no place.
-    fn line(&self) -> Option<Line> {
+    fn line(&self) -> Option<HolderQueue> {
         let (client, owner) = (self.shared.id.client, self.shared.owner.clone());
         let context = self.context();
-        let first = self.object.line().take(TOLD_MAX);
-        self.object.has_place().then(|| Line {
+        let first = self.object.line().take(QUEUE_SHOWN_MAX);
+        self.object.has_place().then(|| HolderQueue {
             keeper: TurnUser::new(client, owner),
             user: self.object.user().and_then(|user| context.user(&user)),
             waiting: self.object.waiting(),
@@ -558,7 +561,7 @@ impl ObjectTask {
         Context {
             name: &self.name,
             client: self.shared.id.client,
-            setback: self.setback.as_ref(),
+            last_error: self.last_error.as_ref(),
             problem: self.problem.as_ref(),
             user_of_keeper: self.user_of_keeper.as_ref(),
         }
@@ -584,11 +587,11 @@ fn returned(input: &Input) -> Option<TurnId> {
 }
 
 /// The settings of the objects of a client.
-pub(super) fn settings(shared: &Shared) -> Settings {
+pub(super) fn settings(shared: &ClientContext) -> Settings {
     let network = shared.network.as_ref();
     Settings {
         patience: shared.acquire_timeout,
-        turns: shared.turns,
+        turns: shared.local_handoff,
         has_network: network.is_some(),
         guest_hold_max: network.and_then(|network| network.guest_hold_max()),
         max_clock_skew: shared.longest_terms.max_clock_skew(),

@@ -12,15 +12,15 @@ use tracing::error;
 
 use super::caller::Caller;
 use super::object_task::{Command, ObjectTask, input_of_message, settings};
+use crate::context::ClientContext;
 use crate::core::object::io::{CallerId, CheckReason, Now, Output};
 use crate::core::object::{Memory, Object};
 use crate::core::turns::KeeperId;
+use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::HealthProblem;
-use crate::driver::inquirer::Inquirer;
-use crate::driver::shared::Shared;
 use crate::error::LockError;
-use crate::network::{Message, ObjectKey};
 use crate::options::shown;
+use crate::peers::{Message, ObjectKey};
 
 /// Of this many objects it is remembered which keeper served them last. Of others the table shows
 /// it.
@@ -32,7 +32,7 @@ pub(crate) type Asking = (Arc<str>, Caller);
 /// The objects that a client uses.
 #[derive(Debug)]
 pub(crate) struct Objects {
-    shared: Arc<Shared>,
+    shared: Arc<ClientContext>,
     runtime: Handle,
     tasks: TaskTracker,
     /// Locked only briefly, and never while foreign code runs.
@@ -62,7 +62,7 @@ pub(crate) struct Admission {
 
 impl Objects {
     /// No objects yet. Called on the client's runtime.
-    pub(crate) fn new(shared: Arc<Shared>, admission: Admission) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<ClientContext>, admission: Admission) -> Arc<Self> {
         let state = State {
             tasks: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -206,16 +206,16 @@ impl Objects {
     }
 
     /// Lets the task of an object report its line. Without one there is no place.
-    pub(crate) fn report_line(&self, object: &str, inquirer: Inquirer) {
-        if let Some(Command::Line(inquirer)) = self.send(object, Command::Line(inquirer)) {
-            inquirer.answer(self.shared.network.as_deref(), None);
+    pub(crate) fn report_line(&self, object: &str, reply_to: QueueReplyTo) {
+        if let Some(Command::Queue(reply_to)) = self.send(object, Command::Queue(reply_to)) {
+            reply_to.answer(self.shared.network.as_deref(), None);
         }
     }
 
     /// The same for an object by its key in messages.
-    pub(crate) fn report_line_by_key(&self, object: ObjectKey, inquirer: Inquirer) {
+    pub(crate) fn report_line_by_key(&self, object: ObjectKey, reply_to: QueueReplyTo) {
         let name = self.state().names.get(&object).cloned();
-        self.report_line(name.as_deref().unwrap_or_default(), inquirer);
+        self.report_line(name.as_deref().unwrap_or_default(), reply_to);
     }
 
     /// Sends a command to the task of an object; returns it if there is none.

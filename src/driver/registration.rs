@@ -20,16 +20,16 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tracing::{debug, info, warn};
 
+use crate::admin::types::{HealthWarning, UnreadyReason};
 use crate::clock::{Moment, SLEEP_MAX};
+use crate::context::ClientContext;
+use crate::context::retry::RETRY_PAUSE;
 use crate::core::object::callers::Callers;
 use crate::core::object::io::Caller;
-use crate::driver::host::{self, Lookup, RegisteredHost, SIGHTING_PAUSE};
+use crate::driver::host::{self, Lookup, RegisteredHost, SEEN_EVERY};
 use crate::driver::objects::Asking;
-use crate::driver::retry::RETRY_PAUSE;
-use crate::driver::shared::Shared;
-use crate::driver::wait::when_some;
+use crate::driver::timer::when_some;
 use crate::error::LockError;
-use crate::health::{HealthWarning, UnreadyReason};
 use crate::store::DatabaseError;
 
 /// How long a registration counts, and so how often it is read at most (design section 9).
@@ -43,8 +43,8 @@ const CHANCE: Duration = Duration::from_secs(2);
 /// The pause before a registry that had its [`CHANCE`] is read again.
 const UNANSWERED_PAUSE: Duration = Duration::from_secs(1);
 
-/// The pause before a sighting of the host is tried again.
-const SIGHTING_RETRY: Duration = Duration::from_secs(600);
+/// The pause before the time that the host was seen is written again.
+const SEEN_RETRY: Duration = Duration::from_secs(600);
 
 impl AsRef<Caller> for Asking {
     fn as_ref(&self) -> &Caller {
@@ -60,20 +60,21 @@ pub(crate) struct Registration {
     /// When the last successful read began.
     read_at: Duration,
     removed: bool,
-    /// When the next sighting is due; `None` if the database refused it permanently.
-    sighting_due: Option<Duration>,
-    /// The sighting that is being written, if any.
-    sighting: JoinSet<Result<(), DatabaseError>>,
+    /// When the time that the host is seen must be written next; `None` if the database refused it
+    /// permanently.
+    seen_due: Option<Duration>,
+    /// The write of that time under way, if any.
+    last_seen: JoinSet<Result<(), DatabaseError>>,
     /// The read in progress, if any.
     read: JoinSet<Read>,
     /// What the registry owes.
     demand: Demand,
     /// Why the last read failed, if it did.
-    setback: Option<DatabaseError>,
+    last_error: Option<DatabaseError>,
     /// The callers that wait for a read.
     waiting: Callers<Asking>,
     /// Those who wait for a read to know whether the host was removed.
-    inquiries: Vec<Inquiry>,
+    replies: Vec<ReportReply>,
 }
 
 /// Whether an overdue registration is being read again.
@@ -88,7 +89,7 @@ enum Demand {
 }
 
 /// Where the answer to a question about the host goes.
-type Inquiry = oneshot::Sender<HostReport>;
+type ReportReply = oneshot::Sender<HostReport>;
 
 /// What a client knows about its host.
 #[derive(Debug, Default)]
@@ -113,9 +114,9 @@ pub(crate) enum Event {
     Read(Read),
     /// The registry had its time to answer.
     ChanceOver,
-    /// A sighting was written, or failed.
+    /// The time that the host is seen was written, or that failed.
     Sighted(Result<(), DatabaseError>),
-    /// A caller's timeout may have passed, or a sighting is due.
+    /// A caller's timeout may have passed, or the host must be seen.
     Timer,
 }
 
@@ -125,27 +126,27 @@ impl Registration {
         host_name: String,
         host: RegisteredHost,
         began: Moment,
-        shared: &Arc<Shared>,
+        shared: &Arc<ClientContext>,
     ) -> Self {
         let mut registration = Registration {
             host_name,
             number: host.number,
             read_at: began.elapsed,
             removed: false,
-            sighting_due: Some(began.elapsed),
-            sighting: JoinSet::new(),
+            seen_due: Some(began.elapsed),
+            last_seen: JoinSet::new(),
             read: JoinSet::new(),
             demand: Demand::None,
-            setback: None,
+            last_error: None,
             waiting: Callers::default(),
-            inquiries: Vec::new(),
+            replies: Vec::new(),
         };
         registration.see(host, began, shared);
         registration
     }
 
     /// Returns a caller that may proceed now. Any other one is answered, or waits.
-    pub(crate) fn admit(&mut self, asking: Asking, shared: &Arc<Shared>) -> Option<Asking> {
+    pub(crate) fn admit(&mut self, asking: Asking, shared: &Arc<ClientContext>) -> Option<Asking> {
         if self.is_awaited(shared) {
             self.waiting.insert(asking);
             return None;
@@ -160,11 +161,11 @@ impl Registration {
 
     /// Reports what is known of the host, after a read if it is time for one and the registry
     /// answers in time.
-    pub(crate) fn report(&mut self, inquiry: Inquiry, shared: &Arc<Shared>) {
+    pub(crate) fn report(&mut self, reply: ReportReply, shared: &Arc<ClientContext>) {
         let waits = self.is_awaited(shared);
-        self.inquiries.push(inquiry);
+        self.replies.push(reply);
         if !waits {
-            self.answer_inquiries(shared);
+            self.send_reports(shared);
         }
     }
 
@@ -173,10 +174,10 @@ impl Registration {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn event(&mut self, shared: &Shared) -> Event {
+    pub(crate) async fn event(&mut self, shared: &ClientContext) -> Event {
         let now = shared.clock.elapsed();
-        // Callers are answered in time even after a suspend; a sighting may come later.
-        let sleep = match (self.waiting.deadline(), self.sighting_due) {
+        // Callers are answered in time even after a suspend; seeing the host may come later.
+        let sleep = match (self.waiting.deadline(), self.seen_due) {
             (Some(deadline), _) => Some(deadline.saturating_sub(now).min(SLEEP_MAX)),
             (None, due) => due.map(|due| due.saturating_sub(now)),
         };
@@ -187,7 +188,7 @@ impl Registration {
         tokio::select! {
             biased;
             Some(Ok(read)) = self.read.join_next() => Event::Read(read),
-            Some(Ok(sighted)) = self.sighting.join_next() => Event::Sighted(sighted),
+            Some(Ok(sighted)) = self.last_seen.join_next() => Event::Sighted(sighted),
             () = when_some(chance) => Event::ChanceOver,
             () = when_some(sleep.map(tokio::time::sleep)) => Event::Timer,
         }
@@ -195,7 +196,7 @@ impl Registration {
 
     /// Handles an event; returns the callers that may proceed now, in the order in which they
     /// asked.
-    pub(crate) fn handle(&mut self, event: Event, shared: &Arc<Shared>) -> Vec<Asking> {
+    pub(crate) fn handle(&mut self, event: Event, shared: &Arc<ClientContext>) -> Vec<Asking> {
         let now = shared.clock.elapsed();
         let admitted = match event {
             Event::Timer => Vec::new(),
@@ -214,7 +215,7 @@ impl Registration {
 
     /// Dismisses all waiting callers: the client is closing.
     pub(crate) fn close(&mut self) {
-        self.inquiries.clear();
+        self.replies.clear();
         for (_, caller) in self.waiting.take_all() {
             caller.answer(Err(LockError::Closed));
         }
@@ -222,10 +223,10 @@ impl Registration {
 
     /// Whether the registration is overdue and the registry still has time to answer. The first
     /// one that asks begins a read.
-    fn is_awaited(&mut self, shared: &Arc<Shared>) -> bool {
+    fn is_awaited(&mut self, shared: &Arc<ClientContext>) -> bool {
         if !self.counts(shared) && matches!(self.demand, Demand::None) {
             self.demand = Demand::Awaited(Box::pin(tokio::time::sleep(CHANCE)));
-            self.setback = None;
+            self.last_error = None;
             self.begin_read(shared, None);
         }
         matches!(self.demand, Demand::Awaited(_))
@@ -236,27 +237,27 @@ impl Registration {
         if self.removed { Duration::ZERO } else { self.read_at + LIFE }
     }
 
-    fn counts(&self, shared: &Shared) -> bool {
+    fn counts(&self, shared: &ClientContext) -> bool {
         shared.clock.elapsed() < self.read_at + LIFE
     }
 
-    fn shown(&mut self, began: Moment, shown: &Lookup, shared: &Arc<Shared>) -> Vec<Asking> {
+    fn shown(&mut self, began: Moment, shown: &Lookup, shared: &Arc<ClientContext>) -> Vec<Asking> {
         if matches!(self.demand, Demand::Unanswered) {
             let (host, unread_for) = (&self.host_name, self.unread_for(shared));
             info!(host, ?unread_for, "the registry of hosts is read again");
         }
         self.demand = Demand::None;
         self.read_at = began.elapsed;
-        self.setback = None;
+        self.last_error = None;
         // A host with another number is another one: its row was deleted by hand and created again.
         self.removed = !matches!(shown, Lookup::Registered(host) if host.number == self.number);
         match shown {
             Lookup::Registered(host) if !self.removed => self.see(*host, began, shared),
             Lookup::Registered(_) | Lookup::Removed | Lookup::Missing => {
-                self.sighting_due = self.sighting_due.map(|_| began.elapsed + SIGHTING_PAUSE);
+                self.seen_due = self.seen_due.map(|_| began.elapsed + SEEN_EVERY);
             }
         }
-        self.answer_inquiries(shared);
+        self.send_reports(shared);
         self.judge_all()
     }
 
@@ -264,20 +265,20 @@ impl Registration {
     ///
     /// It is stamped with the moment before the read that showed the host, so if the row is deleted
     /// by hand meanwhile, the deletion wins.
-    fn see(&mut self, host: RegisteredHost, began: Moment, shared: &Arc<Shared>) {
-        if self.sighting_due.is_none() || !self.sighting.is_empty() {
+    fn see(&mut self, host: RegisteredHost, began: Moment, shared: &Arc<ClientContext>) {
+        if self.seen_due.is_none() || !self.last_seen.is_empty() {
             return;
         }
-        let unseen = host.unseen_for(began.unix_micros).unwrap_or(SIGHTING_PAUSE);
-        let rest = SIGHTING_PAUSE.saturating_sub(unseen);
+        let unseen = host.inactive_for(began.unix_micros).unwrap_or(SEEN_EVERY);
+        let rest = SEEN_EVERY.saturating_sub(unseen);
         if !rest.is_zero() {
-            self.sighting_due = Some(began.elapsed + rest);
+            self.seen_due = Some(began.elapsed + rest);
             return;
         }
-        self.sighting_due = Some(began.elapsed + SIGHTING_PAUSE);
+        self.seen_due = Some(began.elapsed + SEEN_EVERY);
         let (shared, name) = (Arc::clone(shared), self.host_name.clone());
-        self.sighting.spawn(async move {
-            shared.store.hosts.write_sighting(&name, began.unix_micros).await
+        self.last_seen.spawn(async move {
+            shared.store.hosts.write_last_seen(&name, began.unix_micros).await
         });
     }
 
@@ -288,17 +289,17 @@ impl Registration {
         if error.is_permanent() {
             let cause = error.source();
             warn!(host = %self.host_name, cause, "the registry does not note a host in use");
-            self.sighting_due = None;
+            self.seen_due = None;
         } else {
             debug!(%error, "the registry was not told that the host is in use; later again");
-            self.sighting_due = Some(now + SIGHTING_RETRY);
+            self.seen_due = Some(now + SEEN_RETRY);
         }
     }
 
     /// A refused read is refused again, so callers don't wait for another one.
-    fn failed(&mut self, cause: DatabaseError, shared: &Arc<Shared>) -> Vec<Asking> {
+    fn failed(&mut self, cause: DatabaseError, shared: &Arc<ClientContext>) -> Vec<Asking> {
         let is_refused = cause.is_permanent();
-        self.setback = Some(cause);
+        self.last_error = Some(cause);
         match self.demand {
             Demand::Awaited(_) if is_refused => self.stop_waiting(shared),
             Demand::Awaited(_) | Demand::None | Demand::Unanswered => Vec::new(),
@@ -306,9 +307,9 @@ impl Registration {
     }
 
     /// Lets callers proceed on what is known: the registry had its chance, and has not answered.
-    fn stop_waiting(&mut self, shared: &Shared) -> Vec<Asking> {
+    fn stop_waiting(&mut self, shared: &ClientContext) -> Vec<Asking> {
         let (host, unread_for) = (&self.host_name, self.unread_for(shared));
-        let cause = self.setback.as_ref().map(|cause| -> &(dyn Error + 'static) { cause });
+        let cause = self.last_error.as_ref().map(|cause| -> &(dyn Error + 'static) { cause });
         warn!(
             host,
             ?unread_for,
@@ -316,28 +317,28 @@ impl Registration {
             "the registry of hosts can't be read: what is known of this host still counts"
         );
         self.demand = Demand::Unanswered;
-        self.answer_inquiries(shared);
+        self.send_reports(shared);
         self.judge_all()
     }
 
     /// How long ago the last successful read began.
-    fn unread_for(&self, shared: &Shared) -> Duration {
+    fn unread_for(&self, shared: &ClientContext) -> Duration {
         shared.clock.elapsed().saturating_sub(self.read_at)
     }
 
-    fn answer_inquiries(&mut self, shared: &Shared) {
+    fn send_reports(&mut self, shared: &ClientContext) {
         let unread_for = self.unread_for(shared);
         let host = || self.host_name.clone();
         let is_unanswered = matches!(self.demand, Demand::Unanswered);
-        for inquiry in self.inquiries.drain(..) {
+        for reply in self.replies.drain(..) {
             let reason = self.removed.then(|| UnreadyReason::HostRemoved { host: host() });
             let warning = is_unanswered.then(|| HealthWarning::RegistryUnread {
                 host: host(),
                 unread_for,
-                cause: self.setback.clone(),
+                cause: self.last_error.clone(),
             });
             // One that stopped waiting needs no answer.
-            let _ = inquiry.send(HostReport { reason, warning });
+            let _ = reply.send(HostReport { reason, warning });
         }
     }
 
@@ -363,7 +364,7 @@ impl Registration {
                 waited: now.saturating_sub(caller.wants.asked),
                 user: None,
                 ahead: Vec::new(),
-                cause: self.setback.clone(),
+                cause: self.last_error.clone(),
             };
             caller.answer(Err(error));
         }
@@ -371,21 +372,21 @@ impl Registration {
 
     /// Reads the registry again after a failure if that is wanted, or if a sighting is due: the
     /// read shows whether another client of the host was seen meanwhile.
-    fn read_again(&mut self, shared: &Arc<Shared>) {
+    fn read_again(&mut self, shared: &Arc<ClientContext>) {
         let now = shared.clock.elapsed();
         match self.demand {
             Demand::Awaited(_) => self.begin_read(shared, Some(RETRY_PAUSE)),
             Demand::Unanswered => self.begin_read(shared, Some(UNANSWERED_PAUSE)),
             Demand::None => {}
         }
-        if self.sighting_due.is_some_and(|due| due <= now) {
-            self.sighting_due = Some(now + SIGHTING_RETRY);
+        if self.seen_due.is_some_and(|due| due <= now) {
+            self.seen_due = Some(now + SEEN_RETRY);
             self.begin_read(shared, None);
         }
     }
 
     /// Begins a read after a pause, unless one is in progress.
-    fn begin_read(&mut self, shared: &Arc<Shared>, pause: Option<Duration>) {
+    fn begin_read(&mut self, shared: &Arc<ClientContext>, pause: Option<Duration>) {
         if !self.read.is_empty() {
             return;
         }

@@ -1,5 +1,6 @@
-//! A timer that is seldom set.
+//! A timer that is seldom set, and waiting for an optional future.
 
+use std::future::{Future, pending};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -26,6 +27,18 @@ impl Timer {
             timer.as_mut().reset(due);
         }
         timer.await;
+    }
+}
+
+/// Waits for a future, if there is one; otherwise for ever.
+///
+/// # Cancel safety
+///
+/// As that of the future.
+pub(crate) async fn when_some<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => pending().await,
     }
 }
 

@@ -9,7 +9,7 @@ use futures_core::Stream;
 use uuid::Uuid;
 
 use super::Election;
-use crate::contender::Contender;
+use crate::admin::types::ContenderInfo;
 use crate::error::TableError;
 
 /// Who leads, from [`Election::observe`]: the stream yields all leaders each time that they are
@@ -23,15 +23,15 @@ use crate::error::TableError;
 pub struct Leaders {
     election: Election,
     /// Those that it yielded last.
-    last: Option<Vec<Seat>>,
+    last: Option<Vec<LeaderKey>>,
     /// `None` once each further look would fail.
     look: Option<Pin<Box<dyn Future<Output = Look> + Send>>>,
 }
 
-type Look = Result<Vec<Contender>, TableError>;
+type Look = Result<Vec<ContenderInfo>, TableError>;
 
-/// A client's seat, and its round: another term of the same client is another one.
-type Seat = (Uuid, i16, Option<i64>);
+/// A client's key, and its round: another term of the same client is another one.
+type LeaderKey = (Uuid, i16, Option<i64>);
 
 impl Leaders {
     pub(super) fn of(election: Election) -> Self {
@@ -55,7 +55,7 @@ impl Leaders {
     /// # Panics
     ///
     /// The future panics when polled on a tokio runtime without timers.
-    pub async fn next(&mut self) -> Result<Option<Vec<Contender>>, TableError> {
+    pub async fn next(&mut self) -> Result<Option<Vec<ContenderInfo>>, TableError> {
         poll_fn(|cx| self.poll_leaders(cx)).await.transpose()
     }
 
@@ -74,11 +74,11 @@ impl Leaders {
                 Ok(leaders) => leaders,
                 Err(error) => return Poll::Ready(Some(Err(error))),
             };
-            let seats = leaders.iter().map(|leader| (leader.client, leader.slot, leader.round));
-            let mut seats: Vec<_> = seats.collect();
-            seats.sort_unstable();
-            if self.last.as_ref() != Some(&seats) {
-                self.last = Some(seats);
+            let keys = leaders.iter().map(|leader| (leader.client, leader.slot, leader.round));
+            let mut keys: Vec<_> = keys.collect();
+            keys.sort_unstable();
+            if self.last.as_ref() != Some(&keys) {
+                self.last = Some(keys);
                 return Poll::Ready(Some(Ok(leaders)));
             }
         }
@@ -90,7 +90,7 @@ async fn look_after_pause(election: Election) -> Look {
     look(election).await
 }
 
-/// The contenders whose rows show that they hold the lock. Others are taking a seat.
+/// The contenders whose rows show that they hold the lock. Others are taking a key.
 async fn look(election: Election) -> Look {
     election.check()?;
     let mut contenders = election.client.contenders(election.request.name()).await?;
@@ -99,7 +99,7 @@ async fn look(election: Election) -> Look {
 }
 
 impl Stream for Leaders {
-    type Item = Result<Vec<Contender>, TableError>;
+    type Item = Result<Vec<ContenderInfo>, TableError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_leaders(cx)

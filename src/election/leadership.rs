@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::driver::guard::{LockGuard, LockHandle};
 use crate::error::UnlockError;
+use crate::guard::{LockGuard, LockHandle};
 
 /// A candidate that leads, from [`Election::campaign`](super::Election::campaign) on. Dropping it
 /// resigns.

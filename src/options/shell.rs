@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// # Example
 ///
 /// ```
-/// use bakery_lock::shell_operand;
+/// use bakery_lock::admin::shell_operand;
 ///
 /// assert_eq!(shell_operand("web-1.example.org"), "web-1.example.org");
 /// assert_eq!(shell_operand("a;b"), "'a;b'");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::metrics::{Begun, CallMetrics};
-use super::{Answer, Cursor, LockRows, Page, Part, RowStamp, StoredMark, TimedRow};
+use super::{Cursor, LockRows, Page, Part, RowStamp, StoreFuture, StoredMark, TimedRow};
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::store::{DatabaseError, Outcome};
 
@@ -18,7 +18,7 @@ pub(crate) struct Calls {
     pub(crate) writes: u64,
     pub(crate) deletes: u64,
     pub(crate) object_reads: u64,
-    pub(crate) glances: u64,
+    pub(crate) one_replica_reads: u64,
     pub(crate) page_reads: u64,
     pub(crate) contender_reads: u64,
     pub(crate) fence_reads: u64,
@@ -34,7 +34,7 @@ enum Kind {
     Delete,
     FenceWrite,
     ObjectRead,
-    Glance,
+    OneReplicaRead,
     PageRead,
     ContenderRead,
     FenceRead,
@@ -79,7 +79,7 @@ impl Counted {
             writes: of(Kind::Write),
             deletes: of(Kind::Delete),
             object_reads: of(Kind::ObjectRead),
-            glances: of(Kind::Glance),
+            one_replica_reads: of(Kind::OneReplicaRead),
             page_reads: of(Kind::PageRead),
             contender_reads: of(Kind::ContenderRead),
             fence_reads: of(Kind::FenceRead),
@@ -91,48 +91,48 @@ impl Counted {
 }
 
 impl LockRows for Counted {
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         self.counters.write(Kind::of_write(write), self.rows.write(object, write))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
         self.counters.read(Kind::of_read(read), self.rows.read(object, read))
     }
 
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        self.counters.read(Kind::ObjectRead, self.rows.inspect(object))
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
+        self.counters.read(Kind::ObjectRead, self.rows.read_with_times(object))
     }
 
     fn parts(&self) -> Vec<Part> {
         self.rows.parts()
     }
 
-    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page> {
         self.counters.read(Kind::PageRead, self.rows.read_page(part, from))
     }
 
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        self.counters.read(Kind::Glance, self.rows.glance(object))
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>> {
+        self.counters.read(Kind::OneReplicaRead, self.rows.read_one_replica(object))
     }
 
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>> {
+    ) -> StoreFuture<'a, Vec<RowStamp>> {
         self.counters.read(Kind::ContenderRead, self.rows.read_stamps(object, contender))
     }
 
     /// No kind of its own: only repairs make it.
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>> {
         self.rows.read_mark(object)
     }
 
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>> {
         self.counters.read(Kind::FenceRead, self.rows.read_fence(object))
     }
 
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.counters.write(Kind::FenceWrite, self.rows.write_fence(object, value))
     }
 }
@@ -147,7 +147,7 @@ struct Counters {
 
 impl Counters {
     /// Counts a read and its outcome. One that is given up has none.
-    fn read<'a, T: 'a>(&'a self, kind: Kind, read: Answer<'a, T>) -> Answer<'a, T> {
+    fn read<'a, T: 'a>(&'a self, kind: Kind, read: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
             let begun = self.metrics.begun();
@@ -158,7 +158,7 @@ impl Counters {
     }
 
     /// Counts a write and its outcome.
-    fn write<'a>(&'a self, kind: Kind, write: Answer<'a, ()>) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, kind: Kind, write: StoreFuture<'a, ()>) -> StoreFuture<'a, ()> {
         count(&self.calls[kind as usize]);
         Box::pin(async move {
             let begun = self.metrics.begun();
@@ -209,7 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::bakery::{Claim, Means, Mode, Revocation};
+    use crate::core::bakery::{Claim, Mode, Revocation, RevokeKind};
     use crate::testing::{Fault, FaultyStore};
 
     const ME: ContenderId = ContenderId { host: 1, client: 2, slot: 0 };
@@ -233,14 +233,14 @@ mod tests {
         let delete =
             Change::Delete { contender: ME, ticket: true, revoked: false, last_release: None };
         let delete = Write { stamp: 2, change: delete };
-        let (by, why, means) = (String::new(), String::new(), Means::Asking);
-        let revocation = Revocation { contender: ME, round: 1, by, why, means };
+        let (by, why, kind) = (String::new(), String::new(), RevokeKind::Request);
+        let revocation = Revocation { contender: ME, round: 1, by, why, kind };
         let revoke = Write { stamp: 3, change: Change::Revoke { revocation, ttl_seconds: 60 } };
         store.write("a", &put()).await.expect("memory does not fail");
         store.write("a", &delete).await.expect("memory does not fail");
         store.read("a", Read::Object).await.expect("memory does not fail");
-        store.glance("a").await.expect("memory does not fail");
-        store.inspect("a").await.expect("memory does not fail");
+        store.read_one_replica("a").await.expect("memory does not fail");
+        store.read_with_times("a").await.expect("memory does not fail");
         store.read_page(Part::WHOLE, None).await.expect("memory does not fail");
         store.read("a", Read::Contender(ME)).await.expect("memory does not fail");
         store.read("a", Read::Entering(ME)).await.expect("memory does not fail");
@@ -260,7 +260,7 @@ mod tests {
             writes: 4,
             deletes: 1,
             object_reads: 3,
-            glances: 1,
+            one_replica_reads: 1,
             page_reads: 1,
             contender_reads: 3,
             fence_reads: 2,
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(store.calls().unknown_outcomes, 2);
     }
 
-    async fn given_up<T>(mut call: Answer<'_, T>, polled: bool) {
+    async fn given_up<T>(mut call: StoreFuture<'_, T>, polled: bool) {
         if polled {
             let is_pending = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await;
             assert!(is_pending, "it takes a millisecond");

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use super::MissingGrant;
+use super::MissingPermission;
 
 /// An error of the database, with the outcome of the request.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct DatabaseError {
 #[derive(Clone, Debug)]
 pub(crate) enum Denial {
     /// A permission.
-    Grant(Arc<MissingGrant>),
+    Permission(Arc<MissingPermission>),
     /// To log in.
     Login,
 }
@@ -71,9 +71,9 @@ impl DatabaseError {
 
     /// The permission that the request needed and the database user lacks, if that is the cause.
     #[must_use]
-    pub fn missing_grant(&self) -> Option<&MissingGrant> {
+    pub fn missing_permission(&self) -> Option<&MissingPermission> {
         match &self.denial {
-            Some(Denial::Grant(grant)) => Some(grant),
+            Some(Denial::Permission(grant)) => Some(grant),
             Some(Denial::Login) | None => None,
         }
     }
@@ -126,7 +126,7 @@ pub(crate) struct Remedy<'a> {
 impl fmt::Display for Remedy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.denial {
-            Some(Denial::Grant(grant)) => {
+            Some(Denial::Permission(grant)) => {
                 write!(f, "; user {:?} lacks a permission: run `{grant}`", grant.role())
             }
             Some(Denial::Login) => f.write_str(

@@ -5,7 +5,7 @@ use std::future::Future;
 
 use tracing::debug;
 
-use super::{Answer, DatabaseError};
+use super::{DatabaseError, StoreFuture};
 
 /// The number of hosts on a page of the registry.
 pub(crate) const HOSTS_PER_PAGE: usize = 1_000;
@@ -14,34 +14,34 @@ pub(crate) const HOSTS_PER_PAGE: usize = 1_000;
 /// [`LockRows`](super::LockRows).
 pub(crate) trait HostTable: Debug + Send + Sync {
     /// Reads one host of the registry, removed or not; `None` if there is none of that name.
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
+    fn read_host<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>>;
 
     /// Reads one host as seen nearby: by a quorum of the one data centre that the store asks for
     /// locks. It may be an older state. A store that asks all data centres sees nothing here.
-    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>>;
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>>;
 
     /// Reads the next [`HOSTS_PER_PAGE`] hosts of the registry in the order of their names,
     /// including removed ones: those after `after`, which is empty for the first page. A page that
     /// is not full is the last one.
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>>;
+    fn read_hosts<'a>(&'a self, after: &'a str) -> StoreFuture<'a, Vec<HostRow>>;
 
     /// Reads the registry's `next`: the largest number ever reserved, 0 if none was.
-    fn read_next(&self) -> Answer<'_, i32>;
+    fn read_next(&self) -> StoreFuture<'_, i32>;
 
     /// Raises the registry's `next` to `next`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one.
-    fn raise_next(&self, next: i32) -> Answer<'_, ()>;
+    fn raise_next(&self, next: i32) -> StoreFuture<'_, ()>;
 
     /// Writes the row of one host, with its stamp, except for the time when it was seen.
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()>;
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> StoreFuture<'a, ()>;
 
-    /// Reads since when sightings of hosts are recorded, in milliseconds since the Unix epoch;
+    /// Reads since when hosts are seen, in milliseconds since the Unix epoch;
     /// `None` if they are not, because an earlier version made the registry.
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>>;
+    fn read_seen_since(&self) -> StoreFuture<'_, Option<i64>>;
 
     /// Writes when a host was seen, and nothing else of it. The stamp is that time itself, which is
     /// before the read that showed the host: the write undoes neither a removal nor a deletion.
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()>;
+    fn write_last_seen<'a>(&'a self, name: &'a str, at_micros: i64) -> StoreFuture<'a, ()>;
 }
 
 /// One host of the registry.

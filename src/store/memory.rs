@@ -11,8 +11,9 @@ use uuid::Uuid;
 use self::peers::Peers;
 use self::replica::{Cell, Fence, Key, Release, Replica, Sweep, cells, matches};
 use super::{
-    Answer, ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
-    NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoredMark, Testimonies, TimedRow,
+    ClockReading, Cursor, HOSTS_PER_PAGE, HostRow, HostTable, LockRows, Node, NodeProbe,
+    NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoreFuture, StoredMark,
+    Testimonies, TimedRow,
 };
 use crate::clock::{Clock, SystemClock};
 use crate::core::bakery::{
@@ -45,10 +46,10 @@ const GRACE: Duration = Duration::from_secs(2 * Embedded::MAX_TTL.as_secs());
 /// clones of one store exclude each other; nothing outside the process sees the rows.
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryState>,
 }
 
-struct Shared {
+struct MemoryState {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     tables: Mutex<Tables>,
@@ -82,7 +83,7 @@ impl MemoryStore {
 
     /// An empty store whose rows expire by `clock`.
     pub(crate) fn on(clock: Arc<dyn Clock>, entropy: Arc<dyn Entropy>) -> Self {
-        let shared = Shared { clock, entropy, tables: Mutex::default() };
+        let shared = MemoryState { clock, entropy, tables: Mutex::default() };
         MemoryStore { shared: Arc::new(shared) }
     }
 
@@ -105,7 +106,7 @@ impl MemoryStore {
     fn answer<'a, T: Send + 'a>(
         &'a self,
         call: impl FnOnce(&mut Tables, Duration) -> T + Send + 'a,
-    ) -> Answer<'a, T> {
+    ) -> StoreFuture<'a, T> {
         Box::pin(async move { Ok(call(&mut self.tables(), self.shared.clock.elapsed())) })
     }
 }
@@ -123,15 +124,15 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl LockRows for MemoryStore {
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         self.answer(move |tables, now| tables.write(object, write, now))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
         self.answer(move |tables, now| tables.read(object, read, now))
     }
 
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
         self.answer(move |tables, now| tables.live_rows(object, Read::Object, now))
     }
 
@@ -139,11 +140,11 @@ impl LockRows for MemoryStore {
         vec![Part::WHOLE]
     }
 
-    fn read_page<'a>(&'a self, _: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+    fn read_page<'a>(&'a self, _: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page> {
         self.answer(move |tables, now| tables.read_page(from, now))
     }
 
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>> {
         self.answer(move |tables, now| tables.read(object, Read::Object, now).rows)
     }
 
@@ -151,77 +152,77 @@ impl LockRows for MemoryStore {
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>> {
+    ) -> StoreFuture<'a, Vec<RowStamp>> {
         self.answer(move |tables, now| tables.read_stamps(object, contender, now))
     }
 
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>> {
         self.answer(move |tables, _| tables.mark(object))
     }
 
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>> {
         self.answer(move |tables, now| tables.read_fence(object, now))
     }
 
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.answer(move |tables, now| tables.write_fence(object, value, now))
     }
 }
 
 impl HostTable for MemoryStore {
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         self.answer(|tables, _| tables.hosts.get(name).cloned())
     }
 
-    fn read_host_nearby<'a>(&'a self, _: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host_nearby<'a>(&'a self, _: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+    fn read_hosts<'a>(&'a self, after: &'a str) -> StoreFuture<'a, Vec<HostRow>> {
         self.answer(move |tables, _| {
             let page = tables.hosts.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
             page.take(HOSTS_PER_PAGE).map(|(_, host)| host.clone()).collect()
         })
     }
 
-    fn read_next(&self) -> Answer<'_, i32> {
+    fn read_next(&self) -> StoreFuture<'_, i32> {
         self.answer(|tables, _| tables.next)
     }
 
-    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+    fn raise_next(&self, next: i32) -> StoreFuture<'_, ()> {
         self.answer(move |tables, _| tables.next = tables.next.max(next))
     }
 
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> StoreFuture<'a, ()> {
         self.answer(move |tables, _| tables.write_host(host))
     }
 
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+    fn read_seen_since(&self) -> StoreFuture<'_, Option<i64>> {
         self.answer(|_, _| Some(0))
     }
 
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
-        self.answer(move |tables, _| tables.write_sighting(name, at_micros / 1000))
+    fn write_last_seen<'a>(&'a self, name: &'a str, at_micros: i64) -> StoreFuture<'a, ()> {
+        self.answer(move |tables, _| tables.write_last_seen(name, at_micros / 1000))
     }
 }
 
 impl PeerTable for MemoryStore {
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> StoreFuture<'a, ()> {
         self.answer(move |tables, now| tables.write_peer(peer, ttl_seconds, now))
     }
 
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+    fn read_peer(&self, client: Uuid) -> StoreFuture<'_, Option<PeerRow>> {
         self.answer(move |tables, now| tables.peers.read(client, now))
     }
 
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> StoreFuture<'_, ()> {
         self.answer(move |tables, now| tables.peers.delete(client, stamp, now))
     }
 }
 
 impl NodeProbe for MemoryStore {
     /// Two nodes, as if the rows were on a cluster.
-    fn observe(&self) -> Testimonies<'_> {
+    fn probe_nodes(&self) -> Testimonies<'_> {
         let lock_table = Some(self.tables().lock_table);
         let report = NodeReport { clock: ClockReading::OURS, lock_table };
         let seen = [1, 2].map(|number| (node(number), Some(report))).to_vec();
@@ -370,7 +371,7 @@ impl Tables {
         }
     }
 
-    fn write_sighting(&mut self, name: &str, at_millis: i64) {
+    fn write_last_seen(&mut self, name: &str, at_millis: i64) {
         if let Some(host) = self.hosts.get_mut(name) {
             host.seen_at_millis = host.seen_at_millis.max(Some(at_millis));
         }
@@ -407,7 +408,7 @@ mod tests {
     use super::*;
     use crate::core::bakery::{Change, LastRelease};
     use crate::testing::clock::TokioClock;
-    use crate::testing::conformance::conforms;
+    use crate::testing::instrumented::conformance::conforms;
 
     fn on_paused_time() -> MemoryStore {
         MemoryStore::on(Arc::new(TokioClock::new()), Arc::new(SystemEntropy))

@@ -6,13 +6,13 @@
 mod cassandra;
 mod counted;
 mod error;
-mod grant;
 mod hosts;
 mod identifier;
 pub(crate) mod memory;
 mod node;
 mod part;
 mod peer;
+mod permission;
 mod rows;
 
 use std::future::Future;
@@ -26,7 +26,6 @@ pub(crate) use cassandra::{
 pub(crate) use counted::{Calls, Counted};
 pub(crate) use error::Denial;
 pub use error::{DatabaseError, Outcome};
-pub use grant::MissingGrant;
 pub(crate) use hosts::{HOSTS_PER_PAGE, HostRow, HostTable, or_nearby};
 pub(crate) use identifier::Identifier;
 pub use identifier::InvalidIdentifier;
@@ -35,10 +34,12 @@ pub use memory::MemoryStore;
 pub(crate) use node::{ClockReading, Node, NodeProbe, NodeReport, Testimonies};
 pub(crate) use part::Part;
 pub(crate) use peer::{PEER_TTL_MAX, PeerRow, PeerTable};
+pub use permission::MissingPermission;
 pub(crate) use rows::{Cursor, LockRows, Page, RowStamp, StoredMark, TimedRow};
 
 /// The future answer of a store.
-pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
+pub(crate) type StoreFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, DatabaseError>> + Send + 'a>>;
 
 /// All that clients use of one database.
 #[derive(Clone, Debug)]

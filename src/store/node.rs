@@ -9,7 +9,7 @@ use uuid::Uuid;
 pub(crate) trait NodeProbe: Debug + Send + Sync {
     /// Asks each reachable node that counts for quorums for its report. Takes a round trip, and a
     /// second at most.
-    fn observe(&self) -> Testimonies<'_>;
+    fn probe_nodes(&self) -> Testimonies<'_>;
 }
 
 /// The future report of each node; `None` for one that did not answer soon.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::Answer;
+use super::StoreFuture;
 
 /// The longest TTL of a [`PeerRow`].
 ///
@@ -31,18 +31,18 @@ pub(crate) struct PeerRow {
 /// The table of peers, in the keyspace of the lock table. Each call is one try, as for
 /// [`LockRows`](super::LockRows).
 #[cfg_attr(
-    not(any(test, feature = "test-util", feature = "peers")),
+    not(any(test, instrumented, feature = "peers")),
     allow(dead_code, reason = "without the feature clients take no turns of others")
 )]
 pub(crate) trait PeerTable: Debug + Send + Sync {
     /// Writes the whole row of a client, with its stamp. It lives for `ttl_seconds`, from 1 to
     /// [`PEER_TTL_MAX`]. Only the client itself writes its row.
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()>;
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> StoreFuture<'a, ()>;
 
     /// Reads what a client has published of itself; `None` if it has not, or no longer. A row that
     /// can't be understood is a permanent error.
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>>;
+    fn read_peer(&self, client: Uuid) -> StoreFuture<'_, Option<PeerRow>>;
 
     /// Deletes the row of a client, unless it was written with a higher stamp.
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()>;
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> StoreFuture<'_, ()>;
 }

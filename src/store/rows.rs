@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use super::{Answer, Part};
+use super::{Part, StoreFuture};
 use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 
 /// The rows of one lock table.
@@ -15,43 +15,43 @@ use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 /// never repeated by the store or its driver. A dropped future may still be applied.
 pub(crate) trait LockRows: Debug + Send + Sync {
     /// Applies a write to the rows of an object.
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()>;
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()>;
 
     /// Reads the requested rows of an object, all with one read.
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen>;
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen>;
 
     /// Reads all rows of an object, each with its times.
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>>;
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>>;
 
     /// The parts of the lock table; each object is in one of them.
     fn parts(&self) -> Vec<Part>;
 
     /// Reads rows of a part, from its beginning or from where an earlier page ended. Objects with
     /// a fence alone are left out.
-    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page>;
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page>;
 
     /// Reads all rows of an object as one replica nearby has them. It is a hint: rows may be
     /// missing, and there may be rows that are gone.
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>>;
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>>;
 
     /// Reads the rounds and stamps of a contender's rows.
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>>;
+    ) -> StoreFuture<'a, Vec<RowStamp>>;
 
     /// Reads the mark of an object with its write stamp; `None` if it has none.
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>>;
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>>;
 
     /// Reads the fence of an object; `None` if it has none.
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>>;
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>>;
 
     /// Raises the fence of an object to `value`, stamped with the value itself, so that a smaller
     /// value never replaces a larger one. It lives for
     /// [`FENCE_TTL_SECONDS`](crate::core::bakery::FENCE_TTL_SECONDS), however long the table's rows
     /// live.
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()>;
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()>;
 }
 
 /// A row, when it was written and how long it lives.

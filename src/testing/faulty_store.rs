@@ -7,17 +7,17 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::clock::TokioClock;
-use super::entropy::SeededEntropy;
 use crate::builder::LockClientBuilder;
 use crate::clock::Clock;
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::hosts::HostRegistry;
+use crate::setup::hosts::HostRegistry;
 use crate::store::{
-    Answer, Cursor, DatabaseError, Denial, Embedded, HostRow, HostTable, LockRows, MemoryStore,
-    NodeProbe, Outcome, Page, Part, PeerRow, PeerTable, RowStamp, StoredMark, Testimonies,
+    Cursor, DatabaseError, Denial, Embedded, HostRow, HostTable, LockRows, MemoryStore, NodeProbe,
+    Outcome, Page, Part, PeerRow, PeerTable, RowStamp, StoreFuture, StoredMark, Testimonies,
     TimedRow,
 };
+use crate::testing::entropy::SeededEntropy;
 
 /// How a call of a [`FaultyStore`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,9 +83,9 @@ struct Plan {
     registry_silent: bool,
     registry_reads: usize,
     most_hosts_read: usize,
-    sightings: usize,
+    last_seen_writes: usize,
     sweeps: usize,
-    failing_sightings: Option<Fault>,
+    failing_last_seen: Option<Fault>,
 }
 
 impl FaultyStore {
@@ -147,7 +147,7 @@ impl FaultyStore {
     }
 
     /// Makes the next `calls` calls fail, of any kind except checks of clocks and table and
-    /// sightings of hosts. Replaces the previous request; 0 ends it.
+    /// writes of when a host was seen. Replaces the previous request; 0 ends it.
     pub fn fail_next(&self, calls: usize, fault: Fault) {
         self.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
@@ -256,16 +256,16 @@ impl FaultyStore {
         self.set(|plan| plan.registry_reads)
     }
 
-    /// Makes writes of sightings fail, or succeed again. No other fault affects them: clients write
-    /// them in the background, at times that tests don't choose.
-    pub fn fail_sightings(&self, fault: Option<Fault>) {
-        self.set(|plan| plan.failing_sightings = fault);
+    /// Makes writes of when a host was seen fail, or succeed again. No other fault affects them:
+    /// clients write them in the background, at times that tests don't choose.
+    pub fn fail_last_seen(&self, fault: Option<Fault>) {
+        self.set(|plan| plan.failing_last_seen = fault);
     }
 
-    /// How often clients have tried to write a sighting of their host.
+    /// How often clients have tried to write that their host was seen.
     #[must_use]
-    pub fn sightings(&self) -> usize {
-        self.set(|plan| plan.sightings)
+    pub fn last_seen_writes(&self) -> usize {
+        self.set(|plan| plan.last_seen_writes)
     }
 
     /// The most hosts that one read of the registry has returned since the last call of this.
@@ -281,7 +281,7 @@ impl FaultyStore {
     }
 
     /// Makes a call, unless it fails first; its answer may be lost.
-    fn call<'a, T: Send + 'a>(&'a self, call: Answer<'a, T>) -> Answer<'a, T> {
+    fn call<'a, T: Send + 'a>(&'a self, call: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let (fault, delay) = self.set(|plan| (plan.next_fault(), plan.delay));
             pass(delay / 2).await;
@@ -330,54 +330,54 @@ impl fmt::Debug for FaultyStore {
 }
 
 impl LockRows for FaultyStore {
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         self.set(|plan| plan.sweeps += usize::from(write.change == Change::Mark));
         self.call(self.memory.write(object, write))
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
         self.call(self.memory.read(object, read))
     }
 
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        self.call(self.memory.inspect(object))
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
+        self.call(self.memory.read_with_times(object))
     }
 
     fn parts(&self) -> Vec<Part> {
         self.memory.parts()
     }
 
-    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page> {
         self.call(self.memory.read_page(part, from))
     }
 
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        self.call(self.memory.glance(object))
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>> {
+        self.call(self.memory.read_one_replica(object))
     }
 
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>> {
+    ) -> StoreFuture<'a, Vec<RowStamp>> {
         self.call(self.memory.read_stamps(object, contender))
     }
 
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>> {
         self.call(self.memory.read_mark(object))
     }
 
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>> {
         self.call(self.memory.read_fence(object))
     }
 
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.call(self.memory.write_fence(object, value))
     }
 }
 
 impl HostTable for FaultyStore {
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         Box::pin(async move {
             self.ask_registry().await?;
             let host = self.call(self.memory.read_host(name)).await?;
@@ -386,11 +386,11 @@ impl HostTable for FaultyStore {
         })
     }
 
-    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         self.memory.read_host_nearby(name)
     }
 
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+    fn read_hosts<'a>(&'a self, after: &'a str) -> StoreFuture<'a, Vec<HostRow>> {
         Box::pin(async move {
             self.ask_registry().await?;
             let hosts = self.call(self.memory.read_hosts(after)).await?;
@@ -399,49 +399,49 @@ impl HostTable for FaultyStore {
         })
     }
 
-    fn read_next(&self) -> Answer<'_, i32> {
+    fn read_next(&self) -> StoreFuture<'_, i32> {
         self.call(self.memory.read_next())
     }
 
-    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+    fn raise_next(&self, next: i32) -> StoreFuture<'_, ()> {
         self.call(self.memory.raise_next(next))
     }
 
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> StoreFuture<'a, ()> {
         self.call(self.memory.write_host(host))
     }
 
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
-        self.call(self.memory.read_sightings_begin())
+    fn read_seen_since(&self) -> StoreFuture<'_, Option<i64>> {
+        self.call(self.memory.read_seen_since())
     }
 
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+    fn write_last_seen<'a>(&'a self, name: &'a str, at_micros: i64) -> StoreFuture<'a, ()> {
         let fault = self.set(|plan| {
-            plan.sightings += 1;
-            plan.failing_sightings
+            plan.last_seen_writes += 1;
+            plan.failing_last_seen
         });
-        Box::pin(meet(fault, self.memory.write_sighting(name, at_micros)))
+        Box::pin(meet(fault, self.memory.write_last_seen(name, at_micros)))
     }
 }
 
 impl PeerTable for FaultyStore {
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> StoreFuture<'a, ()> {
         self.call(self.memory.write_peer(peer, ttl_seconds))
     }
 
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+    fn read_peer(&self, client: Uuid) -> StoreFuture<'_, Option<PeerRow>> {
         self.call(self.memory.read_peer(client))
     }
 
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> StoreFuture<'_, ()> {
         self.call(self.memory.delete_peer(client, stamp))
     }
 }
 
 impl NodeProbe for FaultyStore {
-    fn observe(&self) -> Testimonies<'_> {
+    fn probe_nodes(&self) -> Testimonies<'_> {
         Box::pin(async move {
-            let mut seen = self.memory.observe().await;
+            let mut seen = self.memory.probe_nodes().await;
             let plan = self.set(|plan| {
                 plan.looks += 1;
                 *plan
@@ -471,7 +471,7 @@ impl Plan {
 }
 
 /// Makes a call with the given fault.
-async fn meet<T>(fault: Option<Fault>, call: Answer<'_, T>) -> Result<T, DatabaseError> {
+async fn meet<T>(fault: Option<Fault>, call: StoreFuture<'_, T>) -> Result<T, DatabaseError> {
     match fault {
         None => call.await,
         Some(Fault::UnknownApplied) => {

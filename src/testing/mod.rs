@@ -58,35 +58,37 @@
 //!     Ok(())
 //! }
 //! ```
-//!
-//! The rest of this module serves the tests of this package. It is hidden, and may change at any
-//! time: simulated replicas, the tests that every store must pass, and seeded bugs.
 
 pub(crate) mod clock;
-pub(crate) mod conformance;
 pub(crate) mod entropy;
 mod faulty_store;
 #[cfg(feature = "test-util")]
 mod flood;
-#[cfg(model)]
-mod seeded_bugs;
-pub(crate) mod simulated;
+// Not in the published package.
+#[cfg(any(test, instrumented))]
+#[cfg_attr(not(instrumented), allow(dead_code, unreachable_pub, reason = "unit tests use a part"))]
+#[allow(clippy::disallowed_methods, reason = "they look into tables themselves")]
+#[path = "../../tests/instrumented/src/mod.rs"]
+pub(crate) mod instrumented;
 
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use crate::clock::set_wall_clock_error;
 
-#[doc(hidden)]
-pub use self::conformance::{cassandra_conforms, lock_table_id};
 pub use self::faulty_store::{Fault, FaultyStore};
 #[cfg(feature = "test-util")]
 #[doc(hidden)]
 pub use self::flood::flood;
-#[cfg(model)]
+#[cfg(any(test, instrumented))]
 #[doc(hidden)]
-pub use self::seeded_bugs::{bugs, plant};
-#[doc(hidden)]
-pub use self::simulated::{
+pub use self::instrumented::simulated::{
     Conditions, Counted, Cut, Geography, LineKind, LineRecord, LossRecord, LostRows, Replicas,
     Routing, SimulatedClient, SimulatedCluster, Spread, Weather, Work, WriteKind, WriteRecord,
+};
+#[cfg(instrumented)]
+#[doc(hidden)]
+pub use self::instrumented::{
+    conformance::{cassandra_conforms, lock_table_id},
+    seeded_bugs::{bugs, plant},
+    virtual_time,
 };

@@ -10,10 +10,10 @@ use tracing::Span;
 use super::shared;
 use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
 use crate::core::turns::{HoldTerms, TurnId};
-use crate::driver::drawing::Fence;
-use crate::driver::grant::{End, Grant, GuardRequest, GuardState, Requests};
-use crate::driver::guard::{LockGuard, Tokens};
 use crate::error::{LostReason, UnlockError};
+use crate::guard::grant::{End, Grant, GuardRequest, GuardState, Requests};
+use crate::guard::token_issuer::TokenIssuer;
+use crate::guard::{LockGuard, Tokens};
 use crate::testing::FaultyStore;
 
 const fn s(seconds: u64) -> Duration {
@@ -48,7 +48,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let grant = Arc::new(grant);
     let (sender, receiver) = mpsc::unbounded_channel();
     let requests = Requests::of(turn, sender);
-    let fence = Fence::new(shared, Arc::clone(&grant), claim, requests.clone());
+    let fence = TokenIssuer::new(shared, Arc::clone(&grant), claim, requests.clone());
     let guard = LockGuard::new(Arc::clone(&grant), Tokens::Own(fence), requests);
     (grant, guard, receiver)
 }

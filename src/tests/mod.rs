@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
+use crate::context::ClientContext;
+use crate::context::Process;
 use crate::core::bakery::{ContenderId, LeaseTerms};
-use crate::driver::process::Process;
-use crate::driver::shared::Shared;
 use crate::store::Embedded;
 use crate::testing::FaultyStore;
 
 /// What the tasks of a client share, for tests of one task alone.
-fn shared(store: &FaultyStore) -> Arc<Shared> {
+fn shared(store: &FaultyStore) -> Arc<ClientContext> {
     let Embedded { store, clock, entropy, .. } = store.embedded();
-    Arc::new(Shared {
+    Arc::new(ClientContext {
         store,
         wall_clock_bound: WallClockBound::new(&*clock),
         clock,
@@ -32,7 +32,7 @@ fn shared(store: &FaultyStore) -> Arc<Shared> {
         stamps: Stamps::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
         owner: String::from("host pid 1").into(),
-        turns: true,
+        local_handoff: true,
         longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
         checks: tokio::sync::mpsc::unbounded_channel().0,

@@ -9,8 +9,8 @@ use rand::{Rng, SeedableRng};
 use support::environment::seed_named;
 
 use crate::core::bakery::{
-    Acquire, Change, ContenderId, Event, Input, LastRelease, LeaseTerms, Mode, Now, Output,
-    Patience, Read, StateMachine, Statics, StoredRow, Write, WriteOutcome,
+    Acquire, Change, Contender, ContenderEvent, ContenderId, ContenderInput, ContenderOutput,
+    LastRelease, LeaseTerms, Mode, Now, Patience, Read, Statics, StoredRow, Write, WriteOutcome,
 };
 use crate::store::memory::replica::matches;
 
@@ -54,9 +54,9 @@ impl Cost {
 /// What happens to the contender of this number.
 enum Step {
     /// Its request takes effect.
-    Arrives(usize, Output),
+    Arrives(usize, ContenderOutput),
     /// It gets an answer.
-    Answers(usize, Input),
+    Answers(usize, ContenderInput),
     /// Its deadline comes, unless something happened to it since.
     Ticks(usize, u64),
     /// It has held the object long enough.
@@ -75,7 +75,7 @@ struct Race {
     /// When the database is done with all that it was asked.
     free_at: Duration,
     rows: BTreeMap<(String, ContenderId), StoredRow>,
-    contenders: Vec<StateMachine>,
+    contenders: Vec<Contender>,
     /// How often something happened to each.
     told: Vec<u64>,
     last_release: Option<LastRelease>,
@@ -96,13 +96,13 @@ impl Race {
             steps: BTreeMap::new(),
             free_at: Duration::ZERO,
             rows: BTreeMap::new(),
-            contenders: (0..contenders).map(|number| StateMachine::new(id(number))).collect(),
+            contenders: (0..contenders).map(|number| Contender::new(id(number))).collect(),
             told: vec![0; contenders as usize],
             last_release: None,
             cost: Cost::default(),
         };
         for who in 0..contenders as usize {
-            race.tell(who, Input::Acquire(acquire()));
+            race.tell(who, ContenderInput::Acquire(acquire()));
         }
         // In the beginning all come at once.
         let (settled, mut begun) = (grants / 4, None);
@@ -125,26 +125,28 @@ impl Race {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Ticks(who, told) if told == self.told[who] => self.tell(who, Input::Tick),
+            Step::Ticks(who, told) if told == self.told[who] => {
+                self.tell(who, ContenderInput::Tick);
+            }
             // Something happened to it since, and it may have another deadline.
             Step::Ticks(..) => {}
-            Step::Leaves(who) => self.tell(who, Input::Release),
+            Step::Leaves(who) => self.tell(who, ContenderInput::Release),
             Step::Answers(who, input) => self.tell(who, input),
             Step::Arrives(who, request) => {
                 let answer = match request {
-                    Output::Write { op, write } => {
+                    ContenderOutput::Write { op, write } => {
                         self.write(&write);
-                        Input::Written { op, outcome: WriteOutcome::Applied }
+                        ContenderInput::Written { op, outcome: WriteOutcome::Applied }
                     }
-                    Output::Read { op, read } => {
+                    ContenderOutput::Read { op, read } => {
                         let rows =
                             self.rows.iter().filter(|((name, id), _)| matches(read, name, *id));
                         let rows = rows.map(|(_, row)| row.clone()).collect();
                         let last_release = self.last_release;
                         let statics = Statics { last_release, mark: None };
-                        Input::Read { op, rows: Ok(rows), statics }
+                        ContenderInput::Read { op, rows: Ok(rows), statics }
                     }
-                    Output::Event(_) => unreachable!("only requests arrive"),
+                    ContenderOutput::Event(_) => unreachable!("only requests arrive"),
                 };
                 let back = self.way();
                 self.at(self.now + back, Step::Answers(who, answer));
@@ -174,7 +176,7 @@ impl Race {
         }
     }
 
-    fn tell(&mut self, who: usize, input: Input) {
+    fn tell(&mut self, who: usize, input: ContenderInput) {
         self.stamp =
             (self.stamp + 1).max(i64::try_from(self.now.as_micros()).expect("a short time"));
         let now = Now { elapsed: self.now, stamp: self.stamp, jitter: self.rng.random() };
@@ -182,13 +184,15 @@ impl Race {
         self.contenders[who].handle(now, input);
         while let Some(output) = self.contenders[who].poll() {
             match output {
-                Output::Event(Event::Held { .. }) => {
+                ContenderOutput::Event(ContenderEvent::Held { .. }) => {
                     self.cost.grants += 1;
                     self.at(self.now + self.hold, Step::Leaves(who));
                 }
-                Output::Event(Event::Released) => self.tell(who, Input::Acquire(acquire())),
-                Output::Event(_) => {}
-                request @ (Output::Write { .. } | Output::Read { .. }) => {
+                ContenderOutput::Event(ContenderEvent::Released) => {
+                    self.tell(who, ContenderInput::Acquire(acquire()));
+                }
+                ContenderOutput::Event(_) => {}
+                request @ (ContenderOutput::Write { .. } | ContenderOutput::Read { .. }) => {
                     self.request(who, request);
                 }
             }
@@ -198,9 +202,9 @@ impl Race {
         }
     }
 
-    fn request(&mut self, who: usize, request: Output) {
+    fn request(&mut self, who: usize, request: ContenderOutput) {
         self.cost.operations += 1;
-        let whole = matches!(request, Output::Read { read: Read::Object, .. });
+        let whole = matches!(request, ContenderOutput::Read { read: Read::Object, .. });
         self.cost.whole_reads += u64::from(whole);
         let arrives = self.now + self.way();
         let begins = arrives.max(self.free_at);

@@ -21,10 +21,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{STORMY, TestNetwork};
-use crate::client::{ClientSetup, Join, LockClient};
-use crate::driver::guard::LockGuard;
-use crate::error::{EnsureError, LineError, LockError, LostReason};
-use crate::line::{TOLD_MAX, TurnUser};
+use crate::admin::types::{QUEUE_SHOWN_MAX, TurnUser};
+use crate::client::{ClientSetup, LockClient};
+use crate::error::{EnsureError, LockError, LostReason, QueueError};
+use crate::guard::LockGuard;
+use crate::peers::Join;
 use crate::store::Embedded;
 use crate::testing::{FaultyStore, Weather};
 
@@ -51,11 +52,11 @@ fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
         clock,
         entropy,
         registered: None,
-        observer: false,
+        read_only: false,
         host_name: "host".to_owned(),
         acquire_timeout: s(60),
         ttl: s(60),
-        turns: true,
+        local_handoff: true,
         join,
         max_ttl: s(120),
         max_clock_skew: s(1),
@@ -293,7 +294,7 @@ async fn gives_up(client: &LockClient) -> TurnUser {
 async fn keeper_tells_its_own_line() {
     let scene = Scene::new().await;
     let messages = scene.network.messages();
-    let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
+    let line = scene.keeper.queue(OBJECT).await.expect("it is the keeper");
     let own = TurnUser::new(scene.keeper_id().await, scene.keeper.shared().owner.clone());
     assert!(line.user.expect("a guest is inside").owner.as_str().starts_with("guest "));
     assert_eq!((line.keeper, line.waiting, line.first), (own.clone(), 1, vec![own]));
@@ -301,16 +302,16 @@ async fn keeper_tells_its_own_line() {
         tokio::spawn(scene.keeper.request(OBJECT).label("later").acquire());
     }
     sleep(ms(1)).await;
-    let line = scene.keeper.line(OBJECT).await.expect("it is the keeper");
-    assert_eq!((line.waiting, line.first.len()), (101, TOLD_MAX), "{line:?}");
+    let line = scene.keeper.queue(OBJECT).await.expect("it is the keeper");
+    assert_eq!((line.waiting, line.first.len()), (101, QUEUE_SHOWN_MAX), "{line:?}");
     assert!(line.first[1].owner.label() == Some("later"), "{line:?}");
     assert_eq!(scene.network.messages(), messages);
     let Scene { turn, next, keeper, .. } = scene;
     turn.unlock().await.expect("the lock was held");
     drop(next.await);
     sleep(s(6)).await;
-    let error = keeper.line(OBJECT).await.expect_err("no caller is left");
-    assert!(matches!(error, LineError::NotHeld { .. }), "{error:?}");
+    let error = keeper.queue(OBJECT).await.expect_err("no caller is left");
+    assert!(matches!(error, QueueError::NotHeld { .. }), "{error:?}");
 }
 
 // Goal: a caller that wants one lease and no more does not borrow a turn, which would be extended.
@@ -320,7 +321,7 @@ async fn caller_without_renewal_waits_in_the_table() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));
     let (keeper, other) = (client(&store, &network), client(&store, &network));
     let held = keeper.lock(OBJECT).await.expect("the lock is free");
-    let request = other.request(OBJECT).renew(false);
+    let request = other.request(OBJECT).auto_renew(false);
     let waiting = tokio::spawn(async { request.acquire().await.expect("it is served") });
     sleep(s(1)).await;
     assert_eq!(store.live_rows(OBJECT), 3, "it waits in the table");
@@ -340,7 +341,7 @@ async fn caller_without_renewal_leaves_the_line_of_a_keeper() {
         let ends = if times_out { s(1) } else { s(3_600) };
         let first = tokio::spawn(other.request(OBJECT).timeout(ends).acquire());
         sleep(ms(100)).await;
-        let request = other.request(OBJECT).renew(false);
+        let request = other.request(OBJECT).auto_renew(false);
         let waiting = tokio::spawn(async { request.acquire().await.expect("it is served") });
         sleep(ms(100)).await;
         assert_eq!(store.live_rows(OBJECT), 1, "both wait in the line of the keeper");

@@ -12,13 +12,13 @@
 //! The second one tries ten million cases of each property, which takes about an hour of processor
 //! time. Each run tries other cases. What fails is made smaller and printed in full.
 
+mod contender;
 mod design;
 mod fence;
 mod lease;
 mod queue;
 mod rows;
 mod snapshot;
-mod state_machine;
 
 use proptest::prelude::ProptestConfig;
 use proptest::strategy::Strategy;

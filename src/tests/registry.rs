@@ -9,16 +9,16 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::admin::types::{HealthWarning, UnreadyReason};
 use crate::builder::{BuildError, LockClientBuilder};
 use crate::client::LockClient;
 use crate::core::bakery::{ContenderId, Read, Seen, StoredRow, Write};
 use crate::driver::host::{Lookup, lookup};
 use crate::error::LockError;
-use crate::health::{HealthWarning, UnreadyReason};
-use crate::hosts::{Host, HostRegistry, RegistryError, system_time};
+use crate::setup::hosts::{Host, HostRegistry, RegistryError, system_time};
 use crate::store::{
-    Answer, Cursor, DatabaseError, Embedded, HostRow, HostTable, LockRows, Outcome, Page, Part,
-    RowStamp, Store, StoredMark, TimedRow,
+    Cursor, DatabaseError, Embedded, HostRow, HostTable, LockRows, Outcome, Page, Part, RowStamp,
+    Store, StoreFuture, StoredMark, TimedRow,
 };
 use crate::testing::FaultyStore;
 
@@ -79,7 +79,7 @@ impl Planned {
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 
-    async fn meet<T>(&self, call: Answer<'_, T>) -> Result<T, DatabaseError> {
+    async fn meet<T>(&self, call: StoreFuture<'_, T>) -> Result<T, DatabaseError> {
         let fates = self.fates.lock().map(|mut fates| fates.pop_front());
         let unknown = || DatabaseError::new(Outcome::Unknown, "it is unknown");
         match fates.unwrap_or_else(|_| panic!("a test failed before")) {
@@ -98,87 +98,87 @@ impl Planned {
 }
 
 impl LockRows for Planned {
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         if self.rows_are_lost.load(Ordering::Relaxed) {
             return Box::pin(async { Err(DatabaseError::new(Outcome::Unknown, "cut off")) });
         }
         self.memory.write(object, write)
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
         self.memory.read(object, read)
     }
 
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
-        self.memory.inspect(object)
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
+        self.memory.read_with_times(object)
     }
 
     fn parts(&self) -> Vec<Part> {
         self.memory.parts()
     }
 
-    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page> {
         self.memory.read_page(part, from)
     }
 
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
-        self.memory.glance(object)
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>> {
+        self.memory.read_one_replica(object)
     }
 
     fn read_stamps<'a>(
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>> {
+    ) -> StoreFuture<'a, Vec<RowStamp>> {
         self.memory.read_stamps(object, contender)
     }
 
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>> {
         self.memory.read_mark(object)
     }
 
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>> {
         self.memory.read_fence(object)
     }
 
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         self.memory.write_fence(object, value)
     }
 }
 
 impl HostTable for Planned {
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         Box::pin(self.meet(self.memory.read_host(name)))
     }
 
-    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         self.memory.read_host(name)
     }
 
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+    fn read_hosts<'a>(&'a self, after: &'a str) -> StoreFuture<'a, Vec<HostRow>> {
         Box::pin(self.meet(self.memory.read_hosts(after)))
     }
 
-    fn read_next(&self) -> Answer<'_, i32> {
+    fn read_next(&self) -> StoreFuture<'_, i32> {
         Box::pin(self.meet(self.memory.read_next()))
     }
 
-    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+    fn raise_next(&self, next: i32) -> StoreFuture<'_, ()> {
         self.written(format!("next {next}"));
         Box::pin(self.meet(self.memory.raise_next(next)))
     }
 
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> StoreFuture<'a, ()> {
         self.written(format!("{} {}", host.name, host.number));
         Box::pin(self.meet(self.memory.write_host(host)))
     }
 
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
-        self.memory.read_sightings_begin()
+    fn read_seen_since(&self) -> StoreFuture<'_, Option<i64>> {
+        self.memory.read_seen_since()
     }
 
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
-        self.memory.write_sighting(name, at_micros)
+    fn write_last_seen<'a>(&'a self, name: &'a str, at_micros: i64) -> StoreFuture<'a, ()> {
+        self.memory.write_last_seen(name, at_micros)
     }
 }
 
@@ -402,7 +402,7 @@ async fn renumbered_host_is_not_seen_by_its_old_client() {
     let client = store.client_builder().host("a").register_host(true);
     let client = client.build().await.expect("a client in memory is built");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(store.sightings(), 1);
+    assert_eq!(store.last_seen_writes(), 1);
     let registered = store.read_host("a").await.expect("the store answers");
     let registered = registered.expect("the client registered it");
     let another = HostRow { number: 7, stamp: registered.stamp + 1, ..registered };
@@ -410,7 +410,7 @@ async fn renumbered_host_is_not_seen_by_its_old_client() {
     tokio::time::sleep(Duration::from_secs(3 * 24 * 60 * 60)).await;
     let error = client.lock("users::snap").await.expect_err("the host is another one");
     assert!(matches!(error, LockError::HostRemoved { .. }), "{error:?}");
-    assert_eq!(store.sightings(), 1);
+    assert_eq!(store.last_seen_writes(), 1);
 }
 
 /// A client of a host that is removed behind its back, with a registration that is overdue.

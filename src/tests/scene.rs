@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::admin::types::ContenderInfo;
 use crate::client::LockClient;
 use crate::clock::Clock;
-use crate::contender::Contender;
 use crate::core::bakery::{Change, ContenderId, Read, Write, sweep};
 use crate::store::{Embedded, Store};
 use crate::testing::FaultyStore;
@@ -89,7 +89,7 @@ impl Scene {
     }
 
     /// The only contender that the table shows.
-    pub(super) async fn only_contender(&self, client: &LockClient) -> Contender {
+    pub(super) async fn only_contender(&self, client: &LockClient) -> ContenderInfo {
         let mut seen = client.contenders(OBJECT).await.expect("the store answers");
         assert_eq!(seen.len(), 1, "{seen:?}");
         seen.pop().expect("there is one")

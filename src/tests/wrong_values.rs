@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep};
 
 use super::scene::{DEAD, FOREIGN, OBJECT, SOON, Scene, TTL, lock_once, ms, s};
 use crate::builder::BuildError;
-use crate::core::bakery::{Change, Claim, LastRelease, Means, Mode, Revocation};
-use crate::driver::grant::GuardState;
+use crate::core::bakery::{Change, Claim, LastRelease, Mode, Revocation, RevokeKind};
 use crate::error::{LockError, LostReason};
-use crate::fence::FencingError;
-use crate::hosts::{Host, RegistryError};
+use crate::fencing::FencingError;
+use crate::guard::grant::GuardState;
+use crate::setup::hosts::{Host, RegistryError};
 use crate::store::HostRow;
 
 /// How far clocks may differ.
@@ -260,7 +260,7 @@ async fn time_of_holding_decides_which_holder_is_lost() {
 async fn request_to_leave_ends_its_round_only() {
     let revoke = |contender, round| {
         let (by, why) = ("ops".to_owned(), "it hangs".to_owned());
-        let revocation = Revocation { contender, round, by, why, means: Means::Asking };
+        let revocation = Revocation { contender, round, by, why, kind: RevokeKind::Request };
         Change::Revoke { revocation, ttl_seconds: 120 }
     };
     for off in OFF {
@@ -335,14 +335,14 @@ async fn host_of_any_stamp_keeps_its_number() {
 // its number.
 // Method: hosts that were seen at any time; remove those that were unseen for a week.
 #[tokio::test(start_paused = true)]
-async fn time_of_sighting_decides_whether_host_is_unseen() {
+async fn last_seen_decides_whether_host_is_inactive() {
     const WEEK: Duration = s(7 * 24 * 3_600);
     for off in OFF {
         let scene = Scene::new();
         scene.write_host(scene.now(-YEAR)).await;
-        scene.store.hosts.write_sighting("a", scene.now(off)).await.expect("the store answers");
+        scene.store.hosts.write_last_seen("a", scene.now(off)).await.expect("the store answers");
         let registry = scene.faulty.host_registry();
-        let removed = registry.remove_unseen("a", WEEK).await.expect("the store answers");
+        let removed = registry.remove_inactive("a", WEEK).await.expect("the store answers");
         assert_eq!(removed.is_some(), off <= -YEAR, "{off}");
         let added = registry.add("a").await.expect("the store answers");
         assert_eq!(added.number(), 4, "{off}");

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bakery_lock::testing::{Conditions, Cut, Replicas, SimulatedCluster};
-use bakery_lock::{GuardState, LockClient, LockGuard};
+use bakery_lock_instrumented::testing::virtual_time::run;
+use bakery_lock_instrumented::testing::{Conditions, Cut, Replicas, SimulatedCluster};
+use bakery_lock_instrumented::{GuardState, LockClient, LockGuard};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, ms, s};
-use support::virtual_time::run;
 
 const TTL: Duration = s(6);
 const MAX_CLOCK_SKEW: Duration = s(1);
@@ -189,7 +189,7 @@ fn dead_keeper_blocks_its_line_for_its_ttl() {
                 sleep(ms(100)).await;
             }
             sleep(s(5) + moment).await;
-            let line = keeper.client.line(OBJECT).await.expect("it is the keeper");
+            let line = keeper.client.queue(OBJECT).await.expect("it is the keeper");
             assert_eq!(line.waiting, GUESTS, "all wait in its line");
             keeper.dies();
             let died = Instant::now();
@@ -238,7 +238,7 @@ fn blocked_by_a_guest(seed: u64, moment: Duration, inside: bool) -> Duration {
         sleep(ms(100)).await;
         let waiting = next.asks();
         sleep(ms(100)).await;
-        let line = keeper.client.line(OBJECT).await.expect("it is the keeper");
+        let line = keeper.client.queue(OBJECT).await.expect("it is the keeper");
         assert_eq!(line.waiting, 2, "both wait in the line");
         let (free, turn) = if inside {
             held.unlock().await.expect("it was held");

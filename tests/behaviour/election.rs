@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bakery_lock::testing::{Fault, FaultyStore};
 use bakery_lock::{
-    Contender, Election, FencingError, InvalidOption, Leaders, Leadership, LockClient, LockError,
-    TableError,
+    ContenderInfo, Election, FencingError, InvalidOption, Leaders, Leadership, LockClient,
+    LockError, TableError,
 };
 use rand::Rng;
 use tokio::task::{JoinHandle, JoinSet};
@@ -37,8 +37,8 @@ fn campaign(election: &Election) -> JoinHandle<Leadership> {
 }
 
 /// The candidates among these contenders, by their numbers.
-fn numbers(leaders: &[Contender]) -> Vec<u8> {
-    let number = |leader: &Contender| {
+fn numbers(leaders: &[ContenderInfo]) -> Vec<u8> {
+    let number = |leader: &ContenderInfo| {
         let label = leader.owner.label().expect("each has a label");
         label.trim_start_matches("candidate ").parse().expect("it is a number")
     };

@@ -288,7 +288,7 @@ async fn without_a_database_there_is_no_token() {
     let error = guard.fencing_token().await.expect_err("the statement is refused");
     assert!(asked.elapsed() < SOON);
     assert!(matches!(error, FencingError::Refused { .. }), "{error:?}");
-    assert!(error.to_string().contains("run `lock-hosts check`"), "{error}");
+    assert!(error.to_string().contains("run `lock-hosts doctor`"), "{error}");
     tokens.push(token(&guard).await);
     expect_growing(&tokens);
 }
@@ -373,7 +373,7 @@ async fn next_holder_shuts_the_gate() {
 
 async fn hold_for_one_lease(store: &FaultyStore) -> LockGuard {
     let client = client(store, "holder").await;
-    let guard = client.request(OBJECT).ttl(TTL).renew(false).acquire().await;
+    let guard = client.request(OBJECT).ttl(TTL).auto_renew(false).acquire().await;
     guard.expect("the lock is free")
 }
 

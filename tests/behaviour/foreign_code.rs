@@ -135,7 +135,7 @@ fn recorder_may_look_at_the_lock() {
             let at_release = looker.looks();
             assert!(at_release > at_renewals);
 
-            let once = client.request(OBJECT).renew(false).acquire().await;
+            let once = client.request(OBJECT).auto_renew(false).acquire().await;
             let once = once.expect("the lock is free");
             looker.watch(once.handle());
             sleep(s(60)).await;

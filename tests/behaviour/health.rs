@@ -27,7 +27,8 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
     let (here, other) = (client(&store, "here").await, client(&store, "other").await);
     let began = Instant::now();
     let guard = here.lock(OBJECT).await.expect("the lock is free");
-    let others = other.request("others").renew(false).acquire().await.expect("the lock is free");
+    let others =
+        other.request("others").auto_renew(false).acquire().await.expect("the lock is free");
     let waiting = ["others", OBJECT].map(|object| {
         let request = here.request(object).timeout(s(300));
         tokio::spawn(async move { (request.acquire().await, began.elapsed()) })
@@ -116,7 +117,7 @@ async fn missing_row_of_an_acquisition_is_a_reason_to_look() {
     assert_eq!(store.looks(), 1);
 
     store.delay_calls(ms(1));
-    let guard = other.request(OBJECT).renew(false).acquire().await.expect("the lock is free");
+    let guard = other.request(OBJECT).auto_renew(false).acquire().await.expect("the lock is free");
     let waiting = tokio::spawn(waiter.request(OBJECT).timeout(s(30)).acquire());
     sleep(s(2)).await;
     let contenders = other.contenders(OBJECT).await.expect("the store answers");

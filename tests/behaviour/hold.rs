@@ -76,7 +76,7 @@ async fn lease_that_can_not_be_had_is_refused() {
     guard.unlock().await.expect("the lock was held");
 
     let client = client(&store, "other").await;
-    let request = client.request(OBJECT).ttl(TTL).renew(false);
+    let request = client.request(OBJECT).ttl(TTL).auto_renew(false);
     let guard = request.acquire().await.expect("the lock is free");
     sleep(s(3)).await;
     assert!(guard.ensure(s(6)).await.is_ok());
@@ -136,7 +136,8 @@ async fn hold_limit_ends_the_lock() {
     let store = store();
     let began = Instant::now();
     let request = client(&store, "holder").await.request(OBJECT).ttl(TTL);
-    let guard = request.max_hold(s(20)).grace(s(15)).acquire().await.expect("the lock is free");
+    let guard =
+        request.max_hold(s(20)).max_hold_grace(s(15)).acquire().await.expect("the lock is free");
     let next = client(&store, "next").await.request(OBJECT).timeout(s(300)).acquire();
     let next = tokio::spawn(async move { (next.await, began.elapsed()) });
     sleep(s(19)).await;
@@ -193,7 +194,7 @@ async fn limits_that_make_no_sense_are_refused() {
     let request = client.request(OBJECT);
     for (request, expected) in [
         (request.clone().max_hold(Duration::ZERO), InvalidOption::ZeroMaxHold),
-        (request.grace(ms(1)), InvalidOption::GraceWithoutMaxHold),
+        (request.max_hold_grace(ms(1)), InvalidOption::GraceWithoutMaxHold),
     ] {
         match request.acquire().await {
             Err(LockError::Option(error)) => assert_eq!(error, expected),

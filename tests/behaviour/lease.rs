@@ -14,7 +14,7 @@ const LEASE: Duration = s(3);
 
 async fn hold(store: &FaultyStore, renew: bool) -> LockGuard {
     let client = client(store, "holder").await;
-    let guard = client.request(OBJECT).ttl(TTL).renew(renew).acquire().await;
+    let guard = client.request(OBJECT).ttl(TTL).auto_renew(renew).acquire().await;
     guard.expect("the lock is free")
 }
 
@@ -91,7 +91,7 @@ async fn release_is_no_loss() {
 async fn lost_guard_gives_nothing_back() {
     let store = store();
     let client = client(&store, "holder").await;
-    let lost = client.request(OBJECT).ttl(TTL).renew(false).acquire().await;
+    let lost = client.request(OBJECT).ttl(TTL).auto_renew(false).acquire().await;
     let lost = lost.expect("the lock is free");
     let next = client.request(OBJECT).timeout(s(60)).acquire().await.expect("the lease ends");
     assert_eq!(lost.state(), GuardState::Lost(LostReason::Expired));

@@ -110,7 +110,7 @@ async fn bad_requests_are_refused_first() {
     for request in [
         client.request_all(ACCOUNTS).timeout(s(0)),
         client.request_all(ACCOUNTS).ttl(ms(5_500)),
-        client.request_all(ACCOUNTS).grace(s(1)),
+        client.request_all(ACCOUNTS).max_hold_grace(s(1)),
         client.request_all(ACCOUNTS).max_hold(s(0)),
     ] {
         let error = request.acquire().await.expect_err("it is refused");

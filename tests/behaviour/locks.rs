@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use bakery_lock::admin::{LockInUse, Locks, LocksError};
 use bakery_lock::testing::Fault;
-use bakery_lock::{ContenderState, LockClient, LockInUse, Locks, LocksError};
+use bakery_lock::{ContenderState, LockClient};
 use tokio::time::Instant;
 
 use super::{OBJECT, client, ms, s, store};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bakery_lock::{LockClient, LockError, RepairError};
+use bakery_lock::admin::RepairError;
+
+use bakery_lock::{LockClient, LockError};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, SOON, client, expect_rows, s, store};

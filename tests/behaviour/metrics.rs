@@ -167,7 +167,7 @@ async fn calls_are_recorded() {
         ("delete", counted.deletes),
         ("fence_write", counted.fence_writes),
         ("object_read", counted.object_reads),
-        ("glance", counted.glances),
+        ("one_replica_read", counted.one_replica_reads),
         ("page_read", counted.page_reads),
         ("contender_read", counted.contender_reads),
         ("fence_read", counted.fence_reads),

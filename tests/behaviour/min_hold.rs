@@ -156,7 +156,7 @@ async fn lock_stays_taken_when_database_is_down_at_release() {
         let one = builder.build().await.expect("a client in memory is built");
         let other = client(&store, "other").await;
         let ttl = if renew { s(5) } else { s(63) };
-        let request = one.request(OBJECT).ttl(ttl).renew(renew).min_hold(LONG);
+        let request = one.request(OBJECT).ttl(ttl).auto_renew(renew).min_hold(LONG);
         let guard = request.acquire().await.expect("the lock is free");
         let granted = Instant::now();
         sleep(ms(500)).await;
@@ -189,7 +189,7 @@ async fn unsupported_requests_are_refused() {
         ),
         (client.request(OBJECT).shared().min_hold(s(1)), InvalidOption::SharedWithMinHold),
         (
-            client.request(OBJECT).renew(false).ttl(s(30)).min_hold(s(60)),
+            client.request(OBJECT).auto_renew(false).ttl(s(30)).min_hold(s(60)),
             InvalidOption::MinHoldWithoutRenewal { min_hold: s(60), least: s(63) },
         ),
     ] {

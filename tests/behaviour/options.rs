@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use bakery_lock::{BuildError, InvalidOption, LockError, RevokeError, Statistics, TableError};
+use bakery_lock::admin::RevokeError;
+
+use bakery_lock::{BuildError, InvalidOption, LockError, Statistics, TableError};
 
 use super::{OBJECT, client, ms, s, store};
 

@@ -2,10 +2,11 @@
 
 use std::thread;
 
+use bakery_lock::admin::{LocksError, QueueError, RevokeError};
 use bakery_lock::testing::FaultyStore;
 use bakery_lock::{
-    ExpiringReason, GuardState, LineError, LockClient, LockError, LocksError, LostReason,
-    PeerOptions, RevokeError, TableError, UnreadyReason,
+    ExpiringReason, GuardState, LockClient, LockError, LostReason, PeerOptions, TableError,
+    UnreadyReason,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -95,10 +96,10 @@ fn looks_and_revocations_work_outside_tokio() {
         let guard = outside_tokio("lock", client.lock(OBJECT)).expect("the lock is free");
         let seen = outside_tokio("contenders", other.contenders(OBJECT)).expect("it answers");
         assert_eq!(seen.len(), 1, "{seen:?}");
-        let line = outside_tokio("line", client.line(OBJECT)).expect("it is its own lock");
+        let line = outside_tokio("line", client.queue(OBJECT)).expect("it is its own lock");
         assert!(line.user.is_some());
-        let line = outside_tokio("line", other.line(OBJECT)).expect_err("it asks no others");
-        assert!(matches!(line, LineError::AsksNone { .. }), "{line:?}");
+        let line = outside_tokio("line", other.queue(OBJECT)).expect_err("it asks no others");
+        assert!(matches!(line, QueueError::AsksNone { .. }), "{line:?}");
         let mut locks = other.locks();
         let mut found = 0;
         while outside_tokio("locks", locks.next()).expect("the store answers").is_some() {
@@ -171,8 +172,8 @@ fn calls_are_closed_after_their_runtime() {
     error.expect_err("it is lost");
     let error = outside_tokio("contenders", client.contenders(OBJECT)).expect_err("it is closed");
     assert!(matches!(error, TableError::Closed), "{error:?}");
-    let error = outside_tokio("line", client.line(OBJECT)).expect_err("it is closed");
-    assert!(matches!(error, LineError::Table(TableError::Closed)), "{error:?}");
+    let error = outside_tokio("line", client.queue(OBJECT)).expect_err("it is closed");
+    assert!(matches!(error, QueueError::Table(TableError::Closed)), "{error:?}");
     let error = outside_tokio("revoke", client.revoke(OBJECT, &seen[0], "a test"));
     let error = error.expect_err("it is closed");
     assert!(matches!(error, RevokeError::Table(TableError::Closed)), "{error:?}");

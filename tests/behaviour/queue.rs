@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bakery_lock::testing::FaultyStore;
-use bakery_lock::{Contender, LockClient, LockError, LockGuard};
+use bakery_lock::{ContenderInfo, LockClient, LockError, LockGuard};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -62,7 +62,7 @@ async fn callers_of_one_client_are_served_in_the_order_in_which_they_asked() {
 async fn without_turns_each_grant_leaves_the_queue() {
     let (store, order) = (store(), Order::default());
     let holder = client(&store, "holder").await;
-    let busy = store.client_builder().host("busy").register_host(true).turns(false);
+    let busy = store.client_builder().host("busy").register_host(true).local_handoff(false);
     let busy = busy.build().await.expect("a client in memory is built");
     let modest = client(&store, "modest").await;
     let held = holder.lock(OBJECT).await.expect("the lock is free");
@@ -114,7 +114,7 @@ async fn caller_that_times_out_is_told_the_holder() {
     let LockError::TimedOut { ahead, cause: None, .. } = error else {
         panic!("another error came: {error:?}");
     };
-    let [Contender { owner, ticket: None, .. }] = &ahead[..] else {
+    let [ContenderInfo { owner, ticket: None, .. }] = &ahead[..] else {
         panic!("there is one holder, without a ticket: {ahead:?}");
     };
     assert_eq!(owner.label(), Some("nightly run"));

@@ -33,7 +33,7 @@ async fn expect_ready(client: &LockClient) {
 async fn probe_costs_one_read() {
     let store = store();
     let client = client(&store, "web1").await;
-    let observer = store.client_builder().host("unknown").observer(true).build().await;
+    let observer = store.client_builder().host("unknown").read_only(true).build().await;
     let observer = observer.expect("an observer needs no registration");
     for _ in 0..300 {
         for client in [&client, &observer] {
@@ -81,7 +81,7 @@ async fn each_reason_is_named_and_passes() {
     expect_refusal(&client, "no quorum of replicas answered within 5s").await;
     store.fail_next(usize::MAX, Fault::Refused);
     assert!(matches!(reason(&client).await, UnreadyReason::Refused { .. }));
-    expect_refusal(&client, "the database refuses a request: run `lock-hosts check`").await;
+    expect_refusal(&client, "the database refuses a request: run `lock-hosts doctor`").await;
     store.fail_next(usize::MAX, Fault::LoginRefused);
     assert!(matches!(reason(&client).await, UnreadyReason::LoginRefused { .. }));
     expect_refusal(&client, "the nodes refuse the login of this client's session").await;
@@ -140,7 +140,7 @@ async fn refused_login_is_named_in_errors() {
         let LockError::Refused { cause, .. } = &error else {
             panic!("another error came: {error:?}");
         };
-        assert!(cause.is_login_refused() && cause.missing_grant().is_none(), "{cause:?}");
+        assert!(cause.is_login_refused() && cause.missing_permission().is_none(), "{cause:?}");
         assert!(error.to_string().contains("the login of the session is refused"), "{error}");
     }
     let token = guard.fencing_token().await.expect_err("the login is refused");

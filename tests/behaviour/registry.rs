@@ -138,7 +138,7 @@ async fn locks_continue_while_the_registry_is_silent() {
     };
     assert!(health.is_ready() && host == "a" && *unread_for > 6 * HOUR, "{health}");
     let text = health.to_string();
-    assert!(text.starts_with("ready: ") && text.contains("run `lock-hosts check`"), "{text}");
+    assert!(text.starts_with("ready: ") && text.contains("run `lock-hosts doctor`"), "{text}");
 
     store.silence_registry(false);
     sleep(s(3)).await;
@@ -289,7 +289,7 @@ async fn client_is_seen_once_a_day() {
 // Goal: a registry that is silent for some time makes a host be seen later, but it is seen.
 // Method: silence the registry when the host is to be seen next.
 #[tokio::test(start_paused = true)]
-async fn sighting_is_tried_again() {
+async fn write_of_last_seen_is_retried() {
     let store = store();
     let registry = store.host_registry();
     let _client = client(&store, "a").await;
@@ -305,42 +305,43 @@ async fn sighting_is_tried_again() {
     registry.close().await;
 }
 
-// Goal: a sighting that fails is tried again ten minutes later, and until it succeeds.
+// Goal: a failed write of when the host was seen is retried ten minutes later, and until it
+// succeeds.
 // Method: let sightings fail for the first half hour of a client, and count them.
 #[tokio::test(start_paused = true)]
-async fn failed_sighting_is_retried_after_ten_minutes() {
+async fn failed_write_of_last_seen_is_retried_after_ten_minutes() {
     let store = store();
     let registry = store.host_registry();
-    store.fail_sightings(Some(Fault::NotApplied));
+    store.fail_last_seen(Some(Fault::NotApplied));
     let _client = client(&store, "a").await;
     sleep(s(590)).await;
-    assert_eq!(store.sightings(), 1, "it is tried again too soon");
+    assert_eq!(store.last_seen_writes(), 1, "it is tried again too soon");
     for tries in 2..=4 {
         sleep(s(600)).await;
-        assert_eq!(store.sightings(), tries);
+        assert_eq!(store.last_seen_writes(), tries);
     }
-    store.fail_sightings(None);
+    store.fail_last_seen(None);
     sleep(s(600)).await;
     let host = registry.get("a").await.expect("it answers").expect("it was added");
     assert!(host.seen_at().is_some(), "it was not tried again");
     sleep(DAY / 2).await;
-    assert_eq!(store.sightings(), 5, "it is tried again although it succeeded");
+    assert_eq!(store.last_seen_writes(), 5, "it is tried again although it succeeded");
     registry.close().await;
 }
 
 // Goal: a client that may not write the registry tries that once, and takes locks.
 // Method: refuse sightings, and lock once a minute, so that the registration is read each time.
 #[tokio::test(start_paused = true)]
-async fn refused_sighting_is_not_tried_again() {
+async fn refused_write_of_last_seen_is_not_retried() {
     let store = store();
-    store.fail_sightings(Some(Fault::Refused));
+    store.fail_last_seen(Some(Fault::Refused));
     let client = client(&store, "a").await;
     for _ in 0..5 {
         sleep(LIFE + s(1)).await;
         lock_once(&client).await.expect("the host is registered");
     }
     sleep(3 * DAY).await;
-    assert_eq!(store.sightings(), 1);
+    assert_eq!(store.last_seen_writes(), 1);
 }
 
 // Goal: hosts that no client used for a time are found and removed, and no others: neither one in
@@ -361,20 +362,20 @@ async fn hosts_that_are_not_in_use_can_be_removed() {
     add(&store, "new").await;
     add(&store, "back").await;
     let names = async |days| -> Vec<String> {
-        let hosts = registry.unseen_for(days * DAY).await.expect("the store answers");
+        let hosts = registry.inactive_for(days * DAY).await.expect("the store answers");
         hosts.iter().map(|host| host.name().to_owned()).collect()
     };
     assert_eq!(names(11).await, [""; 0]);
     assert_eq!(names(9).await, ["idle", "left"]);
     assert_eq!(names(2).await, ["idle", "left"], "two days are enough");
-    let short = registry.unseen_for(2 * DAY - s(1)).await;
+    let short = registry.inactive_for(2 * DAY - s(1)).await;
     assert!(matches!(short, Err(RegistryError::UnseenTooShort { .. })), "{short:?}");
 
     // One comes back between the look and the removal.
     let _returned = client(&store, "left").await;
     sleep(SOON).await;
     for (host, number) in [("idle", Some(1)), ("left", None), ("used", None), ("none", None)] {
-        let removed = registry.remove_unseen(host, 9 * DAY).await.expect("the store answers");
+        let removed = registry.remove_inactive(host, 9 * DAY).await.expect("the store answers");
         assert_eq!(removed.map(|host| host.number()), number, "{host}");
     }
     assert_eq!(names(9).await, [""; 0]);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use bakery_lock::admin::RevokeError;
 use bakery_lock::testing::Fault;
 use bakery_lock::{
-    Contender, EnsureError, ExpiringReason, GuardState, InvalidOption, LockClient, LockError,
-    LockGuard, LostReason, RevokeError, TableError, WithLockError,
+    ContenderInfo, EnsureError, ExpiringReason, GuardState, InvalidOption, LockClient, LockError,
+    LockGuard, LostReason, TableError, WithLockError,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -25,12 +26,12 @@ fn wait(client: &LockClient) -> JoinHandle<Result<LockGuard, LockError>> {
     tokio::spawn(client.request(OBJECT).timeout(s(600)).acquire())
 }
 
-async fn contenders(client: &LockClient) -> Vec<Contender> {
+async fn contenders(client: &LockClient) -> Vec<ContenderInfo> {
     client.contenders(OBJECT).await.expect("the store answers")
 }
 
 /// Contenders without what changes while they hold or wait.
-fn who(contenders: &[Contender]) -> Vec<Contender> {
+fn who(contenders: &[ContenderInfo]) -> Vec<ContenderInfo> {
     let mut contenders = contenders.to_vec();
     for contender in &mut contenders {
         (contender.state, contender.held_since) = (None, None);
@@ -66,7 +67,7 @@ async fn contenders_are_shown_in_the_order_of_the_queue() {
 
     let all = contenders(&third).await;
     let pid = std::process::id();
-    let owners = all.iter().map(|Contender { owner, .. }| {
+    let owners = all.iter().map(|ContenderInfo { owner, .. }| {
         assert_eq!(owner.pid(), Some(pid), "{owner}");
         (owner.host_name(), owner.label())
     });
@@ -206,7 +207,7 @@ async fn holder_that_does_not_renew_finds_it_when_it_asks() {
     let store = store();
     let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
     for asks in [true, false] {
-        let guard = holder.request(OBJECT).renew(false).acquire().await.expect("it is free");
+        let guard = holder.request(OBJECT).auto_renew(false).acquire().await.expect("it is free");
         let began = Instant::now();
         let all = contenders(&other).await;
         other.revoke(OBJECT, &all[0], WHY).await.expect("the store answers");

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use bakery_lock::{Contender, ContenderState, LockClient, LockMode};
+use bakery_lock::{ContenderInfo, ContenderState, LockClient, LockMode};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, client, ms, s, store};
 
-async fn seen(client: &LockClient) -> Vec<Contender> {
+async fn seen(client: &LockClient) -> Vec<ContenderInfo> {
     client.contenders(OBJECT).await.expect("the store answers")
 }
 
-fn states(contenders: &[Contender]) -> Vec<ContenderState> {
-    let state = |contender: &Contender| contender.state.expect("its rows can be read");
+fn states(contenders: &[ContenderInfo]) -> Vec<ContenderState> {
+    let state = |contender: &ContenderInfo| contender.state.expect("its rows can be read");
     contenders.iter().map(state).collect()
 }
 
@@ -103,7 +103,7 @@ async fn one_that_does_not_renew_is_overdue() {
     held.unlock().await.expect("the lock is held");
 
     let began = Instant::now();
-    let _held = holder.request("once").renew(false).acquire().await.expect("the lock is free");
+    let _held = holder.request("once").auto_renew(false).acquire().await.expect("the lock is free");
     let overdue = loop {
         let all = observer.contenders("once").await.expect("the store answers");
         if let Some(overdue) = all.first().expect("its rows live").overdue {

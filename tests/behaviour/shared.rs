@@ -142,9 +142,9 @@ async fn writer_waits_for_the_readers_ahead_alone() {
 async fn each_that_shares_has_limits_of_its_own() {
     let store = store();
     let (one, other) = (client(&store, "one").await, client(&store, "other").await);
-    let unrenewed = one.request(OBJECT).shared().renew(false).acquire().await;
+    let unrenewed = one.request(OBJECT).shared().auto_renew(false).acquire().await;
     let unrenewed = unrenewed.expect("the lock is free");
-    let short = one.request(OBJECT).shared().max_hold(s(10)).grace(s(1)).acquire().await;
+    let short = one.request(OBJECT).shared().max_hold(s(10)).max_hold_grace(s(1)).acquire().await;
     let (short, stays) = (short.expect("it is shared"), share(&one).await);
     sleep(s(12)).await;
     assert_eq!(short.lost().await, Some(LostReason::HoldLimit));
@@ -172,7 +172,7 @@ async fn place_is_renewed_for_those_that_want_it() {
     let store = store();
     let client = client(&store, "one").await;
     let renewed = share(&client).await;
-    let unrenewed = client.request(OBJECT).shared().renew(false).acquire().await;
+    let unrenewed = client.request(OBJECT).shared().auto_renew(false).acquire().await;
     let unrenewed = unrenewed.expect("it is shared");
     renewed.unlock().await.expect("it was held");
     let writes = client.statistics().writes;
@@ -297,7 +297,7 @@ async fn readers_and_writers_by_chance() {
                     let shared = rng.random_bool(0.8);
                     let request = client.request(OBJECT).timeout(s(600));
                     let request = if shared { request.shared() } else { request };
-                    let request = request.renew(rng.random_bool(0.9));
+                    let request = request.auto_renew(rng.random_bool(0.9));
                     if rng.random_bool(0.2) {
                         let patience = ms(rng.random_range(1..500));
                         drop(timeout(patience, request.acquire()).await);

@@ -34,7 +34,7 @@ async fn begin<F: Future>(mut future: Pin<&mut F>) {
 async fn lock_lost_before_its_caller_looks_is_an_error() {
     let store = store();
     let client = client(&store, "late").await;
-    let request = || client.request(OBJECT).ttl(TTL).renew(false);
+    let request = || client.request(OBJECT).ttl(TTL).auto_renew(false);
 
     let mut lock = pin!(request().acquire());
     begin(lock.as_mut()).await;

@@ -47,9 +47,9 @@ async fn locks_and_callers_are_counted() {
 async fn losses_are_counted_by_their_reason() {
     let store = store();
     let [client, operator] = [client(&store, "a").await, client(&store, "b").await];
-    let once = client.request("expired").renew(false).acquire().await.expect("it is free");
+    let once = client.request("expired").auto_renew(false).acquire().await.expect("it is free");
     assert_eq!(once.lost().await, Some(LostReason::Expired));
-    let long = client.request("limit").max_hold(s(1)).grace(s(1)).acquire().await;
+    let long = client.request("limit").max_hold(s(1)).max_hold_grace(s(1)).acquire().await;
     assert_eq!(long.expect("it is free").lost().await, Some(LostReason::HoldLimit));
     let revoked = client.lock("revoked").await.expect("it is free");
     let seen = operator.contenders("revoked").await.expect("the store answers");

@@ -130,7 +130,7 @@ async fn refused_statement_is_an_error_at_once() {
     let asked = Instant::now();
     let error = client.lock(OBJECT).await.expect_err("the statement is refused");
     assert!(asked.elapsed() < SOON);
-    assert!(error.to_string().contains("run `lock-hosts check`"), "{error}");
+    assert!(error.to_string().contains("run `lock-hosts doctor`"), "{error}");
     let LockError::Refused { cause, .. } = error else {
         panic!("another error came: {error:?}");
     };

@@ -22,14 +22,14 @@ async fn guard(caller: JoinHandle<LockGuard>) -> LockGuard {
     guard.expect("the task does not panic")
 }
 
-/// Operations since `before`, but for glances.
+/// Operations since `before`, but for reads of one replica.
 fn operations(client: &LockClient, before: Statistics) -> u64 {
-    let of = |statistics: Statistics| statistics.operations() - statistics.glances;
+    let of = |statistics: Statistics| statistics.operations() - statistics.one_replica_reads;
     of(client.statistics()) - of(before)
 }
 
 async fn client_without_turns(store: &FaultyStore, host: &str) -> LockClient {
-    let builder = store.client_builder().host(host).register_host(true).turns(false);
+    let builder = store.client_builder().host(host).register_host(true).local_handoff(false);
     builder.build().await.expect("a client in memory is built")
 }
 
@@ -116,23 +116,27 @@ async fn keep_busy(client: LockClient, turn: Duration) {
     }
 }
 
-// Goal: the table is glanced at when turns are given, every 50 ms at most, and a glance that fails
-// or takes long delays nothing.
-// Method: count glances while turns are short, then long; fail all calls; slow them down.
+// Goal: the keeper reads one replica when it gives turns, every 50 ms at most, and a read that
+// fails or takes long delays nothing.
+// Method: count reads of one replica while turns are short, then long; fail all calls; slow them
+// down.
 #[tokio::test(start_paused = true)]
-async fn glances_are_few_and_delay_nothing() {
+async fn reads_of_one_replica_are_few_and_delay_nothing() {
     let store = store();
     let client = client(&store, "a").await;
-    let mut glances = Vec::new();
+    let mut one_replica_reads = Vec::new();
     for (turn, turns) in [(ms(1), 1_000), (s(1), 4)] {
-        let before = client.statistics().glances;
+        let before = client.statistics().one_replica_reads;
         let tasks: Vec<_> = (0..8).map(|_| tokio::spawn(keep_busy(client.clone(), turn))).collect();
         sleep(turn * turns).await;
-        glances.push(client.statistics().glances - before);
+        one_replica_reads.push(client.statistics().one_replica_reads - before);
         tasks.iter().for_each(JoinHandle::abort);
         sleep(s(2)).await;
     }
-    assert!((15..=20).contains(&glances[0]) && (3..=4).contains(&glances[1]), "{glances:?}");
+    assert!(
+        (15..=20).contains(&one_replica_reads[0]) && (3..=4).contains(&one_replica_reads[1]),
+        "{one_replica_reads:?}"
+    );
 
     let first = client.lock(OBJECT).await.expect("the lock is free");
     let (second, third) = (caller(&client).await, caller(&client).await);
@@ -161,7 +165,7 @@ async fn place_is_renewed_for_the_next_turn() {
     let first = client.lock(OBJECT).await.expect("the lock is free");
     let request = client.request(OBJECT).ttl(s(12));
     let shorter = tokio::spawn(async { request.acquire().await.expect("it has its turn") });
-    let request = client.request(OBJECT).renew(false).timeout(s(600));
+    let request = client.request(OBJECT).auto_renew(false).timeout(s(600));
     let not_renewed = tokio::spawn(async { request.acquire().await.expect("it has its turn") });
     sleep(ms(1)).await;
     let before = client.statistics();
@@ -194,7 +198,7 @@ async fn place_is_renewed_for_the_next_turn() {
 async fn hold_limit_ends_the_turn_alone() {
     let store = store();
     let client = client(&store, "a").await;
-    let request = client.request(OBJECT).max_hold(s(1)).grace(s(1));
+    let request = client.request(OBJECT).max_hold(s(1)).max_hold_grace(s(1));
     let first = request.acquire().await.expect("the lock is free");
     let next = caller(&client).await;
     let before = client.statistics();

@@ -157,7 +157,7 @@ async fn lock_without_renewal_is_not_at_risk() {
     let warnings = Warnings::listen();
     let store = store();
     let client = client(&store, "a").await;
-    let request = client.request(OBJECT).ttl(TTL).renew(false);
+    let request = client.request(OBJECT).ttl(TTL).auto_renew(false);
     let guard = request.acquire().await.expect("the lock is free");
     sleep(LEASE - ms(10)).await;
     assert!(guard.state().is_held(), "{guard:?}");

@@ -86,7 +86,7 @@ async fn work_stops_when_the_lock_is_lost() {
 async fn output_after_the_lease_does_not_count() {
     let store = store();
     let client = client(&store, "holder").await;
-    let work = client.request(OBJECT).ttl(TTL).renew(false).with_lock(async |_| {
+    let work = client.request(OBJECT).ttl(TTL).auto_renew(false).with_lock(async |_| {
         // Time passes without a chance for another task to notice.
         sleep(LEASE - ms(1)).await;
         tokio::time::advance(ms(2)).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bakery_lock::{Contender, Leaders};
+use bakery_lock::{ContenderInfo, Leaders};
 use rand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -281,7 +281,7 @@ async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
 }
 
 /// The candidate's number, which its label ends with.
-fn candidate_of(leader: &Contender) -> u8 {
+fn candidate_of(leader: &ContenderInfo) -> u8 {
     let label = leader.owner.label().expect("each has a label");
     let number = label.rsplit(' ').next().expect("its last word");
     number.parse().expect("it is a number")

@@ -37,7 +37,7 @@ async fn hanging_holder_loses_the_lock_at_its_limit() {
 async fn outlast_the_limit(scene: &Scene, hanging: Hanging) {
     let name = support::unique("hold");
     let (holder, other) = (scene.client().await, scene.client().await);
-    let request = holder.request(&name).ttl(ttl()).max_hold(max_hold()).grace(grace());
+    let request = holder.request(&name).ttl(ttl()).max_hold(max_hold()).max_hold_grace(grace());
     let watch = Watch::default();
     let asked = now();
     let (lost, (granted, next)) = tokio::join!(hang(request, hanging, &watch), async {

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep};
 
-use super::lent::{ask, guest, keeper, peer, peer_with, serve_all, served, ttl};
+use super::subleases::{ask, guest, keeper, peer, peer_with, serve_all, served, ttl};
 use support::environment::{chance, repeats};
 use support::history::{Moment, overlap};
 use support::monotonic::now;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bakery_lock::{
-    Contender, ExpiringReason, GuardState, LockClient, LockError, LockGuard, LostReason,
+    ContenderInfo, ExpiringReason, GuardState, LockClient, LockError, LockGuard, LostReason,
 };
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -168,7 +168,7 @@ fn wait(client: &LockClient, name: &str) -> JoinHandle<(Result<LockGuard, LockEr
     tokio::spawn(async move { (waiting.await, now()) })
 }
 
-async fn first_contender(client: &LockClient, name: &str) -> Contender {
+async fn first_contender(client: &LockClient, name: &str) -> ContenderInfo {
     client.contenders(name).await.expect("the cluster answers").remove(0)
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bakery_lock::hosts::HostRegistry;
 use bakery_lock::schema::{CreateOptions, Created, SchemaError};
-use bakery_lock::testing::lock_table_id;
 use bakery_lock::{BuildError, Consistency, GuardState, LockClientBuilder};
+use bakery_lock_instrumented::testing::lock_table_id;
 use scylla::statement::unprepared::Statement;
 
 use super::lossy::LossySession;

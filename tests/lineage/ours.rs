@@ -71,7 +71,7 @@ impl Party for Caller {
 
     async fn lock(&mut self, terms: Terms) -> bool {
         let Terms { wait, ttl, renew } = terms;
-        let request = self.client.request(OBJECT).timeout(wait).ttl(ttl).renew(renew);
+        let request = self.client.request(OBJECT).timeout(wait).ttl(ttl).auto_renew(renew);
         match request.acquire().await {
             Ok(guard) => self.guard = Some(guard),
             Err(

@@ -2,5 +2,5 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cfg=model");
+    println!("cargo::rustc-cfg=instrumented");
 }

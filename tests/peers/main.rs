@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bakery_lock::admin::{HolderQueue, QueueError};
 use bakery_lock::testing::FaultyStore;
-use bakery_lock::{BuildError, Line, LineError, LockClient, LockError, LockGuard, PeerOptions};
+use bakery_lock::{BuildError, LockClient, LockError, LockGuard, PeerOptions};
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use support::{failure, pace};
@@ -168,12 +169,12 @@ async fn until_it_lasts(condition: impl AsyncFn() -> bool) {
 }
 
 /// The line of the lock, as a client learns it. A keeper that is too busy to answer is asked again.
-async fn line(client: &LockClient) -> Line {
+async fn line(client: &LockClient) -> HolderQueue {
     let asks = async {
         loop {
-            match client.line(OBJECT).await {
+            match client.queue(OBJECT).await {
                 Ok(line) => return line,
-                Err(LineError::NotReached { .. }) => {}
+                Err(QueueError::NotReached { .. }) => {}
                 Err(error) => panic!("{error:?}"),
             }
         }
@@ -306,10 +307,10 @@ async fn operator_sees_who_is_inside() {
     let options = || PeerOptions::new(ANY_PORT);
     let keeper = client(&store, options()).await;
     let [guest, second] = [client(&store, options()).await, client(&store, options()).await];
-    let operator = client(&store, options().keep(false)).await;
+    let operator = client(&store, options().serve_guests(false)).await;
     until_listening(&store, 3).await;
-    let nothing = operator.line(OBJECT).await.expect_err("the lock is free");
-    assert!(matches!(nothing, LineError::NotHeld { .. }), "{nothing:?}");
+    let nothing = operator.queue(OBJECT).await.expect_err("the lock is free");
+    assert!(matches!(nothing, QueueError::NotHeld { .. }), "{nothing:?}");
 
     let held = keeper.request(OBJECT).label("nightly job").acquire().await;
     let held = held.expect("the lock is free");
@@ -349,19 +350,19 @@ async fn client_that_keeps_no_place_can_not_be_asked() {
     let store = quick_store();
     let without = store.client_builder().host("host").register_host(true);
     let without = without.build().await.expect("a client in memory is built");
-    let operator = client(&store, PeerOptions::new(ANY_PORT).keep(false)).await;
+    let operator = client(&store, PeerOptions::new(ANY_PORT).serve_guests(false)).await;
     let held = without.request(OBJECT).label("nightly job").acquire().await;
     let held = held.expect("the lock is free");
-    let error = operator.line(OBJECT).await.expect_err("it listens nowhere");
-    assert!(matches!(error, LineError::NotReached { .. }), "{error:?}");
+    let error = operator.queue(OBJECT).await.expect_err("it listens nowhere");
+    assert!(matches!(error, QueueError::NotReached { .. }), "{error:?}");
     assert!(error.to_string().contains("nightly job"), "{error}");
-    let own = without.line(OBJECT).await.expect("it is its own");
+    let own = without.queue(OBJECT).await.expect("it is its own");
     assert!(own.user.expect("a caller is inside").owner.label() == Some("nightly job"));
     held.unlock().await.expect("the lock was held");
 
     let held = operator.lock(OBJECT).await.expect("the lock is free");
-    let error = without.line(OBJECT).await.expect_err("it asks none");
-    assert!(matches!(error, LineError::AsksNone { .. }), "{error:?}");
+    let error = without.queue(OBJECT).await.expect_err("it asks none");
+    assert!(matches!(error, QueueError::AsksNone { .. }), "{error:?}");
     held.unlock().await.expect("the lock was held");
 }
 
@@ -401,7 +402,7 @@ async fn several_locks_of_one_keeper_are_waited_for_in_its_lines() {
 /// Whether one waits in the line of each lock, and none in the table.
 async fn stand_in_lines(store: &FaultyStore, keeper: &LockClient, names: &[String]) -> bool {
     for name in names {
-        let line = keeper.line(name).await.expect("it is the keeper");
+        let line = keeper.queue(name).await.expect("it is the keeper");
         if line.waiting != 1 || store.live_rows(name) != 1 {
             return false;
         }
@@ -482,7 +483,7 @@ async fn client_advertises_no_wildcard() {
     let error = builder.clone().peers(anywhere.clone()).build().await;
     let error = error.expect_err("others can't connect to it");
     assert!(matches!(error, BuildError::NotAdvertised { .. }), "{error:?}");
-    for fine in [anywhere.clone().advertised("web1:7100"), anywhere.keep(false)] {
+    for fine in [anywhere.clone().advertised("web1:7100"), anywhere.serve_guests(false)] {
         builder.clone().peers(fine).build().await.expect("a client in memory is built");
     }
 }

@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
-use bakery_lock::{DatabaseError, MissingGrant};
+use bakery_lock::{DatabaseError, MissingPermission};
 
 /// A permission that the database user lacks, and how to get it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; {}", self.found(), self.advice())]
-pub(crate) struct Denied(MissingGrant);
+pub(crate) struct Denied(MissingPermission);
 
 impl Denied {
     /// The denied permission, if that is the cause of an error.
@@ -15,7 +15,7 @@ impl Denied {
         let mut cause = Some(error);
         while let Some(error) = cause {
             let database = error.downcast_ref::<DatabaseError>();
-            if let Some(grant) = database.and_then(DatabaseError::missing_grant) {
+            if let Some(grant) = database.and_then(DatabaseError::missing_permission) {
                 return Some(Denied(grant.clone()));
             }
             cause = error.source();

@@ -4,9 +4,10 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use bakery_lock::admin::{LocksError, RepairError, RevokeError};
 use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
-use bakery_lock::{BuildError, LockError, LocksError, RepairError, RevokeError, TableError};
+use bakery_lock::{BuildError, LockError, TableError};
 
 use crate::output::chain;
 

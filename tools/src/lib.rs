@@ -7,6 +7,9 @@
 //!
 //! The tools use the public API of the library, like any other program.
 
+// All CQL is in the library's `store/cassandra/cql.rs`.
+#![warn(clippy::disallowed_methods)]
+
 mod completions;
 mod confirm;
 pub mod connect;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bakery_lock::InvalidOption;
+use bakery_lock::admin::{ParseDurationError, check_name, parse_duration};
 use bakery_lock::hosts::UNSEEN_MIN;
-use bakery_lock::{InvalidOption, ParseDurationError, check_name, parse_duration};
 
 /// Parses a duration: `20`, `20s`, `500ms` or `2m`.
 ///
@@ -19,7 +20,7 @@ pub fn duration(text: &str) -> Result<Duration, ParseDurationError> {
 /// # Errors
 ///
 /// The message names the valid forms, and the shortest time.
-pub fn unseen_for(text: &str) -> Result<Duration, String> {
+pub fn inactive_for(text: &str) -> Result<Duration, String> {
     const FORMS: &str = "use a number with a unit: 30d, 48h, 4w";
     let unit = text.chars().next_back().ok_or(FORMS)?;
     let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| FORMS)?;
@@ -71,15 +72,15 @@ mod tests {
     #[test]
     fn hosts_are_unseen_for_days() {
         let days = |days: u64| Ok(Duration::from_secs(days * 24 * 60 * 60));
-        assert_eq!(["30d", "48h", "4w"].map(unseen_for), [30, 2, 28].map(days));
+        assert_eq!(["30d", "48h", "4w"].map(inactive_for), [30, 2, 28].map(days));
         for text in ["", "d", "30", "30m", "-1d", "1.5d", "30 d", "3é", "30D"] {
-            let error = unseen_for(text).expect_err("the form is not valid");
+            let error = inactive_for(text).expect_err("the form is not valid");
             assert!(error.contains("30d, 48h, 4w"), "{text}: {error}");
         }
         for text in ["0d", "1d", "47h"] {
-            let error = unseen_for(text).expect_err("the time is too short");
+            let error = inactive_for(text).expect_err("the time is too short");
             assert!(error.contains("seen once a day"), "{text}: {error}");
         }
-        assert_eq!(unseen_for("18446744073709551615w"), Err("that is too long".to_owned()));
+        assert_eq!(inactive_for("18446744073709551615w"), Err("that is too long".to_owned()));
     }
 }

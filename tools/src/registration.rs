@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use bakery_lock::admin::shell_operand;
 use bakery_lock::hosts::{HostRegistry, RegistryError};
 use bakery_lock::schema::{SchemaError, Severity};
-use bakery_lock::shell_operand;
 use scylla::client::session::Session;
 
 use crate::connect::ConnectOptions;

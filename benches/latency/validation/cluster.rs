@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bakery_lock::schema::{self, CreateOptions, Replication};
-use bakery_lock::{LockClient, LockClientBuilder};
+use bakery_lock_instrumented::schema::{self, CreateOptions, Replication};
+use bakery_lock_instrumented::{LockClient, LockClientBuilder};
 use cassandra_cluster::{Cluster, ClusterOptions, Compiler, Network};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;

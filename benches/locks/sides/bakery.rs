@@ -24,7 +24,7 @@ impl BakeryLock {
             .register_host(true)
             .ttl(setup.ttl)
             .acquire_timeout(setup.patience)
-            .turns(setup.kind != Kind::Bakery);
+            .local_handoff(setup.kind != Kind::Bakery);
         let builder = if setup.kind == Kind::Subleases {
             builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
         } else {
@@ -49,7 +49,7 @@ impl Side for BakeryLock {
         let statistics = self.client.statistics();
         Operations {
             sent: statistics.operations(),
-            whole_reads: statistics.object_reads + statistics.glances,
+            whole_reads: statistics.object_reads + statistics.one_replica_reads,
             failed: statistics.unknown_outcomes + statistics.failures,
         }
     }

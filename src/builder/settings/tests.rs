@@ -22,14 +22,14 @@ fn all_variables_are_read() {
         ("BAKERY_LOCK_REGISTER_HOST", "true"),
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "500ms"),
         ("BAKERY_LOCK_TTL", "30"),
-        ("BAKERY_LOCK_TURNS", "false"),
+        ("BAKERY_LOCK_LOCAL_HANDOFF", "false"),
         ("BAKERY_LOCK_CONSISTENCY", "local-quorum:dc1"),
     ])
     .expect("all can be read");
     assert_eq!(settings.keyspace(), "locks");
     assert_eq!(settings.lock_table.as_deref(), Some("jobs"));
     assert_eq!(settings.host.as_deref(), Some("web"));
-    assert_eq!((settings.register_host, settings.turns), (Some(true), Some(false)));
+    assert_eq!((settings.register_host, settings.local_handoff), (Some(true), Some(false)));
     assert_eq!(settings.acquire_timeout, Some(Duration::from_millis(500)));
     assert_eq!(settings.ttl, Some(Duration::from_secs(30)));
     assert_eq!(settings.consistency, Some(Consistency::LocalQuorum("dc1".to_owned())));
@@ -40,7 +40,7 @@ fn bad_variable_is_named() {
     for (variable, value, reason) in [
         ("BAKERY_LOCK_TTL", "soon", "use a number of seconds"),
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "-1", "use a number of seconds"),
-        ("BAKERY_LOCK_TURNS", "yes", "use true or false"),
+        ("BAKERY_LOCK_LOCAL_HANDOFF", "yes", "use true or false"),
         ("BAKERY_LOCK_REGISTER_HOST", "1", "use true or false"),
         ("BAKERY_LOCK_CONSISTENCY", "one", "two clients could hold one lock"),
     ] {
@@ -72,13 +72,16 @@ async fn settings_are_checked() {
 #[test]
 fn files_hold_settings() {
     let file = r#"{"ttl": 30, "acquire_timeout": "1500ms", "consistency": "local-quorum:dc1",
-        "peers": {"bind": "127.0.0.1:7100", "keep": false, "max_guest_hold": "5m"}}"#;
+        "peers": {"bind": "127.0.0.1:7100", "serve_guests": false, "max_guest_hold": "5m"}}"#;
     let settings: LockSettings = serde_json::from_str(file).expect("it can be read");
     assert_eq!(settings.ttl, Some(Duration::from_secs(30)));
     let written = serde_json::to_value(&settings).expect("it can be written");
     assert_eq!((&written["ttl"], &written["acquire_timeout"]), (&"30s".into(), &"1500ms".into()));
     assert_eq!(written["consistency"], "local-quorum:dc1");
-    assert_eq!((&written["peers"]["keep"], &written["host"]), (&false.into(), &None::<u8>.into()));
+    assert_eq!(
+        (&written["peers"]["serve_guests"], &written["host"]),
+        (&false.into(), &None::<u8>.into())
+    );
     assert_eq!(written["peers"]["max_guest_hold"], "300s");
     let again: LockSettings = serde_json::from_value(written.clone()).expect("it can be read");
     assert_eq!(serde_json::to_value(&again).expect("it can be written"), written);

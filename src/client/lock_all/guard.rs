@@ -7,9 +7,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::driver::grant::GuardState;
-use crate::driver::guard::{LockGuard, LostFuture};
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
+use crate::guard::grant::GuardState;
+use crate::guard::{LockGuard, LostFuture};
 use crate::store::at_the_same_time;
 
 /// Several held locks, of [`LockClient::lock_all`](crate::LockClient::lock_all). Dropping it

@@ -42,7 +42,7 @@ fn conflicts(mine: Mode, theirs: Option<Mode>) -> bool {
 
 /// A place in the queue: the smaller one is let in earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     /// The ticket.
     pub(crate) ticket: i64,
     /// Breaks ties.
@@ -156,8 +156,8 @@ mod tests {
             claim(2, 5, None, Mode::Shared),
             claim(3, 5, None, Mode::Exclusive),
         ]));
-        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, Mode::Shared)), [3]);
-        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, Mode::Exclusive)), [2, 3]);
+        assert_eq!(hosts(&snapshot.blockers_before_ticket(ME, Mode::Shared)), [3]);
+        assert_eq!(hosts(&snapshot.blockers_before_ticket(ME, Mode::Exclusive)), [2, 3]);
     }
 
     #[test]
@@ -261,15 +261,15 @@ mod tests {
             claim(4, 9, Some(6), mode),
             claim(5, 9, None, mode),
         ]));
-        let mine = Place { ticket: 5, contender: ME };
+        let mine = QueuePosition { ticket: 5, contender: ME };
         assert_eq!(hosts(&snapshot.blockers_of(mine, mode)), [0, 3, 5]);
-        assert_eq!(hosts(&snapshot.blockers_before_drawing(ME, mode)), [0, 2, 3, 4, 5]);
+        assert_eq!(hosts(&snapshot.blockers_before_ticket(ME, mode)), [0, 2, 3, 4, 5]);
     }
 
     #[test]
     fn look_removes_exactly_the_pair_it_looked_at() {
         let mode = Mode::Exclusive;
-        let mine = Place { ticket: 5, contender: ME };
+        let mine = QueuePosition { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode)];
         let left = |rows: &[StoredRow]| {
             let mut blockers = Snapshot::of(&tests::rows(&before)).blockers_of(mine, mode);
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn confirming_read_only_removes_blockers() {
         let mode = Mode::Exclusive;
-        let mine = Place { ticket: 5, contender: ME };
+        let mine = QueuePosition { ticket: 5, contender: ME };
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode), claim(4, 9, None, mode)];
         let mut blockers = Snapshot::of(&rows(&before)).blockers_of(mine, mode);
         let now = [claim(3, 9, None, mode), claim(4, 11, None, mode), claim(6, 1, Some(1), mode)];
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn known_ticket_survives_a_look_at_the_entering_row() {
         let mode = Mode::Exclusive;
-        let mine = Place { ticket: 5, contender: ME };
+        let mine = QueuePosition { ticket: 5, contender: ME };
         let queued = rows(&[claim(2, 9, Some(3), mode)]);
         let mut blockers = Snapshot::of(&queued).blockers_of(mine, mode);
         assert!(!blockers.look(id(2), &Snapshot::of(&queued[..1]), mine));

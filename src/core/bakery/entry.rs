@@ -1,15 +1,15 @@
 //! A contender's own rows in one round: their content, their lease and their renewal (design
 //! section 5).
 
-#[cfg(model)]
+#[cfg(instrumented)]
 mod fingerprint;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admission::Place;
+use super::admission::QueuePosition;
+use super::io::{Acquire, Assignment, Change, Now, Write};
 use super::lease::{Lease, LeaseTerms};
-use super::messages::{Acquire, Assignment, Change, Now, Write};
 use super::row::{Claim, ContenderId, LastRelease, MICROS_PER_MILLI, Mode, Revocation};
 use super::seeded_bug::SeededBug;
 
@@ -37,9 +37,9 @@ impl Entry {
     }
 
     /// The place in the queue.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> QueuePosition {
         let ticket = self.claim.ticket.expect("a place is asked for once a ticket is drawn");
-        Place { ticket, contender: self.claim.contender }
+        QueuePosition { ticket, contender: self.claim.contender }
     }
 
     /// The time from the announcement to `now`.

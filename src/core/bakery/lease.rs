@@ -125,7 +125,7 @@ impl Lease {
         Lease { first_try, deadline: terms.deadline(first_try) }
     }
 
-    /// The lease of a borrowed turn, from now until a time that its keeper decided.
+    /// The lease of a sublease, from now until a time that its keeper decided.
     pub(crate) fn sublease(now: Duration, until: Duration) -> Self {
         Lease { first_try: now, deadline: until.max(now) }
     }

@@ -8,7 +8,7 @@
 //! leave. Once that few are ahead it reads whole; before, it asks those that must come and go.
 
 mod backoff;
-#[cfg(model)]
+#[cfg(instrumented)]
 mod fingerprint;
 mod progress;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use self::backoff::Handoff;
 pub(super) use self::backoff::within_patience;
 use self::progress::Progress;
-use super::admission::{Blockers, Place, Snapshot, Standing};
+use super::admission::{Blockers, QueuePosition, Snapshot, Standing};
 use super::row::{ContenderId, Mode};
 use super::seeded_bug::SeededBug;
 
@@ -46,11 +46,11 @@ pub(crate) enum Question {
 /// The blockers ahead of a waiting contender, in the order in which they will be let in.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    mine: Place,
+    mine: QueuePosition,
     mode: Mode,
     blockers: Blockers,
     /// Blockers up to this place are presumed gone, because the one there is.
-    presumed_gone: Option<Place>,
+    presumed_gone: Option<QueuePosition>,
     /// The number of questions that found no contender gone, since the last one that did or the
     /// last whole read.
     futile: usize,
@@ -67,7 +67,7 @@ impl Queue {
     /// The queue ahead of `mine`, fixed by the first read after drawing; `doorway` is how long the
     /// doorway took.
     pub(crate) fn new(
-        mine: Place,
+        mine: QueuePosition,
         mode: Mode,
         snapshot: &Snapshot,
         now: Duration,
@@ -197,7 +197,7 @@ impl Queue {
 
     /// The blockers not presumed gone, in order of place. Choosing ones count as ahead of all
     /// tickets: one that stays may be a holder on the fast path.
-    fn remaining(&self) -> Vec<Place> {
+    fn remaining(&self) -> Vec<QueuePosition> {
         let places = self.blockers.iter().map(|(contender, _)| contender);
         let mut remaining: Vec<_> = places
             .filter_map(|contender| self.place(contender))
@@ -210,7 +210,7 @@ impl Queue {
     /// The blockers that are not inside yet, as far as known, and must come and go before us:
     /// all that remain, for one that is let in when none is left. A limited one is let in beside
     /// the last ones ahead of it, as those inside were beside each other.
-    fn rest(&self) -> Vec<Place> {
+    fn rest(&self) -> Vec<QueuePosition> {
         let mut rest = self.remaining();
         rest.truncate(rest.len().saturating_sub(self.company()));
         // Of those before one that is gone, no more are left than held together with it.
@@ -241,22 +241,22 @@ impl Queue {
         max_holders.unwrap_or(1).saturating_sub(1)
     }
 
-    fn place(&self, contender: ContenderId) -> Option<Place> {
+    fn place(&self, contender: ContenderId) -> Option<QueuePosition> {
         let standing = self.blockers.standing(contender)?;
-        Some(Place { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
+        Some(QueuePosition { ticket: standing.ticket().unwrap_or(NO_TICKET), contender })
     }
 }
 
 /// Stands for "no ticket yet", before every ticket.
 const NO_TICKET: i64 = i64::MIN;
 
-fn is_choosing(place: Place) -> bool {
+fn is_choosing(place: QueuePosition) -> bool {
     place.ticket == NO_TICKET
 }
 
 /// Which of the rest to ask: the one half way to us among those with a ticket, or the first if all
 /// are choosing.
-fn middle(rest: &[Place]) -> usize {
+fn middle(rest: &[QueuePosition]) -> usize {
     let choosing = rest.partition_point(|place| is_choosing(*place));
     if choosing == rest.len() { 0 } else { choosing + (rest.len() - choosing) / 2 }
 }
@@ -266,7 +266,7 @@ mod tests {
     use super::super::row::{Claim, LastRelease, Mode, Statics, StoredRow};
     use super::*;
 
-    pub(super) const ME: Place = Place { ticket: 10_000, contender: id(99) };
+    pub(super) const ME: QueuePosition = QueuePosition { ticket: 10_000, contender: id(99) };
 
     pub(super) const fn id(host: i32) -> ContenderId {
         ContenderId { host, client: 0, slot: 0 }

@@ -112,31 +112,31 @@ pub(crate) struct Revocation {
     /// Human-readable: the reason.
     pub(crate) why: String,
     /// How it is made to leave.
-    pub(crate) means: Means,
+    pub(crate) kind: RevokeKind,
 }
 
 /// How a contender is made to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Means {
+pub(crate) enum RevokeKind {
     /// It leaves by itself.
-    Asking,
+    Request,
     /// Its rows are deleted for it.
     Force,
 }
 
-impl Means {
+impl RevokeKind {
     /// What the column `mode` says of [`Force`](Self::Force). It is null otherwise.
     const FORCE: i8 = 1;
 
     fn code(self) -> Option<i8> {
         match self {
-            Means::Asking => None,
-            Means::Force => Some(Self::FORCE),
+            RevokeKind::Request => None,
+            RevokeKind::Force => Some(Self::FORCE),
         }
     }
 
     fn parse(code: Option<i8>) -> Self {
-        if code == Some(Self::FORCE) { Means::Force } else { Means::Asking }
+        if code == Some(Self::FORCE) { RevokeKind::Force } else { RevokeKind::Request }
     }
 }
 
@@ -223,7 +223,7 @@ impl StoredRow {
             row_name: row_name::REVOKED.to_owned(),
             contender: revocation.contender,
             round: Some(revocation.round),
-            mode: revocation.means.code(),
+            mode: revocation.kind.code(),
             max_holders: None,
             ticket: None,
             owner: Some(revocation.by.clone()),
@@ -244,7 +244,7 @@ impl StoredRow {
             }
             (row_name::TICKETS, Some((round, _)), Some(ticket)) => Row::Ticket { round, ticket },
             (row_name::REVOKED, _, _) => {
-                Row::Revoked { round: self.round, means: Means::parse(self.mode) }
+                Row::Revoked { round: self.round, kind: RevokeKind::parse(self.mode) }
             }
             _ => Row::Unreadable,
         }
@@ -286,7 +286,7 @@ pub(crate) enum Row {
         /// The round to give up; if missing, no round is revoked.
         round: Option<i64>,
         /// How it is made to leave.
-        means: Means,
+        kind: RevokeKind,
     },
     /// This version can't interpret the row. Its contender blocks (design section 3).
     Unreadable,
@@ -360,11 +360,11 @@ mod tests {
             round: 7,
             by: "ops".to_owned(),
             why: "it hangs".to_owned(),
-            means: Means::Asking,
+            kind: RevokeKind::Request,
         };
-        for means in [Means::Asking, Means::Force] {
-            let row = StoredRow::revoked(&Revocation { means, ..revocation.clone() });
-            assert_eq!(row.parse(), Row::Revoked { round: Some(7), means });
+        for kind in [RevokeKind::Request, RevokeKind::Force] {
+            let row = StoredRow::revoked(&Revocation { kind, ..revocation.clone() });
+            assert_eq!(row.parse(), Row::Revoked { round: Some(7), kind });
             let said = (row.owner.as_deref(), row.why.as_deref());
             assert_eq!(said, (Some("ops"), Some("it hangs")));
         }

@@ -4,7 +4,7 @@
 //! The lines that a bug changes ask whether it is planted. In all other builds no bug is ever
 //! planted, and the compiler removes the question.
 
-#[cfg(model)]
+#[cfg(instrumented)]
 use std::cell::Cell;
 
 /// A bug of the protocol that can be planted.
@@ -93,13 +93,13 @@ pub(crate) enum SeededBug {
 
 impl SeededBug {
     /// Whether this bug is planted.
-    #[cfg(not(model))]
+    #[cfg(not(instrumented))]
     pub(crate) const fn is_planted(self) -> bool {
         false
     }
 
     /// The bugs of contenders and their rows.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) const OF_CONTENDERS: [SeededBug; 16] = [
         SeededBug::FastPathIgnoresChoosing,
         SeededBug::NoChoosingPhase,
@@ -120,7 +120,7 @@ impl SeededBug {
     ];
 
     /// The bugs of keepers and guests.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) const OF_TURNS: [SeededBug; 15] = [
         SeededBug::SubleaseBeyondPlace,
         SeededBug::NoDriftAllowance,
@@ -140,7 +140,7 @@ impl SeededBug {
     ];
 
     /// The bugs of objects: of what lies between contender, keeper, guests and callers.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) const OF_OBJECTS: [SeededBug; 6] = [
         SeededBug::GuestOnTermsOfRest,
         SeededBug::MinHoldIgnored,
@@ -151,24 +151,24 @@ impl SeededBug {
     ];
 
     /// The bugs by which callers wait for too long.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) const OF_WAITING: [SeededBug; 2] =
         [SeededBug::NextRoundBelowMark, SeededBug::PauseUnbounded];
 
     /// Whether this bug is planted on this thread.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn is_planted(self) -> bool {
         PLANTED.get() == Some(self)
     }
 
     /// Plants a bug on this thread from now on, or removes the planted one.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn plant(mutation: Option<Self>) {
         PLANTED.set(mutation);
     }
 }
 
-#[cfg(model)]
+#[cfg(instrumented)]
 thread_local! {
     static PLANTED: Cell<Option<SeededBug>> = const { Cell::new(None) };
 }

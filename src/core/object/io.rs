@@ -109,8 +109,8 @@ pub(crate) enum Input {
         /// What was seen.
         seen: Result<Seen, ReadFailure>,
     },
-    /// The answer to [`Output::Glance`]; no rows if it failed.
-    Glanced {
+    /// The answer to [`Output::ReadOneReplica`]; no rows if it failed.
+    OneReplicaRead {
         /// The slot.
         slot: i16,
         /// The rows of one replica.
@@ -122,7 +122,7 @@ pub(crate) enum Input {
     SweepRead(Option<Seen>),
     /// The answer to [`Output::SweepWrite`]: whether it is acknowledged.
     SweepWritten(bool),
-    /// The answer to [`Output::DrawBlock`]; no block if it failed.
+    /// The answer to [`Output::IssueBlock`]; no block if it failed.
     Block {
         /// The round.
         round: i64,
@@ -192,8 +192,8 @@ pub(crate) enum HolderRequest {
         /// Who waits for the answer.
         request: RequestId,
     },
-    /// Draw a fencing token.
-    DrawToken {
+    /// Issue a fencing token.
+    IssueToken {
         /// Who waits for the answer.
         request: RequestId,
     },
@@ -242,8 +242,8 @@ pub(crate) enum Output {
         read: Read,
     },
     /// Read the object from one replica, independently of other requests; answer with
-    /// [`Input::Glanced`].
-    Glance {
+    /// [`Input::OneReplicaRead`].
+    ReadOneReplica {
         /// The slot.
         slot: i16,
     },
@@ -254,8 +254,8 @@ pub(crate) enum Output {
     SweepRead,
     /// Make a write of a sweep, independently of other requests. One try.
     SweepWrite(Write),
-    /// Draw a block of tokens for a round: see [`TokenBlock`].
-    DrawBlock {
+    /// Issue a block of tokens for a round: see [`TokenBlock`].
+    IssueBlock {
         /// The claim of the contender in that round.
         claim: Claim,
         /// How far the clocks of two nodes may differ.
@@ -409,7 +409,7 @@ impl Expiring {
             Expiring::Revoked(revocation) => {
                 Some(Loss::Place(bakery::Loss::Revoked(revocation.clone())))
             }
-            Expiring::Keeper => Some(Loss::Borrowed(GuestLoss::PlaceLost)),
+            Expiring::Keeper => Some(Loss::Guest(GuestLoss::PlaceLost)),
             Expiring::HoldLimit => None,
         }
     }
@@ -421,7 +421,7 @@ pub(crate) enum Loss {
     /// The place in the table is lost.
     Place(bakery::Loss),
     /// The turn of another client is lost.
-    Borrowed(GuestLoss),
+    Guest(GuestLoss),
     /// It was held for longer than its limit.
     HoldLimit,
     /// The lock table was dropped or made again.
@@ -459,7 +459,7 @@ pub(crate) enum Reply {
     },
     /// A fencing token.
     Token(i64),
-    /// There is no token: the draw of a block failed.
+    /// There is no token: no block could be issued.
     NoToken,
     /// The turn was returned, and lost before its place was to be free.
     Lost(Loss),

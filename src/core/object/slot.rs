@@ -9,37 +9,38 @@
 //!
 //! [`events`] says what the contender's events mean, [`turns`] what the keeper asks for,
 //! [`requests`] what guards ask for. [`holders`] has those who use the place, [`releases`] who
-//! waits until it is released, [`borrowing`] the turns of other keepers, [`draws`] fencing tokens.
+//! waits until it is released, [`remote_turns`] the turns of other keepers, [`token_requests`]
+//! fencing tokens.
 
-mod borrowing;
-mod draws;
 mod events;
 mod holders;
 mod releases;
+mod remote_turns;
 mod requests;
+mod token_requests;
 mod turns;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::borrowing::Borrowing;
-pub(super) use self::borrowing::Remembered;
-use self::draws::Draws;
 use self::holders::Holders;
 use self::releases::Releases;
+pub(super) use self::remote_turns::Remembered;
+use self::remote_turns::RemoteTurns;
 pub(super) use self::requests::answer_over;
+use self::token_requests::TokenRequests;
 use super::Settings;
 use super::callers::Callers;
 use super::io::{
     Caller, CallerId, CheckReason, Expiring, Health, Loss, Now, Output, Refusal, Report, User,
 };
 use crate::core::bakery::{
-    self, Acquire, ContenderId, Lease, OpId, ReadFailure, SeededBug, Seen, SeenContender, Snapshot,
-    StateMachine, StoredRow, WriteOutcome,
+    self, Acquire, Contender, ContenderId, Lease, OpId, ReadFailure, SeededBug, Seen,
+    SeenContender, Snapshot, StoredRow, WriteOutcome,
 };
 use crate::core::turns::{
-    Demand, GuestId, Keeper, KeeperInput, LineUser, Rivals, TimedRequest, TurnId, TurnOf,
+    CompetingKeepers, Demand, GuestId, Keeper, KeeperInput, LineUser, TimedRequest, TurnId, TurnOf,
 };
 
 /// The slot whose place callers and guests use in turn. The others are for limited callers, each
@@ -71,17 +72,17 @@ impl GuestNames {
 pub(super) struct Slot {
     id: ContenderId,
     settings: Settings,
-    contender: StateMachine,
+    contender: Contender,
     keeper: Keeper,
     callers: Callers,
     holders: Holders,
     releases: Releases,
-    borrowing: Borrowing,
+    remote_turns: RemoteTurns,
     /// The last turn that a guest was granted: that is repeated until the guest knows.
-    lent: Option<TurnId>,
+    counted_sublease: Option<TurnId>,
     names: GuestNames,
-    rivals: Rivals,
-    draws: Draws,
+    competing_keepers: CompetingKeepers,
+    token_requests: TokenRequests,
     /// How the place was wanted last.
     wanted: Option<Acquire>,
     clocks_differ: bool,
@@ -102,16 +103,16 @@ impl Slot {
         Slot {
             id,
             settings,
-            contender: StateMachine::raised(id, raised),
+            contender: Contender::raised(id, raised),
             keeper,
             callers: Callers::default(),
             holders: Holders::new(settings.patience),
             releases: Releases::default(),
-            borrowing: Borrowing::remembering(remembered),
-            lent: None,
+            remote_turns: RemoteTurns::remembering(remembered),
+            counted_sublease: None,
             names: GuestNames::default(),
-            rivals: Rivals::default(),
-            draws: Draws::default(),
+            competing_keepers: CompetingKeepers::default(),
+            token_requests: TokenRequests::default(),
             wanted: None,
             clocks_differ: false,
             is_closing: false,
@@ -129,7 +130,7 @@ impl Slot {
         let asked = self.releases.first_asked();
         let released = asked.map(|asked| asked.saturating_add(self.settings.patience));
         let (contender, callers) = (self.contender.deadline(), self.callers.deadline());
-        let (holders, guests) = (self.holders.deadline(), self.borrowing.deadline());
+        let (holders, guests) = (self.holders.deadline(), self.remote_turns.deadline());
         [contender, callers, holders, released, guests].into_iter().flatten().min()
     }
 
@@ -140,7 +141,7 @@ impl Slot {
 
     /// Whether there is nothing left to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.contender.is_idle() && self.keeper.is_idle() && self.borrowing.is_done()
+        self.contender.is_idle() && self.keeper.is_idle() && self.remote_turns.is_done()
     }
 
     /// Whether it is to end although its rows stay: for the rest of a `min_hold`, after a shutdown.
@@ -177,7 +178,7 @@ impl Slot {
         if outcome == WriteOutcome::Rejected {
             self.check(CheckReason::Refusal);
         }
-        self.answered(now, bakery::Input::Written { op, outcome });
+        self.answered(now, bakery::ContenderInput::Written { op, outcome });
     }
 
     /// The contender's read is answered.
@@ -191,12 +192,12 @@ impl Slot {
                 (Err(failure), bakery::Statics::default())
             }
         };
-        self.answered(now, bakery::Input::Read { op, rows, statics });
+        self.answered(now, bakery::ContenderInput::Read { op, rows, statics });
     }
 
-    /// The keeper's glance is answered. Contenders whose clients stand in the line are none of the
-    /// table's.
-    pub(super) fn glanced(&mut self, now: Now, rows: &[StoredRow]) {
+    /// The keeper's look for outsiders is answered. Contenders whose clients stand in the line are
+    /// none of the table's.
+    pub(super) fn outsiders_read(&mut self, now: Now, rows: &[StoredRow]) {
         let seen = match self.contender.held_claim() {
             Some(claim) => Snapshot::of(rows).conflicting(claim.contender, claim.mode),
             None => Vec::new(),
@@ -204,11 +205,11 @@ impl Slot {
         let clients = seen.iter().map(|contender| contender.client);
         let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
         let any = outsiders.peek().is_some();
-        self.rivals.seen(outsiders);
+        self.competing_keepers.seen(outsiders);
         if any {
             self.outputs.push_back(Output::Report(Report::OutsidersWait));
         }
-        self.keeper.handle(now.of_turns(), KeeperInput::Glanced { outsiders: any });
+        self.keeper.handle(now.of_turns(), KeeperInput::Looked { outsiders: any });
         self.settle(now);
     }
 
@@ -273,7 +274,7 @@ impl Slot {
     /// Does what is due by now.
     pub(super) fn tick(&mut self, now: Now) {
         if self.contender.deadline().is_some_and(|due| due <= now.elapsed) {
-            self.contender.handle(now.of_contender(), bakery::Input::Tick);
+            self.contender.handle(now.of_contender(), bakery::ContenderInput::Tick);
         }
         self.settle(now);
         if self.keeper.deadline().is_some_and(|due| due <= now.boot) {
@@ -294,7 +295,7 @@ impl Slot {
         loop {
             if let Some(output) = self.contender.poll() {
                 self.contender_asks(now, output);
-            } else if let Some((keeper, output)) = self.borrowing.poll() {
+            } else if let Some((keeper, output)) = self.remote_turns.poll() {
                 self.guest_asks(now, keeper, output);
             } else if let Some(output) = self.keeper.poll() {
                 self.keeper_asks(now, output);
@@ -304,20 +305,20 @@ impl Slot {
         }
     }
 
-    fn contender_asks(&mut self, now: Now, output: bakery::Output) {
+    fn contender_asks(&mut self, now: Now, output: bakery::ContenderOutput) {
         let slot = self.id.slot;
         match output {
-            bakery::Output::Write { op, write } => {
+            bakery::ContenderOutput::Write { op, write } => {
                 self.outputs.push_back(Output::Write { slot, op, write });
             }
-            bakery::Output::Read { op, read } => {
+            bakery::ContenderOutput::Read { op, read } => {
                 self.outputs.push_back(Output::Read { slot, op, read });
             }
-            bakery::Output::Event(event) => self.event(now, event),
+            bakery::ContenderOutput::Event(event) => self.event(now, event),
         }
     }
 
-    fn answered(&mut self, now: Now, input: bakery::Input) {
+    fn answered(&mut self, now: Now, input: bakery::ContenderInput) {
         self.contender.handle(now.of_contender(), input);
         self.settle(now);
         self.look_for_keeper();
@@ -432,10 +433,10 @@ impl Slot {
     }
 
     fn user_of_keeper(&self) -> Option<User> {
-        if let Some(turn) = self.borrowing.turn() {
+        if let Some(turn) = self.remote_turns.turn() {
             return self.holders.get(turn).map(|holder| User::Own(holder.owner.clone()));
         }
-        self.borrowing.keeper().map(User::OfKeeper)
+        self.remote_turns.keeper().map(User::OfKeeper)
     }
 
     /// All holders are to finish: their leases are not renewed any more.

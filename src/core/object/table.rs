@@ -36,7 +36,7 @@ impl Cell {
 
 impl Table {
     /// A table whose rows are gone this much sooner than their TTL says.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn expiring_early(expires_early: Duration) -> Self {
         Table { expires_early, ..Table::default() }
     }
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Whether a write would change anything.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn takes(&self, write: &Write) -> bool {
         let mut cells = self.cells(self.expires_early, write).into_iter();
         cells.any(|(key, cell)| self.rows.get(&key).is_none_or(|before| before.stamp < cell.stamp))

@@ -56,8 +56,8 @@ pub(crate) enum GuestInput {
     },
     /// Extend the turn now. Does nothing outside.
     Renew,
-    /// Draw a fencing token. Only inside, and one at a time.
-    DrawToken,
+    /// Issue a fencing token. Only inside, and one at a time.
+    IssueToken,
     /// Stop asking, or return the turn.
     Leave,
     /// A message of the keeper.
@@ -74,12 +74,12 @@ pub(crate) enum GuestOutput {
     /// Send a request to the keeper.
     Send(TimedRequest),
     /// A report.
-    Event(Event),
+    Event(GuestEvent),
 }
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Event {
+pub(crate) enum GuestEvent {
     /// It is in the line, with others ahead of it.
     Queued {
         /// How many.
@@ -104,14 +104,14 @@ pub(crate) enum Event {
     /// A fencing token.
     Token(i64),
     /// The turn is lost. Final.
-    Lost(Loss),
+    Lost(GuestLoss),
     /// There is no turn at this keeper: continue in the table.
     Elsewhere,
 }
 
 /// Why a turn is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Loss {
+pub(crate) enum GuestLoss {
     /// Its time is over: the keeper could not be reached.
     KeeperUnreachable,
     /// The keeper's place is lost, or the guest did not leave when the keeper asked it to.
@@ -154,9 +154,9 @@ struct Inside {
     /// When the turn is extended.
     renew: Duration,
     /// The number of the last token that was asked for.
-    last_draw: u64,
+    last_token: u64,
     /// When it is asked for again, if it was not answered.
-    draw: Option<Duration>,
+    token_due: Option<Duration>,
     /// The keeper asked the guest to leave. The turn is not extended any more.
     is_expiring: bool,
 }
@@ -202,10 +202,10 @@ impl Guest {
                     inside.renew = now.elapsed;
                 }
             }
-            GuestInput::DrawToken => {
+            GuestInput::IssueToken => {
                 if let State::Inside(inside) = &mut self.state {
-                    inside.last_draw += 1;
-                    inside.draw = Some(now.elapsed);
+                    inside.last_token += 1;
+                    inside.token_due = Some(now.elapsed);
                 }
             }
             GuestInput::Leave => self.leave(now),
@@ -232,7 +232,7 @@ impl Guest {
             }
             State::Inside(inside) => {
                 let next = inside.renewal().map_or(inside.until, |due| due.min(inside.until));
-                Some(inside.draw.map_or(next, |draw| draw.min(next)))
+                Some(inside.token_due.map_or(next, |due| due.min(next)))
             }
         };
         let returning = self.returning.as_ref().map(|returning| returning.next);
@@ -255,7 +255,7 @@ impl Guest {
     }
 
     /// Whether a message can change anything, now or later.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn is_moved_by(&self, response: &Response) -> bool {
         match (response, &self.state) {
             (
@@ -269,8 +269,8 @@ impl Guest {
                 inside.turn == *turn && !inside.is_expiring
             }
             (Response::Lost { turn }, State::Inside(inside)) => inside.turn == *turn,
-            (Response::Token { turn, draw, .. }, State::Inside(inside)) => {
-                inside.turn == *turn && inside.last_draw == *draw && inside.draw.is_some()
+            (Response::Token { turn, number, .. }, State::Inside(inside)) => {
+                inside.turn == *turn && inside.last_token == *number && inside.token_due.is_some()
             }
             (Response::Leave { .. } | Response::Lost { .. }, State::Asking(_))
             | (Response::Granted(_), _) => true,
@@ -290,7 +290,7 @@ impl Guest {
     }
 
     /// The number of the turn that it has.
-    #[cfg(model)]
+    #[cfg(instrumented)]
     pub(crate) fn turn_number(&self) -> Option<u64> {
         match &self.state {
             State::Inside(inside) => Some(inside.turn.number),
@@ -299,7 +299,7 @@ impl Guest {
     }
 
     /// Whether the guest has the turn at `now`, by its own clock.
-    #[cfg(any(test, model))]
+    #[cfg(any(test, instrumented))]
     pub(crate) fn is_inside(&self, now: Now) -> bool {
         matches!(&self.state, State::Inside(inside) if now.elapsed < inside.until)
     }
@@ -343,18 +343,18 @@ impl Guest {
                         asking.next = asking.next.min(now.elapsed + ASK_OFTEN);
                     }
                     let ahead = ahead.min(AHEAD_MAX);
-                    self.event(Event::Queued { ahead });
+                    self.event(GuestEvent::Queued { ahead });
                 }
             }
             Response::Granted(granted) => self.granted(now, granted),
             Response::Extended(extended) => self.extended(extended),
-            Response::Token { turn, draw, value } => {
+            Response::Token { turn, number, value } => {
                 if let State::Inside(inside) = &mut self.state
                     && inside.turn == turn
-                    && inside.last_draw == draw
-                    && inside.draw.take().is_some()
+                    && inside.last_token == number
+                    && inside.token_due.take().is_some()
                 {
-                    self.event(Event::Token(value));
+                    self.event(GuestEvent::Token(value));
                 }
             }
             Response::Returned { turn } => {
@@ -366,21 +366,21 @@ impl Guest {
                     && !inside.is_expiring
                 {
                     inside.is_expiring = true;
-                    self.event(Event::Expiring);
+                    self.event(GuestEvent::Expiring);
                 }
             }
             Response::Lost { turn } => {
                 if let State::Inside(inside) = &self.state
                     && inside.turn == turn
                 {
-                    self.event(Event::Lost(Loss::PlaceLost));
+                    self.event(GuestEvent::Lost(GuestLoss::PlaceLost));
                     self.leave(now);
                 }
             }
             Response::Elsewhere { request } => {
                 if self.asking(request).is_some() {
                     self.state = State::Idle;
-                    self.event(Event::Elsewhere);
+                    self.event(GuestEvent::Elsewhere);
                 }
             }
         }
@@ -418,11 +418,11 @@ impl Guest {
             until,
             answered: echo,
             renew: now.elapsed + FIRST_RENEWAL,
-            last_draw: 0,
-            draw: None,
+            last_token: 0,
+            token_due: None,
             is_expiring: false,
         });
-        self.event(Event::Granted { turn, until });
+        self.event(GuestEvent::Granted { turn, until });
     }
 
     fn extended(&mut self, extended: Extended) {
@@ -436,7 +436,7 @@ impl Guest {
             inside.renew = echo + length / RENEWALS_PER_LENGTH;
             inside.answered = echo;
             let until = inside.until;
-            self.event(Event::Extended { until, sent: echo });
+            self.event(GuestEvent::Extended { until, sent: echo });
         }
     }
 
@@ -454,16 +454,16 @@ impl Guest {
             State::Inside(inside) if now.elapsed >= inside.until => {
                 let (turn, until) = (inside.turn, inside.until);
                 let asked = inside.is_expiring;
-                let loss = if asked { Loss::PlaceLost } else { Loss::KeeperUnreachable };
+                let loss = if asked { GuestLoss::PlaceLost } else { GuestLoss::KeeperUnreachable };
                 self.state = State::Idle;
-                self.event(Event::Lost(loss));
+                self.event(GuestEvent::Lost(loss));
                 self.return_turn(now, turn, until);
             }
             State::Asking(asking)
                 if asking.patience_ends().is_some_and(|ends| now.elapsed >= ends) =>
             {
                 self.leave(now);
-                self.event(Event::Elsewhere);
+                self.event(GuestEvent::Elsewhere);
             }
             State::Idle | State::Asking(_) | State::Inside(_) => {}
         }
@@ -472,11 +472,12 @@ impl Guest {
     }
 
     fn proceed(&mut self, now: Now) {
-        if let State::Inside(Inside { turn, last_draw, draw: Some(due), .. }) = &mut self.state
+        if let State::Inside(Inside { turn, last_token, token_due: Some(due), .. }) =
+            &mut self.state
             && *due <= now.elapsed
         {
             *due = now.elapsed + REPEAT_AFTER;
-            let request = Request::DrawToken { turn: *turn, draw: *last_draw };
+            let request = Request::IssueToken { turn: *turn, number: *last_token };
             self.send(now, request);
         }
         let request = match &mut self.state {
@@ -508,7 +509,7 @@ impl Guest {
             State::Asking(asking) => asking.next = now.elapsed,
             State::Inside(inside) => {
                 inside.renew = now.elapsed;
-                inside.draw = inside.draw.map(|_| now.elapsed);
+                inside.token_due = inside.token_due.map(|_| now.elapsed);
             }
         }
         if let Some(returning) = &mut self.returning {
@@ -520,7 +521,7 @@ impl Guest {
         self.outputs.push_back(GuestOutput::Send(TimedRequest { sent: now.elapsed, request }));
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: GuestEvent) {
         self.outputs.push_back(GuestOutput::Event(event));
     }
 }

@@ -1,13 +1,13 @@
 //! The keeper of one object: gives turns to its line while its contender holds the place.
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
-//! guests ask, [`min_hold`] turns that are returned early, [`drawing`] fencing tokens.
+//! guests ask, [`min_hold`] turns that are returned early, [`issuing`] fencing tokens.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
-mod drawing;
+pub(crate) mod io;
+mod issuing;
 mod line;
-pub(crate) mod messages;
 mod min_hold;
 mod requests;
 #[cfg(test)]
@@ -16,9 +16,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub(crate) use self::line::User;
-use self::line::{Line, Waiting};
-use self::messages::{Demand, Input, Output};
+use self::io::{Demand, KeeperInput, KeeperOutput};
+pub(crate) use self::line::LineUser;
+use self::line::{Line, Waiter};
 use self::min_hold::MinHold;
 use super::messages::{Extended, Granted, GuestId, Now, Response, TurnId};
 use super::sublease::{FIRST_LENGTH_MAX, Sublease, is_over};
@@ -32,11 +32,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 
 /// Contenders in the table are looked for no more often than this.
-const GLANCE_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// While a shared place stays in use, one that waited in the table may have left; callers that wait
 /// for its turn are not kept out for longer than this.
-const GLANCE_AGAIN: Duration = Duration::from_millis(250);
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Turns are given for this long once another contender is known to wait in the table.
 const TURNS_BESIDE_OUTSIDERS: Duration = Duration::from_millis(100);
@@ -72,7 +72,7 @@ pub(crate) struct Keeper {
     /// The tokens of this round that are left.
     block: Option<TokenBlock>,
     is_closing: bool,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<KeeperOutput>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ enum Place {
     /// A place for the line is on its way.
     Wanted(Wanted),
     /// A turn at another keeper, for one caller.
-    Borrowed {
+    GuestTurn {
         turn: TurnId,
         is_given: bool,
     },
@@ -117,13 +117,13 @@ struct Held {
     /// The next turn waits for a renewal on these terms.
     renewing: Option<LeaseTerms>,
     /// When contenders were last looked for in the table.
-    glanced: Duration,
-    /// A glance has no answer yet.
-    is_glancing: bool,
+    looked: Duration,
+    /// A look has no answer yet.
+    is_looking: bool,
     /// Since when contenders outside the line are known to wait in the table.
     outsiders_since: Option<Duration>,
-    /// A block of tokens is being drawn.
-    is_drawing: bool,
+    /// A block of tokens is being issued.
+    is_issuing: bool,
     /// The place is revoked: no turn follows those that are out.
     is_expiring: bool,
 }
@@ -133,16 +133,16 @@ struct Held {
 struct Turn {
     id: TurnId,
     /// `None`: it is a caller's.
-    tenant: Option<Tenant>,
+    guest_turn: Option<GuestTurn>,
     /// How long the place stays taken even if the turn is returned before.
     min_hold: Option<MinHold>,
-    /// The number of the last token that was asked for, and the token once it is drawn.
+    /// The number of the last token that was asked for, and the token once it is issued.
     token: Option<(u64, Option<i64>)>,
 }
 
 /// The guest that has the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Tenant {
+struct GuestTurn {
     guest: GuestId,
     ttl: Duration,
     granted: Granted,
@@ -172,16 +172,16 @@ impl Held {
 
     /// Whether to look for contenders in the table. Once some are known to wait, nothing more is to
     /// be learned: the place is released soon.
-    fn is_glance_due(&self, now: Now) -> bool {
-        let is_settled = self.is_glancing || self.outsiders_since.is_some();
-        !is_settled && now.boot >= self.glanced + GLANCE_EVERY
+    fn is_look_due(&self, now: Now) -> bool {
+        let is_settled = self.is_looking || self.outsiders_since.is_some();
+        !is_settled && now.boot >= self.looked + LOOK_EVERY
     }
 }
 
 impl Turn {
     /// The guest that has it; `None`: it is a caller's.
     fn guest(&self) -> Option<GuestId> {
-        self.tenant.as_ref().map(|tenant| tenant.guest)
+        self.guest_turn.as_ref().map(|guest_turn| guest_turn.guest)
     }
 }
 
@@ -210,57 +210,57 @@ impl Keeper {
     }
 
     /// Handles an input.
-    pub(crate) fn handle(&mut self, now: Now, input: Input) {
+    pub(crate) fn handle(&mut self, now: Now, input: KeeperInput) {
         self.end_turn_in_time(now);
         self.limit_turn(now);
         self.end_rest_in_time(now);
         match input {
-            Input::Held { place, round, terms, deadline } => {
+            KeeperInput::Held { place, round, terms, deadline } => {
                 self.held(now, (place, round), terms, deadline);
             }
-            Input::Failed => self.failed(),
-            Input::Asking(is_asking) => self.asking(is_asking),
-            Input::Borrowed { turn } => self.borrowed(turn),
-            Input::Renewed { terms, deadline } => self.renewed(now, terms, deadline),
-            Input::Expiring => self.expiring(),
-            Input::Lost => self.lost(),
-            Input::Released => self.place = Place::None,
-            Input::Join { caller, demand } => self.join(now, caller, demand),
-            Input::Leave { caller } => self.line.remove_caller(caller),
-            Input::Returned { turn } if self.outlasts_return(turn, now.boot) => {
+            KeeperInput::Failed => self.failed(),
+            KeeperInput::Asking(is_asking) => self.asking(is_asking),
+            KeeperInput::GuestTurn { turn } => self.guest_turn_granted(turn),
+            KeeperInput::Renewed { terms, deadline } => self.renewed(now, terms, deadline),
+            KeeperInput::Expiring => self.expiring(),
+            KeeperInput::Lost => self.lost(),
+            KeeperInput::Released => self.place = Place::None,
+            KeeperInput::Join { caller, demand } => self.join(now, caller, demand),
+            KeeperInput::Leave { caller } => self.line.remove_caller(caller),
+            KeeperInput::Returned { turn } if self.outlasts_return(turn, now.boot) => {
                 self.begin_rest(now);
             }
-            Input::Returned { turn } => self.end_turn(turn, None),
-            Input::DrawToken { turn, draw } => self.draw_token(None, turn, draw),
-            Input::Block { round, block } => self.block_drawn(round, block),
-            Input::Request { guest, request } => self.request(now, guest, request),
-            Input::GuestLeft { guest } => drop(self.line.remove_guest(guest)),
-            Input::Glanced { outsiders } => self.glanced(now, outsiders),
-            Input::Disband => self.disband(),
-            Input::Shutdown => {
+            KeeperInput::Returned { turn } => self.end_turn(turn, None),
+            KeeperInput::IssueToken { turn, number } => self.issue_token(None, turn, number),
+            KeeperInput::Block { round, block } => self.block_issued(round, block),
+            KeeperInput::Request { guest, request } => self.request(now, guest, request),
+            KeeperInput::GuestLeft { guest } => drop(self.line.remove_guest(guest)),
+            KeeperInput::Looked { outsiders } => self.looked(now, outsiders),
+            KeeperInput::Disband => self.disband(),
+            KeeperInput::Shutdown => {
                 self.is_closing = true;
                 self.send_guests_elsewhere();
             }
-            Input::Tick => {}
+            KeeperInput::Tick => {}
         }
         self.proceed(now);
     }
 
     /// The next output.
     #[must_use]
-    pub(crate) fn poll(&mut self) -> Option<Output> {
+    pub(crate) fn poll(&mut self) -> Option<KeeperOutput> {
         self.outputs.pop_front()
     }
 
-    /// When to send [`Input::Tick`], by boot time, unless another input comes first.
+    /// When to send [`KeeperInput::Tick`], by boot time, unless another input comes first.
     #[must_use]
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let tenant = self.tenant();
-        let ends = tenant.map(|tenant| tenant.ends);
-        let repeat = tenant.and_then(|tenant| tenant.repeat);
-        let limit = tenant.and_then(|tenant| tenant.limit);
+        let guest_turn = self.guest_turn();
+        let ends = guest_turn.map(|guest_turn| guest_turn.ends);
+        let repeat = guest_turn.and_then(|guest_turn| guest_turn.repeat);
+        let limit = guest_turn.and_then(|guest_turn| guest_turn.limit);
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        [ends, repeat, limit, returned, self.glances_again()].into_iter().flatten().min()
+        [ends, repeat, limit, returned, self.looks_again()].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -286,7 +286,8 @@ impl Keeper {
 
     /// Whether a client stands in the line, or has the turn.
     pub(crate) fn serves(&self, client: GuestId) -> bool {
-        self.line.has_guest(client) || self.tenant().is_some_and(|tenant| tenant.guest == client)
+        self.line.has_guest(client)
+            || self.guest_turn().is_some_and(|guest_turn| guest_turn.guest == client)
     }
 
     /// The present turn's user, if a turn is out.
@@ -298,7 +299,7 @@ impl Keeper {
     }
 
     /// The line, the first one first.
-    pub(crate) fn line(&self) -> impl ExactSizeIterator<Item = User> {
+    pub(crate) fn line(&self) -> impl ExactSizeIterator<Item = LineUser> {
         self.line.users()
     }
 
@@ -310,8 +311,8 @@ impl Keeper {
     /// The first in the line, if it is a caller.
     pub(crate) fn first_caller(&self) -> Option<u64> {
         match self.line.first()? {
-            User::Caller(caller, _) => Some(caller),
-            User::Guest(_) => None,
+            LineUser::Caller(caller, _) => Some(caller),
+            LineUser::Guest(_) => None,
         }
     }
 
@@ -325,7 +326,7 @@ impl Keeper {
     fn join(&mut self, now: Now, caller: u64, demand: Demand) {
         let is_taken = self.turn.is_some() || !self.line.is_empty() || !self.may_share(now, demand);
         if is_taken && demand.patience == Patience::Try {
-            self.outputs.push_back(Output::Taken { caller });
+            self.outputs.push_back(KeeperOutput::Taken { caller });
         } else {
             self.line.push_caller(caller, demand);
         }
@@ -353,10 +354,10 @@ impl Keeper {
             usual_terms: terms,
             deadline,
             renewing: None,
-            glanced: now.boot,
-            is_glancing: false,
+            looked: now.boot,
+            is_looking: false,
             outsiders_since: None,
-            is_drawing: false,
+            is_issuing: false,
             is_expiring: false,
         });
     }
@@ -374,17 +375,17 @@ impl Keeper {
         }
     }
 
-    fn borrowed(&mut self, turn: TurnId) {
-        assert!(self.may_ask(), "a turn is borrowed while a place is wanted and no guest waits");
-        self.place = Place::Borrowed { turn, is_given: false };
+    fn guest_turn_granted(&mut self, turn: TurnId) {
+        assert!(self.may_ask(), "a guest's turn begins while a place is wanted and no guest waits");
+        self.place = Place::GuestTurn { turn, is_given: false };
     }
 
     /// The acquisition failed for the first in the line. The rest has another try.
     fn failed(&mut self) {
         self.place = Place::Releasing;
         match self.line.first() {
-            Some(User::Caller(caller, _)) => self.line.remove_caller(caller),
-            Some(User::Guest(guest)) => self.send_elsewhere(guest),
+            Some(LineUser::Caller(caller, _)) => self.line.remove_caller(caller),
+            Some(LineUser::Guest(guest)) => self.send_elsewhere(guest),
             None => {}
         }
     }
@@ -399,23 +400,23 @@ impl Keeper {
         if self.outlasts_turn() {
             self.end_rest();
         }
-        self.ask_tenant_to_leave();
+        self.ask_guest_to_leave();
         self.send_guests_elsewhere();
     }
 
     /// No new turns. The rows stay until the turn is over (rule R5), because its guest may not
     /// know for a while.
     fn lost(&mut self) {
-        if !matches!(self.place, Place::Held(_) | Place::Borrowed { .. }) {
+        if !matches!(self.place, Place::Held(_) | Place::GuestTurn { .. }) {
             return;
         }
         self.place = Place::Lost;
-        if let Some(Turn { id, tenant: Some(tenant), .. }) = &self.turn {
-            let (guest, response) = (tenant.guest, Response::Lost { turn: *id });
+        if let Some(Turn { id, guest_turn: Some(guest_turn), .. }) = &self.turn {
+            let (guest, response) = (guest_turn.guest, Response::Lost { turn: *id });
             self.send(guest, response);
         }
         // A caller's guard knows by the lease of the place.
-        if self.tenant().is_none() {
+        if self.guest_turn().is_none() {
             self.turn = None;
         }
         self.shared_turns.clear();
@@ -433,9 +434,9 @@ impl Keeper {
         }
     }
 
-    fn glanced(&mut self, now: Now, outsiders: bool) {
+    fn looked(&mut self, now: Now, outsiders: bool) {
         if let Place::Held(held) = &mut self.place {
-            held.is_glancing = false;
+            held.is_looking = false;
             let since = held.outsiders_since.unwrap_or(now.boot);
             held.outsiders_since = outsiders.then_some(since);
         }
@@ -453,18 +454,19 @@ impl Keeper {
         match (&self.place, next) {
             (Place::None, Some(next)) => {
                 self.place = Place::Wanted(Wanted { demand: next.demand(), is_asking: false });
-                self.outputs.push_back(Output::Acquire { caller: self.first_caller() });
+                self.outputs.push_back(KeeperOutput::Acquire { caller: self.first_caller() });
             }
             (Place::None, None) => self.finished.clear(),
             (Place::Wanted(wanted), Some(next)) if is_fit(wanted.demand, next.demand()) => {}
-            (Place::Borrowed { turn, is_given: false }, Some(User::Caller(caller, demand)))
-                if demand.mode == Mode::Exclusive =>
-            {
+            (
+                Place::GuestTurn { turn, is_given: false },
+                Some(LineUser::Caller(caller, demand)),
+            ) if demand.mode == Mode::Exclusive => {
                 let turn = *turn;
-                self.place = Place::Borrowed { turn, is_given: true };
+                self.place = Place::GuestTurn { turn, is_given: true };
                 self.give(caller, turn, None);
             }
-            (Place::Wanted(_) | Place::Borrowed { .. } | Place::Lost, _) => self.release(),
+            (Place::Wanted(_) | Place::GuestTurn { .. } | Place::Lost, _) => self.release(),
             // All that share a place begin at once.
             (Place::Held(_), _) => while self.next_turn(now) && self.turn.is_none() {},
             (Place::Releasing, _) => {}
@@ -484,8 +486,8 @@ impl Keeper {
         let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
             if !is_shared {
                 self.release();
-            } else if self.glances_again().is_some_and(|due| due <= now.boot) {
-                self.glance(now);
+            } else if self.looks_again().is_some_and(|due| due <= now.boot) {
+                self.look_for_outsiders(now);
             }
             return false;
         };
@@ -512,37 +514,39 @@ impl Keeper {
         // As a turn is given: one that lasts asks nothing of the database.
         self.last_turn += 1;
         let (id, deadline) = (held.turn(self.last_turn), held.deadline);
-        if held.is_glance_due(now) {
-            self.glance(now);
+        if held.is_look_due(now) {
+            self.look_for_outsiders(now);
         }
         match user {
-            User::Caller(caller, demand) if demand.mode == Mode::Shared => self.share(caller, id),
-            User::Caller(caller, demand) => {
+            LineUser::Caller(caller, demand) if demand.mode == Mode::Shared => {
+                self.share(caller, id);
+            }
+            LineUser::Caller(caller, demand) => {
                 self.give(caller, id, MinHold::from(now, demand.min_hold));
             }
-            User::Guest(guest) => self.grant(now, guest, id, deadline),
+            LineUser::Guest(guest) => self.grant(now, guest, id, deadline),
         }
         true
     }
 
     /// Looks for contenders in the table.
-    fn glance(&mut self, now: Now) {
+    fn look_for_outsiders(&mut self, now: Now) {
         if let Place::Held(held) = &mut self.place {
-            (held.glanced, held.is_glancing) = (now.boot, true);
-            self.outputs.push_back(Output::Glance);
+            (held.looked, held.is_looking) = (now.boot, true);
+            self.outputs.push_back(KeeperOutput::Look);
         }
     }
 
     /// When to look whether those in the table still wait that keep the next one out of a place
     /// that it could share.
-    fn glances_again(&self) -> Option<Duration> {
+    fn looks_again(&self) -> Option<Duration> {
         let Place::Held(held) = &self.place else {
             return None;
         };
         let waits = self.line.first().is_some_and(|next| mode(next) == held.mode);
         let is_in_use = !self.shared_turns.is_empty() && !self.is_closing;
-        let closed = held.outsiders_since.filter(|_| waits && is_in_use && !held.is_glancing)?;
-        Some((closed + TURNS_BESIDE_OUTSIDERS).max(held.glanced + GLANCE_AGAIN))
+        let closed = held.outsiders_since.filter(|_| waits && is_in_use && !held.is_looking)?;
+        Some((closed + TURNS_BESIDE_OUTSIDERS).max(held.looked + LOOK_AGAIN))
     }
 
     /// Whether a caller could have the place together with those that share it, if any do.
@@ -551,7 +555,7 @@ impl Keeper {
             Place::Held(held) => demand.mode == held.mode && !is_left_to_outsiders(held, now),
             Place::None
             | Place::Wanted(_)
-            | Place::Borrowed { .. }
+            | Place::GuestTurn { .. }
             | Place::Lost
             | Place::Releasing => false,
         };
@@ -559,11 +563,11 @@ impl Keeper {
     }
 
     /// The first in the line that may have a turn. Silent guests leave it.
-    fn next_user(&mut self, now: Now) -> Option<User> {
+    fn next_user(&mut self, now: Now) -> Option<LineUser> {
         if self.is_closing {
             return None;
         }
-        while let Some(User::Guest(guest)) = self.line.first() {
+        while let Some(LineUser::Guest(guest)) = self.line.first() {
             let waiting = self.line.guest(guest).expect("a guest in the line waits");
             if now.boot < waiting.heard + SILENCE_MAX {
                 break;
@@ -575,7 +579,7 @@ impl Keeper {
 
     fn release(&mut self) {
         self.place = Place::Releasing;
-        self.outputs.push_back(Output::Release);
+        self.outputs.push_back(KeeperOutput::Release);
     }
 
     // Turns.
@@ -583,15 +587,15 @@ impl Keeper {
     /// Gives a turn to a caller.
     fn give(&mut self, caller: u64, turn: TurnId, min_hold: Option<MinHold>) {
         self.line.remove_caller(caller);
-        self.turn = Some(Turn { id: turn, tenant: None, min_hold, token: None });
-        self.outputs.push_back(Output::Grant { caller, turn });
+        self.turn = Some(Turn { id: turn, guest_turn: None, min_hold, token: None });
+        self.outputs.push_back(KeeperOutput::Grant { caller, turn });
     }
 
     /// Gives a turn to a caller that shares the place.
     fn share(&mut self, caller: u64, turn: TurnId) {
         self.line.remove_caller(caller);
         self.shared_turns.insert(turn);
-        self.outputs.push_back(Output::Grant { caller, turn });
+        self.outputs.push_back(KeeperOutput::Grant { caller, turn });
     }
 
     /// Grants a turn to a guest, until the deadline of the place at most. The echo was read before
@@ -604,42 +608,43 @@ impl Keeper {
         let repeat = Some(now.boot + REPEAT_AFTER);
         let limit = self.guest_hold_max.and_then(|limit| now.boot.checked_add(limit));
         let (ttl, extended, leaves) = (waiting.ttl, None, false);
-        let tenant = Tenant { guest, ttl, granted, extended, ends, repeat, limit, leaves };
-        self.turn = Some(Turn { id: turn, tenant: Some(tenant), min_hold: None, token: None });
+        let guest_turn = GuestTurn { guest, ttl, granted, extended, ends, repeat, limit, leaves };
+        self.turn =
+            Some(Turn { id: turn, guest_turn: Some(guest_turn), min_hold: None, token: None });
         self.send(guest, Response::Granted(granted));
     }
 
     fn repeat_grant(&mut self, now: Now) {
-        let Some(Turn { tenant: Some(tenant), .. }) = &mut self.turn else {
+        let Some(Turn { guest_turn: Some(guest_turn), .. }) = &mut self.turn else {
             return;
         };
-        if tenant.repeat.is_some_and(|due| due <= now.boot) {
-            tenant.repeat = Some(now.boot + REPEAT_AFTER);
-            let (guest, granted) = (tenant.guest, tenant.granted);
+        if guest_turn.repeat.is_some_and(|due| due <= now.boot) {
+            guest_turn.repeat = Some(now.boot + REPEAT_AFTER);
+            let (guest, granted) = (guest_turn.guest, guest_turn.granted);
             self.send(guest, Response::Granted(granted));
         }
     }
 
     /// Asks a guest to leave that has had its turn for as long as it may.
     fn limit_turn(&mut self, now: Now) {
-        let limit = self.tenant().and_then(|tenant| tenant.limit);
+        let limit = self.guest_turn().and_then(|guest_turn| guest_turn.limit);
         if limit.is_some_and(|limit| limit <= now.boot) {
-            self.ask_tenant_to_leave();
+            self.ask_guest_to_leave();
         }
     }
 
     /// Asks the guest that has the turn to leave, which is extended no more.
-    fn ask_tenant_to_leave(&mut self) {
-        if let Some(Turn { id, tenant: Some(tenant), .. }) = &mut self.turn {
-            (tenant.limit, tenant.repeat, tenant.leaves) = (None, None, true);
-            let (guest, response) = (tenant.guest, Response::Leave { turn: *id });
+    fn ask_guest_to_leave(&mut self) {
+        if let Some(Turn { id, guest_turn: Some(guest_turn), .. }) = &mut self.turn {
+            (guest_turn.limit, guest_turn.repeat, guest_turn.leaves) = (None, None, true);
+            let (guest, response) = (guest_turn.guest, Response::Leave { turn: *id });
             self.send(guest, response);
         }
     }
 
     fn end_turn_in_time(&mut self, now: Now) {
-        if let Some(tenant) = self.tenant()
-            && is_over(tenant.ends, now)
+        if let Some(guest_turn) = self.guest_turn()
+            && is_over(guest_turn.ends, now)
         {
             self.finish_turn();
         }
@@ -660,8 +665,8 @@ impl Keeper {
     }
 
     fn finish_turn(&mut self) {
-        if let Some(Turn { tenant: Some(tenant), .. }) = self.turn.take() {
-            self.finish_request(tenant.guest, tenant.granted.request);
+        if let Some(Turn { guest_turn: Some(guest_turn), .. }) = self.turn.take() {
+            self.finish_request(guest_turn.guest, guest_turn.granted.request);
         }
     }
 
@@ -674,8 +679,8 @@ impl Keeper {
         *last = request.max(*last);
     }
 
-    fn tenant(&self) -> Option<&Tenant> {
-        self.turn.as_ref()?.tenant.as_ref()
+    fn guest_turn(&self) -> Option<&GuestTurn> {
+        self.turn.as_ref()?.guest_turn.as_ref()
     }
 
     fn send_guests_elsewhere(&mut self) {
@@ -685,14 +690,14 @@ impl Keeper {
     }
 
     fn send_elsewhere(&mut self, guest: GuestId) {
-        if let Some(Waiting { request, .. }) = self.line.remove_guest(guest) {
+        if let Some(Waiter { request, .. }) = self.line.remove_guest(guest) {
             self.finish_request(guest, request);
             self.send(guest, Response::Elsewhere { request });
         }
     }
 
     fn send(&mut self, guest: GuestId, response: Response) {
-        self.outputs.push_back(Output::Send { guest, response });
+        self.outputs.push_back(KeeperOutput::Send { guest, response });
     }
 
     /// Breaks rule R5 while a turn is out, if a seeded bug says so; otherwise does nothing.
@@ -703,19 +708,19 @@ impl Keeper {
         if SeededBug::RowsDeletedInTurn.is_planted() && is_left_to_outsiders(held, now) {
             return self.release();
         }
-        if let Some(User::Caller(_, Demand { terms, .. })) = self.line.first()
+        if let Some(LineUser::Caller(_, Demand { terms, .. })) = self.line.first()
             && SeededBug::RowsShortenedInTurn.is_planted()
             && terms != held.terms
             && held.renewing.is_none()
         {
             held.renewing = Some(terms);
-            self.outputs.push_back(Output::Renew { terms });
+            self.outputs.push_back(KeeperOutput::Renew { terms });
         }
     }
 }
 
 /// How a user wants the place.
-fn mode(user: User) -> Mode {
+fn mode(user: LineUser) -> Mode {
     user.demand().map_or(Mode::Exclusive, |demand| demand.mode)
 }
 

@@ -67,11 +67,11 @@ pub(crate) enum Request {
         turn: TurnId,
     },
     /// Give me a fencing token. Repeated until it is answered.
-    DrawToken {
+    IssueToken {
         /// The turn.
         turn: TurnId,
         /// The number of the token within the turn.
-        draw: u64,
+        number: u64,
     },
     /// My turn is over, or I never took it. Repeated until it is answered.
     Return {
@@ -104,7 +104,7 @@ pub(crate) enum Response {
         /// The turn.
         turn: TurnId,
         /// The number of the token within the turn.
-        draw: u64,
+        number: u64,
         /// The token.
         value: i64,
     },

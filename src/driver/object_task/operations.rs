@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span, debug};
 
+use crate::context::ClientContext;
 use crate::core::bakery::{Claim, OpId, Read, ReadFailure, Seen, Write, WriteOutcome};
 use crate::core::object::io::Input;
 use crate::core::turns::KeeperId;
-use crate::driver::drawing::FenceOfClaim;
-use crate::driver::shared::Shared;
-use crate::fence::FencingError;
-use crate::network::Network;
+use crate::fencing::FencingError;
+use crate::guard::token_issuer::ObjectFence;
+use crate::peers::Network;
 use crate::store::{DatabaseError, Outcome};
 
 /// The requests that are under way, one of each kind. There are few, so all are polled.
 #[derive(Default)]
 pub(super) struct Operations(Vec<(Kind, Request)>);
 
-type Request = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type Request = Pin<Box<dyn Future<Output = Completed> + Send>>;
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum Kind {
     /// For the contender of this slot.
     Contender(i16),
     /// For the keeper of this slot, which wants to know who waits in the table.
-    Glance(i16),
+    OneReplicaRead(i16),
     /// For callers that yield.
     Look,
     /// For a sweep.
@@ -41,19 +41,19 @@ pub(super) enum Kind {
 }
 
 /// The answer to a request.
-pub(super) struct Answer {
+pub(super) struct Completed {
     /// What it means for the object.
     pub(super) input: Input,
     /// What is reported to people: why the request failed, if it did.
-    pub(super) setback: Setback,
+    pub(super) last_error: LastError,
 }
 
 /// Why a request failed.
-pub(super) enum Setback {
+pub(super) enum LastError {
     /// The last request of a contender failed like this, or did not.
     Database(Option<DatabaseError>),
-    /// No block of tokens was drawn.
-    NoBlock(FencingError),
+    /// No block of tokens was issued.
+    Block(FencingError),
     /// Nothing to report.
     None,
 }
@@ -64,7 +64,7 @@ impl Operations {
         &mut self,
         kind: Kind,
         span: &Span,
-        request: impl Future<Output = Answer> + Send + 'static,
+        request: impl Future<Output = Completed> + Send + 'static,
     ) {
         self.0.retain(|(other, _)| *other != kind);
         self.0.push((kind, Box::pin(request.instrument(span.clone()))));
@@ -75,11 +75,11 @@ impl Operations {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(super) async fn next(&mut self) -> Answer {
+    pub(super) async fn next(&mut self) -> Completed {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Completed> {
         for index in 0..self.0.len() {
             if let Poll::Ready(answer) = self.0[index].1.as_mut().poll(context) {
                 drop(self.0.remove(index));
@@ -93,62 +93,63 @@ impl Operations {
 /// What the requests about an object need.
 #[derive(Clone)]
 pub(super) struct Database {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ClientContext>,
     pub(super) object: Arc<str>,
 }
 
 impl Database {
-    pub(super) async fn write(self, slot: i16, op: OpId, write: Write) -> Answer {
+    pub(super) async fn write(self, slot: i16, op: OpId, write: Write) -> Completed {
         let result = self.shared.store.rows.write(&self.object, &write).await;
         let outcome = result.as_ref().map_or_else(write_outcome, |()| WriteOutcome::Applied);
         if let (WriteOutcome::Unknown, Err(error)) = (outcome, &result) {
             debug!(?error, "whether a write is applied is unknown; it is made again");
         }
         let input = Input::Written { slot, op, outcome };
-        Answer { input, setback: Setback::Database(result.err()) }
+        Completed { input, last_error: LastError::Database(result.err()) }
     }
 
-    pub(super) async fn read(self, slot: i16, op: OpId, read: Read) -> Answer {
+    pub(super) async fn read(self, slot: i16, op: OpId, read: Read) -> Completed {
         let (seen, error) = self.try_read(read).await;
         let input = Input::Read { slot, op, read, seen };
-        Answer { input, setback: Setback::Database(error) }
+        Completed { input, last_error: LastError::Database(error) }
     }
 
-    pub(super) async fn look(self) -> Answer {
+    pub(super) async fn look(self) -> Completed {
         let (seen, error) = self.try_read(Read::Object).await;
-        Answer { input: Input::Looked(seen), setback: Setback::Database(error) }
+        Completed { input: Input::Looked(seen), last_error: LastError::Database(error) }
     }
 
     /// A read of one replica. One that fails shows nothing.
-    pub(super) async fn glance(self, slot: i16) -> Answer {
-        let rows = self.shared.store.rows.glance(&self.object).await.unwrap_or_default();
-        Answer { input: Input::Glanced { slot, rows }, setback: Setback::None }
+    pub(super) async fn read_one_replica(self, slot: i16) -> Completed {
+        let rows = self.shared.store.rows.read_one_replica(&self.object).await.unwrap_or_default();
+        Completed { input: Input::OneReplicaRead { slot, rows }, last_error: LastError::None }
     }
 
-    pub(super) async fn sweep_read(self) -> Answer {
+    pub(super) async fn sweep_read(self) -> Completed {
         let (seen, error) = self.try_read(Read::Object).await;
         note_sweep(error.as_ref());
-        Answer { input: Input::SweepRead(seen.ok()), setback: Setback::None }
+        Completed { input: Input::SweepRead(seen.ok()), last_error: LastError::None }
     }
 
-    pub(super) async fn sweep_write(self, write: Write) -> Answer {
+    pub(super) async fn sweep_write(self, write: Write) -> Completed {
         let error = self.shared.store.rows.write(&self.object, &write).await.err();
         note_sweep(error.as_ref());
-        Answer { input: Input::SweepWritten(error.is_none()), setback: Setback::None }
+        Completed { input: Input::SweepWritten(error.is_none()), last_error: LastError::None }
     }
 
-    pub(super) async fn draw_block(self, claim: Claim, max_clock_skew: Duration) -> Answer {
+    pub(super) async fn issue_block(self, claim: Claim, max_clock_skew: Duration) -> Completed {
         let round = claim.round;
         let Database { shared, object: name } = self;
-        let drawn = FenceOfClaim { shared, name, claim, max_clock_skew }.draw_block().await;
-        match drawn {
-            Ok(block) => {
-                Answer { input: Input::Block { round, block: Some(block) }, setback: Setback::None }
-            }
+        let issued = ObjectFence { shared, name, claim, max_clock_skew }.issue_block().await;
+        match issued {
+            Ok(block) => Completed {
+                input: Input::Block { round, block: Some(block) },
+                last_error: LastError::None,
+            },
             Err(error) => {
                 debug!(%error, "no block of tokens");
                 let input = Input::Block { round, block: None };
-                Answer { input, setback: Setback::NoBlock(error) }
+                Completed { input, last_error: LastError::Block(error) }
             }
         }
     }
@@ -162,9 +163,9 @@ impl Database {
 }
 
 /// Connects to a keeper.
-pub(super) async fn connect(network: Arc<dyn Network>, keeper: KeeperId) -> Answer {
+pub(super) async fn connect(network: Arc<dyn Network>, keeper: KeeperId) -> Completed {
     let is_reachable = network.connect(keeper).await;
-    Answer { input: Input::Connected { keeper, is_reachable }, setback: Setback::None }
+    Completed { input: Input::Connected { keeper, is_reachable }, last_error: LastError::None }
 }
 
 fn note_sweep(error: Option<&DatabaseError>) {

@@ -2,13 +2,13 @@
 
 use uuid::Uuid;
 
-use crate::contender::Contender;
+use crate::admin::types::ContenderInfo;
+use crate::admin::types::TurnUser;
 use crate::core::bakery::{self, Failure, Revocation};
 use crate::core::object::io::{Expiring, Loss, Refusal, User};
 use crate::core::turns::{GuestLoss, KeeperId};
 use crate::driver::health::HealthProblem;
 use crate::error::{ExpiringReason, LockError, LostReason};
-use crate::line::TurnUser;
 use crate::owner::printable;
 use crate::store::DatabaseError;
 
@@ -18,7 +18,7 @@ pub(super) struct Context<'a> {
     /// This client.
     pub(super) client: u128,
     /// The last error of the database.
-    pub(super) setback: Option<&'a DatabaseError>,
+    pub(super) last_error: Option<&'a DatabaseError>,
     /// What keeps the client from granting locks.
     pub(super) problem: Option<&'a HealthProblem>,
     /// Who has the turn of a keeper, as that said last.
@@ -33,13 +33,13 @@ impl Context<'_> {
             Refusal::Taken => return None,
             Refusal::TimedOut { waited, user, ahead } => {
                 let user = user.as_ref().and_then(|user| self.user(user));
-                let ahead = ahead.iter().cloned().map(Contender::from).collect();
+                let ahead = ahead.iter().cloned().map(ContenderInfo::from).collect();
                 LockError::TimedOut {
                     name,
                     waited: *waited,
                     user,
                     ahead,
-                    cause: self.setback.cloned(),
+                    cause: self.last_error.cloned(),
                 }
             }
             Refusal::Failed { failure, .. } => self.failure(failure),
@@ -62,7 +62,7 @@ impl Context<'_> {
             Failure::NoTicketLeft => LockError::NoTicketLeft { name },
             Failure::MarkOutOfReach { ahead } => LockError::MarkOutOfReach { name, ahead: *ahead },
             Failure::Rejected => {
-                let cause = self.setback.cloned().expect("a refused request leaves its error");
+                let cause = self.last_error.cloned().expect("a refused request leaves its error");
                 LockError::Refused { name, cause }
             }
         }
@@ -102,8 +102,8 @@ impl From<Loss> for LostReason {
     fn from(loss: Loss) -> Self {
         match loss {
             Loss::Place(loss) => loss.into(),
-            Loss::Borrowed(GuestLoss::KeeperUnreachable) => LostReason::KeeperUnreachable,
-            Loss::Borrowed(GuestLoss::PlaceLost) => LostReason::KeeperLost,
+            Loss::Guest(GuestLoss::KeeperUnreachable) => LostReason::KeeperUnreachable,
+            Loss::Guest(GuestLoss::PlaceLost) => LostReason::KeeperLost,
             Loss::HoldLimit => LostReason::HoldLimit,
             Loss::TableGone => LostReason::TableGone,
             Loss::Closed => LostReason::ClientClosed,

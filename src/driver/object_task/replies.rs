@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::core::object::io::{Reply, RequestId};
 use crate::error::{EnsureError, UnlockError};
-use crate::fence::{FencingError, FencingToken};
+use crate::fencing::{FencingError, FencingToken};
 use crate::store::DatabaseError;
 
 /// The requests of guards that are not answered yet.
@@ -21,7 +21,7 @@ pub(super) struct Replies {
 pub(super) enum GuardReply {
     Release(oneshot::Sender<Result<(), UnlockError>>),
     Confirm(oneshot::Sender<Result<Duration, EnsureError>>),
-    DrawToken(oneshot::Sender<Result<FencingToken, FencingError>>),
+    IssueToken(oneshot::Sender<Result<FencingToken, FencingError>>),
 }
 
 impl Replies {
@@ -38,13 +38,13 @@ impl Replies {
         &mut self,
         request: RequestId,
         reply: Reply,
-        setback: Option<&DatabaseError>,
+        last_error: Option<&DatabaseError>,
         no_block: Option<&FencingError>,
     ) {
         let Some(reply_to) = self.waiting.remove(&request) else {
             return;
         };
-        let cause = || setback.cloned();
+        let cause = || last_error.cloned();
         match (reply_to, reply) {
             (GuardReply::Release(to), Reply::Returned) => drop(to.send(Ok(()))),
             (GuardReply::Release(to), Reply::Unacknowledged { waited }) => {
@@ -60,14 +60,14 @@ impl Replies {
             (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
                 drop(to.send(Err(EnsureError::Unconfirmed { waited, cause: cause() })));
             }
-            (GuardReply::DrawToken(to), Reply::Token(value)) => {
+            (GuardReply::IssueToken(to), Reply::Token(value)) => {
                 drop(to.send(Ok(FencingToken::from_value(value))));
             }
-            (GuardReply::DrawToken(to), Reply::NoToken) => {
+            (GuardReply::IssueToken(to), Reply::NoToken) => {
                 drop(to.send(Err(no_block.cloned().unwrap_or(FencingError::Closed))));
             }
             // The turn is over, and its grant knows why. No other reply fits its request.
-            (GuardReply::Release(_) | GuardReply::Confirm(_) | GuardReply::DrawToken(_), _) => {}
+            (GuardReply::Release(_) | GuardReply::Confirm(_) | GuardReply::IssueToken(_), _) => {}
         }
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::classify::classify;
 use super::codec::{decode, decode_columns};
 use super::cql::{Cql, Template, query};
-use crate::store::grant::quoted;
+use crate::store::permission::quoted;
 use crate::store::{DatabaseError, Identifier};
 
 /// How long a read or a change of the schema may take.

@@ -7,7 +7,7 @@ use scylla::errors::{
 };
 
 use super::login::refuses_login;
-use crate::store::{DatabaseError, Denial, MissingGrant, Outcome};
+use crate::store::{DatabaseError, Denial, MissingPermission, Outcome};
 
 /// Classifies the failure of a request.
 ///
@@ -152,7 +152,7 @@ fn denied_preparation(error: &PrepareError) -> Option<Denial> {
 
 fn denied_attempt(attempt: &RequestAttemptError) -> Option<Denial> {
     if let RequestAttemptError::DbError(DbError::Unauthorized, said) = attempt {
-        MissingGrant::parse(said).map(|grant| Denial::Grant(Arc::new(grant)))
+        MissingPermission::parse(said).map(|grant| Denial::Permission(Arc::new(grant)))
     } else if let RequestAttemptError::DbError(DbError::AuthenticationError, _) = attempt {
         Some(Denial::Login)
     } else {
@@ -300,7 +300,7 @@ mod tests {
         }
         let invalid = RequestAttemptError::DbError(DbError::Invalid, said.into());
         for error in [denied("not now"), invalid] {
-            assert_eq!(classify(&error.into()).missing_grant(), None);
+            assert_eq!(classify(&error.into()).missing_permission(), None);
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
     fn refused_login_is_told_from_a_missing_grant() {
         let answer = RequestAttemptError::DbError(DbError::AuthenticationError, "no".into());
         let error = classify(&answer.into());
-        assert!(error.is_login_refused() && error.missing_grant().is_none(), "{error:?}");
+        assert!(error.is_login_refused() && error.missing_permission().is_none(), "{error:?}");
         let pool =
             ConnectionPoolError::Broken { last_connection_error: ConnectionError::ConnectTimeout };
         for error in [pool, ConnectionPoolError::Initializing] {

@@ -308,13 +308,13 @@ pub(super) fn mark(result: QueryResult) -> Result<Option<StoredMark>, DatabaseEr
     Ok(rows.into_iter().find_map(mark))
 }
 
-/// The values to write a sighting.
-pub(super) fn sighting_values(registry: &str, name: &str, at_micros: i64) -> impl SerializeRow {
+/// The values to write when a host was seen.
+pub(super) fn last_seen_values(registry: &str, name: &str, at_micros: i64) -> impl SerializeRow {
     (at_micros, CqlTimestamp(at_micros / 1000), registry, name)
 }
 
-/// Since when sightings are recorded, in milliseconds: from the beginning if that is not stated.
-pub(super) fn sightings_begin(result: QueryResult) -> Result<i64, DatabaseError> {
+/// Since when hosts are seen, in milliseconds: from the beginning if that is not stated.
+pub(super) fn seen_since(result: QueryResult) -> Result<i64, DatabaseError> {
     let rows = decode::<(Option<CqlTimestamp>,)>(result)?;
     Ok(rows.into_iter().find_map(|(begin,)| begin).map_or(0, |begin| begin.0))
 }
@@ -372,7 +372,7 @@ struct RegistryRow {
 
 impl RegistryRow {
     /// `None` for a row without a key, which is the static part of a registry without hosts; and
-    /// for a row with only a sighting, whose host was deleted by hand meanwhile.
+    /// for a row with only the time that it was seen, whose host was deleted by hand meanwhile.
     ///
     /// Any other host without a number is refused: skipping it could give it a second one.
     fn host(self) -> Result<Option<HostRow>, DatabaseError> {

@@ -14,7 +14,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::statement::unprepared::Statement;
 
 use super::catalog::Dialect;
-use super::settings::{LOCK_TABLES, SIGHTINGS};
+use super::settings::{LAST_SEEN, LOCK_TABLES};
 use crate::core::bakery::row_name;
 use crate::store::{HOSTS_PER_PAGE, Identifier, PEER_TTL_MAX};
 
@@ -44,7 +44,7 @@ macro_rules! read {
 
 /// Reads rows with their objects and times. A row is written whole, so one column shows the times
 /// of all.
-macro_rules! inspect {
+macro_rules! read_with_times {
     () => {
         concat!(
             "SELECT object_name, ",
@@ -111,10 +111,10 @@ templates! {
     ReadContender: concat!(read!(), " AND ", all_rows!(), " AND ", of_contender!()),
     ReadEntering: concat!(read!(), " AND row_name = '{entering}' AND ", of_contender!()),
     /// All rows of an object with their times.
-    Inspect: concat!(inspect!(), " WHERE object_name = ?"),
+    ReadWithTimes: concat!(read_with_times!(), " WHERE object_name = ?"),
     /// Rows of many objects with their times, page by page.
     ReadPart: concat!(
-        inspect!(),
+        read_with_times!(),
         " WHERE token(object_name) > ? AND token(object_name) <= ?"
     ),
     ReadStamps: concat!(
@@ -147,13 +147,13 @@ templates! {
     ReadHost: "SELECT host_name, number, added_at, removed_at, WRITETIME(number), seen_at \
                FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ? AND host_name = ?",
     /// In a registry of an earlier version, which has no column `seen_at`.
-    ReadHostWithoutSighting: "SELECT host_name, number, added_at, removed_at, WRITETIME(number) \
+    ReadHostWithoutLastSeen: "SELECT host_name, number, added_at, removed_at, WRITETIME(number) \
                      FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ? AND host_name = ?",
     ReadHosts: "SELECT host_name, number, added_at, removed_at, WRITETIME(number), seen_at \
                 FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ? AND host_name > ? \
                 LIMIT {hosts_per_page}",
     /// In a registry of an earlier version, which has no column `seen_at`.
-    ReadHostsWithoutSightings: "SELECT host_name, number, added_at, removed_at, WRITETIME(number) \
+    ReadHostsWithoutLastSeen: "SELECT host_name, number, added_at, removed_at, WRITETIME(number) \
                       FROM \"{keyspace}\".\"lock_hosts\" WHERE registry = ? AND host_name > ? \
                       LIMIT {hosts_per_page}",
     /// Distinct, or it would return `next` once for each host.
@@ -166,12 +166,12 @@ templates! {
                 USING TIMESTAMP ?",
     /// Writes only its own cell, so that it can't undo a removal; and no row marker, so that it
     /// makes no row either.
-    WriteSighting: "UPDATE \"{keyspace}\".\"lock_hosts\" USING TIMESTAMP ? SET seen_at = ? \
+    WriteLastSeen: "UPDATE \"{keyspace}\".\"lock_hosts\" USING TIMESTAMP ? SET seen_at = ? \
                     WHERE registry = ? AND host_name = ?",
-    BeginSightings: "INSERT INTO \"{keyspace}\".\"lock_hosts\" (registry, host_name, added_at) \
+    BeginLastSeen: "INSERT INTO \"{keyspace}\".\"lock_hosts\" (registry, host_name, added_at) \
                      VALUES (?, ?, ?) USING TIMESTAMP ?",
-    ReadSightingsBegin: "SELECT added_at FROM \"{keyspace}\".\"lock_hosts\" \
-                         WHERE registry = '{lock_tables}' AND host_name = '{sightings}'",
+    ReadSeenSince: "SELECT added_at FROM \"{keyspace}\".\"lock_hosts\" \
+                         WHERE registry = '{lock_tables}' AND host_name = '{last_seen}'",
 
     // The settings of lock tables.
     ReadSettings: "SELECT consistency, datacenter, max_clock_skew_ms, protocol \
@@ -241,7 +241,7 @@ impl Template {
             ("tickets", row_name::TICKETS),
             ("revoked", row_name::REVOKED),
             ("lock_tables", LOCK_TABLES),
-            ("sightings", SIGHTINGS),
+            ("last_seen", LAST_SEEN),
             ("hosts_per_page", hosts_per_page.as_str()),
         ];
         let text = without_comments(self.text());
@@ -311,6 +311,7 @@ impl Cql {
     }
 
     /// A statement with this text that is not prepared.
+    #[expect(clippy::disallowed_methods, reason = "the text is a template")]
     pub(super) fn unprepared(self) -> Statement {
         Statement::new(self.0)
     }
@@ -323,6 +324,7 @@ impl fmt::Display for Cql {
 }
 
 /// Sends a statement that is not prepared.
+#[expect(clippy::disallowed_methods, reason = "the text is a template")]
 pub(super) async fn query(
     session: &Session,
     statement: Statement,
@@ -332,6 +334,7 @@ pub(super) async fn query(
 }
 
 /// Prepares a statement on the nodes.
+#[expect(clippy::disallowed_methods, reason = "the text is a template")]
 pub(super) async fn prepare(
     session: &Session,
     cql: Cql,

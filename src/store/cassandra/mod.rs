@@ -28,8 +28,8 @@ pub(crate) use self::catalog::{Catalog, Column, Dialect, KeyspaceFacts, Rights, 
 use self::classify::classify;
 use self::codec::{
     contender_key, deletions, fence, fence_values, host_values, hosts, insertions,
-    last_release_values, mark, mark_values, next, revocation_values, row_stamps, sighting_values,
-    sightings_begin, stored_rows, swept_ranges, timed_rows, warns_of_dead_rows,
+    last_release_values, last_seen_values, mark, mark_values, next, revocation_values, row_stamps,
+    seen_since, stored_rows, swept_ranges, timed_rows, warns_of_dead_rows,
 };
 pub(crate) use self::cql::Cql;
 use self::login::LoginWatch;
@@ -38,8 +38,8 @@ use self::peers::{PeerStatements, peer, peer_values};
 pub(crate) use self::settings::{Recorded, SettingsRecord, forget_settings_cql};
 use self::statements::{RegistryStatements, RowStatements, read_mark};
 use super::{
-    Answer, Cursor, HostRow, HostTable, Identifier, LockRows, NodeProbe, Page, Part, PeerRow,
-    PeerTable, RowStamp, StoredMark, Testimonies, TimedRow,
+    Cursor, HostRow, HostTable, Identifier, LockRows, NodeProbe, Page, Part, PeerRow, PeerTable,
+    RowStamp, StoreFuture, StoredMark, Testimonies, TimedRow,
 };
 use crate::core::bakery::{Change, ContenderId, LastRelease, Read, Seen, StoredRow, Write};
 use crate::options::Consistency;
@@ -48,7 +48,7 @@ use crate::store::{DatabaseError, Outcome};
 /// Preparing asks every node, and the driver waits for each without a limit of its own.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a sighting can't be written to a registry that an earlier version made.
+/// Why the time that a host was seen can't be written to a registry that an earlier version made.
 const NOT_SEEN: &str = "lock_hosts has no column seen_at: run `lock-hosts init`";
 
 /// Why there are no peers: an earlier version made the keyspace, or the store has no use for them.
@@ -63,7 +63,7 @@ const REGISTRY: &str = "hosts";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// When hosts were seen, in the registry.
-    pub(crate) sightings: bool,
+    pub(crate) last_seen: bool,
     /// The table of peers.
     pub(crate) peers: bool,
 }
@@ -95,7 +95,7 @@ impl CassandraStore {
             Catalog::new(&session).settle().await;
             let rows = RowStatements::prepare(&session, keyspace, lock_table, consistency).await?;
             let registry =
-                RegistryStatements::prepare(&session, keyspace, consistency, extras.sightings);
+                RegistryStatements::prepare(&session, keyspace, consistency, extras.last_seen);
             let registry = registry.await?;
             let peers = if extras.peers {
                 Some(PeerStatements::prepare(&session, keyspace, consistency).await?)
@@ -146,7 +146,7 @@ impl CassandraStore {
     }
 
     fn hosts(&self, result: QueryResult) -> Result<Vec<HostRow>, DatabaseError> {
-        hosts(result, self.registry.sightings.is_some())
+        hosts(result, self.registry.last_seen.is_some())
     }
 
     fn peers(&self) -> Result<&PeerStatements, DatabaseError> {
@@ -184,7 +184,7 @@ impl CassandraStore {
 }
 
 impl LockRows for CassandraStore {
-    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> Answer<'a, ()> {
+    fn write<'a>(&'a self, object: &'a str, write: &'a Write) -> StoreFuture<'a, ()> {
         let statements = &self.rows;
         Box::pin(async move {
             match &write.change {
@@ -218,7 +218,7 @@ impl LockRows for CassandraStore {
         })
     }
 
-    fn read<'a>(&'a self, object: &'a str, read: Read) -> Answer<'a, Seen> {
+    fn read<'a>(&'a self, object: &'a str, read: Read) -> StoreFuture<'a, Seen> {
         let statements = &self.rows;
         Box::pin(async move {
             let result = match read {
@@ -236,9 +236,9 @@ impl LockRows for CassandraStore {
         })
     }
 
-    fn inspect<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<TimedRow>> {
+    fn read_with_times<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<TimedRow>> {
         Box::pin(async move {
-            let rows = timed_rows(self.execute(&self.rows.inspect, (object,)).await?)?;
+            let rows = timed_rows(self.execute(&self.rows.read_with_times, (object,)).await?)?;
             Ok(rows.into_iter().map(|(_, row)| row).collect())
         })
     }
@@ -248,7 +248,7 @@ impl LockRows for CassandraStore {
         Part::of_ring(state.replica_locator().ring().iter().map(|(token, _)| token.value()))
     }
 
-    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> Answer<'a, Page> {
+    fn read_page<'a>(&'a self, part: Part, from: Option<&'a Cursor>) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let from = from.map(|cursor| PagingState::new_from_raw_bytes(Arc::clone(&cursor.0)));
             let tokens = (part.after, part.up_to);
@@ -266,9 +266,10 @@ impl LockRows for CassandraStore {
         })
     }
 
-    fn glance<'a>(&'a self, object: &'a str) -> Answer<'a, Vec<StoredRow>> {
+    fn read_one_replica<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Vec<StoredRow>> {
         Box::pin(async move {
-            let (rows, _) = stored_rows(self.execute(&self.rows.glance, (object,)).await?)?;
+            let (rows, _) =
+                stored_rows(self.execute(&self.rows.read_one_replica, (object,)).await?)?;
             Ok(rows)
         })
     }
@@ -277,14 +278,14 @@ impl LockRows for CassandraStore {
         &'a self,
         object: &'a str,
         contender: ContenderId,
-    ) -> Answer<'a, Vec<RowStamp>> {
+    ) -> StoreFuture<'a, Vec<RowStamp>> {
         Box::pin(async move {
             let key = contender_key(object, contender);
             row_stamps(self.execute(&self.rows.read_stamps, key).await?)
         })
     }
 
-    fn read_mark<'a>(&'a self, object: &'a str) -> Answer<'a, Option<StoredMark>> {
+    fn read_mark<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<StoredMark>> {
         Box::pin(async move {
             let (keyspace, table) = (&self.keyspace, &self.lock_table);
             let read = read_mark(&self.session, keyspace, table, &self.consistency).await?;
@@ -292,11 +293,11 @@ impl LockRows for CassandraStore {
         })
     }
 
-    fn read_fence<'a>(&'a self, object: &'a str) -> Answer<'a, Option<i64>> {
+    fn read_fence<'a>(&'a self, object: &'a str) -> StoreFuture<'a, Option<i64>> {
         Box::pin(async move { fence(self.execute(&self.rows.read_fence, (object,)).await?) })
     }
 
-    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> Answer<'a, ()> {
+    fn write_fence<'a>(&'a self, object: &'a str, value: i64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let values = fence_values(object, value);
             self.execute(&self.rows.write_fence, values).await.map(drop)
@@ -305,14 +306,14 @@ impl LockRows for CassandraStore {
 }
 
 impl HostTable for CassandraStore {
-    fn read_host<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         Box::pin(async move {
             let result = self.execute(&self.registry.read_host, (REGISTRY, name)).await?;
             Ok(self.hosts(result)?.into_iter().next())
         })
     }
 
-    fn read_host_nearby<'a>(&'a self, name: &'a str) -> Answer<'a, Option<HostRow>> {
+    fn read_host_nearby<'a>(&'a self, name: &'a str) -> StoreFuture<'a, Option<HostRow>> {
         Box::pin(async move {
             let Some(read) = &self.registry.read_host_nearby else {
                 return Ok(None);
@@ -321,63 +322,63 @@ impl HostTable for CassandraStore {
         })
     }
 
-    fn read_hosts<'a>(&'a self, after: &'a str) -> Answer<'a, Vec<HostRow>> {
+    fn read_hosts<'a>(&'a self, after: &'a str) -> StoreFuture<'a, Vec<HostRow>> {
         Box::pin(async move {
             self.hosts(self.execute(&self.registry.read_hosts, (REGISTRY, after)).await?)
         })
     }
 
-    fn read_next(&self) -> Answer<'_, i32> {
+    fn read_next(&self) -> StoreFuture<'_, i32> {
         Box::pin(async move { next(self.execute(&self.registry.read_next, (REGISTRY,)).await?) })
     }
 
-    fn raise_next(&self, next: i32) -> Answer<'_, ()> {
+    fn raise_next(&self, next: i32) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let values = (i64::from(next), next, REGISTRY);
             self.execute(&self.registry.raise_next, values).await.map(drop)
         })
     }
 
-    fn write_host<'a>(&'a self, host: &'a HostRow) -> Answer<'a, ()> {
+    fn write_host<'a>(&'a self, host: &'a HostRow) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let values = host_values(REGISTRY, host);
             self.execute(&self.registry.write_host, values).await.map(drop)
         })
     }
 
-    fn read_sightings_begin(&self) -> Answer<'_, Option<i64>> {
+    fn read_seen_since(&self) -> StoreFuture<'_, Option<i64>> {
         Box::pin(async move {
-            let Some(sightings) = &self.registry.sightings else {
+            let Some(last_seen) = &self.registry.last_seen else {
                 return Ok(None);
             };
-            sightings_begin(self.execute(&sightings.read_begin, ()).await?).map(Some)
+            seen_since(self.execute(&last_seen.read_begin, ()).await?).map(Some)
         })
     }
 
-    fn write_sighting<'a>(&'a self, name: &'a str, at_micros: i64) -> Answer<'a, ()> {
+    fn write_last_seen<'a>(&'a self, name: &'a str, at_micros: i64) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let Some(sightings) = &self.registry.sightings else {
+            let Some(last_seen) = &self.registry.last_seen else {
                 return Err(DatabaseError::permanent(NOT_SEEN));
             };
-            let values = sighting_values(REGISTRY, name, at_micros);
-            self.execute(&sightings.write, values).await.map(drop)
+            let values = last_seen_values(REGISTRY, name, at_micros);
+            self.execute(&last_seen.write, values).await.map(drop)
         })
     }
 }
 
 impl PeerTable for CassandraStore {
-    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> Answer<'a, ()> {
+    fn write_peer<'a>(&'a self, peer: &'a PeerRow, ttl_seconds: i32) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let values = peer_values(peer, ttl_seconds);
             self.execute(&self.peers()?.write, values).await.map(drop)
         })
     }
 
-    fn read_peer(&self, client: Uuid) -> Answer<'_, Option<PeerRow>> {
+    fn read_peer(&self, client: Uuid) -> StoreFuture<'_, Option<PeerRow>> {
         Box::pin(async move { peer(client, self.execute(&self.peers()?.read, (client,)).await?) })
     }
 
-    fn delete_peer(&self, client: Uuid, stamp: i64) -> Answer<'_, ()> {
+    fn delete_peer(&self, client: Uuid, stamp: i64) -> StoreFuture<'_, ()> {
         Box::pin(
             async move { self.execute(&self.peers()?.delete, (stamp, client)).await.map(drop) },
         )
@@ -385,11 +386,11 @@ impl PeerTable for CassandraStore {
 }
 
 impl NodeProbe for CassandraStore {
-    fn observe(&self) -> Testimonies<'_> {
+    fn probe_nodes(&self) -> Testimonies<'_> {
         Box::pin(async move {
             let datacenter = self.consistency.datacenter();
             let nodes = Nodes::new(&self.session);
-            nodes.glance_at_table(&self.keyspace, &self.lock_table, datacenter).await
+            nodes.probe_table(&self.keyspace, &self.lock_table, datacenter).await
         })
     }
 }

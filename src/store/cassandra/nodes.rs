@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const CLOCK_READINGS: usize = 3;
 
 /// How long all readings of a clock may take, and any other question asked in passing.
-const GLANCE_TIMEOUT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How well answering nodes cover the replicas of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,24 +76,21 @@ impl<'a> Nodes<'a> {
 
     /// Compares the clocks of one data centre or of all with ours, all at the same time: it takes
     /// as many round trips as readings. A node that does not answer soon is left out.
-    pub(crate) async fn glance_at_clocks(
-        &self,
-        datacenter: Option<&str>,
-    ) -> Vec<(Node, ClockReading)> {
-        let readings = self.glance(datacenter, |node| async move { self.clock_soon(&node).await });
+    pub(crate) async fn probe_clocks(&self, datacenter: Option<&str>) -> Vec<(Node, ClockReading)> {
+        let readings = self.probe(datacenter, |node| async move { self.clock_soon(&node).await });
         let told = readings.await.into_iter();
         told.filter_map(|(node, reading)| Some((node, reading?))).collect()
     }
 
     /// Asks the nodes of one data centre or of all for their clocks and for a table, all at the
     /// same time. Each answers for itself, as far as it knows the schema.
-    pub(crate) async fn glance_at_table(
+    pub(crate) async fn probe_table(
         &self,
         keyspace: &Identifier,
         table: &Identifier,
         datacenter: Option<&str>,
     ) -> Vec<(Node, Option<NodeReport>)> {
-        let testimonies = self.glance(datacenter, |node| async move {
+        let testimonies = self.probe(datacenter, |node| async move {
             let (clock, lock_table) =
                 tokio::join!(self.clock_soon(&node), self.table_id(&node, keyspace, table));
             Ok(NodeReport { clock: clock?, lock_table: lock_table? })
@@ -103,7 +100,7 @@ impl<'a> Nodes<'a> {
 
     /// Asks nodes a question in passing, all at the same time. `None` is the answer of a node that
     /// fails, or does not answer soon.
-    async fn glance<T, F>(
+    async fn probe<T, F>(
         &self,
         datacenter: Option<&str>,
         ask: impl Fn(Node) -> F,
@@ -172,7 +169,7 @@ impl<'a> Nodes<'a> {
     }
 
     async fn clock_soon(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
-        best_reading(GLANCE_TIMEOUT, || self.clock_once(node)).await
+        best_reading(PROBE_TIMEOUT, || self.clock_once(node)).await
     }
 
     async fn clock_once(&self, node: &Node) -> Result<ClockReading, DatabaseError> {
@@ -199,7 +196,7 @@ impl<'a> Nodes<'a> {
     ) -> Result<Option<Uuid>, DatabaseError> {
         let names = [("keyspace", keyspace.as_str()), ("table", table.as_str())];
         let mut statement = pinned(node, Template::ReadTableIdOfNode.fill(&names));
-        statement.set_request_timeout(Some(GLANCE_TIMEOUT));
+        statement.set_request_timeout(Some(PROBE_TIMEOUT));
         let result = query(self.session, statement, ()).await;
         let rows = decode::<(Uuid,)>(result.map_err(|error| classify(&error))?)?;
         Ok(rows.into_iter().next().map(|(id,)| id))

@@ -16,8 +16,8 @@ use crate::store::{DatabaseError, Identifier, or_nearby};
 /// The partition of the registry that holds settings: a row for each lock table, under its name.
 pub(super) const LOCK_TABLES: &str = "lock_tables";
 
-/// The row there that states since when sightings are recorded. No lock table has this name.
-pub(super) const SIGHTINGS: &str = "lock_hosts";
+/// The row there that states since when hosts are seen. No lock table has this name.
+pub(super) const LAST_SEEN: &str = "lock_hosts";
 
 /// The recorded values of the consistency.
 const QUORUM: &str = "QUORUM";
@@ -85,7 +85,7 @@ impl<'a> SettingsRecord<'a> {
     }
 
     /// The names under which anything is recorded: lock tables, which may have been dropped, and
-    /// since when sightings are recorded. One try.
+    /// since when hosts are seen. One try.
     pub(crate) async fn names(&self) -> Result<Vec<String>, DatabaseError> {
         let select = self.statement(Template::ListSettings, &Consistency::Quorum);
         let result = query(self.session, select, (LOCK_TABLES,)).await;
@@ -93,11 +93,11 @@ impl<'a> SettingsRecord<'a> {
         Ok(rows.into_iter().map(|(name,)| name).collect())
     }
 
-    /// Records when sightings begin, in a registry that an earlier version made. One try.
-    pub(crate) async fn begin_sightings(&self, now_micros: i64) -> Result<(), DatabaseError> {
-        let insert = self.statement(Template::BeginSightings, &Consistency::Quorum);
+    /// Records since when hosts are seen, in a registry that an earlier version made. One try.
+    pub(crate) async fn begin_seen(&self, now_micros: i64) -> Result<(), DatabaseError> {
+        let insert = self.statement(Template::BeginLastSeen, &Consistency::Quorum);
         let now = CqlTimestamp(now_micros / 1000);
-        let values = (LOCK_TABLES, SIGHTINGS, now, now_micros);
+        let values = (LOCK_TABLES, LAST_SEEN, now, now_micros);
         let result = query(self.session, insert, values).await;
         result.map(drop).map_err(|error| classify(&error))
     }

@@ -28,11 +28,11 @@ pub(super) struct RowStatements {
     sweep: PreparedStatement,
     pub(super) read_object: PreparedStatement,
     /// The same with the times of each row.
-    pub(super) inspect: PreparedStatement,
+    pub(super) read_with_times: PreparedStatement,
     /// Rows of many objects with their times, page by page.
     pub(super) read_part: PreparedStatement,
     /// The same as one replica has it.
-    pub(super) glance: PreparedStatement,
+    pub(super) read_one_replica: PreparedStatement,
     pub(super) read_contender: PreparedStatement,
     pub(super) read_entering: PreparedStatement,
     pub(super) read_stamps: PreparedStatement,
@@ -56,12 +56,12 @@ impl RowStatements {
         let write_last_release = prepare(Template::WriteLastRelease).await?;
         let release = vec![delete.clone(), delete.clone(), write_last_release];
         let read_object = prepare(Template::ReadObject).await?;
-        let mut glance = read_object.clone();
-        glance.set_consistency(terms.one_replica);
+        let mut read_one_replica = read_object.clone();
+        read_one_replica.set_consistency(terms.one_replica);
         let mut read_part = prepare(Template::ReadPart).await?;
         read_part.set_page_size(ROWS_PER_PAGE);
         Ok(RowStatements {
-            glance,
+            read_one_replica,
             insert_batch: batch(&terms, vec![insert.clone(); 2]),
             insert,
             delete_batches: [2, 3].map(|rows| batch(&terms, vec![delete.clone(); rows])),
@@ -70,7 +70,7 @@ impl RowStatements {
             sweep: prepare(Template::SweepRange).await?,
             delete,
             read_object,
-            inspect: prepare(Template::Inspect).await?,
+            read_with_times: prepare(Template::ReadWithTimes).await?,
             read_part,
             read_contender: prepare(Template::ReadContender).await?,
             read_entering: prepare(Template::ReadEntering).await?,
@@ -109,13 +109,13 @@ pub(super) struct RegistryStatements {
     pub(super) raise_next: PreparedStatement,
     pub(super) write_host: PreparedStatement,
     /// `None` if a table of an earlier version has no column for them.
-    pub(super) sightings: Option<SightingStatements>,
+    pub(super) last_seen: Option<LastSeenStatements>,
 }
 
 /// The statements that write and read when hosts were seen.
-pub(super) struct SightingStatements {
+pub(super) struct LastSeenStatements {
     pub(super) write: PreparedStatement,
-    /// Since when sightings are written.
+    /// Since when hosts are seen.
     pub(super) read_begin: PreparedStatement,
 }
 
@@ -129,14 +129,14 @@ impl RegistryStatements {
         let terms = Terms::new(session, &Consistency::Quorum);
         let names = [("keyspace", keyspace.as_str())];
         let prepare = async |it: Template| prepare(session, &terms, it.fill(&names)).await;
-        let (read_host, read_hosts, sightings) = if hosts_are_seen {
-            let sightings = SightingStatements {
-                write: prepare(Template::WriteSighting).await?,
-                read_begin: prepare(Template::ReadSightingsBegin).await?,
+        let (read_host, read_hosts, last_seen) = if hosts_are_seen {
+            let last_seen = LastSeenStatements {
+                write: prepare(Template::WriteLastSeen).await?,
+                read_begin: prepare(Template::ReadSeenSince).await?,
             };
-            (Template::ReadHost, Template::ReadHosts, Some(sightings))
+            (Template::ReadHost, Template::ReadHosts, Some(last_seen))
         } else {
-            (Template::ReadHostWithoutSighting, Template::ReadHostsWithoutSightings, None)
+            (Template::ReadHostWithoutLastSeen, Template::ReadHostsWithoutLastSeen, None)
         };
         let read_host = prepare(read_host).await?;
         let read_host_nearby = consistency
@@ -149,7 +149,7 @@ impl RegistryStatements {
             read_next: prepare(Template::ReadNext).await?,
             raise_next: prepare(Template::RaiseNext).await?,
             write_host: prepare(Template::WriteHost).await?,
-            sightings,
+            last_seen,
         })
     }
 }

@@ -40,7 +40,7 @@ impl Kind {
         ("delete", Ending::OF_WRITES),
         ("fence_write", Ending::OF_WRITES),
         ("object_read", Ending::OF_READS),
-        ("glance", Ending::OF_READS),
+        ("one_replica_read", Ending::OF_READS),
         ("page_read", Ending::OF_READS),
         ("contender_read", Ending::OF_READS),
         ("fence_read", Ending::OF_READS),

@@ -6,8 +6,8 @@ use super::network::TestNetwork;
 use super::{OBJECT, client, ms, store};
 use crate::testing::Weather;
 
-// Goal: a turn that a client borrows is recorded once by the client that lends it, though the
-// grant is repeated until it arrives, and once as a grant by the one that borrows it.
+// Goal: a guest's turn is recorded once by its keeper, though the
+// grant is repeated until it arrives, and once as a grant by the guest.
 // Method: two clients lock in turn; messages become slow, so that the grant is made again.
 #[tokio::test(start_paused = true)]
 async fn turns_of_other_clients_are_recorded() {
@@ -17,12 +17,12 @@ async fn turns_of_other_clients_are_recorded() {
     let [keeper, guest] = [client(&store, &network), client(&store, &network)];
     drop(recording);
     let first = keeper.lock(OBJECT).await.expect("the lock is free");
-    let borrowed = tokio::spawn(async move { guest.lock(OBJECT).await });
+    let sublease = tokio::spawn(async move { guest.lock(OBJECT).await });
     tokio::time::sleep(ms(200)).await;
     network.set_weather(Weather { latency: 600, ..Weather::CALM });
     first.unlock().await.expect("it is held");
-    let borrowed = borrowed.await.expect("it does not panic").expect("it is let in");
-    borrowed.unlock().await.expect("it is held");
+    let sublease = sublease.await.expect("it does not panic").expect("it is let in");
+    sublease.unlock().await.expect("it is held");
 
     let recorded = recorder.snapshotter().snapshot().into_vec();
     let count = |metric: &str, label: Option<&str>| {

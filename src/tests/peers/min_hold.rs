@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::network::TestNetwork;
 use super::{OBJECT, caller, client, ms, s, store};
-use crate::driver::guard::LockGuard;
+use crate::guard::LockGuard;
 use crate::store::Embedded;
 use crate::testing::{Fault, FaultyStore, Weather};
 
@@ -81,7 +81,7 @@ async fn play(history: History) {
 async fn expect_lease_within_rows(store: &FaultyStore, turn: &LockGuard) {
     let Embedded { store, .. } = store.embedded();
     let remaining = turn.remaining();
-    let rows = store.rows.inspect(OBJECT).await.expect("the store answers");
+    let rows = store.rows.read_with_times(OBJECT).await.expect("the store answers");
     let ttl = rows.iter().filter_map(|row| row.ttl_seconds).min().expect("the place has rows");
     let ttl = Duration::from_secs(u64::try_from(ttl).expect("it is not negative"));
     assert!(remaining < ttl + s(1), "a lease of {remaining:?}, rows live for {ttl:?}: {rows:?}");

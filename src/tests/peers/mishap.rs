@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::core::turns::{Request, Response};
-use crate::network::{Message, Received};
+use crate::peers::{Message, Received};
 
 /// A kind of message between keeper and guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Ask,
     Withdraw,
     Renew,
-    DrawToken,
+    IssueToken,
     Return,
     Queued,
     Granted,
@@ -29,7 +29,7 @@ impl Kind {
         Kind::Ask,
         Kind::Withdraw,
         Kind::Renew,
-        Kind::DrawToken,
+        Kind::IssueToken,
         Kind::Return,
         Kind::Queued,
         Kind::Granted,
@@ -47,7 +47,7 @@ impl Kind {
                     Request::Ask { .. } => Kind::Ask,
                     Request::Withdraw { .. } => Kind::Withdraw,
                     Request::Renew { .. } => Kind::Renew,
-                    Request::DrawToken { .. } => Kind::DrawToken,
+                    Request::IssueToken { .. } => Kind::IssueToken,
                     Request::Return { .. } => Kind::Return,
                 })
             }

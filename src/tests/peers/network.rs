@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::mishap::Trouble;
-use crate::client::Join;
-use crate::testing::simulated::messages::{Messenger, Weather};
+use crate::peers::Join;
+use crate::testing::instrumented::simulated::messages::{Messenger, Weather};
 
 /// Messages are late, lost and repeated.
 pub(super) const STORMY: Weather =

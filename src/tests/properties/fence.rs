@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::for_all;
 use super::rows::number;
 use crate::core::bakery::{Poisoned, Right, SPACING};
-use crate::fence::{FenceGate, FencingToken};
+use crate::fencing::{FenceGate, FencingToken};
 use crate::options::MAX_CLOCK_SKEW_RANGE;
 
 /// A clock of the year 290,000 leaves no room for tokens above it.

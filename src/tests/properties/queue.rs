@@ -8,7 +8,7 @@ use proptest::sample::select;
 
 use super::for_all;
 use super::rows::{ME, mode, number, table};
-use crate::core::bakery::{Place, Question, Queue, Snapshot};
+use crate::core::bakery::{Question, Queue, QueuePosition, Snapshot};
 
 // Goal: a contender that is asked for is one of the blockers and can be asked by key; once none
 // is in the way, all rows are read; and no pause is longer than 1.25 s or next to none.
@@ -18,7 +18,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
     let looks = vec((time(), 0.0..1.0, table()), 1..5);
     let cases = (table(), mode(), number(), time(), looks);
     for_all(&cases, |(rows, mode, ticket, doorway, looks)| {
-        let mine = Place { ticket, contender: ME };
+        let mine = QueuePosition { ticket, contender: ME };
         let mut now = Duration::from_secs(1_000);
         let mut queue = Queue::new(mine, mode, &Snapshot::of(&rows), now, doorway);
         for (round_trip, jitter, rows) in looks {
@@ -48,7 +48,7 @@ fn questions_are_to_the_point_and_pauses_are_bounded() {
 #[test]
 fn line_that_all_left_is_soon_over() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
-        let mine = Place { ticket, contender: ME };
+        let mine = QueuePosition { ticket, contender: ME };
         let snapshot = Snapshot::of(&rows);
         let mut queue = Queue::new(mine, mode, &snapshot, Duration::ZERO, Duration::ZERO);
         let most = queue.blockers().iter().count() + 1;

@@ -9,7 +9,7 @@ use super::design;
 use super::for_all;
 use super::rows::{ME, claim, contender, mode, number, other_than, rows_of, table};
 use crate::core::bakery::{
-    Blockers, Claim, ContenderId, Mode, Place, Snapshot, Standing, row_name,
+    Blockers, Claim, ContenderId, Mode, QueuePosition, Snapshot, Standing, row_name,
 };
 
 // Goal: rows say of each contender what the design's table says; what can't be understood is
@@ -61,8 +61,8 @@ fn order_of_rows_does_not_matter() {
 fn contender_not_known_to_be_harmless_blocks() {
     for_all(&(table(), mode(), number()), |(rows, mode, ticket)| {
         let snapshot = Snapshot::of(&rows);
-        let mine = Place { ticket, contender: ME };
-        let before_drawing = snapshot.blockers_before_drawing(ME, mode);
+        let mine = QueuePosition { ticket, contender: ME };
+        let before_drawing = snapshot.blockers_before_ticket(ME, mode);
         let queued = snapshot.blockers_of(mine, mode);
         let mut in_the_way = [Vec::new(), Vec::new()];
         for who in design::contenders(&rows).into_iter().filter(|who| *who != ME) {
@@ -136,7 +136,7 @@ fn whom_one_table_lets_in_may_hold_at_once() {
 fn blockers_leave_only_when_they_are_seen_gone() {
     let looks = vec((proptest::option::of(contender()), table()), 1..5);
     for_all(&(table(), mode(), number(), looks), |(rows, mode, ticket, looks)| {
-        let mine = Place { ticket, contender: ME };
+        let mine = QueuePosition { ticket, contender: ME };
         let mut blockers = Snapshot::of(&rows).blockers_of(mine, mode);
         for (asked, rows) in looks {
             let before = standings(&blockers);
@@ -157,11 +157,17 @@ fn blockers_leave_only_when_they_are_seen_gone() {
     });
 }
 
-fn is_gone(blocker: Standing, seen: Option<Standing>, who: ContenderId, mine: Place) -> bool {
+fn is_gone(
+    blocker: Standing,
+    seen: Option<Standing>,
+    who: ContenderId,
+    mine: QueuePosition,
+) -> bool {
     let Some(seen) = seen else {
         return true;
     };
-    let behind = seen.ticket().is_some_and(|ticket| Place { ticket, contender: who } > mine);
+    let behind =
+        seen.ticket().is_some_and(|ticket| QueuePosition { ticket, contender: who } > mine);
     let rounds = blocker.round().zip(seen.round());
     behind || rounds.is_some_and(|(before, now)| before != now)
 }
@@ -175,7 +181,7 @@ fn let_in<'a>(claims: &'a [Claim], snapshot: &Snapshot) -> Vec<&'a Claim> {
     let is_let_in = |claim: &&Claim| {
         let blockers = match claim.ticket {
             Some(_) => snapshot.blockers_of(place(claim), claim.mode),
-            None => snapshot.blockers_before_drawing(claim.contender, claim.mode),
+            None => snapshot.blockers_before_ticket(claim.contender, claim.mode),
         };
         blockers.admit(claim.mode)
     };
@@ -205,7 +211,7 @@ fn with_ticket(claim: Claim, ticket: i64) -> Claim {
     Claim { ticket: Some(ticket), ..claim }
 }
 
-fn place(claim: &Claim) -> Place {
+fn place(claim: &Claim) -> QueuePosition {
     let ticket = claim.ticket.expect("only those are asked that have a ticket");
-    Place { ticket, contender: claim.contender }
+    QueuePosition { ticket, contender: claim.contender }
 }

@@ -245,7 +245,7 @@ async fn lock_once(hands: &Hands, object: &str, chance: &mut StdRng) {
         }
     };
     let recorder = recorder.as_ref().map(|it| it.lock().expect("the mutex is not poisoned"));
-    let is_lent = recorder.is_some_and(|recorder| recorder.is_borrowed(object));
+    let is_lent = recorder.is_some_and(|recorder| recorder.is_sublease(object));
     say(object, What::LetIn { waited: now() - asked, is_lent });
     hold(object, &guard, *stay_max, chance).await;
     give_back(object, guard).await;

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use stateright::{Model, Property};
 
-use crate::core::bakery::{Event, Input, LeaseTerms, Loss, Read, SeededBug, Statics};
+use crate::core::bakery::{
+    ContenderEvent, ContenderInput, LeaseTerms, Loss, Read, SeededBug, Statics,
+};
 use crate::peer::{Errand, Peer, Reaction};
 use crate::scenario::{Flaw, Scenario};
 use crate::search::Tell;
@@ -135,21 +137,25 @@ impl Expiry {
     fn note(&self, moment: &Moment, i: usize, before: &Peer, reaction: &Reaction) {
         for event in &reaction.events {
             match event {
-                Event::Renewed { .. } => self.sightings.note(Sight::Renewed),
-                Event::Lost(Loss::Expired) => self.sightings.note(Sight::Expired),
-                Event::Lost(Loss::RowMissing) if before.reads_own_rows() => {
+                ContenderEvent::Renewed { .. } => self.sightings.note(Sight::Renewed),
+                ContenderEvent::Lost(Loss::Expired) => self.sightings.note(Sight::Expired),
+                ContenderEvent::Lost(Loss::RowMissing) if before.reads_own_rows() => {
                     self.sightings.note(Sight::MissingBeforeRenewal);
                 }
-                Event::Lost(Loss::Conflict { .. }) if moment.shows_later_holder(before) => {
+                ContenderEvent::Lost(Loss::Conflict { .. })
+                    if moment.shows_later_holder(before) =>
+                {
                     self.sightings.note(Sight::EarlierGivesWay);
                 }
-                Event::Held { .. }
-                | Event::Expiring(_)
-                | Event::Confirmed
-                | Event::Taken
-                | Event::Failed(_)
-                | Event::Lost(Loss::RowMissing | Loss::Revoked(_) | Loss::Conflict { .. })
-                | Event::Released => {}
+                ContenderEvent::Held { .. }
+                | ContenderEvent::Expiring(_)
+                | ContenderEvent::Confirmed
+                | ContenderEvent::Taken
+                | ContenderEvent::Failed(_)
+                | ContenderEvent::Lost(
+                    Loss::RowMissing | Loss::Revoked(_) | Loss::Conflict { .. },
+                )
+                | ContenderEvent::Released => {}
             }
         }
         let deletes = reaction.write.is_some_and(Effects::is_release);
@@ -192,7 +198,7 @@ impl Expiry {
                 let rows = unanswered.rows.iter().map(|row| row.stored(mode));
                 let rows = Ok(rows.collect());
                 let statics = Statics::default();
-                let answer = Input::Read { op, rows, statics };
+                let answer = ContenderInput::Read { op, rows, statics };
                 self.with_peer(moment, i, |peer| peer.answered(answer));
             }
         }

@@ -30,5 +30,7 @@ mod world;
 
 // The model drives contenders, not guards or fences, and needs less than is there.
 #[allow(dead_code, unused_imports)]
+// No clocks, no I/O, no random order: see `clippy.toml`.
+#[warn(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 #[path = "../../../src/core/mod.rs"]
 mod core;

@@ -28,7 +28,8 @@ use self::client::{Caller, Client};
 use self::message::Frame;
 use self::operation::Fate;
 use crate::core::bakery::{
-    Change, ContenderId, Means, Mode, Patience, Read, Revocation, SeededBug, Write, WriteOutcome,
+    Change, ContenderId, Mode, Patience, Read, Revocation, RevokeKind, SeededBug, Write,
+    WriteOutcome,
 };
 use crate::core::object::io::{HolderRequest, Input, Need};
 use crate::core::object::table::Table;
@@ -377,7 +378,7 @@ impl Objects {
         let (contender, round) = moment.entered(i).expect("it is in the table");
         self.note(moment, Sight::PlaceRevoked);
         let (by, why) = ("operator".to_owned(), String::new());
-        let revocation = Revocation { contender, round, by, why, means: Means::Asking };
+        let revocation = Revocation { contender, round, by, why, kind: RevokeKind::Request };
         let change = Change::Revoke { revocation, ttl_seconds: 60 };
         let stamp = moment.now_of(i).stamp;
         let outcome = moment.table.write(moment.time(), &Write { stamp, change });

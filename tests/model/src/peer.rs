@@ -8,8 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::core::bakery::{
-    Acquire, Change, Event, Fingerprint, Input, Lease, LeaseTerms, Now, OpId, Output, Read,
-    StateMachine, WriteOutcome,
+    Acquire, Change, Contender, ContenderEvent, ContenderInput, ContenderOutput, Fingerprint,
+    Lease, LeaseTerms, Now, OpId, Read, WriteOutcome,
 };
 use crate::scenario::LockRequest;
 use crate::store::{Effects, id_of};
@@ -33,7 +33,7 @@ const NO_PAUSE: f64 = -1.5;
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// `None` once it is dead.
-    contender: Option<StateMachine>,
+    contender: Option<Contender>,
     index: usize,
     /// What it has asked for, and what is not answered yet.
     pub(crate) errand: Option<Errand>,
@@ -85,13 +85,13 @@ pub(crate) enum Removal {
 pub(crate) struct Reaction {
     pub(crate) write: Option<Effects>,
     pub(crate) read: Option<Read>,
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<ContenderEvent>,
 }
 
 impl Peer {
     pub(crate) fn new(index: usize, rounds: u8, renewals: u8) -> Self {
         Peer {
-            contender: Some(StateMachine::new(id_of(index))),
+            contender: Some(Contender::new(id_of(index))),
             index,
             errand: None,
             rounds_left: rounds,
@@ -124,7 +124,7 @@ impl Peer {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.contender.as_ref().is_some_and(StateMachine::is_idle)
+        self.contender.as_ref().is_some_and(Contender::is_idle)
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -195,7 +195,7 @@ impl Peer {
         self.rounds_left -= 1;
         self.rounds_begun += 1;
         self.last_stamp = self.last_stamp.max(self.rounds_begun * STAMPS_OF_A_ROUND);
-        self.tell(Input::Acquire(Acquire {
+        self.tell(ContenderInput::Acquire(Acquire {
             mode: request.mode,
             terms: self.terms,
             patience: request.patience,
@@ -211,7 +211,7 @@ impl Peer {
         let release = self.rounds_begun * STAMPS_OF_A_ROUND + STAMP_OF_A_RELEASE;
         self.last_stamp = self.last_stamp.max(release - BETWEEN_STAMPS);
         (self.leaving, self.inside, self.expiring) = (true, false, false);
-        let reaction = self.tell(Input::Release);
+        let reaction = self.tell(ContenderInput::Release);
         if reaction.write.is_none() {
             // A contender that begins again deletes its rows already, and continues with that.
             self.errand = errand;
@@ -221,7 +221,7 @@ impl Peer {
 
     /// Another state machine takes its place, and knows nothing of it.
     pub(crate) fn forget(&mut self) {
-        self.contender = Some(StateMachine::new(id_of(self.index)));
+        self.contender = Some(Contender::new(id_of(self.index)));
         self.errand = None;
         self.ticket = None;
         (self.leaving, self.inside, self.expiring) = (false, false, false);
@@ -254,13 +254,13 @@ impl Peer {
 
     /// Whether something is due.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
-        let deadline = self.contender.as_ref().and_then(StateMachine::deadline);
+        let deadline = self.contender.as_ref().and_then(Contender::deadline);
         deadline.is_some_and(|deadline| deadline <= now)
     }
 
     /// It does what is due. A request that is not answered yet stays so, or another one follows.
     pub(crate) fn wake(&mut self) -> Reaction {
-        self.tell(Input::Tick)
+        self.tell(ContenderInput::Tick)
     }
 
     /// Time passes until something must be done.
@@ -268,19 +268,19 @@ impl Peer {
         let contender = self.contender.as_ref().expect("the dead do not wait");
         self.clock = contender.deadline().expect("a contender that is not idle has a deadline");
         self.errand = None;
-        self.tell(Input::Tick)
+        self.tell(ContenderInput::Tick)
     }
 
     /// Whether the end of its patience is near, as that of its lease never is.
     pub(crate) fn may_lose_patience(&self) -> bool {
-        let deadline = self.contender.as_ref().and_then(StateMachine::deadline);
+        let deadline = self.contender.as_ref().and_then(Contender::deadline);
         deadline.is_some_and(|deadline| deadline < self.clock + Duration::from_secs(1))
     }
 
     /// It renews its hold now.
     pub(crate) fn renew(&mut self) -> Reaction {
         self.renewals_left -= 1;
-        self.tell(Input::Renew)
+        self.tell(ContenderInput::Renew)
     }
 
     /// Its write is acknowledged.
@@ -288,11 +288,11 @@ impl Peer {
         let Some(Errand::Write { op, .. }) = self.errand else {
             unreachable!("only a write is acknowledged")
         };
-        self.answered(Input::Written { op, outcome: WriteOutcome::Applied })
+        self.answered(ContenderInput::Written { op, outcome: WriteOutcome::Applied })
     }
 
     /// Its request is answered.
-    pub(crate) fn answered(&mut self, answer: Input) -> Reaction {
+    pub(crate) fn answered(&mut self, answer: ContenderInput) -> Reaction {
         let after_removal = matches!(self.errand, Some(Errand::Read { after_removal: true, .. }));
         let held = self.holds();
         self.errand = None;
@@ -308,23 +308,23 @@ impl Peer {
         }
     }
 
-    fn tell(&mut self, input: Input) -> Reaction {
+    fn tell(&mut self, input: ContenderInput) -> Reaction {
         let now = Now { elapsed: self.clock, stamp: self.next_stamp(), jitter: NO_PAUSE };
         let contender = self.contender.as_mut().expect("the dead are told nothing");
         contender.handle(now, input);
         let mut reaction = Reaction::default();
         self.take_all(&mut reaction);
         // Its runner releases what is lost at once: no guest has a turn here.
-        let is_lost = reaction.events.iter().any(|event| matches!(event, Event::Lost(_)));
+        let is_lost = reaction.events.iter().any(|event| matches!(event, ContenderEvent::Lost(_)));
         if let (true, Some(contender)) = (is_lost, &mut self.contender) {
-            contender.handle(now, Input::Release);
+            contender.handle(now, ContenderInput::Release);
             self.take_all(&mut reaction);
         }
         reaction
     }
 
     fn take_all(&mut self, reaction: &mut Reaction) {
-        while let Some(output) = self.contender.as_mut().and_then(StateMachine::poll) {
+        while let Some(output) = self.contender.as_mut().and_then(Contender::poll) {
             self.take(output, reaction);
         }
     }
@@ -333,9 +333,9 @@ impl Peer {
         (self.last_stamp + BETWEEN_STAMPS).max(self.wall_clock)
     }
 
-    fn take(&mut self, output: Output, reaction: &mut Reaction) {
+    fn take(&mut self, output: ContenderOutput, reaction: &mut Reaction) {
         match output {
-            Output::Write { op, write } => {
+            ContenderOutput::Write { op, write } => {
                 if let Change::Put { claim, .. } = &write.change {
                     self.renewed_anyway |= self.expiring;
                     self.ticket = claim.ticket;
@@ -350,23 +350,23 @@ impl Peer {
                 self.errand = Some(Errand::Write { op, write });
                 reaction.write = Some(write);
             }
-            Output::Read { op, read } => {
+            ContenderOutput::Read { op, read } => {
                 let after_removal = self.removal == Removal::Done;
                 self.errand = Some(Errand::Read { op, read, after_removal });
                 reaction.read = Some(read);
             }
-            Output::Event(event) => {
+            ContenderOutput::Event(event) => {
                 match event {
-                    Event::Held { lease, .. } => {
+                    ContenderEvent::Held { lease, .. } => {
                         (self.inside, self.lease) = (true, Some(lease));
                     }
-                    Event::Renewed { lease, .. } => self.lease = Some(lease),
-                    Event::Expiring(_) => self.expiring = true,
-                    Event::Confirmed => {}
-                    Event::Taken | Event::Failed(_) | Event::Lost(_) => {
+                    ContenderEvent::Renewed { lease, .. } => self.lease = Some(lease),
+                    ContenderEvent::Expiring(_) => self.expiring = true,
+                    ContenderEvent::Confirmed => {}
+                    ContenderEvent::Taken | ContenderEvent::Failed(_) | ContenderEvent::Lost(_) => {
                         (self.leaving, self.inside, self.expiring) = (true, false, false);
                     }
-                    Event::Released => {
+                    ContenderEvent::Released => {
                         self.leaving = false;
                         self.ticket = None;
                     }

@@ -85,7 +85,7 @@ pub(crate) enum Sight {
     /// A caller has its turn of a place that another one of its client had.
     NextTurn,
     /// A caller has a turn of another client.
-    TurnBorrowed,
+    GuestTurn,
     /// A holder loses its turn.
     TurnLost,
     /// A holder is asked to finish.
@@ -132,7 +132,7 @@ const SIGHTS: [Sight; 42] = [
     Sight::TaskFailed,
     Sight::CallerRefused,
     Sight::NextTurn,
-    Sight::TurnBorrowed,
+    Sight::GuestTurn,
     Sight::TurnLost,
     Sight::AskedToFinish,
 ];

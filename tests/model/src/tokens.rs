@@ -15,7 +15,9 @@ use std::time::Duration;
 use stateright::{Model, Property};
 
 use self::replicas::{Answer, Asked, Data, Replicas, Write};
-use crate::core::bakery::{Claim, Means, Mode, Revocation, Right, SPACING, Snapshot, StoredRow};
+use crate::core::bakery::{
+    Claim, Mode, Revocation, RevokeKind, Right, SPACING, Snapshot, StoredRow,
+};
 use crate::core::turns::TokenBlock;
 use crate::search::Tell;
 use crate::sightings::{FirstViolation, Sight, Sightings};
@@ -423,7 +425,7 @@ fn is_above(token: i64, other: i64) -> bool {
 
 /// Whether a read of the whole object lets the successor in on the fast path.
 fn is_let_in(seen: Data) -> bool {
-    let blockers = Snapshot::of(&rows(seen)).blockers_before_drawing(id_of(1), Mode::Exclusive);
+    let blockers = Snapshot::of(&rows(seen)).blockers_before_ticket(id_of(1), Mode::Exclusive);
     blockers.admit(Mode::Exclusive)
 }
 
@@ -435,8 +437,13 @@ fn stands(seen: Data) -> bool {
 /// What of the holder's rows is seen.
 fn rows(seen: Data) -> Vec<StoredRow> {
     let Claim { contender, round, .. } = claim();
-    let revocation =
-        Revocation { contender, round, by: String::new(), why: String::new(), means: Means::Force };
+    let revocation = Revocation {
+        contender,
+        round,
+        by: String::new(),
+        why: String::new(),
+        kind: RevokeKind::Force,
+    };
     let entering = seen.is_present().then(|| StoredRow::entering(&claim()));
     let revoked = seen.is_revoked.then(|| StoredRow::revoked(&revocation));
     entering.into_iter().chain(revoked).collect()

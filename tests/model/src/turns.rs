@@ -172,7 +172,7 @@ pub(crate) enum Action {
     GuestAsks(usize),
     GuestLeaves(usize),
     /// The caller or guest that has the turn draws a token.
-    Draws(User),
+    TokenRequests(User),
     GuestWakes(usize),
     GuestReconnects(usize),
     /// The keeper learns that the connection of a guest has ended.
@@ -244,7 +244,7 @@ impl Turns {
                 }
                 self.guest(moment, i, GuestInput::Leave);
             }
-            Action::Draws(user) => self.draws(moment, user),
+            Action::TokenRequests(user) => self.draws(moment, user),
             Action::GuestWakes(i) => self.guest(moment, i, GuestInput::Tick),
             Action::GuestReconnects(i) => self.guest_reconnects(moment, i),
             Action::GuestDisconnects(i) => self.guest_disconnects(moment, i),
@@ -292,13 +292,13 @@ impl Turns {
     fn draws(&self, moment: &mut Moment, user: User) {
         moment.left.draws -= 1;
         match user {
-            User::Guest(i) => self.guest(moment, i, GuestInput::DrawToken),
+            User::Guest(i) => self.guest(moment, i, GuestInput::IssueToken),
             User::Caller(i) => {
                 let Caller::Inside(turn) = moment.callers[i] else {
                     unreachable!("a caller draws while it is inside")
                 };
-                let draw = u64::from(self.plan.troubles.draws - moment.left.draws);
-                self.keeper(moment, KeeperInput::DrawToken { turn, draw });
+                let number = u64::from(self.plan.troubles.draws - moment.left.draws);
+                self.keeper(moment, KeeperInput::IssueToken { turn, number });
             }
         }
     }
@@ -352,7 +352,7 @@ impl Turns {
                 Caller::Inside(_) => {
                     actions.push(Action::CallerLeaves(i));
                     if moment.left.draws > 0 {
-                        actions.push(Action::Draws(User::Caller(i)));
+                        actions.push(Action::TokenRequests(User::Caller(i)));
                     }
                 }
                 Caller::Outside | Caller::Waiting | Caller::Gone => {}
@@ -367,7 +367,7 @@ impl Turns {
                 actions.push(Action::GuestLeaves(i));
             }
             if is_inside && moment.left.draws > 0 {
-                actions.push(Action::Draws(User::Guest(i)));
+                actions.push(Action::TokenRequests(User::Guest(i)));
             }
             if moment.left.reconnects > 0 && !guest.machine.is_done() {
                 actions.extend([Action::GuestReconnects(i), Action::GuestDisconnects(i)]);
@@ -536,8 +536,8 @@ impl Tell for Action {
             Action::CallerLeaves(i) => format!("caller {i} leaves"),
             Action::GuestAsks(i) => format!("guest {i} asks"),
             Action::GuestLeaves(i) => format!("guest {i} leaves"),
-            Action::Draws(User::Caller(i)) => format!("caller {i} draws a token"),
-            Action::Draws(User::Guest(i)) => format!("guest {i} draws a token"),
+            Action::TokenRequests(User::Caller(i)) => format!("caller {i} draws a token"),
+            Action::TokenRequests(User::Guest(i)) => format!("guest {i} draws a token"),
             Action::GuestWakes(i) => format!("guest {i} wakes up"),
             Action::GuestReconnects(i) => format!("guest {i} connects again"),
             Action::GuestDisconnects(i) => format!("the connection of guest {i} ends"),

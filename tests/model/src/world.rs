@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use stateright::{Model, Property};
 
 use crate::core::bakery::{
-    Event, Failure, Input, Loss, Means, Mode, Patience, Read, ReadFailure, SeededBug, Statics,
-    WriteOutcome, sweep,
+    ContenderEvent, ContenderInput, Failure, Loss, Mode, Patience, Read, ReadFailure, RevokeKind,
+    SeededBug, Statics, WriteOutcome, sweep,
 };
 use crate::peer::{Errand, HORIZON, Peer, Reaction, Removal, fingerprint};
 use crate::scenario::{Flaw, Revoking, Scenario};
@@ -114,7 +114,7 @@ pub(crate) enum Action<W> {
 /// What came of a step.
 #[derive(Debug, Default)]
 struct Outcome {
-    events: Vec<Event>,
+    events: Vec<ContenderEvent>,
     rows: Vec<SeenRow>,
 }
 
@@ -245,7 +245,7 @@ impl<S: Store> Contention<S> {
             Errand::Read { op, .. } => match world.store.read_on(i, way) {
                 Some(rows) => {
                     let (rows_seen, statics) = stored(&rows, &self.modes());
-                    let answer = Input::Read { op, rows: Ok(rows_seen), statics };
+                    let answer = ContenderInput::Read { op, rows: Ok(rows_seen), statics };
                     let outcome = self.with_peer(world, i, |peer| peer.answered(answer));
                     Outcome { rows, ..outcome }
                 }
@@ -256,10 +256,12 @@ impl<S: Store> Contention<S> {
 
     fn fail(&self, world: &mut World<S>, i: usize) -> Outcome {
         let answer = match world.peers[i].errand.expect("only what is under way fails") {
-            Errand::Write { op, .. } => Input::Written { op, outcome: WriteOutcome::Unknown },
+            Errand::Write { op, .. } => {
+                ContenderInput::Written { op, outcome: WriteOutcome::Unknown }
+            }
             Errand::Read { op, .. } => {
                 let (rows, statics) = (Err(ReadFailure::Failed), Statics::default());
-                Input::Read { op, rows, statics }
+                ContenderInput::Read { op, rows, statics }
             }
         };
         self.with_peer(world, i, |peer| peer.answered(answer))
@@ -270,11 +272,11 @@ impl<S: Store> Contention<S> {
             (Revoker::Idle, &Action::Revoke(target)) => {
                 let peer = &world.peers[target];
                 let round = peer.round();
-                let means = match self.scenario.troubles.revocation {
-                    Revoking::Force => Means::Force,
-                    Revoking::Asking | Revoking::Never => Means::Asking,
+                let kind = match self.scenario.troubles.revocation {
+                    Revoking::Force => RevokeKind::Force,
+                    Revoking::Asking | Revoking::Never => RevokeKind::Request,
                 };
-                let write = Effects::revocation(target, round, peer.stamp_of_revocation(), means);
+                let write = Effects::revocation(target, round, peer.stamp_of_revocation(), kind);
                 world.store.send(write);
                 Revoker::Asking { round, write }
             }
@@ -552,20 +554,23 @@ impl<S: Store> Contention<S> {
         }
         for event in &outcome.events {
             match event {
-                Event::Taken => note(Sight::Taken),
-                Event::Expiring(_) | Event::Lost(Loss::Revoked(_)) => note(Sight::HolderRevoked),
-                Event::Failed(Failure::Revoked(_)) => note(Sight::WaiterRevoked),
-                Event::Lost(Loss::RowMissing) | Event::Failed(Failure::RowMissing) => {
+                ContenderEvent::Taken => note(Sight::Taken),
+                ContenderEvent::Expiring(_) | ContenderEvent::Lost(Loss::Revoked(_)) => {
+                    note(Sight::HolderRevoked);
+                }
+                ContenderEvent::Failed(Failure::Revoked(_)) => note(Sight::WaiterRevoked),
+                ContenderEvent::Lost(Loss::RowMissing)
+                | ContenderEvent::Failed(Failure::RowMissing) => {
                     note(Sight::RowMissing);
                 }
-                Event::Lost(Loss::Conflict { .. }) => {
+                ContenderEvent::Lost(Loss::Conflict { .. }) => {
                     let removed = before.peers.iter().any(|peer| peer.removal != Removal::None);
                     assert!(removed, "a holder gave way, though no rows were removed");
                     // A torn read may show it its successor before the request to leave.
                     note(Sight::EarlierGivesWay);
                 }
-                Event::Lost(Loss::Expired)
-                | Event::Failed(
+                ContenderEvent::Lost(Loss::Expired)
+                | ContenderEvent::Failed(
                     Failure::Rejected | Failure::NoTicketLeft | Failure::MarkOutOfReach { .. },
                 ) => {
                     unreachable!(
@@ -573,8 +578,10 @@ impl<S: Store> Contention<S> {
                          same limit"
                     )
                 }
-                Event::Held { .. } | Event::Renewed { .. } | Event::Confirmed | Event::Released => {
-                }
+                ContenderEvent::Held { .. }
+                | ContenderEvent::Renewed { .. }
+                | ContenderEvent::Confirmed
+                | ContenderEvent::Released => {}
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bakery_lock::testing::{LossRecord, WriteKind, WriteRecord};
 
 use super::batch::{Invariant, assert_kept};
-use super::log::{Hold, HoldEnd, Log, Setback};
+use super::log::{Failure, Hold, HoldEnd, Log};
 use super::plan::{Breach, Deed, Disks, MAX_CLOCK_SKEW, Plan};
 
 /// A client that was told what can't be while replicas keep what they acknowledged and clocks are
@@ -74,12 +74,12 @@ pub(crate) fn check_waiters(plan: &Plan, log: &Log) -> Option<String> {
     if plan.breach != Breach::LostRows || !plan.lets_messages_flow() {
         return None;
     }
-    let told = log.setbacks.iter().find(|told| {
+    let told = log.failures.iter().find(|told| {
         let since = told.at.saturating_sub(plan.round_trip() * 4);
         let mut breaks = log.breaks(told.client, &told.object).into_iter();
         told.why == "RowMissing" && !breaks.any(|broken| (since..=told.at).contains(&broken))
     });
-    told.map(|Setback { client, at, .. }| {
+    told.map(|Failure { client, at, .. }| {
         format!("client {client} was told at {at:?} that its rows are missing, and waits no longer")
     })
 }
@@ -146,8 +146,8 @@ fn waiters_that_are_sent_away_are_found() {
         let (object, row_name) = ("a".to_owned(), "entering::".to_owned());
         let losses = vec![LossRecord { client, object, row_name, at: ms(lost) }];
         let (object, why) = ("a".to_owned(), "RowMissing".to_owned());
-        let setbacks = vec![Setback { client: 0, object, at: ms(100), why }];
-        check_waiters(&plan, &Log { losses, setbacks, ..Log::default() }).is_some()
+        let failures = vec![Failure { client: 0, object, at: ms(100), why }];
+        check_waiters(&plan, &Log { losses, failures, ..Log::default() }).is_some()
     };
     assert!(!found(0, 60) && !found(0, 100));
     assert!(found(0, 59) && found(0, 101) && found(1, 60));

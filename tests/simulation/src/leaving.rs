@@ -91,7 +91,7 @@ fn client_that_stays_is_found() {
         let request = write(1, 1, 100, acknowledged, WriteKind::Revoke { whom: 0, round: 7 });
         let mut log = Log { writes: [&[request], puts].concat(), ..Log::default() };
         let (object, why) = ("a".to_owned(), why.to_owned());
-        log.setbacks.push(super::log::Setback { client: 0, object, at: ms(at), why });
+        log.failures.push(super::log::Failure { client: 0, object, at: ms(at), why });
         check(&log).is_some()
     };
     let one = [put(7, 8, 150), put(7, 8, 300), put(7, 9, 400), put(7, 9, 500)];

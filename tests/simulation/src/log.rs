@@ -19,7 +19,7 @@ pub(crate) struct Log {
     pub(crate) holds: Vec<Hold>,
     pub(crate) tokens: Vec<Token>,
     /// What callers were told instead of being granted something.
-    pub(crate) setbacks: Vec<Setback>,
+    pub(crate) failures: Vec<Failure>,
     /// When clients were shut down.
     pub(crate) shutdowns: Vec<Shutdown>,
     /// Clients that lend their place to others.
@@ -101,7 +101,7 @@ pub(crate) struct Token {
 
 /// Something that a caller was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Setback {
+pub(crate) struct Failure {
     pub(crate) client: usize,
     pub(crate) object: String,
     pub(crate) at: Duration,
@@ -163,8 +163,8 @@ pub(crate) fn conflict(one: LockMode, other: LockMode) -> bool {
 impl Log {
     /// What callers and holders were told: the client, the object, when, and what.
     pub(crate) fn told(&self) -> impl Iterator<Item = (usize, &str, Duration, &str)> {
-        let setbacks = self.setbacks.iter();
-        let told = setbacks.map(|s| (s.client, s.object.as_str(), s.at, s.why.as_str()));
+        let failures = self.failures.iter();
+        let told = failures.map(|s| (s.client, s.object.as_str(), s.at, s.why.as_str()));
         let lost = self.holds.iter().filter_map(|hold| match &hold.until {
             Some((at, HoldEnd::Lost(why))) => {
                 Some((hold.client, hold.object.as_str(), *at, why.as_str()))
@@ -440,7 +440,7 @@ impl fmt::Display for Log {
         for LossRecord { client, object, row_name, at } in &self.losses {
             lines.push((*at, format!("client {client} loses the row {row_name} of {object}")));
         }
-        for Setback { client, object, at, why } in &self.setbacks {
+        for Failure { client, object, at, why } in &self.failures {
             lines.push((*at, format!("client {client} does not get {object}: {why}")));
         }
         for Shutdown { client, asked, done } in &self.shutdowns {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bakery_lock::testing::{SimulatedClient, SimulatedCluster};
-use bakery_lock::{Contender, LockClient, LockGuard};
+use bakery_lock::{ContenderInfo, LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, advance, sleep_until};
 
-use super::log::{HoldEnd, Log, Setback};
+use super::log::{Failure, HoldEnd, Log};
 use super::plan::MachinePlan;
 
 /// A process that runs, or is stopped.
@@ -51,13 +51,13 @@ impl Site {
     }
 
     /// Notes what a caller was told instead of what it asked for.
-    pub(crate) fn setback(&self, object: &str, why: String) {
+    pub(crate) fn failure(&self, object: &str, why: String) {
         let (client, object, at) = (self.number, object.to_owned(), self.now());
-        self.log().setbacks.push(Setback { client, object, at, why });
+        self.log().failures.push(Failure { client, object, at, why });
     }
 
     /// Whether a contender is this client.
-    pub(crate) fn is_self(&self, contender: &Contender) -> bool {
+    pub(crate) fn is_self(&self, contender: &ContenderInfo) -> bool {
         self.cluster.number_of(contender.client) == Some(self.number)
     }
 
@@ -69,7 +69,7 @@ impl Site {
 
     /// Whether a contender was killed, and no guest can be inside its place. A guest lives on when
     /// its keeper dies, and has its turn until its sublease ends.
-    pub(crate) fn is_gone(&self, contender: &Contender) -> bool {
+    pub(crate) fn is_gone(&self, contender: &ContenderInfo) -> bool {
         let log = self.log();
         let number = self.cluster.number_of(contender.client);
         let is_gone = |number| log.deaths.contains_key(number) && !log.lenders.contains(number);
@@ -103,7 +103,7 @@ impl Machine {
                 site.log().lenders.insert(number);
             }
             let builder = if plan.peers { client.peer_builder() } else { client.client_builder() };
-            let builder = builder.host(host).ttl(plan.ttl).turns(plan.turns);
+            let builder = builder.host(host).ttl(plan.ttl).local_handoff(plan.turns);
             let built = builder.build().await.expect("the host is registered");
             work(&built, &site);
             (client, built, site)

@@ -15,10 +15,8 @@
 //! overlap of two holders must end in time. `cargo test --test simulation lost_rows` runs the one
 //! alone, `... force` the other.
 //!
-//! The library is compiled from the files that are shipped, with the switch that the model in
-//! `tests/model` uses as well: [`seeded_bugs`] plants bugs with it. All other tests leave it off.
-
-extern crate bakery_lock_with_switch as bakery_lock;
+//! The library is `bakery-lock-instrumented`: the files that are shipped, with simulated replicas,
+//! and with a switch by which [`seeded_bugs`] plants bugs. All other tests leave it off.
 
 mod batch;
 mod failure;

@@ -1,6 +1,6 @@
 //! What a process does beside the work of its tasks: it makes others leave, and shuts down.
 
-use bakery_lock::{Contender, LockClient};
+use bakery_lock::{ContenderInfo, LockClient};
 
 use super::log::Shutdown;
 use super::machine::Site;
@@ -18,7 +18,7 @@ pub(crate) async fn ask_to_leave(client: LockClient, site: Site, object: String,
         return;
     };
     if let Err(error) = client.revoke(&object, contender, "it is asked to").await {
-        site.setback(&object, format!("asking: {}", kind(&error)));
+        site.failure(&object, format!("asking: {}", kind(&error)));
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn remove_the_dead(client: LockClient, site: Site, object: Stri
         if site.is_gone(&contender)
             && let Err(error) = client.revoke_by_force(&object, &contender, "it was killed").await
         {
-            site.setback(&object, format!("removing: {}", kind(&error)));
+            site.failure(&object, format!("removing: {}", kind(&error)));
         }
     }
 }
@@ -43,7 +43,7 @@ pub(crate) async fn remove_by_force(client: LockClient, site: Site, object: Stri
         return;
     };
     if let Err(error) = client.revoke_by_force(&object, contender, "it is removed").await {
-        site.setback(&object, format!("removing: {}", kind(&error)));
+        site.failure(&object, format!("removing: {}", kind(&error)));
     }
 }
 
@@ -72,11 +72,11 @@ pub(crate) async fn shut_down(client: LockClient, site: Site, objects: Vec<Strin
     site.log().note_rows(&site.cluster, &whole, now, counts);
 }
 
-async fn contenders(client: &LockClient, site: &Site, object: &str) -> Vec<Contender> {
+async fn contenders(client: &LockClient, site: &Site, object: &str) -> Vec<ContenderInfo> {
     match client.contenders(object).await {
         Ok(all) => all,
         Err(error) => {
-            site.setback(object, format!("looking: {}", kind(&error)));
+            site.failure(object, format!("looking: {}", kind(&error)));
             Vec::new()
         }
     }

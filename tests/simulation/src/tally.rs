@@ -34,7 +34,7 @@ pub(crate) struct Tally {
     /// How many holders were told that another client was granted the lock later.
     conflicts: usize,
     tokens: usize,
-    setbacks: usize,
+    failures: usize,
     writes: usize,
     harm: BTreeMap<&'static str, u64>,
 }
@@ -62,7 +62,7 @@ impl Tally {
             revoked: log.told().filter(|(_, _, _, why)| *why == "Revoked").count(),
             conflicts: log.told().filter(|(_, _, _, why)| *why == "Conflict").count(),
             tokens: log.tokens.len(),
-            setbacks: log.setbacks.len(),
+            failures: log.failures.len(),
             writes: log.writes.len(),
             harm: outcome.harm.clone(),
         });
@@ -83,7 +83,7 @@ impl Tally {
         self.revoked += other.revoked;
         self.conflicts += other.conflicts;
         self.tokens += other.tokens;
-        self.setbacks += other.setbacks;
+        self.failures += other.failures;
         self.writes += other.writes;
         for (harm, times) in &other.harm {
             *self.harm.entry(harm).or_default() += times;
@@ -95,13 +95,13 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { runs, grants, contended, in_turn, subleases, lost, .. } = self;
         let Tally { shared, limited, overlaps, longest_overlap, .. } = self;
-        let Tally { revoked, conflicts, tokens, setbacks, writes, harm, .. } = self;
+        let Tally { revoked, conflicts, tokens, failures, writes, harm, .. } = self;
         writeln!(f, "{runs} runs: {grants} grants, {contended} of them contended,")?;
         writeln!(f, "{in_turn} in turn without the table, {subleases} of other clients,")?;
         writeln!(f, "{shared} shared, {limited} of a limited number, {lost} lost,")?;
         writeln!(f, "{overlaps} times two at once, for {longest_overlap:?} at most,")?;
         writeln!(f, "{conflicts} told of a later holder,")?;
-        writeln!(f, "{revoked} told to leave, {tokens} tokens, {setbacks} setbacks,")?;
+        writeln!(f, "{revoked} told to leave, {tokens} tokens, {failures} failures,")?;
         writeln!(f, "{writes} writes of rows")?;
         for (kind, times) in harm {
             writeln!(f, "{times:>10} {kind}")?;

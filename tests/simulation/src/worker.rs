@@ -80,7 +80,7 @@ impl Worker {
                 let _ = self.end(hold, guard, HoldEnd::Released).unlock().await;
             }
             Err(error) if patience == SERVED_WITHIN => self.note_unserved(&object, &error),
-            Err(error) => self.site.setback(&object, kind(&error)),
+            Err(error) => self.site.failure(&object, kind(&error)),
         }
     }
 
@@ -90,7 +90,7 @@ impl Worker {
         let patience = self.ms(200..8_000);
         let mut terms = self.terms(number);
         let request = terms.request(&self.client, &object).timeout(patience);
-        let mut request = request.ttl(terms.ttl).renew(terms.renews);
+        let mut request = request.ttl(terms.ttl).auto_renew(terms.renews);
         if terms.mode == LockMode::Exclusive
             && self.mixes[number].shared
             && self.rng.random_bool(0.3)
@@ -107,7 +107,7 @@ impl Worker {
             request = request.min_hold(terms.min_hold);
         }
         if self.rng.random_bool(0.1) {
-            request = request.max_hold(self.ms(1..2_000)).grace(self.ms(0..500));
+            request = request.max_hold(self.ms(1..2_000)).max_hold_grace(self.ms(0..500));
         }
         let answer = match self.rng.random_range(0..10) {
             0 | 1 => request.try_acquire().await,
@@ -133,7 +133,7 @@ impl Worker {
             let uncollected = Uncollected { client, object: object.to_owned(), until };
             self.site.log().uncollected.push(uncollected);
         }
-        self.site.setback(object, why);
+        self.site.failure(object, why);
     }
 
     /// Holds for a while; mostly shortly, sometimes for longer than a lease.
@@ -187,7 +187,7 @@ impl Worker {
             };
             if let Some(why) = trouble {
                 timeouts += usize::from(why == "TimedOut");
-                self.site.setback(object, format!("{step:?}: {why}"));
+                self.site.failure(object, format!("{step:?}: {why}"));
             }
             if timeouts == 2 {
                 break;
@@ -243,7 +243,7 @@ impl Worker {
                 Ok(guard) => return self.hold_shortly(&object, guard, terms).await,
                 // Rows may have been lost before, and only be found missing now.
                 Err(error @ (LockError::Revoked { .. } | LockError::RowMissing { .. })) => {
-                    self.site.setback(&object, kind(&error));
+                    self.site.failure(&object, kind(&error));
                 }
                 Err(error) => return self.note_unserved(&object, &error),
             }
@@ -264,7 +264,7 @@ impl Worker {
                     | LostReason::Conflict { .. },
                 ),
             ) => {
-                self.site.setback(object, kind(&error));
+                self.site.failure(object, kind(&error));
             }
             Err(error) => self.note_unserved(object, &error),
         }

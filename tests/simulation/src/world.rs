@@ -103,7 +103,7 @@ impl<'a> World<'a> {
             self.now = next;
             if deed == Some(next) {
                 let (_, deed) = self.deeds.pop_front().expect("it was there a moment ago");
-                self.carry_out(deed);
+                self.perform(deed);
             } else if event == Some(next) {
                 self.cluster.process_next();
             } else {
@@ -137,7 +137,7 @@ impl<'a> World<'a> {
         others.min().map(|ran| ran + LATE_TO_RUN)
     }
 
-    fn carry_out(&mut self, deed: Deed) {
+    fn perform(&mut self, deed: Deed) {
         let now = self.now;
         match deed {
             Deed::Cut { machine, replica, cut } => self.cut(machine, replica, cut),

@@ -3,10 +3,9 @@
 //! [`cluster`] finds or starts the cluster that they run on, [`scene`] is a keyspace on it with its
 //! clients, [`proxy`] loses messages on the way to it, [`relay`] holds up the bytes between a guest
 //! and its keeper. [`program`] starts a test as a program of its own, [`worker`] a bench, and
-//! [`processor`] tells how much processor time a process used; [`virtual_time`] lets clients of a
-//! simulated cluster run in its time. [`environment`] is what a run asks of a test, [`log`] what it
-//! logs, [`pace`] how long it waits, [`failure`] what it prints when it fails. [`record`] and
-//! [`history`] tell what happened to locks, and what must hold of it.
+//! [`processor`] measures how much processor time a process used. [`environment`] is what a run
+//! asks of a test, [`log`] what it logs, [`pace`] how long it waits, [`failure`] what it prints
+//! when it fails. [`record`] and [`history`] say what happened to locks, and what must hold of it.
 
 #![allow(
     missing_docs,
@@ -33,7 +32,6 @@ pub mod proxy;
 pub mod record;
 pub mod relay;
 pub mod scene;
-pub mod virtual_time;
 pub mod worker;
 
 pub use self::cluster::{

@@ -46,7 +46,7 @@ pub struct Recorder {
 #[derive(Debug)]
 enum Keeping {
     /// The turn of another keeper.
-    Borrowed,
+    Guest,
     /// A place in the table.
     Place {
         place: Place,
@@ -91,8 +91,8 @@ impl Recorder {
     }
 
     /// Whether the turn that callers had last of an object is borrowed of another keeper.
-    pub fn is_borrowed(&self, object: &str) -> bool {
-        matches!(self.keepers.get(object), Some(Keeping::Borrowed))
+    pub fn is_sublease(&self, object: &str) -> bool {
+        matches!(self.keepers.get(object), Some(Keeping::Guest))
     }
 
     /// Takes an event as the library prints it, with the machine's look at the clock, if it is an
@@ -104,7 +104,7 @@ impl Recorder {
 
     fn place_event(&mut self, object: &str, text: &str, time: u64, look: Option<u64>) {
         if text.starts_with("output Granted") && text.contains("origin: Keeper") {
-            self.keepers.insert(object.to_owned(), Keeping::Borrowed);
+            self.keepers.insert(object.to_owned(), Keeping::Guest);
         } else if text.starts_with("output Report(Held") {
             let place = Place { held: time, last_turn: time, beside: 0 };
             let keeping = Keeping::Place { place, last: 0, input: time, looked: 0, known: None };

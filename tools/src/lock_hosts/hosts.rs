@@ -8,7 +8,7 @@ use bakery_lock::hosts::{Host, HostRegistry, check_name};
 use clap::Args;
 use serde_json::json;
 
-use super::unseen::remove_unseen;
+use super::inactive::remove_inactive;
 use crate::connect::ConnectOptions;
 use crate::failure::Failure;
 use crate::outage::explained;
@@ -37,27 +37,32 @@ pub(super) struct AddOptions {
 /// until it is added again. Its number is never given to another host.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  lock-hosts remove web1 web2\n  \
-                        lock-hosts remove --unseen-for 30d --dry-run\n  \
-                        lock-hosts remove --unseen-for 30d --yes --json")]
+                        lock-hosts remove --inactive-for 30d --dry-run\n  \
+                        lock-hosts remove --inactive-for 30d --yes --json")]
 pub(super) struct RemoveOptions {
     /// Hosts to remove
-    #[arg(value_name = "NAME", value_parser = host_name, required_unless_present = "unseen_for")]
+    #[arg(value_name = "NAME", value_parser = host_name, required_unless_present = "inactive_for")]
     names: Vec<String>,
 
     /// Remove all hosts of which no client was seen for this long: 30d, 48h, 4w; two days at least,
     /// because a client is seen once a day. A host that was never seen counts from when it was
     /// added. Clients of versions that don't write `seen_at`, and clients that may not write the
     /// registry, are not seen
-    #[arg(long, value_name = "TIME", value_parser = options::unseen_for, conflicts_with = "names")]
-    pub(super) unseen_for: Option<Duration>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = options::inactive_for,
+        conflicts_with = "names"
+    )]
+    pub(super) inactive_for: Option<Duration>,
 
     /// Show which hosts would be removed, and remove none
-    #[arg(long, requires = "unseen_for", conflicts_with = "names")]
+    #[arg(long, requires = "inactive_for", conflicts_with = "names")]
     pub(super) dry_run: bool,
 
     /// Don't ask before hosts that were not seen are removed; without a terminal, nothing is
     /// removed unless this is given
-    #[arg(long, requires = "unseen_for", conflicts_with = "names")]
+    #[arg(long, requires = "inactive_for", conflicts_with = "names")]
     pub(super) yes: bool,
 
     /// Print JSON: an array of the hosts that were removed, or would be, as `list --json` shows
@@ -108,8 +113,8 @@ pub(super) async fn remove(
     options: &RemoveOptions,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    with_registry(connection, signals, async |registry| match options.unseen_for {
-        Some(time) => remove_unseen(registry, options, time).await,
+    with_registry(connection, signals, async |registry| match options.inactive_for {
+        Some(time) => remove_inactive(registry, options, time).await,
         None => remove_named(registry, options).await,
     })
     .await

@@ -1,9 +1,9 @@
 //! The commands of `lock-hosts`.
 
-mod check;
+mod doctor;
 mod hosts;
+mod inactive;
 mod init;
-mod unseen;
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ use crate::signals::Signals;
 ///
 /// Locks live in three tables of one keyspace: the lock table itself; the registry of hosts, which
 /// gives each host a number; and the table of peers, in which clients that let others take turns
-/// publish where they listen. `init` creates them, `add` registers a host, and `check` shows
+/// publish where they listen. `init` creates them, `add` registers a host, and `doctor` shows
 /// whether this host can take locks.
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version, after_long_help = EXAMPLES)]
@@ -46,7 +46,7 @@ enum OnCluster {
     Add(hosts::AddOptions),
     Remove(hosts::RemoveOptions),
     List(hosts::ListOptions),
-    Check(check::CheckOptions),
+    Doctor(doctor::DoctorOptions),
 }
 
 /// The name of the tool.
@@ -61,10 +61,10 @@ Examples:
     lock-hosts --nodes db1,db2 add web1 web2
   See which hosts are registered, and whether this machine can take locks:
     lock-hosts --nodes db1,db2 list
-    lock-hosts --nodes db1,db2 check
+    lock-hosts --nodes db1,db2 doctor
   Remove the hosts that no program used for a month, after a look at them:
-    lock-hosts --nodes db1,db2 remove --unseen-for 30d --dry-run
-    lock-hosts --nodes db1,db2 remove --unseen-for 30d --yes
+    lock-hosts --nodes db1,db2 remove --inactive-for 30d --dry-run
+    lock-hosts --nodes db1,db2 remove --inactive-for 30d --yes
   With a login and TLS:
     BAKERY_LOCK_PASSWORD=... lock-hosts --nodes db1 --user admin --tls-ca ca.pem list
 
@@ -105,7 +105,7 @@ impl OnCluster {
             OnCluster::Add(options) => hosts::add(connection, &options, &mut signals).await,
             OnCluster::Remove(options) => hosts::remove(connection, &options, &mut signals).await,
             OnCluster::List(options) => hosts::list(connection, &options, &mut signals).await,
-            OnCluster::Check(options) => signals.or(check::check(connection, &options)).await,
+            OnCluster::Doctor(options) => signals.or(doctor::doctor(connection, &options)).await,
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use bakery_lock::{Contender, ContenderState, LockMode};
+use bakery_lock::{ContenderInfo, ContenderState, LockMode};
 use serde_json::{Value, json};
 
 use crate::output::{time, visible};
 
 /// What a contender does, in a word.
-pub(super) fn state(contender: &Contender) -> &'static str {
+pub(super) fn state(contender: &ContenderInfo) -> &'static str {
     match contender.state {
         Some(ContenderState::Holding) => "holds",
         Some(ContenderState::Waiting) => "waits",
@@ -17,7 +17,7 @@ pub(super) fn state(contender: &Contender) -> &'static str {
 }
 
 /// How a contender holds the lock, or wants to.
-pub(super) fn mode(contender: &Contender) -> String {
+pub(super) fn mode(contender: &ContenderInfo) -> String {
     match contender.mode {
         Some(LockMode::Exclusive) => "exclusive".to_owned(),
         Some(LockMode::Shared) => "shared".to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn mode(contender: &Contender) -> String {
 }
 
 /// Why a contender seems to be dead; `None` if it renews its rows.
-pub(super) fn warning(contender: &Contender) -> Option<String> {
+pub(super) fn warning(contender: &ContenderInfo) -> Option<String> {
     let overdue = seconds(contender.overdue?);
     let remaining = seconds(contender.remaining.unwrap_or_default());
     let owner = visible(contender.owner.as_str());
@@ -39,8 +39,8 @@ pub(super) fn warning(contender: &Contender) -> Option<String> {
 }
 
 /// A contender as JSON.
-pub(super) fn as_json(contender: &Contender) -> Value {
-    let Contender { owner, host, client, slot, round, ticket, .. } = contender;
+pub(super) fn as_json(contender: &ContenderInfo) -> Value {
+    let ContenderInfo { owner, host, client, slot, round, ticket, .. } = contender;
     let (mode, max_holders) = match contender.mode {
         Some(LockMode::Exclusive) => (Some("exclusive"), None),
         Some(LockMode::Shared) => (Some("shared"), None),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bakery_lock::{Contender, Election, LockClient};
+use bakery_lock::{ContenderInfo, Election, LockClient};
 use clap::Args;
 use serde_json::json;
 
@@ -97,13 +97,13 @@ pub(super) struct ElectOptions {
 const ELECT_HELP: &str = "\
 Examples:
   lockctl elect scheduler -- ./scheduler --config prod.toml
-  lockctl elect --priority 1 --ttl 10s --again scheduler -- ./scheduler
+  lockctl elect --priority 1 --ttl 10s --restart scheduler -- ./scheduler
   lockctl elect --seats 3 importer -- ./importer
   lockctl elect --observe scheduler
 
 Exit codes:
   that of the command, or 128 and the number of the signal that ended it
-  76   the leadership was lost or revoked while the command ran (see --again)
+  76   the leadership was lost or revoked while the command ran (see --restart)
   69   the database can't be reached, refuses the login, or did not answer in time
   125  lockctl itself failed: invalid arguments, or anything else
   126  the command can't be run
@@ -189,7 +189,7 @@ pub(super) async fn observe(client: &LockClient, options: &ElectOptions) -> Resu
 }
 
 impl ElectOptions {
-    fn line(&self, leaders: &[Contender]) -> String {
+    fn line(&self, leaders: &[ContenderInfo]) -> String {
         let now = time(SystemTime::now());
         if self.json {
             let leaders: Vec<_> = leaders.iter().map(contender::as_json).collect();

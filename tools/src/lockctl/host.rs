@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::{BuildError, LockClient, LockClientBuilder, shell_operand};
+use bakery_lock::admin::shell_operand;
+
+use bakery_lock::{BuildError, LockClient, LockClientBuilder};
 use clap::Args;
 use scylla::client::session::Session;
 

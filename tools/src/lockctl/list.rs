@@ -1,6 +1,8 @@
 //! `list`.
 
-use bakery_lock::{Contender, ContenderState, LockClient, LockInUse, Locks};
+use bakery_lock::admin::{LockInUse, Locks};
+
+use bakery_lock::{ContenderInfo, ContenderState, LockClient};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -75,7 +77,7 @@ fn as_text(lock: &LockInUse) -> String {
         .contenders
         .iter()
         .partition(|contender| contender.state == Some(ContenderState::Holding));
-    let owner = |contender: &&Contender| visible(contender.owner.as_str());
+    let owner = |contender: &&ContenderInfo| visible(contender.owner.as_str());
     let holders = match holders.as_slice() {
         [] => "nothing holds it".to_owned(),
         holders => format!("held by {}", holders.iter().map(owner).collect::<Vec<_>>().join(", ")),

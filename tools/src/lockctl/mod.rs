@@ -11,10 +11,10 @@ mod progress;
 mod repair;
 mod revoke;
 mod run;
+mod selftest;
 mod show;
 mod spread;
 mod status;
-mod verify;
 mod watch;
 
 use std::process::ExitCode;
@@ -34,8 +34,8 @@ use crate::signals::Signals;
 
 /// Shows locks, takes them from their holders, and runs commands under them
 ///
-/// Only `run`, `elect`, `verify` and `bench` take locks, and need a registered host. Showing needs
-/// the right to read the keyspace, revoking and repairing also that to change the lock table.
+/// Only `run`, `elect`, `selftest` and `bench` take locks, and need a registered host. Showing
+/// needs the right to read the keyspace, revoking and repairing also that to change the lock table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = NAME, version, after_long_help = EXAMPLES)]
 pub struct Lockctl {
@@ -67,10 +67,10 @@ enum OnCluster {
     Status(status::StatusOptions),
     Run(run::RunOptions),
     Elect(elect::ElectOptions),
-    Verify(verify::VerifyOptions),
+    Selftest(selftest::SelftestOptions),
     Bench(bench::BenchOptions),
     #[command(hide = true)]
-    VerifyWorker(verify::WorkerOptions),
+    SelftestWorker(selftest::WorkerOptions),
 }
 
 /// The name of the tool.
@@ -97,7 +97,7 @@ Examples:
   Run a command on one machine of several, the leader:
     lockctl --nodes db1,db2 elect scheduler -- ./scheduler
   Check on this cluster that the lock keeps its promises:
-    lockctl --nodes db1,db2 verify --for 10m
+    lockctl --nodes db1,db2 selftest --for 10m
   Measure what a lock costs on this cluster:
     lockctl --nodes db1,db2 bench
   With a login and TLS:
@@ -108,11 +108,11 @@ Exit codes:
   1  the answer is no: there is no such holder, or the database refused; NOLOCK
   2  invalid arguments; nothing was sent
   3  the database can't be reached, refuses the login, or did not answer in time
-  `lockctl run`, `elect`, `status`, `verify` and `bench` have others, which their help lists";
+  `lockctl run`, `elect`, `status`, `selftest` and `bench` have others, which their help lists";
 
 /// Runs a command, and returns its exit code.
 ///
-/// INT and TERM end it; `run` and `elect` pass them on, and `verify` and `bench` print what they
+/// INT and TERM end it; `run` and `elect` pass them on, and `selftest` and `bench` print what they
 /// have.
 ///
 /// # Errors
@@ -159,9 +159,9 @@ impl OnCluster {
             OnCluster::Elect(options) => {
                 elect::elect(&connection, &options).await.map(ExitCode::from)
             }
-            OnCluster::Verify(options) => verify::verify(&connection, &options).await,
+            OnCluster::Selftest(options) => selftest::selftest(&connection, &options).await,
             OnCluster::Bench(options) => bench::bench(&connection, &options).await,
-            OnCluster::VerifyWorker(options) => verify::work(&connection, &options).await,
+            OnCluster::SelftestWorker(options) => selftest::work(&connection, &options).await,
             OnCluster::Status(options) => status::status(&connection, &options).await,
             OnCluster::Show(options) => {
                 observe(&connection, async |client| show::show(client, &options).await).await
@@ -190,7 +190,7 @@ async fn observe(
     let mut signals = Signals::that_end()?;
     let session = Arc::new(signals.or(connection.connect()).await?);
     let work = Box::pin(async {
-        let client = observer(&session, connection).await?;
+        let client = read_only_client(&session, connection).await?;
         let done = work(&client).await;
         // To keepers it was a guest, with a row in the table of peers.
         shut_down(&client).await;
@@ -200,14 +200,14 @@ async fn observe(
 }
 
 /// A client that takes no locks, and asks those that hold one who uses it now.
-async fn observer(
+async fn read_only_client(
     session: &Arc<Session>,
     connection: &ConnectOptions,
 ) -> Result<LockClient, Failure> {
     let builder = LockClient::builder(Arc::clone(session), &connection.keyspace)
         .settings(&connection.settings)
-        .observer(true)
+        .read_only(true)
         .acquire_timeout(connection.timeout)
-        .peers(PeerOptions::new(([127, 0, 0, 1], 0).into()).keep(false));
+        .peers(PeerOptions::new(([127, 0, 0, 1], 0).into()).serve_guests(false));
     Ok(builder.build().await?)
 }

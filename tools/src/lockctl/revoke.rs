@@ -1,6 +1,6 @@
 //! `revoke`.
 
-use bakery_lock::{Contender, ContenderState, LockClient};
+use bakery_lock::{ContenderInfo, ContenderState, LockClient};
 use clap::Args;
 use serde_json::json;
 
@@ -87,8 +87,8 @@ pub(super) async fn revoke(client: &LockClient, options: &RevokeOptions) -> Resu
 
 impl RevokeOptions {
     /// The one contender that is meant.
-    fn chosen<'a>(&self, contenders: &'a [Contender]) -> Result<&'a Contender, Failure> {
-        let is_meant = |contender: &&Contender| match &self.client {
+    fn chosen<'a>(&self, contenders: &'a [ContenderInfo]) -> Result<&'a ContenderInfo, Failure> {
+        let is_meant = |contender: &&ContenderInfo| match &self.client {
             Some(id) => contender.client.to_string().starts_with(&id.to_lowercase()),
             None => contender.state == Some(ContenderState::Holding),
         };

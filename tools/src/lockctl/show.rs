@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use bakery_lock::{Contender, ContenderState, Line, LockClient, TurnUser};
+use bakery_lock::admin::HolderQueue;
+
+use bakery_lock::{ContenderInfo, ContenderState, LockClient, TurnUser};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::{Value, json};
@@ -50,8 +52,8 @@ pub(super) async fn show(client: &LockClient, options: &ShowOptions) -> Result<(
 /// Prints a lock as a table, and warnings of contenders that seem to be dead.
 pub(super) fn print(
     name: &str,
-    contenders: &[Contender],
-    line: Option<&Line>,
+    contenders: &[ContenderInfo],
+    line: Option<&HolderQueue>,
 ) -> Result<(), Failure> {
     output::print(&as_text(name, contenders, line))?;
     contenders.iter().filter_map(warning).for_each(|warning| output::warn(&warning));
@@ -59,13 +61,17 @@ pub(super) fn print(
 }
 
 /// A lock as JSON.
-pub(super) fn as_json(name: &str, contenders: &[Contender], line: Option<&Line>) -> Value {
+pub(super) fn as_json(
+    name: &str,
+    contenders: &[ContenderInfo],
+    line: Option<&HolderQueue>,
+) -> Value {
     let contenders: Vec<_> = contenders.iter().map(contender::as_json).collect();
     json!({ "name": name, "contenders": contenders, "line": line.map(line_as_json) })
 }
 
 /// A lock as a table and its line.
-fn as_text(name: &str, contenders: &[Contender], line: Option<&Line>) -> String {
+fn as_text(name: &str, contenders: &[ContenderInfo], line: Option<&HolderQueue>) -> String {
     if contenders.is_empty() {
         return format!("{} is free\n", visible(name));
     }
@@ -79,14 +85,14 @@ fn as_text(name: &str, contenders: &[Contender], line: Option<&Line>) -> String 
 pub(super) async fn line(
     client: &LockClient,
     name: &str,
-    contenders: &[Contender],
-) -> Option<Line> {
+    contenders: &[ContenderInfo],
+) -> Option<HolderQueue> {
     let is_held =
         contenders.iter().any(|contender| contender.state == Some(ContenderState::Holding));
     if !is_held {
         return None;
     }
-    timeout(ANSWER_TIMEOUT, client.line(name)).await.ok()?.ok()
+    timeout(ANSWER_TIMEOUT, client.queue(name)).await.ok()?.ok()
 }
 
 /// The columns of the table.
@@ -99,7 +105,7 @@ pub(super) fn is_number(column: &str) -> bool {
 }
 
 /// The cells of a contender.
-pub(super) fn cells(contender: &Contender, now: SystemTime) -> [String; COLUMNS.len()] {
+pub(super) fn cells(contender: &ContenderInfo, now: SystemTime) -> [String; COLUMNS.len()] {
     let owner = &contender.owner;
     [
         contender::state(contender).to_owned(),
@@ -114,7 +120,7 @@ pub(super) fn cells(contender: &Contender, now: SystemTime) -> [String; COLUMNS.
     ]
 }
 
-fn table(contenders: &[Contender], now: SystemTime) -> Table {
+fn table(contenders: &[ContenderInfo], now: SystemTime) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(COLUMNS);
     for (column, name) in table.column_iter_mut().zip(COLUMNS) {
@@ -129,7 +135,7 @@ fn table(contenders: &[Contender], now: SystemTime) -> Table {
     table
 }
 
-pub(super) fn line_as_text(line: &Line) -> String {
+pub(super) fn line_as_text(line: &HolderQueue) -> String {
     let user = match &line.user {
         Some(user) if user.client == line.keeper.client => {
             format!("{} uses it now", visible(user.owner.as_str()))
@@ -151,8 +157,8 @@ pub(super) fn line_as_text(line: &Line) -> String {
     text
 }
 
-fn line_as_json(line: &Line) -> Value {
-    let Line { keeper, user, waiting, first, .. } = line;
+fn line_as_json(line: &HolderQueue) -> Value {
+    let HolderQueue { keeper, user, waiting, first, .. } = line;
     let first: Vec<_> = first.iter().map(user_as_json).collect();
     json!({
         "keeper": user_as_json(keeper),

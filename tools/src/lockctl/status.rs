@@ -10,7 +10,7 @@ use scylla::client::session::Session;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::observer;
+use super::read_only_client;
 use crate::connect::ConnectOptions;
 use crate::denied::Denied;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::signals::Signals;
 
 /// Say whether this host gets locks now: LOCKREADY, or NOLOCK and the reasons
 ///
-/// For readiness probes and people. It looks at what `lock-hosts check` looks at, and reads an
+/// For readiness probes and people. It looks at what `lock-hosts doctor` looks at, and reads an
 /// object as clients do; only what prevents locks counts, or would let two clients hold one lock.
 /// It writes nothing. It takes --timeout at most to connect, and as long again to look.
 #[derive(Clone, Debug, Args)]
@@ -78,7 +78,7 @@ async fn reasons(connection: &ConnectOptions, host: &str) -> Result<Vec<Line>, F
     let looking = timeout(connection.timeout, look(&session, connection, host));
     Ok(looking.await.unwrap_or_else(|_| {
         let found = format!("no answer within {:?}", connection.timeout);
-        vec![error("database", found, Some("run `lock-hosts check`".to_owned()))]
+        vec![error("database", found, Some("run `lock-hosts doctor`".to_owned()))]
     }))
 }
 
@@ -93,7 +93,7 @@ async fn look(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -
     client(session, connection).await
 }
 
-/// What `lock-hosts check` finds.
+/// What `lock-hosts doctor` finds.
 async fn checks(session: &Arc<Session>, connection: &ConnectOptions, host: &str) -> Vec<Line> {
     let ConnectOptions { keyspace, lock_table, consistency, .. } = connection;
     let (report, registration) = tokio::join!(
@@ -110,7 +110,7 @@ async fn checks(session: &Arc<Session>, connection: &ConnectOptions, host: &str)
 
 /// What a client finds.
 async fn client(session: &Arc<Session>, connection: &ConnectOptions) -> Vec<Line> {
-    match Box::pin(observer(session, connection)).await {
+    match Box::pin(read_only_client(session, connection)).await {
         Ok(client) => {
             let reasons = client.health().await.reasons;
             reasons.iter().map(|reason| error("locks", output::chain(reason), None)).collect()

@@ -7,7 +7,9 @@ use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use bakery_lock::{Contender, Line, LockClient};
+use bakery_lock::admin::HolderQueue;
+
+use bakery_lock::{ContenderInfo, LockClient};
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -103,8 +105,8 @@ async fn next(
 
 /// What a look shows.
 struct Seen {
-    contenders: Vec<Contender>,
-    line: Option<Line>,
+    contenders: Vec<ContenderInfo>,
+    line: Option<HolderQueue>,
 }
 
 async fn look(client: &LockClient, name: &str) -> Result<Seen, Failure> {

@@ -92,7 +92,7 @@ fn unusable_variable_is_named() {
         ("BAKERY_LOCK_REGISTER_HOST", "yes"),
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "soon"),
         ("BAKERY_LOCK_TTL", "soon"),
-        ("BAKERY_LOCK_TURNS", "yes"),
+        ("BAKERY_LOCK_LOCAL_HANDOFF", "yes"),
         ("BAKERY_LOCK_CONSISTENCY", "one"),
         ("BAKERY_LOCK_PEERS", "here"),
     ] {

@@ -129,7 +129,7 @@ fn waited_in_vain(said: &str) -> bool {
     ["s", "."].iter().any(|end| said.contains(&format!("within {}{end}", timeout())))
 }
 
-const CHECK: [&str; 3] = ["check", "--host", "web1"];
+const CHECK: [&str; 3] = ["doctor", "--host", "web1"];
 const SHOW: [&str; 3] = ["lockctl", "show", "a"];
 const LOCKCTL_LIST: [&str; 2] = ["lockctl", "list"];
 const STATUS: [&str; 4] = ["lockctl", "status", "--host", "web1"];

@@ -328,8 +328,8 @@ async fn of_measurements() {
     tool.done(&["add", "web1"]).await;
     let mut session = Session::new(&tool);
     let commands = [
-        "verify --host web1 --for 5s --processes 2",
-        "verify --host web1 --for 5s --processes 2 --json",
+        "selftest --host web1 --for 5s --processes 2",
+        "selftest --host web1 --for 5s --processes 2 --json",
         "bench --host web1 --clients 1,2 --for 2s --warm-up 200ms",
         "bench --host web1 --clients 1,2 --for 2s --warm-up 200ms --json",
     ];

@@ -7,7 +7,9 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bakery_lock::{Contender, LineError, LockClient, PeerOptions};
+use bakery_lock::admin::QueueError;
+
+use bakery_lock::{ContenderInfo, LockClient, PeerOptions};
 use cassandra_cluster::{Authentication, Cluster, ClusterOptions};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -124,14 +126,14 @@ impl Node {
         guard.unlock().await?;
         client.shutdown().await?;
         // What a client needs rarely is in the check.
-        let check = self.run(role, &["check", "--host", HOST]);
+        let check = self.run(role, &["doctor", "--host", HOST]);
         if !check.stdout.contains("rights of user \"service\": it may take locks") {
             return Err(check.stdout.into());
         }
         let time = format!("{:?}", paced(2));
         let measure = ["--host", HOST, "--for", &time];
         for command in
-            [&["lockctl", "verify", "--processes", "1"], &["lockctl", "bench", "--clients", "2"]]
+            [&["lockctl", "selftest", "--processes", "1"], &["lockctl", "bench", "--clients", "2"]]
         {
             done(&self.run(role, &[&command[..], &measure].concat()))?;
         }
@@ -226,7 +228,7 @@ async fn turns_need_both(node: &Node, grants: &[Grant]) {
     for grant in grants.iter().filter(|grant| grant.role == "peer") {
         node.execute(&grant.revocation()).await;
         let line = line(node).await;
-        assert!(matches!(line, Err(LineError::NotReached { .. })), "{}: {line:?}", grant.what);
+        assert!(matches!(line, Err(QueueError::NotReached { .. })), "{}: {line:?}", grant.what);
         node.execute(&grant.cql()).await;
     }
     let what = "a client with both permissions is reached";
@@ -235,7 +237,7 @@ async fn turns_need_both(node: &Node, grants: &[Grant]) {
 
 /// The line of a lock that a client of role `keeper` holds, as one of role `peer` learns it; an
 /// error if it does not in a while.
-async fn line(node: &Node) -> Result<(), LineError> {
+async fn line(node: &Node) -> Result<(), QueueError> {
     let client = async |role| {
         let session = login(&node.address, role).await;
         let peers = PeerOptions::new(([127, 0, 0, 1], 0).into());
@@ -248,13 +250,13 @@ async fn line(node: &Node) -> Result<(), LineError> {
     let began = Instant::now();
     // The keeper publishes its address in the background.
     let line = loop {
-        let line = other.line("kept").await.map(drop);
+        let line = other.queue("kept").await.map(drop);
         if line.is_ok() || began.elapsed() >= LOOKS {
             break line;
         }
         sleep(Duration::from_millis(100)).await;
     };
-    let contenders: Vec<Contender> = other.contenders("kept").await.expect("it may look");
+    let contenders: Vec<ContenderInfo> = other.contenders("kept").await.expect("it may look");
     assert_eq!(contenders.len(), 1, "{contenders:?}");
     drop(guard);
     for client in [other, keeper] {

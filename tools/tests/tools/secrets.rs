@@ -31,7 +31,7 @@ const COMMANDS: [(&str, i32); 13] = [
     ("lock-hosts add web1 web2", 0),
     ("lock-hosts remove web2", 0),
     ("lock-hosts list", 0),
-    ("lock-hosts check --host web1", 0),
+    ("lock-hosts doctor --host web1", 0),
     ("lockctl show a", 0),
     ("lockctl list", 0),
     ("lockctl revoke a --why hangs", 1),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::row::{ContenderId, Mode};
 use super::snapshot::in_line;
-use super::{Place, SeenContender, Snapshot, Standing, admits};
+use super::{QueuePosition, SeenContender, Snapshot, Standing, admits};
 
 /// The contenders still in the way: pairs of a contender and its round. They only become fewer.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Blockers {
     }
 
     /// Checks every blocker against a whole read; true if one was removed.
-    pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: Place) -> bool {
+    pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: QueuePosition) -> bool {
         let before = self.standings.len();
         self.standings.retain(|&contender, blocker| {
             *blocker = match still_blocks(*blocker, contender, snapshot, mine) {
@@ -67,7 +67,7 @@ impl Blockers {
         &mut self,
         contender: ContenderId,
         snapshot: &Snapshot,
-        mine: Place,
+        mine: QueuePosition,
     ) -> bool {
         let Some(blocker) = self.standings.get(&contender).copied() else {
             return true;
@@ -88,7 +88,7 @@ fn still_blocks(
     blocker: Standing,
     contender: ContenderId,
     snapshot: &Snapshot,
-    mine: Place,
+    mine: QueuePosition,
 ) -> Option<Standing> {
     let seen = snapshot.standing(contender)?;
     let other_round = match (blocker.round(), seen.round()) {
@@ -96,7 +96,7 @@ fn still_blocks(
         // A round that couldn't be read, then or now, can't be known to be another one.
         (None, _) | (_, None) => false,
     };
-    let after_mine = seen.ticket().is_some_and(|ticket| Place { ticket, contender } > mine);
+    let after_mine = seen.ticket().is_some_and(|ticket| QueuePosition { ticket, contender } > mine);
     if other_round || after_mine {
         return None;
     }

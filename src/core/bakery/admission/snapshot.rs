@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::super::row::{
-    Claim, ContenderId, LastRelease, Means, Mode, Revocation, Row, Statics, StoredRow,
+    Claim, ContenderId, LastRelease, Mode, Revocation, RevokeKind, Row, Statics, StoredRow,
 };
 use super::super::seeded_bug::SeededBug;
-use super::{Blockers, Place, Standing, admits, conflicts};
+use super::{Blockers, QueuePosition, Standing, admits, conflicts};
 
 /// What one read shows of an object, or of some of its contenders.
 #[derive(Clone, Debug, Default)]
@@ -41,13 +41,13 @@ impl Snapshot {
                     tickets.insert(row.contender, (round, ticket));
                     snapshot.largest_ticket = snapshot.largest_ticket.max(ticket);
                 }
-                Row::Revoked { round, means } => {
+                Row::Revoked { round, kind } => {
                     let revocation = round.map(|round| Revocation {
                         contender: row.contender,
                         round,
                         by: row.owner.clone().unwrap_or_default(),
                         why: row.why.clone().unwrap_or_default(),
-                        means,
+                        kind,
                     });
                     snapshot.revocations.insert(row.contender, revocation);
                 }
@@ -107,7 +107,7 @@ impl Snapshot {
         let standing = self.standing(contender);
         let seen = standing.is_some_and(|s| s.round() == Some(round) && s.ticket() == ticket);
         match self.revocation(contender, round) {
-            Some(revocation) if !seen || revocation.means == Means::Force => {
+            Some(revocation) if !seen || revocation.kind == RevokeKind::Force => {
                 Err(Denial::Revoked(revocation.clone()))
             }
             revocation if seen => Ok(revocation),
@@ -199,7 +199,7 @@ impl Snapshot {
 
     /// The blockers of `me` before it draws a ticket: every conflicting contender that is not
     /// absent.
-    pub(crate) fn blockers_before_drawing(&self, me: ContenderId, mode: Mode) -> Blockers {
+    pub(crate) fn blockers_before_ticket(&self, me: ContenderId, mode: Mode) -> Blockers {
         self.blockers(me, mode, |theirs| {
             theirs.is_some() || !SeededBug::FastPathIgnoresChoosing.is_planted()
         })
@@ -207,7 +207,7 @@ impl Snapshot {
 
     /// The blockers of the contender at `place`: every conflicting contender that is choosing, is
     /// unreadable, or is in the queue before that place.
-    pub(crate) fn blockers_of(&self, place: Place, mode: Mode) -> Blockers {
+    pub(crate) fn blockers_of(&self, place: QueuePosition, mode: Mode) -> Blockers {
         self.blockers(place.contender, mode, |theirs| match theirs {
             None => !SeededBug::NoChoosingPhase.is_planted(),
             Some(theirs) if SeededBug::NoTieBreak.is_planted() => theirs.ticket < place.ticket,
@@ -219,10 +219,10 @@ impl Snapshot {
         &self,
         me: ContenderId,
         mode: Mode,
-        blocks: impl Fn(Option<Place>) -> bool,
+        blocks: impl Fn(Option<QueuePosition>) -> bool,
     ) -> Blockers {
         let conflicting = self.standings.iter().filter(|&(&contender, standing)| {
-            let place = standing.ticket().map(|ticket| Place { ticket, contender });
+            let place = standing.ticket().map(|ticket| QueuePosition { ticket, contender });
             contender != me && conflicts(mode, standing.mode()) && blocks(place)
         });
         let standings = conflicting.map(|(&contender, &standing)| (contender, standing)).collect();

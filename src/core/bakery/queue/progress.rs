@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::super::admission::{Blockers, Place, Standing};
+use super::super::admission::{Blockers, QueuePosition, Standing};
 use super::super::row::{LastRelease, Mode};
 use super::NO_TICKET;
 
@@ -23,7 +23,7 @@ pub(super) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
-    place: Place,
+    place: QueuePosition,
     round: i64,
 }
 
@@ -32,10 +32,10 @@ impl Progress {
     pub(super) fn new(blockers: &Blockers, last: Option<LastRelease>) -> Self {
         let ahead = blockers.iter().map(|(contender, standing)| match standing {
             Standing::Queued { round, mode: Mode::Exclusive, ticket } => {
-                Some(Ahead { place: Place { ticket, contender }, round })
+                Some(Ahead { place: QueuePosition { ticket, contender }, round })
             }
             Standing::Choosing { round, mode: Mode::Exclusive } => {
-                Some(Ahead { place: Place { ticket: NO_TICKET, contender }, round })
+                Some(Ahead { place: QueuePosition { ticket: NO_TICKET, contender }, round })
             }
             Standing::Queued { .. } | Standing::Choosing { .. } | Standing::Unreadable => None,
         });
@@ -56,7 +56,7 @@ impl Progress {
 
     /// Notes the last release that a read shows. Returns the place of the contender that left, if
     /// the queue has moved.
-    pub(super) fn note(&mut self, last: Option<LastRelease>) -> Option<Place> {
+    pub(super) fn note(&mut self, last: Option<LastRelease>) -> Option<QueuePosition> {
         let last = last?;
         self.last = Some(last);
         let rest = self.line.get(self.left..)?;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::Slot;
 use super::holders::Wanted;
-use crate::core::bakery::Input;
+use crate::core::bakery::ContenderInput;
 use crate::core::object::io::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
 use crate::core::turns::TurnId;
 
@@ -15,7 +15,7 @@ pub(in crate::core::object) fn answer_over(
 ) {
     let request = match request {
         HolderRequest::Return { request } => *request,
-        HolderRequest::Confirm { request, .. } | HolderRequest::DrawToken { request } => {
+        HolderRequest::Confirm { request, .. } | HolderRequest::IssueToken { request } => {
             Some(*request)
         }
         HolderRequest::Lost | HolderRequest::RowsLost(_) | HolderRequest::Uncollected => None,
@@ -44,7 +44,7 @@ impl Slot {
                 self.lost_by_time(now, turn);
             }
             HolderRequest::Confirm { need, request } => self.confirm(now, turn, need, request),
-            HolderRequest::DrawToken { request } => self.draw_token(now, turn, request),
+            HolderRequest::IssueToken { request } => self.issue_token(now, turn, request),
         }
         self.settle(now);
     }
@@ -93,11 +93,13 @@ impl Slot {
         };
         match wanted {
             None => {}
-            Some(_) if self.renew_borrowed(now, turn) => {}
+            Some(_) if self.renew_sublease(now, turn) => {}
             Some(Wanted::Renewal) => {
-                self.contender.handle(now.of_contender(), Input::Renew);
+                self.contender.handle(now.of_contender(), ContenderInput::Renew);
             }
-            Some(Wanted::Read) => self.contender.handle(now.of_contender(), Input::Confirm),
+            Some(Wanted::Read) => {
+                self.contender.handle(now.of_contender(), ContenderInput::Confirm);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Slot;
 use super::holders::Holder;
 use crate::core::bakery::{
-    Acquire, Assignment, Input, LeaseTerms, Loss as PlaceLoss, Mode, Patience,
+    Acquire, Assignment, ContenderInput, LeaseTerms, Loss as PlaceLoss, Mode, Patience,
 };
 use crate::core::object::io::{
     Caller, CallerId, Granted, HolderEvent, Loss, Now, Origin, Output, Refusal, Reply, Report,
@@ -25,13 +25,15 @@ impl Slot {
             KeeperOutput::Grant { caller, turn } => self.grant(now, caller, turn),
             KeeperOutput::Renew { terms } => self.renew_on(now, terms),
             KeeperOutput::Returned => self.stays_taken(now),
-            KeeperOutput::Glance => self.outputs.push_back(Output::Glance { slot: self.id.slot }),
-            KeeperOutput::Token { turn, value, .. } => self.token_drawn(now, turn, value),
-            KeeperOutput::DrawBlock { .. } => self.draw_block(),
+            KeeperOutput::Look => {
+                self.outputs.push_back(Output::ReadOneReplica { slot: self.id.slot });
+            }
+            KeeperOutput::Token { turn, value, .. } => self.token_issued(now, turn, value),
+            KeeperOutput::IssueBlock { .. } => self.issue_block(),
             KeeperOutput::Send { guest, response } => self.answer(now, guest, response),
             KeeperOutput::Release => {
-                self.stop_borrowing(now);
-                self.contender.handle(now.of_contender(), Input::Release);
+                self.leave_keeper(now);
+                self.contender.handle(now.of_contender(), ContenderInput::Release);
             }
         }
     }
@@ -42,7 +44,7 @@ impl Slot {
     pub(super) fn acquire_in_table(&mut self, now: Now) {
         self.note_wanted();
         let wanted = self.wanted.clone().expect("a caller began the line");
-        self.contender.handle(now.of_contender(), Input::Acquire(wanted));
+        self.contender.handle(now.of_contender(), ContenderInput::Acquire(wanted));
     }
 
     /// Notes how the first in the line wants the place. A guest takes it on the terms of the last
@@ -64,12 +66,12 @@ impl Slot {
     fn renew_on(&mut self, now: Now, terms: LeaseTerms) {
         if let Some(owner) = self.contender.held_claim().map(|claim| claim.owner.clone()) {
             self.reassign(now, Assignment { terms, renew: true, owner });
-            self.contender.handle(now.of_contender(), Input::Renew);
+            self.contender.handle(now.of_contender(), ContenderInput::Renew);
         }
     }
 
     fn reassign(&mut self, now: Now, assignment: Assignment) {
-        self.contender.handle(now.of_contender(), Input::Reassign(assignment));
+        self.contender.handle(now.of_contender(), ContenderInput::Reassign(assignment));
     }
 
     /// The place needs no more writes until its `min_hold` is over, or that is over. Without the
@@ -100,9 +102,9 @@ impl Slot {
     fn granted(&mut self, now: Now, caller: Caller, turn: TurnId) {
         let Caller { number, acquire, hold_terms, asked, .. } = caller;
         let Acquire { mode, terms, renew, owner, .. } = acquire;
-        let sublease = self.borrowing.sublease(turn);
+        let sublease = self.remote_turns.sublease(turn);
         let (lease, expiry) = match sublease {
-            Some(sublease) => (sublease, Loss::Borrowed(GuestLoss::KeeperUnreachable)),
+            Some(sublease) => (sublease, Loss::Guest(GuestLoss::KeeperUnreachable)),
             None => {
                 let lease = self.contender.held_lease();
                 let lease = lease.expect("turns are given of a held place");
@@ -146,7 +148,7 @@ impl Slot {
 
     /// Where a turn came from.
     fn origin(&self, turn: TurnId) -> Origin {
-        if self.borrowing.sublease(turn).is_some() {
+        if self.remote_turns.sublease(turn).is_some() {
             Origin::Keeper
         } else if turn.number == 1 {
             Origin::Table
@@ -173,7 +175,7 @@ impl Slot {
     /// wanted, and others see its name.
     fn answer(&mut self, now: Now, guest: GuestId, response: Response) {
         if let Response::Granted(granted) = response
-            && self.lent.replace(granted.turn) != Some(granted.turn)
+            && self.counted_sublease.replace(granted.turn) != Some(granted.turn)
         {
             let waiting = self.keeper.line().len();
             self.outputs.push_back(Output::Report(Report::Lent { waiting }));
@@ -194,7 +196,7 @@ impl Slot {
     /// Returns a turn to the keeper, if its holder is still among the holders.
     pub(super) fn end_turn(&mut self, now: Now, turn: TurnId) {
         if let Some(holder) = self.holders.take(turn) {
-            self.draws.clear(&mut self.outputs);
+            self.token_requests.clear(&mut self.outputs);
             holder.end(&mut self.outputs);
             self.assign_to_sharers(now);
             self.keeper.handle(now.of_turns(), KeeperInput::Returned { turn });
@@ -230,7 +232,7 @@ impl Slot {
 
     /// All turns of the place are lost.
     pub(super) fn lose_all(&mut self, loss: &Loss) {
-        self.draws.clear(&mut self.outputs);
+        self.token_requests.clear(&mut self.outputs);
         if self.keeper.outlasts_turn() {
             self.releases.answer(&Reply::Lost(loss.clone()), &mut self.outputs);
         }

@@ -198,7 +198,7 @@ impl World {
             let now = self.moment();
             self.clients[client].object.handle(now, input);
             while let Some(output) = self.clients[client].object.poll() {
-                self.carry_out(client, output);
+                self.perform(client, output);
             }
         }
     }
@@ -210,18 +210,11 @@ impl World {
         Now { elapsed: self.now, boot: self.now, wall, stamp, jitter: 0.5, chance: 0.5 }
     }
 
-    fn carry_out(&mut self, client: usize, output: Output) {
+    fn perform(&mut self, client: usize, output: Output) {
         let now = self.now;
-        let of_table = matches!(
-            output,
-            Output::Write { .. }
-                | Output::Read { .. }
-                | Output::Look
-                | Output::SweepRead
-                | Output::SweepWrite(_)
-        );
-        self.clients[client].operations += usize::from(of_table);
-        self.clients[client].operations_of_machine += usize::from(of_table);
+        let operations = usize::from(is_of_table(&output));
+        self.clients[client].operations += operations;
+        self.clients[client].operations_of_machine += operations;
         let answer = match output {
             Output::Write { slot, op, write } => {
                 let outcome = self.table.write(now, &write);
@@ -231,14 +224,17 @@ impl World {
                 let seen = self.table.read(now, read);
                 Some(Input::Read { slot, op, read, seen })
             }
-            Output::Glance { slot } => {
+            Output::ReadOneReplica { slot } => {
                 let seen = self.table.read(now, Read::Object);
-                Some(Input::Glanced { slot, rows: seen.map(|seen| seen.rows).unwrap_or_default() })
+                Some(Input::OneReplicaRead {
+                    slot,
+                    rows: seen.map(|seen| seen.rows).unwrap_or_default(),
+                })
             }
             Output::Look => Some(Input::Looked(self.table.read(now, Read::Object))),
             Output::SweepRead => Some(Input::SweepRead(None)),
             Output::SweepWrite(_) => Some(Input::SweepWritten(false)),
-            Output::DrawBlock { claim, max_clock_skew } => {
+            Output::IssueBlock { claim, max_clock_skew } => {
                 let wall = self.moment().wall;
                 let block = TokenBlock::from(wall, wall, max_clock_skew).ok();
                 Some(Input::Block { round: claim.round, block })
@@ -334,4 +330,16 @@ impl World {
     pub(super) fn is_idle(&self, client: usize) -> bool {
         self.clients[client].object.is_idle()
     }
+}
+
+/// Whether it is a request to the table.
+fn is_of_table(output: &Output) -> bool {
+    matches!(
+        output,
+        Output::Write { .. }
+            | Output::Read { .. }
+            | Output::Look
+            | Output::SweepRead
+            | Output::SweepWrite(_)
+    )
 }

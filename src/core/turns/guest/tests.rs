@@ -72,12 +72,12 @@ impl Script {
         self.sends(Request::Return { turn: turn(number) });
     }
 
-    fn tells(&mut self, event: Event) {
+    fn tells(&mut self, event: GuestEvent) {
         self.says(&[GuestOutput::Event(event)]);
     }
 
     fn is_inside(&mut self, number: u64, until: Duration) {
-        self.tells(Event::Granted { turn: turn(number), until });
+        self.tells(GuestEvent::Granted { turn: turn(number), until });
         assert!(self.guest.is_inside(self.now()));
     }
 }
@@ -122,13 +122,13 @@ fn turn_lasts_from_the_echo_on() {
 fn asking_is_repeated_and_more_often_near_the_head() {
     let mut script = Script::asking();
     script.hears(Response::Queued { request: 1, ahead: 2 });
-    script.tells(Event::Queued { ahead: 2 });
+    script.tells(GuestEvent::Queued { ahead: 2 });
     script.sleeps(ms(999));
     script.says(&[]);
     script.sleeps(ms(1));
     script.asks(1);
     script.hears(Response::Queued { request: 1, ahead: 1 });
-    script.tells(Event::Queued { ahead: 1 });
+    script.tells(GuestEvent::Queued { ahead: 1 });
     script.sleeps(ms(249));
     script.says(&[]);
     script.sleeps(ms(1));
@@ -139,7 +139,7 @@ fn asking_is_repeated_and_more_often_near_the_head() {
 fn no_more_than_a_hundred_are_ahead() {
     let mut script = Script::asking();
     script.hears(Response::Queued { request: 1, ahead: u32::MAX });
-    script.tells(Event::Queued { ahead: 100 });
+    script.tells(GuestEvent::Queued { ahead: 100 });
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn silent_keeper_is_left() {
         let sent = script.now;
         script.says(&[
             GuestOutput::Send(TimedRequest { sent, request: Request::Withdraw { request: 1 } }),
-            GuestOutput::Event(Event::Elsewhere),
+            GuestOutput::Event(GuestEvent::Elsewhere),
         ]);
         assert!(script.guest.is_done());
     }
@@ -172,7 +172,7 @@ fn it_goes_elsewhere_when_it_is_sent_there() {
     script.hears(Response::Elsewhere { request: 0 });
     script.says(&[]);
     script.hears(Response::Elsewhere { request: 1 });
-    script.tells(Event::Elsewhere);
+    script.tells(GuestEvent::Elsewhere);
     assert!(script.guest.is_done());
 }
 
@@ -250,7 +250,7 @@ fn turn_is_extended_while_it_lasts() {
     script.sleeps(ms(250));
     script.sends(Request::Renew { turn: turn(1) });
     script.hears(extended(1, s(100) + ms(50), s(30)));
-    script.tells(Event::Extended { until: s(130) + ms(50), sent: s(100) + ms(50) });
+    script.tells(GuestEvent::Extended { until: s(130) + ms(50), sent: s(100) + ms(50) });
     // The same again, an older one, one of another turn; and the next renewal when a third has
     // passed.
     script.hears(extended(1, s(100) + ms(50), s(30)));
@@ -268,13 +268,13 @@ fn turn_is_extended_when_asked_for() {
     script.sends(Request::Renew { turn: turn(1) });
     let sent = script.now;
     script.hears(extended(1, sent, s(50)));
-    script.tells(Event::Extended { until: sent + s(50), sent });
+    script.tells(GuestEvent::Extended { until: sent + s(50), sent });
     // The place was not renewed meanwhile, so the turn is not longer; but the keeper has answered.
     script.sleeps(ms(10));
     script.tell(GuestInput::Renew);
     script.said.clear();
     script.hears(extended(1, script.now, s(40)));
-    script.tells(Event::Extended { until: sent + s(50), sent: script.now });
+    script.tells(GuestEvent::Extended { until: sent + s(50), sent: script.now });
     assert_eq!(script.guest.deadline(), Some(script.now + s(40) / 3));
 
     let mut asking = Script::asking();
@@ -292,7 +292,7 @@ fn turn_that_is_not_extended_is_lost() {
     script.hears(extended(1, s(101), s(30)));
     let sent = script.now;
     script.says(&[
-        GuestOutput::Event(Event::Lost(Loss::KeeperUnreachable)),
+        GuestOutput::Event(GuestEvent::Lost(GuestLoss::KeeperUnreachable)),
         GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
     ]);
 }
@@ -305,7 +305,7 @@ fn guest_asked_to_leave_stops_extending() {
     script.says(&[]);
     assert_eq!(script.guest.deadline(), until);
     script.hears(Response::Leave { turn: turn(1) });
-    script.says(&[GuestOutput::Event(Event::Expiring)]);
+    script.says(&[GuestOutput::Event(GuestEvent::Expiring)]);
     script.hears(Response::Leave { turn: turn(1) });
     script.tell(GuestInput::Renew);
     script.says(&[]);
@@ -315,7 +315,7 @@ fn guest_asked_to_leave_stops_extending() {
     script.tell(GuestInput::Tick);
     let sent = script.now;
     script.says(&[
-        GuestOutput::Event(Event::Lost(Loss::PlaceLost)),
+        GuestOutput::Event(GuestEvent::Lost(GuestLoss::PlaceLost)),
         GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
     ]);
 }
@@ -328,7 +328,7 @@ fn guest_leaves_when_the_place_is_lost() {
     script.hears(Response::Lost { turn: turn(1) });
     let sent = script.now;
     script.says(&[
-        GuestOutput::Event(Event::Lost(Loss::PlaceLost)),
+        GuestOutput::Event(GuestEvent::Lost(GuestLoss::PlaceLost)),
         GuestOutput::Send(TimedRequest { sent, request: Request::Return { turn: turn(1) } }),
     ]);
     assert!(script.guest.is_idle());
@@ -350,30 +350,30 @@ fn after_a_new_connection_all_is_sent_again() {
 
 #[test]
 fn token_is_asked_for_until_it_comes() {
-    let token = |number, draw, value| Response::Token { turn: turn(number), draw, value };
+    let token = |of, number, value| Response::Token { turn: turn(of), number, value };
     let mut script = Script::inside();
-    script.tell(GuestInput::DrawToken);
-    script.sends(Request::DrawToken { turn: turn(1), draw: 1 });
+    script.tell(GuestInput::IssueToken);
+    script.sends(Request::IssueToken { turn: turn(1), number: 1 });
     script.sleeps(ms(250));
     script.said.pop_front();
-    script.sends(Request::DrawToken { turn: turn(1), draw: 1 });
+    script.sends(Request::IssueToken { turn: turn(1), number: 1 });
     script.hears(token(2, 1, 5_000));
     script.hears(token(1, 0, 5_000));
     script.says(&[]);
     script.hears(token(1, 1, 6_000));
-    script.tells(Event::Token(6_000));
+    script.tells(GuestEvent::Token(6_000));
     script.hears(token(1, 1, 6_000));
     script.says(&[]);
-    script.tell(GuestInput::DrawToken);
-    script.sends(Request::DrawToken { turn: turn(1), draw: 2 });
+    script.tell(GuestInput::IssueToken);
+    script.sends(Request::IssueToken { turn: turn(1), number: 2 });
     script.tell(GuestInput::Reconnected);
     assert!(script.said.contains(&GuestOutput::Send(TimedRequest {
         sent: script.now,
-        request: Request::DrawToken { turn: turn(1), draw: 2 },
+        request: Request::IssueToken { turn: turn(1), number: 2 },
     })));
     // Too late: the turn is over.
     script.now = s(102);
     script.said.clear();
     script.hears(token(1, 2, 7_000));
-    assert!(!script.said.contains(&GuestOutput::Event(Event::Token(7_000))));
+    assert!(!script.said.contains(&GuestOutput::Event(GuestEvent::Token(7_000))));
 }

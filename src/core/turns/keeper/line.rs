@@ -3,31 +3,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::messages::Demand;
+use super::io::Demand;
 use crate::core::turns::messages::{AHEAD_MAX, GuestId};
 
 /// Who stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum User {
+pub(crate) enum LineUser {
     /// A caller of this process, by its number, and what it wants.
     Caller(u64, Demand),
     /// A guest.
     Guest(GuestId),
 }
 
-impl User {
+impl LineUser {
     /// What a caller wants; `None` for a guest, which takes what there is.
     pub(super) fn demand(self) -> Option<Demand> {
         match self {
-            User::Caller(_, demand) => Some(demand),
-            User::Guest(_) => None,
+            LineUser::Caller(_, demand) => Some(demand),
+            LineUser::Guest(_) => None,
         }
     }
 }
 
 /// A guest in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Waiting {
+pub(super) struct Waiter {
     /// The number of its request.
     pub(super) request: u64,
     /// The longest sublease that it wants.
@@ -42,9 +42,9 @@ pub(super) struct Waiting {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Line {
     next_number: u64,
-    users: BTreeMap<u64, User>,
+    users: BTreeMap<u64, LineUser>,
     callers: BTreeMap<u64, u64>,
-    guests: BTreeMap<GuestId, (u64, Waiting)>,
+    guests: BTreeMap<GuestId, (u64, Waiter)>,
 }
 
 impl Line {
@@ -52,12 +52,12 @@ impl Line {
         self.users.is_empty()
     }
 
-    pub(super) fn first(&self) -> Option<User> {
+    pub(super) fn first(&self) -> Option<LineUser> {
         self.users.first_key_value().map(|(_, user)| *user)
     }
 
     pub(super) fn push_caller(&mut self, caller: u64, demand: Demand) {
-        let number = self.push(User::Caller(caller, demand));
+        let number = self.push(LineUser::Caller(caller, demand));
         self.callers.insert(caller, number);
     }
 
@@ -67,16 +67,16 @@ impl Line {
         }
     }
 
-    pub(super) fn push_guest(&mut self, guest: GuestId, waiting: Waiting) {
-        let number = self.push(User::Guest(guest));
+    pub(super) fn push_guest(&mut self, guest: GuestId, waiting: Waiter) {
+        let number = self.push(LineUser::Guest(guest));
         self.guests.insert(guest, (number, waiting));
     }
 
-    pub(super) fn guest(&mut self, guest: GuestId) -> Option<&mut Waiting> {
+    pub(super) fn guest(&mut self, guest: GuestId) -> Option<&mut Waiter> {
         self.guests.get_mut(&guest).map(|(_, waiting)| waiting)
     }
 
-    pub(super) fn remove_guest(&mut self, guest: GuestId) -> Option<Waiting> {
+    pub(super) fn remove_guest(&mut self, guest: GuestId) -> Option<Waiter> {
         let (number, waiting) = self.guests.remove(&guest)?;
         self.users.remove(&number);
         Some(waiting)
@@ -98,7 +98,7 @@ impl Line {
     }
 
     /// All of them, the first one first.
-    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = User> {
+    pub(super) fn users(&self) -> impl ExactSizeIterator<Item = LineUser> {
         self.users.values().copied()
     }
 
@@ -109,7 +109,7 @@ impl Line {
         ahead.map_or(0, |(_, count)| count)
     }
 
-    fn push(&mut self, user: User) -> u64 {
+    fn push(&mut self, user: LineUser) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
         self.users.insert(number, user);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::messages::Output;
+use super::io::KeeperOutput;
 use super::{Held, Keeper, Place, Turn};
 use crate::core::bakery::{LeaseTerms, SeededBug};
 use crate::core::turns::messages::{Now, TurnId};
@@ -75,7 +75,7 @@ impl Keeper {
         let terms = LeaseTerms::for_min_hold(left, held.terms.max_clock_skew());
         min_hold.returned = Some(Rest { terms, is_written: false });
         let renew = if SeededBug::RowsShortenedAfterReturn.is_planted() {
-            Output::Renew { terms }
+            KeeperOutput::Renew { terms }
         } else {
             held.renew_on(now, terms)
         };
@@ -96,7 +96,7 @@ impl Keeper {
         let lasts = deadline.saturating_sub(now.elapsed) >= min_hold.ends.saturating_sub(now.boot);
         self.outputs.push_back(if lasts {
             rest.is_written = true;
-            Output::Returned
+            KeeperOutput::Returned
         } else {
             held.renew_on(now, terms)
         });
@@ -113,7 +113,7 @@ impl Keeper {
     /// Ends a turn that was returned early.
     pub(super) fn end_rest(&mut self) {
         if !self.outlasts_process() {
-            self.outputs.push_back(Output::Returned);
+            self.outputs.push_back(KeeperOutput::Returned);
         }
         self.finish_turn();
     }
@@ -126,9 +126,9 @@ impl Keeper {
 impl Held {
     /// Asks for a renewal on these terms. Whether or not it is ever acknowledged, the rows may last
     /// no longer from now on than it lets them (rule R5).
-    pub(super) fn renew_on(&mut self, now: Now, terms: LeaseTerms) -> Output {
+    pub(super) fn renew_on(&mut self, now: Now, terms: LeaseTerms) -> KeeperOutput {
         self.deadline = self.deadline.min(terms.deadline(now.elapsed));
         self.renewing = Some(terms);
-        Output::Renew { terms }
+        KeeperOutput::Renew { terms }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::line::Waiting;
+use super::line::Waiter;
 use super::{Keeper, Place, Turn};
 use crate::core::bakery::SeededBug;
 use crate::core::turns::messages::{
@@ -17,7 +17,7 @@ impl Keeper {
             Request::Ask { request, ttl } => self.ask(now, guest, sent, request, ttl),
             Request::Withdraw { request } => self.withdraw(guest, request),
             Request::Renew { turn } => self.renew(now, guest, sent, turn),
-            Request::DrawToken { turn, draw } => self.draw_token(Some(guest), turn, draw),
+            Request::IssueToken { turn, number } => self.issue_token(Some(guest), turn, number),
             Request::Return { turn } => {
                 self.end_turn(turn, Some(guest));
                 // The next one first: it waits, unlike the guest that returned its turn.
@@ -33,9 +33,9 @@ impl Keeper {
         if is_late && !SeededBug::FinishedRequestsCount.is_planted() {
             return;
         }
-        if let Some(tenant) = self.tenant()
-            && tenant.guest == guest
-            && tenant.granted.request >= request
+        if let Some(guest_turn) = self.guest_turn()
+            && guest_turn.guest == guest
+            && guest_turn.granted.request >= request
         {
             // Its answer may be lost. An older request is over.
             return self.grant_again(guest, sent, request);
@@ -56,7 +56,7 @@ impl Keeper {
             return self.send(guest, Response::Elsewhere { request });
         }
         if self.line.guest(guest).is_none() {
-            let waiting = Waiting { request, ttl, sent, heard: now.boot };
+            let waiting = Waiter { request, ttl, sent, heard: now.boot };
             self.line.push_guest(guest, waiting);
         }
         let ahead = self.line.ahead_of(guest);
@@ -64,13 +64,13 @@ impl Keeper {
     }
 
     fn grant_again(&mut self, guest: GuestId, sent: Duration, request: u64) {
-        if let Some(Turn { tenant: Some(tenant), .. }) = &mut self.turn
-            && tenant.granted.request == request
+        if let Some(Turn { guest_turn: Some(guest_turn), .. }) = &mut self.turn
+            && guest_turn.granted.request == request
         {
             if SeededBug::EchoRefreshed.is_planted() {
-                tenant.granted.echo = tenant.granted.echo.max(sent);
+                guest_turn.granted.echo = guest_turn.granted.echo.max(sent);
             }
-            let granted = tenant.granted;
+            let granted = guest_turn.granted;
             self.send(guest, Response::Granted(granted));
         }
     }
@@ -79,8 +79,8 @@ impl Keeper {
         if self.line.guest(guest).is_some_and(|waiting| waiting.request <= request) {
             self.line.remove_guest(guest);
         }
-        let granted = self.tenant().filter(|tenant| tenant.guest == guest);
-        if granted.is_some_and(|tenant| tenant.granted.request == request) {
+        let granted = self.guest_turn().filter(|guest_turn| guest_turn.guest == guest);
+        if granted.is_some_and(|guest_turn| guest_turn.granted.request == request) {
             self.finish_turn();
         }
         self.finish_request(guest, request);
@@ -91,11 +91,11 @@ impl Keeper {
             Place::Held(held) => Some(held.deadline),
             Place::None
             | Place::Wanted(_)
-            | Place::Borrowed { .. }
+            | Place::GuestTurn { .. }
             | Place::Lost
             | Place::Releasing => None,
         };
-        let Some(Turn { tenant: Some(tenant), .. }) = self
+        let Some(Turn { guest_turn: Some(guest_turn), .. }) = self
             .turn
             .as_mut()
             .filter(|present| present.id == turn && present.guest() == Some(guest))
@@ -103,23 +103,23 @@ impl Keeper {
             // Of an earlier keeper at this address, or one that is over.
             return self.send(guest, Response::Lost { turn });
         };
-        tenant.repeat = None;
+        guest_turn.repeat = None;
         let Some(deadline) = deadline else {
             return self.send(guest, Response::Lost { turn });
         };
-        if tenant.leaves {
+        if guest_turn.leaves {
             return self.send(guest, Response::Leave { turn });
         }
-        let extended = match tenant.extended {
+        let extended = match guest_turn.extended {
             Some(extended) if extended.echo > sent => return,
             Some(extended) if extended.echo == sent => extended,
             Some(_) | None => {
-                let Sublease { length, ends } = Sublease::until(deadline, tenant.ttl, now);
-                tenant.ends = tenant.ends.max(ends);
+                let Sublease { length, ends } = Sublease::until(deadline, guest_turn.ttl, now);
+                guest_turn.ends = guest_turn.ends.max(ends);
                 Extended { turn, echo: sent, length }
             }
         };
-        tenant.extended = Some(extended);
+        guest_turn.extended = Some(extended);
         self.send(guest, Response::Extended(extended));
     }
 
@@ -130,7 +130,7 @@ impl Keeper {
                 Place::Held(held) => !held.is_expiring,
                 Place::Wanted(wanted) => !wanted.is_asking && !self.line.is_empty(),
                 Place::Releasing => !self.line.is_empty(),
-                Place::None | Place::Borrowed { .. } | Place::Lost => false,
+                Place::None | Place::GuestTurn { .. } | Place::Lost => false,
             }
     }
 }

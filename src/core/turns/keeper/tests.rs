@@ -5,7 +5,7 @@ mod sharing;
 
 use std::time::Duration;
 
-use super::messages::{Input, Output};
+use super::io::{KeeperInput, KeeperOutput};
 use super::*;
 use crate::core::turns::messages::{GuestId, Request, TimedRequest};
 
@@ -19,7 +19,7 @@ const TTL: Duration = s(60);
 struct Script {
     keeper: Keeper,
     now: Duration,
-    said: VecDeque<Output>,
+    said: VecDeque<KeeperOutput>,
 }
 
 impl Script {
@@ -31,9 +31,9 @@ impl Script {
     fn held() -> Self {
         let mut script = Script::new();
         script.joins(1, 60);
-        script.says(&[Output::Acquire { caller: Some(1) }]);
+        script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
         script.is_held(terms(60));
-        script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+        script.says(&[KeeperOutput::Grant { caller: 1, turn: turn(1) }]);
         script
     }
 
@@ -42,19 +42,19 @@ impl Script {
         let mut script = Script::held();
         script.asks(GUEST, 1, ms(300));
         script.is_queued(GUEST, 1, 0);
-        script.tell(Input::Returned { turn: turn(1) });
+        script.tell(KeeperInput::Returned { turn: turn(1) });
         script.is_granted(GUEST, 1, turn(2), ms(300));
         script
     }
 
-    fn tell(&mut self, input: Input) {
+    fn tell(&mut self, input: KeeperInput) {
         let now = Now { elapsed: self.now + s(500), boot: self.now };
         self.keeper.handle(now, input);
         self.said.extend(std::iter::from_fn(|| self.keeper.poll()));
     }
 
     fn joins(&mut self, caller: u64, ttl: u64) {
-        self.tell(Input::Join { caller, demand: demand(ttl) });
+        self.tell(KeeperInput::Join { caller, demand: demand(ttl) });
     }
 
     fn is_held(&mut self, terms: LeaseTerms) {
@@ -63,16 +63,16 @@ impl Script {
 
     fn is_held_in(&mut self, round: i64, terms: LeaseTerms) {
         let deadline = terms.deadline(self.now + s(500));
-        self.tell(Input::Held { place: PLACE, round, terms, deadline });
+        self.tell(KeeperInput::Held { place: PLACE, round, terms, deadline });
     }
 
     fn is_renewed(&mut self, terms: LeaseTerms) {
         let deadline = terms.deadline(self.now + s(500));
-        self.tell(Input::Renewed { terms, deadline });
+        self.tell(KeeperInput::Renewed { terms, deadline });
     }
 
     fn hears(&mut self, guest: GuestId, sent: Duration, request: Request) {
-        self.tell(Input::Request { guest, request: TimedRequest { sent, request } });
+        self.tell(KeeperInput::Request { guest, request: TimedRequest { sent, request } });
     }
 
     fn asks(&mut self, guest: GuestId, request: u64, sent: Duration) {
@@ -85,18 +85,18 @@ impl Script {
         while let Some(due) = self.keeper.deadline().filter(|due| *due <= until) {
             assert!(due > self.now, "it is due when it was just woken");
             self.now = due;
-            self.tell(Input::Tick);
+            self.tell(KeeperInput::Tick);
         }
         self.now = until;
     }
 
-    fn says(&mut self, outputs: &[Output]) {
+    fn says(&mut self, outputs: &[KeeperOutput]) {
         assert_eq!(self.said.make_contiguous(), outputs);
         self.said.clear();
     }
 
     fn answers(&mut self, guest: GuestId, response: Response) {
-        self.says(&[Output::Send { guest, response }]);
+        self.says(&[KeeperOutput::Send { guest, response }]);
     }
 
     fn is_queued(&mut self, guest: GuestId, request: u64, ahead: u32) {
@@ -141,18 +141,18 @@ fn callers_have_turns_in_the_order_in_which_they_came() {
     for caller in [5, 3, 4] {
         script.joins(caller, 60);
     }
-    script.tell(Input::Leave { caller: 3 });
+    script.tell(KeeperInput::Leave { caller: 3 });
     script.says(&[]);
     for (number, caller) in [(2, 5), (3, 4)] {
-        script.tell(Input::Returned { turn: turn(number - 1) });
-        script.says(&[Output::Grant { caller, turn: turn(number) }]);
+        script.tell(KeeperInput::Returned { turn: turn(number - 1) });
+        script.says(&[KeeperOutput::Grant { caller, turn: turn(number) }]);
     }
-    script.tell(Input::Returned { turn: turn(2) });
+    script.tell(KeeperInput::Returned { turn: turn(2) });
     script.says(&[]);
-    script.tell(Input::Returned { turn: turn(3) });
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Returned { turn: turn(3) });
+    script.says(&[KeeperOutput::Release]);
     assert!(!script.keeper.is_idle(), "its rows are there");
-    script.tell(Input::Released);
+    script.tell(KeeperInput::Released);
     script.says(&[]);
     assert!(script.keeper.is_idle());
 }
@@ -161,13 +161,13 @@ fn callers_have_turns_in_the_order_in_which_they_came() {
 fn emptied_line_wants_no_place() {
     let mut script = Script::new();
     script.joins(1, 60);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
-    script.tell(Input::Leave { caller: 1 });
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
+    script.tell(KeeperInput::Leave { caller: 1 });
+    script.says(&[KeeperOutput::Release]);
     script.joins(2, 60);
     script.says(&[]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
 }
 
 #[test]
@@ -176,33 +176,33 @@ fn turns_continue_briefly_despite_a_table_contender() {
     for caller in 2..=7 {
         script.joins(caller, 60);
     }
-    let grant = |number| Output::Grant { caller: number, turn: turn(number) };
+    let grant = |number| KeeperOutput::Grant { caller: number, turn: turn(number) };
     script.sleeps(ms(49));
-    script.tell(Input::Returned { turn: turn(1) });
+    script.tell(KeeperInput::Returned { turn: turn(1) });
     script.says(&[grant(2)]);
     script.sleeps(ms(1));
-    script.tell(Input::Returned { turn: turn(2) });
-    script.says(&[Output::Glance, grant(3)]);
-    // One glance at a time, and one in 50 ms.
+    script.tell(KeeperInput::Returned { turn: turn(2) });
+    script.says(&[KeeperOutput::Look, grant(3)]);
+    // One look at a time, and one in 50 ms.
     script.sleeps(ms(60));
-    script.tell(Input::Returned { turn: turn(3) });
+    script.tell(KeeperInput::Returned { turn: turn(3) });
     script.says(&[grant(4)]);
-    script.tell(Input::Glanced { outsiders: false });
+    script.tell(KeeperInput::Looked { outsiders: false });
     script.says(&[]);
-    script.tell(Input::Returned { turn: turn(4) });
-    script.says(&[Output::Glance, grant(5)]);
-    script.tell(Input::Glanced { outsiders: true });
+    script.tell(KeeperInput::Returned { turn: turn(4) });
+    script.says(&[KeeperOutput::Look, grant(5)]);
+    script.tell(KeeperInput::Looked { outsiders: true });
     script.sleeps(ms(99));
-    script.tell(Input::Returned { turn: turn(5) });
+    script.tell(KeeperInput::Returned { turn: turn(5) });
     script.says(&[grant(6)]);
     script.sleeps(ms(1));
-    script.tell(Input::Returned { turn: turn(6) });
+    script.tell(KeeperInput::Returned { turn: turn(6) });
     // The whole line goes through the doorway again.
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(7) }]);
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(7) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 7, turn: turn(1) }]);
+    script.says(&[KeeperOutput::Grant { caller: 7, turn: turn(1) }]);
 }
 
 #[test]
@@ -211,31 +211,31 @@ fn without_turns_a_place_is_used_once() {
     script.keeper = Keeper::new(false);
     script.joins(1, 60);
     script.joins(2, 60);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.says(&[KeeperOutput::Grant { caller: 1, turn: turn(1) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 2, turn: turn(1) }]);
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(1) }]);
 }
 
 #[test]
 fn another_mode_has_a_place_of_its_own() {
     let mut script = Script::held();
     let shared = Demand { mode: Mode::Shared, ..demand(60) };
-    script.tell(Input::Join { caller: 2, demand: shared });
+    script.tell(KeeperInput::Join { caller: 2, demand: shared });
     script.joins(3, 60);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 2, turn: turn(1) }]);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(1) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -243,26 +243,26 @@ fn try_is_for_an_object_that_is_free() {
     let mut script = Script::new();
     let attempt = Demand { patience: Patience::Try, ..demand(60) };
     for caller in [1, 2] {
-        script.tell(Input::Join { caller, demand: attempt });
+        script.tell(KeeperInput::Join { caller, demand: attempt });
     }
-    script.says(&[Output::Acquire { caller: Some(1) }, Output::Taken { caller: 2 }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }, KeeperOutput::Taken { caller: 2 }]);
     // One that waits does not take over from one that tries.
     script.joins(3, 60);
-    script.tell(Input::Leave { caller: 1 });
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(3) }]);
+    script.tell(KeeperInput::Leave { caller: 1 });
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(3) }]);
     script.is_held(terms(60));
     script.said.clear();
-    script.tell(Input::Join { caller: 4, demand: attempt });
-    script.says(&[Output::Taken { caller: 4 }]);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Join { caller: 4, demand: attempt });
+    script.says(&[KeeperOutput::Taken { caller: 4 }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
     // The line is empty, and no turn is out.
-    script.tell(Input::Join { caller: 5, demand: attempt });
+    script.tell(KeeperInput::Join { caller: 5, demand: attempt });
     script.says(&[]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(5) }]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(5) }]);
 }
 
 #[test]
@@ -270,12 +270,12 @@ fn failed_acquisition_fails_the_first_in_line() {
     let mut script = Script::new();
     script.joins(1, 60);
     script.joins(2, 60);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     assert_eq!(script.keeper.first_caller(), Some(1));
-    script.tell(Input::Failed);
+    script.tell(KeeperInput::Failed);
     script.says(&[]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
 
     let mut with_guest = Script::held();
     for (guest, ahead) in [(GUEST, 0), (OTHER, 1)] {
@@ -283,16 +283,16 @@ fn failed_acquisition_fails_the_first_in_line() {
         with_guest.is_queued(guest, 1, ahead);
     }
     assert_eq!(with_guest.keeper.first_caller(), None);
-    with_guest.tell(Input::Glanced { outsiders: true });
+    with_guest.tell(KeeperInput::Looked { outsiders: true });
     with_guest.now += ms(100);
-    with_guest.tell(Input::Returned { turn: turn(1) });
-    with_guest.says(&[Output::Release]);
-    with_guest.tell(Input::Released);
-    with_guest.says(&[Output::Acquire { caller: None }]);
-    with_guest.tell(Input::Failed);
+    with_guest.tell(KeeperInput::Returned { turn: turn(1) });
+    with_guest.says(&[KeeperOutput::Release]);
+    with_guest.tell(KeeperInput::Released);
+    with_guest.says(&[KeeperOutput::Acquire { caller: None }]);
+    with_guest.tell(KeeperInput::Failed);
     with_guest.answers(GUEST, Response::Elsewhere { request: 1 });
-    with_guest.tell(Input::Released);
-    with_guest.says(&[Output::Acquire { caller: None }]);
+    with_guest.tell(KeeperInput::Released);
+    with_guest.says(&[KeeperOutput::Acquire { caller: None }]);
 }
 
 #[test]
@@ -301,24 +301,24 @@ fn turn_at_another_keeper_serves_one_caller() {
     assert!(!script.keeper.may_ask(), "no caller wants a place");
     script.joins(1, 60);
     script.joins(2, 10);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     assert!(script.keeper.may_ask());
-    script.tell(Input::Asking(true));
+    script.tell(KeeperInput::Asking(true));
     script.asks(GUEST, 1, ms(0));
     script.answers(GUEST, Response::Elsewhere { request: 1 });
     let theirs = TurnId { place: ContenderId { host: 9, client: 9, slot: 0 }, ..turn(40) };
-    script.tell(Input::Borrowed { turn: theirs });
-    script.says(&[Output::Grant { caller: 1, turn: theirs }]);
+    script.tell(KeeperInput::GuestTurn { turn: theirs });
+    script.says(&[KeeperOutput::Grant { caller: 1, turn: theirs }]);
     script.asks(GUEST, 2, ms(1));
     script.answers(GUEST, Response::Elsewhere { request: 2 });
     script.sleeps(s(100));
-    script.tell(Input::Returned { turn: theirs });
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.tell(KeeperInput::Returned { turn: theirs });
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
     // The other keeper sends the client elsewhere, so guests may come again.
-    script.tell(Input::Asking(true));
-    script.tell(Input::Asking(false));
+    script.tell(KeeperInput::Asking(true));
+    script.tell(KeeperInput::Asking(false));
     script.asks(GUEST, 3, ms(2));
     script.is_queued(GUEST, 3, 1);
     assert!(!script.keeper.may_ask(), "a guest waits");
@@ -329,26 +329,27 @@ fn line_that_is_disbanded_asks_elsewhere() {
     let mut held = Script::held();
     held.asks(GUEST, 1, ms(0));
     held.is_queued(GUEST, 1, 0);
-    held.tell(Input::Disband);
+    held.tell(KeeperInput::Disband);
     held.says(&[]);
     assert!(held.keeper.has_guests(), "there is a place for them");
 
     let mut script = Script::new();
     script.joins(1, 60);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     for (guest, ahead) in [(GUEST, 1), (OTHER, 2)] {
         script.asks(guest, 1, ms(0));
         script.is_queued(guest, 1, ahead);
     }
     assert!(!script.keeper.may_ask(), "guests wait");
-    script.tell(Input::Disband);
-    let elsewhere = |guest| Output::Send { guest, response: Response::Elsewhere { request: 1 } };
+    script.tell(KeeperInput::Disband);
+    let elsewhere =
+        |guest| KeeperOutput::Send { guest, response: Response::Elsewhere { request: 1 } };
     script.says(&[elsewhere(GUEST), elsewhere(OTHER)]);
     assert!(script.keeper.may_ask());
     assert_eq!(script.keeper.first_caller(), Some(1), "callers of its own stay");
     // Without any, there is no use for the place.
-    script.tell(Input::Leave { caller: 1 });
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Leave { caller: 1 });
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -357,17 +358,17 @@ fn unusable_turn_of_another_keeper_is_returned() {
     let mut lost = Script::new();
     lost.joins(1, 60);
     lost.said.clear();
-    lost.tell(Input::Borrowed { turn: theirs });
-    lost.says(&[Output::Grant { caller: 1, turn: theirs }]);
-    lost.tell(Input::Lost);
-    lost.says(&[Output::Release]);
+    lost.tell(KeeperInput::GuestTurn { turn: theirs });
+    lost.says(&[KeeperOutput::Grant { caller: 1, turn: theirs }]);
+    lost.tell(KeeperInput::Lost);
+    lost.says(&[KeeperOutput::Release]);
 
     let mut shared = Script::new();
     let demand = Demand { mode: Mode::Shared, ..demand(60) };
-    shared.tell(Input::Join { caller: 1, demand });
+    shared.tell(KeeperInput::Join { caller: 1, demand });
     shared.said.clear();
-    shared.tell(Input::Borrowed { turn: theirs });
-    shared.says(&[Output::Release]);
+    shared.tell(KeeperInput::GuestTurn { turn: theirs });
+    shared.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -388,17 +389,17 @@ fn old_lease_is_renewed_before_the_next_turn() {
     let mut script = Script::held();
     script.joins(2, 60);
     script.now += s(29);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.said.retain(|output| *output != Output::Glance);
-    script.says(&[Output::Grant { caller: 2, turn: turn(2) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.said.retain(|output| *output != KeeperOutput::Look);
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(2) }]);
     script.joins(3, 60);
     script.now += ms(1);
-    script.tell(Input::Returned { turn: turn(2) });
-    script.says(&[Output::Renew { terms: terms(60) }]);
-    script.tell(Input::Tick);
+    script.tell(KeeperInput::Returned { turn: turn(2) });
+    script.says(&[KeeperOutput::Renew { terms: terms(60) }]);
+    script.tell(KeeperInput::Tick);
     script.says(&[]);
     script.is_renewed(terms(60));
-    script.says(&[Output::Grant { caller: 3, turn: turn(3) }]);
+    script.says(&[KeeperOutput::Grant { caller: 3, turn: turn(3) }]);
 }
 
 #[test]
@@ -406,12 +407,12 @@ fn another_ttl_is_written_between_turns_only() {
     let mut script = Script::held();
     script.joins(2, 10);
     script.says(&[]);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Renew { terms: terms(10) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Renew { terms: terms(10) }]);
     // A guest that comes meanwhile gets no more than the shorter rows last.
     script.asks(GUEST, 1, ms(300));
     script.is_queued(GUEST, 1, 1);
-    script.tell(Input::Leave { caller: 2 });
+    script.tell(KeeperInput::Leave { caller: 2 });
     // The answer to a renewal that was sent before.
     script.is_renewed(terms(60));
     script.says(&[]);
@@ -465,7 +466,7 @@ fn renewal_of_other_turn_gets_lost() {
         script.hears(guest, ms(400), Request::Renew { turn: turn(number) });
         script.answers(guest, Response::Lost { turn: turn(number) });
     }
-    script.tell(Input::Lost);
+    script.tell(KeeperInput::Lost);
     script.answers(GUEST, Response::Lost { turn: turn(2) });
     script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
     script.said.clear();
@@ -482,8 +483,9 @@ fn turn_ends_when_it_is_returned_or_over() {
         script.answers(guest, Response::Returned { turn: turn(number) });
     }
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
-    let returned = Output::Send { guest: GUEST, response: Response::Returned { turn: turn(2) } };
-    script.says(&[Output::Grant { caller: 2, turn: turn(3) }, returned]);
+    let returned =
+        KeeperOutput::Send { guest: GUEST, response: Response::Returned { turn: turn(2) } };
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(3) }, returned]);
     // Its answer may have been lost.
     script.hears(GUEST, ms(650), Request::Return { turn: turn(2) });
     script.says(&[returned]);
@@ -493,7 +495,7 @@ fn turn_ends_when_it_is_returned_or_over() {
     silent.sleeps(ms(2_019));
     silent.said.clear();
     silent.sleeps(ms(1));
-    silent.says(&[Output::Glance, Output::Grant { caller: 2, turn: turn(3) }]);
+    silent.says(&[KeeperOutput::Look, KeeperOutput::Grant { caller: 2, turn: turn(3) }]);
 }
 
 #[test]
@@ -515,7 +517,7 @@ fn guest_is_asked_to_leave_when_its_time_is_over() {
     script.joins(1, 60);
     script.is_held(terms(60));
     script.asks(GUEST, 1, ms(300));
-    script.tell(Input::Returned { turn: turn(1) });
+    script.tell(KeeperInput::Returned { turn: turn(1) });
     let began = script.now;
     for second in 1..10 {
         script.said.clear();
@@ -523,7 +525,7 @@ fn guest_is_asked_to_leave_when_its_time_is_over() {
         script.hears(GUEST, s(second), Request::Renew { turn: turn(2) });
         let extended = script.said.pop_back();
         assert!(
-            matches!(extended, Some(Output::Send { response: Response::Extended(_), .. })),
+            matches!(extended, Some(KeeperOutput::Send { response: Response::Extended(_), .. })),
             "{extended:?}"
         );
     }
@@ -535,7 +537,7 @@ fn guest_is_asked_to_leave_when_its_time_is_over() {
     script.hears(GUEST, s(10), Request::Renew { turn: turn(2) });
     script.answers(GUEST, Response::Leave { turn: turn(2) });
     script.hears(GUEST, s(11), Request::Return { turn: turn(2) });
-    assert!(script.said.iter().any(|it| matches!(it, Output::Grant { caller: 2, .. })));
+    assert!(script.said.iter().any(|it| matches!(it, KeeperOutput::Grant { caller: 2, .. })));
 }
 
 #[test]
@@ -544,14 +546,14 @@ fn disconnected_guest_keeps_only_its_turn() {
     script.asks(OTHER, 1, ms(1));
     script.is_queued(OTHER, 1, 0);
     script.joins(2, 60);
-    script.tell(Input::GuestLeft { guest: OTHER });
-    script.tell(Input::GuestLeft { guest: GUEST });
+    script.tell(KeeperInput::GuestLeft { guest: OTHER });
+    script.tell(KeeperInput::GuestLeft { guest: GUEST });
     script.says(&[]);
-    assert_eq!(script.keeper.line().collect::<Vec<_>>(), [User::Caller(2, demand(60))]);
+    assert_eq!(script.keeper.line().collect::<Vec<_>>(), [LineUser::Caller(2, demand(60))]);
     assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
     // It may come back, over another connection.
     script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
-    assert!(matches!(script.said.pop_front(), Some(Output::Send { guest: GUEST, .. })));
+    assert!(matches!(script.said.pop_front(), Some(KeeperOutput::Send { guest: GUEST, .. })));
     script.asks(OTHER, 1, ms(500));
     script.is_queued(OTHER, 1, 1);
 }
@@ -564,7 +566,7 @@ fn withdrawn_request_leaves_the_line_or_ends_its_turn() {
     script.hears(OTHER, ms(1), Request::Withdraw { request: 1 });
     script.says(&[]);
     script.hears(GUEST, ms(400), Request::Withdraw { request: 1 });
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -584,7 +586,7 @@ fn newer_request_takes_the_end_of_the_line() {
     script.asks(GUEST, 2, ms(10));
     script.asks(GUEST, 1, ms(5));
     script.said.clear();
-    script.tell(Input::Returned { turn: turn(1) });
+    script.tell(KeeperInput::Returned { turn: turn(1) });
     script.is_granted(OTHER, 1, turn(2), ms(0));
     script.hears(OTHER, ms(20), Request::Return { turn: turn(2) });
     script.said.pop_back();
@@ -600,22 +602,22 @@ fn silent_guest_leaves_the_line() {
     script.asks(OTHER, 1, ms(1_999));
     script.said.clear();
     script.now += ms(1);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.said.retain(|output| *output != Output::Glance);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.said.retain(|output| *output != KeeperOutput::Look);
     script.is_granted(OTHER, 1, turn(2), ms(1_999));
 }
 
 /// The end of a place leaves its rows until the guest has returned its turn; the caller in the line
 /// has the lock in the next round.
-fn outlasts_its_end_for_the_turn(end: Input, response: Response) {
+fn outlasts_its_end_for_the_turn(end: KeeperInput, response: Response) {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.joins(2, 60);
     script.said.clear();
     script.tell(end);
     script.says(&[
-        Output::Send { guest: GUEST, response },
-        Output::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
+        KeeperOutput::Send { guest: GUEST, response },
+        KeeperOutput::Send { guest: OTHER, response: Response::Elsewhere { request: 1 } },
     ]);
     script.asks(OTHER, 2, ms(10));
     script.answers(OTHER, Response::Elsewhere { request: 2 });
@@ -623,23 +625,23 @@ fn outlasts_its_end_for_the_turn(end: Input, response: Response) {
     script.answers(GUEST, response);
     script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
     script.said.pop_back();
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(2) }]);
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(2) }]);
 }
 
 #[test]
 fn revoked_place_is_released_when_the_turn_is_over() {
-    outlasts_its_end_for_the_turn(Input::Expiring, Response::Leave { turn: turn(2) });
+    outlasts_its_end_for_the_turn(KeeperInput::Expiring, Response::Leave { turn: turn(2) });
 }
 
 #[test]
 fn lost_place_keeps_its_rows_until_the_turn_is_over() {
-    outlasts_its_end_for_the_turn(Input::Lost, Response::Lost { turn: turn(2) });
+    outlasts_its_end_for_the_turn(KeeperInput::Lost, Response::Lost { turn: turn(2) });
 
     let mut with_caller = Script::held();
-    with_caller.tell(Input::Lost);
-    with_caller.says(&[Output::Release]);
+    with_caller.tell(KeeperInput::Lost);
+    with_caller.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -647,13 +649,13 @@ fn keeper_that_shuts_down_waits_for_the_turn() {
     let mut script = Script::with_guest();
     script.asks(OTHER, 1, ms(0));
     script.said.clear();
-    script.tell(Input::Shutdown);
+    script.tell(KeeperInput::Shutdown);
     script.answers(OTHER, Response::Elsewhere { request: 1 });
     script.asks(OTHER, 2, ms(10));
     script.answers(OTHER, Response::Elsewhere { request: 2 });
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
     script.said.pop_back();
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -664,8 +666,8 @@ fn guests_join_a_line_for_which_the_place_is_acquired() {
     script.asks(GUEST, 1, ms(0));
     script.is_queued(GUEST, 1, 1);
     script.hears(GUEST, ms(1), Request::Withdraw { request: 1 });
-    script.tell(Input::Leave { caller: 1 });
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Leave { caller: 1 });
+    script.says(&[KeeperOutput::Release]);
     script.asks(GUEST, 2, ms(2));
     script.answers(GUEST, Response::Elsewhere { request: 2 });
 }
@@ -681,43 +683,43 @@ fn client_without_place_sends_guests_elsewhere() {
 #[test]
 fn tokens_come_from_a_block_that_is_drawn_once() {
     let mut script = Script::held();
-    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
-    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
-    script.says(&[Output::DrawBlock { round: ROUND }]);
-    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
-    script.says(&[Output::Token { turn: turn(1), draw: 1, value: 5_000 }]);
+    script.tell(KeeperInput::IssueToken { turn: turn(1), number: 1 });
+    script.tell(KeeperInput::IssueToken { turn: turn(1), number: 1 });
+    script.says(&[KeeperOutput::IssueBlock { round: ROUND }]);
+    script.tell(KeeperInput::Block { round: ROUND, block: Some(block(5_000)) });
+    script.says(&[KeeperOutput::Token { turn: turn(1), number: 1, value: 5_000 }]);
 
     script.asks(GUEST, 1, ms(300));
-    script.tell(Input::Returned { turn: turn(1) });
+    script.tell(KeeperInput::Returned { turn: turn(1) });
     script.said.clear();
-    let token = Response::Token { turn: turn(2), draw: 1, value: 6_000 };
+    let token = Response::Token { turn: turn(2), number: 1, value: 6_000 };
     for _ in 0..2 {
         // The second time, because the answer to the first may be lost.
-        script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+        script.hears(GUEST, ms(310), Request::IssueToken { turn: turn(2), number: 1 });
         script.answers(GUEST, token);
     }
     // The block is used up.
-    script.hears(GUEST, ms(320), Request::DrawToken { turn: turn(2), draw: 2 });
-    script.says(&[Output::DrawBlock { round: ROUND }]);
+    script.hears(GUEST, ms(320), Request::IssueToken { turn: turn(2), number: 2 });
+    script.says(&[KeeperOutput::IssueBlock { round: ROUND }]);
     // Neither another guest's, nor of another turn, nor one that comes late.
-    script.hears(OTHER, ms(320), Request::DrawToken { turn: turn(2), draw: 3 });
-    script.hears(GUEST, ms(320), Request::DrawToken { turn: turn(1), draw: 3 });
-    script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+    script.hears(OTHER, ms(320), Request::IssueToken { turn: turn(2), number: 3 });
+    script.hears(GUEST, ms(320), Request::IssueToken { turn: turn(1), number: 3 });
+    script.hears(GUEST, ms(310), Request::IssueToken { turn: turn(2), number: 1 });
     script.says(&[]);
-    script.tell(Input::Block { round: ROUND, block: Some(block(9_000)) });
-    script.answers(GUEST, Response::Token { turn: turn(2), draw: 2, value: 9_000 });
-    script.hears(GUEST, ms(310), Request::DrawToken { turn: turn(2), draw: 1 });
+    script.tell(KeeperInput::Block { round: ROUND, block: Some(block(9_000)) });
+    script.answers(GUEST, Response::Token { turn: turn(2), number: 2, value: 9_000 });
+    script.hears(GUEST, ms(310), Request::IssueToken { turn: turn(2), number: 1 });
     script.says(&[]);
 }
 
 #[test]
 fn block_that_was_not_drawn_is_asked_for_again() {
     let mut script = Script::with_guest();
-    let draw = Request::DrawToken { turn: turn(2), draw: 1 };
+    let number = Request::IssueToken { turn: turn(2), number: 1 };
     for sent in [ms(310), ms(560)] {
-        script.hears(GUEST, sent, draw);
-        script.says(&[Output::DrawBlock { round: ROUND }]);
-        script.tell(Input::Block { round: ROUND, block: None });
+        script.hears(GUEST, sent, number);
+        script.says(&[KeeperOutput::IssueBlock { round: ROUND }]);
+        script.tell(KeeperInput::Block { round: ROUND, block: None });
         script.says(&[]);
     }
     script.sleeps(ms(500));
@@ -727,18 +729,18 @@ fn block_that_was_not_drawn_is_asked_for_again() {
 #[test]
 fn block_ends_with_its_round() {
     let mut script = Script::held();
-    script.tell(Input::DrawToken { turn: turn(1), draw: 1 });
+    script.tell(KeeperInput::IssueToken { turn: turn(1), number: 1 });
     script.joins(2, 60);
-    script.tell(Input::Lost);
-    script.tell(Input::Released);
+    script.tell(KeeperInput::Lost);
+    script.tell(KeeperInput::Released);
     script.said.clear();
-    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
+    script.tell(KeeperInput::Block { round: ROUND, block: Some(block(5_000)) });
     script.is_held_in(ROUND + 1, terms(60));
     let first = TurnId { round: ROUND + 1, ..turn(1) };
-    script.says(&[Output::Grant { caller: 2, turn: first }]);
-    script.tell(Input::Block { round: ROUND, block: Some(block(5_000)) });
-    script.tell(Input::DrawToken { turn: first, draw: 1 });
-    script.says(&[Output::DrawBlock { round: ROUND + 1 }]);
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: first }]);
+    script.tell(KeeperInput::Block { round: ROUND, block: Some(block(5_000)) });
+    script.tell(KeeperInput::IssueToken { turn: first, number: 1 });
+    script.says(&[KeeperOutput::IssueBlock { round: ROUND + 1 }]);
 }
 
 #[test]
@@ -751,12 +753,12 @@ fn keeper_tells_who_has_the_turn_and_who_waits() {
     script.is_queued(GUEST, 1, 0);
     script.joins(2, 60);
     let line: Vec<_> = script.keeper.line().collect();
-    assert_eq!(line, [User::Guest(GUEST), User::Caller(2, demand(60))]);
-    script.tell(Input::Returned { turn: turn(1) });
+    assert_eq!(line, [LineUser::Guest(GUEST), LineUser::Caller(2, demand(60))]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
     script.is_granted(GUEST, 1, turn(2), ms(300));
     assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
     assert_eq!(script.keeper.line().len(), 1);
-    script.tell(Input::Lost);
+    script.tell(KeeperInput::Lost);
     assert!(script.keeper.has_place(), "its rows wait for the end of the turn");
     assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
 }

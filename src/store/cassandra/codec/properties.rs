@@ -10,7 +10,7 @@ use scylla::serialize::row::{RowSerializationContext, SerializeRow};
 use scylla::serialize::writers::RowWriter;
 
 use super::*;
-use crate::core::bakery::{Means, Mode};
+use crate::core::bakery::{Mode, RevokeKind};
 use crate::tests::properties::for_all;
 
 /// The values bound to an insert, in the order of its markers, and the number of bytes of each;
@@ -95,9 +95,9 @@ fn rows_read_as_they_were_written() {
         let read = read.iter().map(read_back).collect::<Result<Vec<_>, _>>()?;
         prop_assert_eq!(read, written.into_iter().flatten().collect::<Vec<_>>());
 
-        for means in [Means::Asking, Means::Force] {
+        for kind in [RevokeKind::Request, RevokeKind::Force] {
             let (by, why) = (text.clone(), text.clone());
-            let revocation = Revocation { contender, round, by, why, means };
+            let revocation = Revocation { contender, round, by, why, kind };
             let read = read_back(&revocation_values("object", &revocation, stamp, 60))?;
             prop_assert_eq!(read, StoredRow::revoked(&revocation));
         }

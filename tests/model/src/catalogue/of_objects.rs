@@ -28,12 +28,8 @@ const TWO: Plan = Plan {
     bug: None,
     must_see: &[Sight::CallersTurn],
 };
-const PEERS: Plan = Plan {
-    has_network: true,
-    must_see: &[Sight::CallersTurn, Sight::TurnBorrowed],
-    ticks: 0,
-    ..TWO
-};
+const PEERS: Plan =
+    Plan { has_network: true, must_see: &[Sight::CallersTurn, Sight::GuestTurn], ticks: 0, ..TWO };
 
 const STOPS: Troubles = Troubles { stops: 1, naps: 1, ..NO_TROUBLES };
 const LATE: Troubles = Troubles { late: 1, naps: 1, ..NO_TROUBLES };
@@ -89,13 +85,13 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         (
             "objects of peers, a task fails",
             Short,
-            PEERS.with(PANICS).must_see(&[Sight::TaskFailed, Sight::TurnBorrowed]),
+            PEERS.with(PANICS).must_see(&[Sight::TaskFailed, Sight::GuestTurn]),
         ),
         ("objects of peers, ended", Long, PEERS.with(ENDS)),
         (
             "objects of peers, revoked",
             Short,
-            PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::TurnBorrowed]),
+            PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::GuestTurn]),
         ),
         ("objects of peers, given up", Short, PEERS.with(GIVING_UP)),
         ("objects of peers that stay taken", Short, peers_stay.with(CONFIRMS)),

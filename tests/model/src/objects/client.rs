@@ -268,7 +268,7 @@ impl Objects {
         object.handle(now, input);
         while let Some(output) = object.poll() {
             if matches!(output, Output::Answer { .. } | Output::Ask { .. }) {
-                let nothing = self.carry_out(moment, i, output);
+                let nothing = self.perform(moment, i, output);
                 assert!(nothing.is_none(), "a message is sent");
             }
         }
@@ -289,7 +289,7 @@ impl Objects {
                 client.last_stamp = now.stamp;
             }
             for output in outputs {
-                inputs.extend(self.carry_out(moment, i, output));
+                inputs.extend(self.perform(moment, i, output));
             }
         }
         let now = moment.now_of(i);
@@ -297,7 +297,7 @@ impl Objects {
     }
 
     /// Does what the object asks for. Looks that may come at any time come at once.
-    fn carry_out(&self, moment: &mut Moment, i: usize, output: Output) -> Option<Input> {
+    fn perform(&self, moment: &mut Moment, i: usize, output: Output) -> Option<Input> {
         let time = moment.time();
         match output {
             Output::Write { slot, op, write } => {
@@ -308,14 +308,14 @@ impl Objects {
                 moment.request(i, Operation::read(slot, op, read));
                 None
             }
-            Output::Glance { slot } => {
+            Output::ReadOneReplica { slot } => {
                 let rows = moment.table.read(time, Read::Object).map(|seen| seen.rows);
-                Some(Input::Glanced { slot, rows: rows.unwrap_or_default() })
+                Some(Input::OneReplicaRead { slot, rows: rows.unwrap_or_default() })
             }
             Output::Look => Some(Input::Looked(moment.table.read(time, Read::Object))),
             Output::SweepRead => Some(Input::SweepRead(None)),
             Output::SweepWrite(_) => unreachable!("a sweep begins with a read"),
-            Output::DrawBlock { .. } => unreachable!("no tokens are drawn here"),
+            Output::IssueBlock { .. } => unreachable!("no tokens are drawn here"),
             Output::Connect { keeper, .. } => {
                 let is_reachable = !moment.clients[moment.number_of(keeper)].is_dead;
                 Some(Input::Connected { keeper, is_reachable })
@@ -365,7 +365,7 @@ impl Objects {
         let sight = match origin {
             Origin::Table => Sight::CallersTurn,
             Origin::Turn => Sight::NextTurn,
-            Origin::Keeper => Sight::TurnBorrowed,
+            Origin::Keeper => Sight::GuestTurn,
         };
         self.note(moment, sight);
         let plan = self.callers_of(i)[number];

@@ -12,7 +12,7 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
 use crate::core::bakery::{
-    Change, Claim, ContenderId, Means, Mode, Read, Revocation, Statics, StoredRow, Write,
+    Change, Claim, ContenderId, Mode, Read, Revocation, RevokeKind, Statics, StoredRow, Write,
 };
 use crate::scenario::Scenario;
 
@@ -151,8 +151,8 @@ impl Effects {
 
     /// What asks a contender to give up a round, or says that its rows are deleted by force. The
     /// row has no ticket, so that says which.
-    pub(crate) fn revocation(contender: usize, round: i64, stamp: i64, means: Means) -> Self {
-        let ticket = i64::from(means == Means::Force);
+    pub(crate) fn revocation(contender: usize, round: i64, stamp: i64, kind: RevokeKind) -> Self {
+        let ticket = i64::from(kind == RevokeKind::Force);
         let content = Some(Content { round, ticket, held_since: None });
         Effects { contender, cells: [None, None, Some(Cell { stamp, content })] }
     }
@@ -233,7 +233,7 @@ impl SeenRow {
                 round,
                 by: String::new(),
                 why: String::new(),
-                means: if ticket == 0 { Means::Asking } else { Means::Force },
+                kind: if ticket == 0 { RevokeKind::Request } else { RevokeKind::Force },
             }),
             kind => unreachable!("there are {KINDS} kinds of rows, and no {kind}"),
         }

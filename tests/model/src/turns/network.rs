@@ -19,8 +19,8 @@ impl Frame {
                     Request::Ask { request, .. } => format!("ask {request}"),
                     Request::Withdraw { request } => format!("withdraw {request}"),
                     Request::Renew { turn } => format!("renew {}", short(*turn)),
-                    Request::DrawToken { turn, draw } => {
-                        format!("draw {draw} of {}", short(*turn))
+                    Request::IssueToken { turn, number } => {
+                        format!("token {number} of {}", short(*turn))
                     }
                     Request::Return { turn } => format!("return {}", short(*turn)),
                 };
@@ -43,8 +43,8 @@ impl Frame {
                         length.as_secs_f64(),
                         echo.as_secs_f64()
                     ),
-                    Response::Token { turn, draw, value } => {
-                        format!("token {draw} of {}: {value}", short(*turn))
+                    Response::Token { turn, number, value } => {
+                        format!("token {number} of {}: {value}", short(*turn))
                     }
                     Response::Returned { turn } => format!("returned {}", short(*turn)),
                     Response::Leave { turn } => format!("leave {}", short(*turn)),

@@ -143,8 +143,8 @@ impl Turns {
             KeeperOutput::Renew { terms } => table.renew(terms),
             // The model's contender renews whenever it likes.
             KeeperOutput::Returned => {}
-            KeeperOutput::Glance => table.is_glancing = true,
-            KeeperOutput::DrawBlock { round } => table.drawing = Some(round),
+            KeeperOutput::Look => table.is_looking = true,
+            KeeperOutput::IssueBlock { round } => table.drawing = Some(round),
             KeeperOutput::Token { turn, value, .. } => moment.note_token(turn.number, value),
             KeeperOutput::Release => {
                 // The deletion may take effect at once, though it is acknowledged later.

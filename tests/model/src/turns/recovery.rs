@@ -48,9 +48,7 @@ impl Turns {
             | Action::Table(TableEvent::Renewed { acknowledged: true })
             | Action::Table(TableEvent::Expired)
             | Action::Table(TableEvent::Released)
-            | Action::Table(
-                TableEvent::Glanced { .. } | TableEvent::Drawn { acknowledged: true },
-            )
+            | Action::Table(TableEvent::Looked { .. } | TableEvent::Drawn { acknowledged: true })
             | Action::GuestWakes(_)
             | Action::NextHolderEnters => true,
             Action::NextHolderLeaves => moment.next_holder == NextHolder::Inside,
@@ -67,7 +65,7 @@ impl Turns {
             | Action::Table(TableEvent::OtherKeeperSeen)
             | Action::CallerJoins(_)
             | Action::Table(TableEvent::Drawn { acknowledged: false })
-            | Action::Draws(_)
+            | Action::TokenRequests(_)
             | Action::GuestAsks(_)
             | Action::GuestReconnects(_)
             | Action::GuestDisconnects(_)

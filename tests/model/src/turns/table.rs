@@ -26,7 +26,7 @@ pub(super) struct Table {
     /// It is revoked, and not renewed any more.
     is_expiring: bool,
     pub(super) is_releasing: bool,
-    pub(super) is_glancing: bool,
+    pub(super) is_looking: bool,
     /// The round for which a block of tokens is drawn.
     pub(super) drawing: Option<i64>,
     /// Until when rows certainly stand, in true time.
@@ -50,7 +50,7 @@ pub(crate) enum TableEvent {
     Revoked,
     RemovedByForce,
     Released,
-    Glanced {
+    Looked {
         outsiders: bool,
     },
     /// The contender sees that of another keeper ahead.
@@ -73,7 +73,7 @@ impl Table {
             renewing: None,
             is_expiring: false,
             is_releasing: false,
-            is_glancing: false,
+            is_looking: false,
             drawing: None,
             rows_until: None,
             old_rows_until: Duration::ZERO,
@@ -137,9 +137,9 @@ impl Turns {
                 actions.push(Action::Table(TableEvent::Drawn { acknowledged: true }));
                 actions.push(Action::Table(TableEvent::Drawn { acknowledged: false }));
             }
-            if table.is_glancing {
+            if table.is_looking {
                 let waits = moment.next_holder == NextHolder::Waiting;
-                actions.push(Action::Table(TableEvent::Glanced { outsiders: waits }));
+                actions.push(Action::Table(TableEvent::Looked { outsiders: waits }));
             }
             if left.keeper_deaths > 0 {
                 actions.push(Action::KeeperDies);
@@ -195,9 +195,9 @@ impl Turns {
                 self.note(moment, Sight::LineDisbanded);
                 self.keeper(moment, KeeperInput::Disband);
             }
-            TableEvent::Glanced { outsiders } => {
-                moment.table.is_glancing = false;
-                self.keeper(moment, KeeperInput::Glanced { outsiders });
+            TableEvent::Looked { outsiders } => {
+                moment.table.is_looking = false;
+                self.keeper(moment, KeeperInput::Looked { outsiders });
             }
         }
     }
@@ -285,7 +285,7 @@ impl Tell for TableEvent {
                 "tokens are drawn, unacknowledged".to_owned()
             }
             TableEvent::OtherKeeperSeen => "the keeper sends its line elsewhere".to_owned(),
-            TableEvent::Glanced { outsiders } => {
+            TableEvent::Looked { outsiders } => {
                 format!("the keeper sees others in the table: {outsiders}")
             }
         }

@@ -25,7 +25,7 @@ async fn commit_log_in_the_memory_of_a_process_is_warned_of() {
         let cluster = cluster.unwrap_or_else(|error| panic!("no cluster: {error}"));
         let node = cluster.nodes()[0].to_string();
         let mut command = patient(lock_hosts(&["--nodes", &node]));
-        let output = command.arg("check").output().expect("the tool starts");
+        let output = command.arg("doctor").output().expect("the tool starts");
         String::from_utf8(output.stdout).expect("the tool prints text")
     };
     let periodic = check("compressed", 111, CommitLog::Periodic);

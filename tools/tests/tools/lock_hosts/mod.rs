@@ -1,10 +1,10 @@
 //! `lock-hosts`.
 
 mod commit_log;
+mod inactive;
 mod login;
 mod race;
 mod registry;
 mod schema;
 mod signals;
-mod unseen;
 mod usage;

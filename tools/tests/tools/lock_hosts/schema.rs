@@ -70,7 +70,7 @@ async fn settings_are_recorded_once_and_reported() {
                 of 1s; use what is recorded, or stop all clients, run DELETE FROM";
     assert!(other.stderr.contains(told), "{}", other.stderr);
 
-    let json = tool.run(&["check", "--json"]).await.stdout;
+    let json = tool.run(&["doctor", "--json"]).await.stdout;
     let report: serde_json::Value = serde_json::from_str(&json).expect("the tool prints JSON");
     let findings = report["findings"].as_array().expect("there are findings");
     let finding = findings.iter().find(|it| it["subject"] == "settings of lock_table");
@@ -82,7 +82,7 @@ async fn settings_are_recorded_once_and_reported() {
     let session = support::session().await;
     let datacenter = session.get_cluster_state().get_nodes_info()[0].datacenter.clone();
     let local = format!("local-quorum:{}", datacenter.expect("a node has a data centre"));
-    let answer = tool.run(&["--consistency", &local, "check"]).await;
+    let answer = tool.run(&["--consistency", &local, "doctor"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     let line =
         "error    settings of lock_table: lock table \"lock_table\" is used with QUORUM, but";
@@ -114,7 +114,7 @@ async fn keyspace_of_an_earlier_version_gets_its_table_of_peers() {
     let drop = format!("DROP TABLE \"{}\".lock_peers", tool.keyspace);
     support::session().await.query_unpaged(drop, ()).await.expect("the table can be dropped");
     tool.done(&["add", "web1"]).await;
-    let check = tool.done(&["check", "--host", "web1"]).await;
+    let check = tool.done(&["doctor", "--host", "web1"]).await;
     let warning = format!(
         "warning  lock_peers: does not exist, as an earlier version made the keyspace; run \
          `lock-hosts init`, which adds it, or CREATE TABLE IF NOT EXISTS \"{}\".\"lock_peers\" (",
@@ -122,7 +122,7 @@ async fn keyspace_of_an_earlier_version_gets_its_table_of_peers() {
     );
     assert!(check.contains(&warning), "{check}");
     for (strict, code, verdict) in [(&[][..], 0, "yes"), (&["--strict"], 1, "no")] {
-        let check = [&["check", "--host", "web1", "--json"], strict].concat();
+        let check = [&["doctor", "--host", "web1", "--json"], strict].concat();
         let answer = tool.run(&check).await;
         assert_eq!(answer.code, Some(code), "{answer:?}");
         let report: serde_json::Value = serde_json::from_str(&answer.stdout).expect("it is JSON");
@@ -130,7 +130,7 @@ async fn keyspace_of_an_earlier_version_gets_its_table_of_peers() {
     }
     let made = tool.done(&["init"]).await;
     assert!(made.starts_with(&format!("made table {}.lock_peers\n", tool.keyspace)), "{made}");
-    let check = tool.done(&["check", "--host", "web1"]).await;
+    let check = tool.done(&["doctor", "--host", "web1"]).await;
     assert!(check.contains("ok       lock_peers: as it should be\n"), "{check}");
 }
 
@@ -151,7 +151,7 @@ async fn refused_commands_create_nothing() {
         assert_eq!(answer.code, Some(code), "{arguments:?}: {answer:?}");
         assert!(answer.stderr.contains(reason), "{arguments:?}: {}", answer.stderr);
     }
-    let answer = tool.run(&["check"]).await;
+    let answer = tool.run(&["doctor"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     assert!(answer.stdout.contains("error    keyspace"), "{}", answer.stdout);
 }
@@ -161,7 +161,7 @@ async fn tables_with_other_options_are_refused() {
     let tool = Tool::initialized("options").await;
     let alter = format!("ALTER TABLE \"{}\".lock_table WITH gc_grace_seconds = 60", tool.keyspace);
     support::session().await.query_unpaged(alter, ()).await.expect("the table can be altered");
-    for arguments in [&["init"][..], &["add", "web1"], &["check"]] {
+    for arguments in [&["init"][..], &["add", "web1"], &["doctor"]] {
         let answer = tool.run(arguments).await;
         let said = answer.stdout + &answer.stderr;
         assert_eq!(answer.code, Some(1), "{arguments:?}: {said}");
@@ -173,7 +173,7 @@ async fn tables_with_other_options_are_refused() {
 #[tokio::test]
 async fn check_says_whether_this_host_can_lock() {
     let tool = Tool::initialized("check").await;
-    let answer = tool.run(&["check", "--host", "web1"]).await;
+    let answer = tool.run(&["doctor", "--host", "web1"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     let advice = format!("run `lock-hosts --keyspace {} add web1`", tool.keyspace);
     let line = format!("error    host web1: not registered; {advice}\n");
@@ -181,9 +181,9 @@ async fn check_says_whether_this_host_can_lock() {
     assert!(answer.stderr.contains("host web1 can't take locks: 1 of "), "{}", answer.stderr);
 
     tool.done(&["add", "web1"]).await;
-    let text = tool.done(&["check", "--host", "web1"]).await;
+    let text = tool.done(&["doctor", "--host", "web1"]).await;
     assert!(text.ends_with("ok       host web1: registered with number 1\n"), "{text}");
-    let json = tool.done(&["check", "--host", "web1", "--json"]).await;
+    let json = tool.done(&["doctor", "--host", "web1", "--json"]).await;
     let report: serde_json::Value = serde_json::from_str(&json).expect("the tool prints JSON");
     assert_eq!(report["verdict"], "yes", "{json}");
     let findings = report["findings"].as_array().expect("there are findings");
@@ -194,7 +194,7 @@ async fn check_says_whether_this_host_can_lock() {
     }
 
     tool.done(&["remove", "web1"]).await;
-    let answer = tool.run(&["check", "--host", "web1", "--json"]).await;
+    let answer = tool.run(&["doctor", "--host", "web1", "--json"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     let report: serde_json::Value = serde_json::from_str(&answer.stdout).expect("it is JSON");
     assert_eq!(report["verdict"], "no", "{report}");
@@ -203,7 +203,7 @@ async fn check_says_whether_this_host_can_lock() {
 #[tokio::test]
 async fn replication_that_a_quorum_can_not_use_is_found() {
     let tool = Tool::initialized("datacenter").await;
-    let answer = tool.run(&["--consistency", "local-quorum:nowhere", "check"]).await;
+    let answer = tool.run(&["--consistency", "local-quorum:nowhere", "doctor"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     assert!(answer.stdout.contains("no data centre \"nowhere\""), "{}", answer.stdout);
 }

@@ -45,9 +45,9 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["add", &long], "has 256 bytes"),
         (&["add", "fine", "a\tb"], "contains '\\t'"),
         (&["remove"], "required arguments were not provided"),
-        (&["remove", "--unseen-for", "30"], "use a number with a unit: 30d, 48h, 4w"),
-        (&["remove", "--unseen-for", "1d"], "seen once a day"),
-        (&["remove", "--unseen-for", "30d", "web1"], "cannot be used with"),
+        (&["remove", "--inactive-for", "30"], "use a number with a unit: 30d, 48h, 4w"),
+        (&["remove", "--inactive-for", "1d"], "seen once a day"),
+        (&["remove", "--inactive-for", "30d", "web1"], "cannot be used with"),
         (&["remove", "--dry-run"], "required arguments were not provided"),
         (&["remove", "--dry-run", "web1"], "cannot be used with"),
         (&["remove", "--yes", "web1"], "cannot be used with"),
@@ -85,7 +85,7 @@ fn nodes_that_do_not_answer_are_unreachable() {
         (&silent, "it accepts connections, but does not answer"),
         ("no-such-host.invalid", "its address can't be found"),
     ];
-    let commands = [&["list"][..], &["add", "a"], &["init", "--replication", "1"], &["check"]];
+    let commands = [&["list"][..], &["add", "a"], &["init", "--replication", "1"], &["doctor"]];
     let mut running = Vec::new();
     for (node, reason) in nodes {
         for command in commands {
@@ -109,10 +109,10 @@ fn nodes_that_do_not_answer_are_unreachable() {
 fn help_has_examples_and_exit_codes() {
     let help = run(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for part in ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "add", "remove", "check"] {
+    for part in ["Examples:", "Exit codes:", "BAKERY_LOCK_PASSWORD", "add", "remove", "doctor"] {
         assert!(help.stdout.contains(part), "{part}");
     }
-    for command in ["init", "add", "remove", "list", "check"] {
+    for command in ["init", "add", "remove", "list", "doctor"] {
         let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}");
         assert!(help.stdout.contains(&format!("lock-hosts {command}")), "{}", help.stdout);

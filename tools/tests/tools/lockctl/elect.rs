@@ -102,7 +102,7 @@ async fn leader_that_is_revoked_ends_its_command() {
     assert!(answer.stderr.contains(warning), "{}", answer.stderr);
     assert!(!is_alive(NAME, deadline), "the command is left");
 
-    let mut again = candidate(&tool, &["--again", "--priority", "2", "--ttl", &ttl]).await;
+    let mut again = candidate(&tool, &["--restart", "--priority", "2", "--ttl", &ttl]).await;
     let (token, deadline) = leads(&mut again).await;
     revoke(&tool).await;
     let (next, _) = leads(&mut again).await;

@@ -26,7 +26,7 @@ async fn locks_in_use_are_listed() {
     let free = holder.lock("free").await.expect("it is free");
     free.fencing_token().await.expect("it is held");
     free.unlock().await.expect("it is held");
-    let once = holder.request("reports").shared().ttl(LONG).renew(false);
+    let once = holder.request("reports").shared().ttl(LONG).auto_renew(false);
     let _once = once.acquire().await.expect("it is free");
     pace::until("it is overdue", async || {
         let all = holder.contenders("reports").await.expect("the cluster answers");

@@ -9,12 +9,12 @@ mod overlaps;
 mod processes;
 mod revoke;
 pub(crate) mod run;
+mod selftest;
 mod show;
 mod start;
 mod status;
 mod terminal;
 mod usage;
-mod verify;
 mod watch;
 
 use std::collections::BTreeSet;

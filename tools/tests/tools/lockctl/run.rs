@@ -67,7 +67,7 @@ pub(crate) async fn holders_of(observer: &LockClient, name: &str) -> Vec<u32> {
 }
 
 pub(crate) async fn observer(tool: &Tool) -> LockClient {
-    built(builder(tool, "observer").await.observer(true)).await
+    built(builder(tool, "observer").await.read_only(true)).await
 }
 
 /// Waits until this many hold a lock or wait for it.

@@ -68,7 +68,7 @@ async fn holder_and_waiters_are_shown() {
 async fn holder_that_does_not_renew_is_shown() {
     let tool = Tool::initialized("dead").await;
     let holder = client(&tool, "web1").await;
-    let request = holder.request(NAME).ttl(paced(45)).renew(false);
+    let request = holder.request(NAME).ttl(paced(45)).auto_renew(false);
     let _guard = request.acquire().await.expect("it is free");
     let (mut told, mut looks) = (String::new(), 0);
     pace::until("it is told", async || {
@@ -113,7 +113,7 @@ impl InLine {
                 }
             }
         };
-        let stands = async { while !keeper.line(NAME).await.is_ok_and(|it| it.waiting == 1) {} };
+        let stands = async { while !keeper.queue(NAME).await.is_ok_and(|it| it.waiting == 1) {} };
         let seen = match timeout(paced(2), stands).await {
             Ok(()) => timeout(paced(20), shown).await.ok(),
             Err(_) => None,

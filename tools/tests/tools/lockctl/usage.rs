@@ -24,8 +24,8 @@ fn wrong_usage_is_refused_before_anything_is_sent() {
         (&["list", "extra"], "unexpected argument"),
         (&["revoke", "a"], "--why <TEXT>"),
         (&["revoke", "a", "--why", "b", "--yes"], "--force"),
-        (&["verify", "--for", "61m"], "use 60m or less"),
-        (&["verify", "--processes", "0"], "0 is not in 1..=64"),
+        (&["selftest", "--for", "61m"], "use 60m or less"),
+        (&["selftest", "--processes", "0"], "0 is not in 1..=64"),
         (&["bench", "--clients", "4,0"], "0 is not in 1..=256"),
         (&["--consistency", "one", "list"], "two clients could hold one lock"),
         (&["--user", "ops", "list"], "a user without a password"),
@@ -103,12 +103,13 @@ fn help_has_examples_and_exit_codes() {
         "revoke",
         "run",
         "elect",
-        "verify",
+        "selftest",
         "bench",
     ] {
         assert!(help.stdout.contains(part), "{part}");
     }
-    for command in ["show", "watch", "list", "revoke", "status", "run", "elect", "verify", "bench"]
+    for command in
+        ["show", "watch", "list", "revoke", "status", "run", "elect", "selftest", "bench"]
     {
         let help = run(&[command, "--help"]);
         assert_eq!(help.code, Some(0), "{command}");

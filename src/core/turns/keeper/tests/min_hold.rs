@@ -8,10 +8,10 @@ const MIN_HOLD: Duration = s(10);
 fn held() -> Script {
     let mut script = Script::new();
     let demand = Demand { min_hold: MIN_HOLD, ..demand(60) };
-    script.tell(Input::Join { caller: 1, demand });
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.tell(KeeperInput::Join { caller: 1, demand });
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     script.is_held(terms(60));
-    script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+    script.says(&[KeeperOutput::Grant { caller: 1, turn: turn(1) }]);
     script
 }
 
@@ -20,8 +20,8 @@ fn held() -> Script {
 fn returned() -> Script {
     let mut script = held();
     script.sleeps(s(4));
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Renew { terms: terms(9) }]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Renew { terms: terms(9) }]);
     assert!(script.keeper.outlasts_turn() && !script.keeper.outlasts_process());
     script
 }
@@ -30,39 +30,39 @@ fn returned() -> Script {
 fn place_stays_taken_until_min_hold_is_over() {
     let mut script = returned();
     script.is_renewed(terms(9));
-    script.says(&[Output::Returned]);
+    script.says(&[KeeperOutput::Returned]);
     assert!(script.keeper.outlasts_process());
     script.joins(2, 60);
     script.sleeps(s(6) - ms(1));
     script.says(&[]);
     script.sleeps(ms(1));
-    script.says(&[Output::Renew { terms: terms(60) }]);
+    script.says(&[KeeperOutput::Renew { terms: terms(60) }]);
     script.is_renewed(terms(60));
-    script.says(&[Output::Glance, Output::Grant { caller: 2, turn: turn(2) }]);
+    script.says(&[KeeperOutput::Look, KeeperOutput::Grant { caller: 2, turn: turn(2) }]);
 }
 
 #[test]
 fn place_is_released_when_min_hold_is_over() {
     let mut script = returned();
     script.is_renewed(terms(9));
-    script.says(&[Output::Returned]);
+    script.says(&[KeeperOutput::Returned]);
     script.sleeps(s(6));
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
 fn late_return_ends_turn_at_once() {
     let mut script = held();
     script.sleeps(MIN_HOLD);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
 fn unwritten_rest_ends_in_time() {
     let mut script = returned();
     script.sleeps(s(6));
-    script.says(&[Output::Returned, Output::Release]);
+    script.says(&[KeeperOutput::Returned, KeeperOutput::Release]);
     assert!(script.keeper.is_releasing());
 }
 
@@ -75,11 +75,11 @@ fn guest_after_unwritten_rest_waits_for_usual_terms() {
         script.sleeps(ms(1_500));
     }
     // Rows that end with the rest may be on their way when it is over.
-    script.says(&[Output::Returned, Output::Renew { terms: terms(60) }]);
+    script.says(&[KeeperOutput::Returned, KeeperOutput::Renew { terms: terms(60) }]);
     script.is_renewed(terms(9));
     script.says(&[]);
     script.is_renewed(terms(60));
-    assert_eq!(script.said.pop_front(), Some(Output::Glance));
+    assert_eq!(script.said.pop_front(), Some(KeeperOutput::Look));
     script.is_granted(GUEST, 1, turn(2), ms(6_000));
 }
 
@@ -87,40 +87,40 @@ fn guest_after_unwritten_rest_waits_for_usual_terms() {
 fn renewal_begun_before_return_does_not_count_for_rest() {
     let mut script = Script::new();
     let demand = Demand { min_hold: s(6), ..demand(9) };
-    script.tell(Input::Join { caller: 1, demand });
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.tell(KeeperInput::Join { caller: 1, demand });
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     script.is_held(terms(9));
-    script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+    script.says(&[KeeperOutput::Grant { caller: 1, turn: turn(1) }]);
     let begun = terms(9).deadline(script.now + s(500));
     script.sleeps(ms(600));
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Renew { terms: terms(8) }]);
-    script.tell(Input::Renewed { terms: terms(9), deadline: begun });
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Renew { terms: terms(8) }]);
+    script.tell(KeeperInput::Renewed { terms: terms(9), deadline: begun });
     script.says(&[]);
     script.is_renewed(terms(8));
-    script.says(&[Output::Returned]);
+    script.says(&[KeeperOutput::Returned]);
 }
 
 #[test]
 fn grant_waits_for_rows_that_outlast_min_hold() {
     let mut script = Script::new();
     let demand = Demand { min_hold: s(50), ..demand(60) };
-    script.tell(Input::Join { caller: 1, demand });
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.tell(KeeperInput::Join { caller: 1, demand });
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     let deadline = terms(60).deadline(script.now + s(500)) - s(9);
-    script.tell(Input::Held { place: PLACE, round: ROUND, terms: terms(60), deadline });
-    script.says(&[Output::Renew { terms: terms(60) }]);
+    script.tell(KeeperInput::Held { place: PLACE, round: ROUND, terms: terms(60), deadline });
+    script.says(&[KeeperOutput::Renew { terms: terms(60) }]);
     script.is_renewed(terms(60));
-    script.says(&[Output::Grant { caller: 1, turn: turn(1) }]);
+    script.says(&[KeeperOutput::Grant { caller: 1, turn: turn(1) }]);
 }
 
 #[test]
 fn place_stays_taken_through_shutdown() {
     let mut script = held();
-    script.tell(Input::Shutdown);
-    script.tell(Input::Returned { turn: turn(1) });
-    script.says(&[Output::Renew { terms: terms(13) }]);
+    script.tell(KeeperInput::Shutdown);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Renew { terms: terms(13) }]);
     script.is_renewed(terms(13));
-    script.says(&[Output::Returned]);
+    script.says(&[KeeperOutput::Returned]);
     assert!(script.keeper.outlasts_process());
 }

@@ -7,7 +7,7 @@ impl Script {
     fn shared() -> Self {
         let mut script = Script::new();
         script.shares(1);
-        script.says(&[Output::Acquire { caller: Some(1) }]);
+        script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
         script.shares(2);
         script.is_held(terms(60));
         script.says(&[shared_grant(1, 1), shared_grant(2, 2)]);
@@ -15,11 +15,11 @@ impl Script {
     }
 
     fn shares(&mut self, caller: u64) {
-        self.tell(Input::Join { caller, demand: to_share(60) });
+        self.tell(KeeperInput::Join { caller, demand: to_share(60) });
     }
 
     fn returns(&mut self, number: u64) {
-        self.tell(Input::Returned { turn: turn(number) });
+        self.tell(KeeperInput::Returned { turn: turn(number) });
     }
 }
 
@@ -27,8 +27,8 @@ fn to_share(ttl: u64) -> Demand {
     Demand { mode: Mode::Shared, ..demand(ttl) }
 }
 
-fn shared_grant(caller: u64, number: u64) -> Output {
-    Output::Grant { caller, turn: turn(number) }
+fn shared_grant(caller: u64, number: u64) -> KeeperOutput {
+    KeeperOutput::Grant { caller, turn: turn(number) }
 }
 
 #[test]
@@ -45,15 +45,15 @@ fn sharers_are_served_in_line_order() {
     }
     // The one that is alone waits for all before it, and one that shares does not overtake it.
     script.returns(3);
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(4) }]);
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(4) }]);
     script.is_held(terms(60));
     script.says(&[shared_grant(4, 1)]);
     script.returns(1);
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: Some(5) }]);
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: Some(5) }]);
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn none_joins_for_long_once_one_waits_in_the_table() {
     let mut script = Script::shared();
     script.sleeps(ms(50));
     script.shares(3);
-    script.says(&[Output::Glance, shared_grant(3, 3)]);
-    script.tell(Input::Glanced { outsiders: true });
+    script.says(&[KeeperOutput::Look, shared_grant(3, 3)]);
+    script.tell(KeeperInput::Looked { outsiders: true });
     script.sleeps(ms(99));
     script.shares(4);
     script.says(&[shared_grant(4, 4)]);
@@ -73,18 +73,18 @@ fn none_joins_for_long_once_one_waits_in_the_table() {
     script.sleeps(ms(149));
     script.says(&[]);
     script.sleeps(ms(1));
-    script.says(&[Output::Glance]);
+    script.says(&[KeeperOutput::Look]);
     script.sleeps(s(1));
     script.says(&[]);
-    script.tell(Input::Glanced { outsiders: true });
-    script.says(&[Output::Glance]);
-    script.tell(Input::Glanced { outsiders: false });
+    script.tell(KeeperInput::Looked { outsiders: true });
+    script.says(&[KeeperOutput::Look]);
+    script.tell(KeeperInput::Looked { outsiders: false });
     script.says(&[shared_grant(5, 5)]);
     // It comes back: the place is released when the last one has left.
     script.sleeps(ms(50));
     script.shares(6);
-    script.says(&[Output::Glance, shared_grant(6, 6)]);
-    script.tell(Input::Glanced { outsiders: true });
+    script.says(&[KeeperOutput::Look, shared_grant(6, 6)]);
+    script.tell(KeeperInput::Looked { outsiders: true });
     script.sleeps(ms(100));
     script.shares(7);
     for number in 1..=5 {
@@ -92,47 +92,48 @@ fn none_joins_for_long_once_one_waits_in_the_table() {
     }
     script.says(&[]);
     script.returns(6);
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
 fn place_in_use_is_shared_on_its_terms() {
     let mut script = Script::shared();
-    script.tell(Input::Join { caller: 3, demand: to_share(10) });
+    script.tell(KeeperInput::Join { caller: 3, demand: to_share(10) });
     script.says(&[shared_grant(3, 3)]);
     // It is renewed for one that joins late.
     script.now += s(30);
     script.shares(4);
-    script.says(&[Output::Renew { terms: terms(60) }]);
+    script.says(&[KeeperOutput::Renew { terms: terms(60) }]);
     script.shares(5);
     script.says(&[]);
     script.is_renewed(terms(60));
-    script.says(&[Output::Glance, shared_grant(4, 4), shared_grant(5, 5)]);
+    script.says(&[KeeperOutput::Look, shared_grant(4, 4), shared_grant(5, 5)]);
     for number in 1..=5 {
         script.returns(number);
     }
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
 fn try_joins_those_that_share() {
     let attempt = Demand { patience: Patience::Try, ..to_share(60) };
     let mut script = Script::shared();
-    script.tell(Input::Join { caller: 3, demand: attempt });
+    script.tell(KeeperInput::Join { caller: 3, demand: attempt });
     script.says(&[shared_grant(3, 3)]);
-    script.tell(Input::Join { caller: 4, demand: Demand { mode: Mode::Exclusive, ..attempt } });
-    script.says(&[Output::Taken { caller: 4 }]);
+    script
+        .tell(KeeperInput::Join { caller: 4, demand: Demand { mode: Mode::Exclusive, ..attempt } });
+    script.says(&[KeeperOutput::Taken { caller: 4 }]);
     // Behind one that waits to be alone, it would wait.
     script.joins(5, 60);
-    script.tell(Input::Join { caller: 6, demand: attempt });
-    script.says(&[Output::Taken { caller: 6 }]);
-    script.tell(Input::Leave { caller: 5 });
-    script.tell(Input::Join { caller: 7, demand: attempt });
+    script.tell(KeeperInput::Join { caller: 6, demand: attempt });
+    script.says(&[KeeperOutput::Taken { caller: 6 }]);
+    script.tell(KeeperInput::Leave { caller: 5 });
+    script.tell(KeeperInput::Join { caller: 7, demand: attempt });
     script.says(&[shared_grant(7, 4)]);
-    script.tell(Input::Glanced { outsiders: true });
+    script.tell(KeeperInput::Looked { outsiders: true });
     script.sleeps(ms(100));
-    script.tell(Input::Join { caller: 8, demand: attempt });
-    script.says(&[Output::Taken { caller: 8 }]);
+    script.tell(KeeperInput::Join { caller: 8, demand: attempt });
+    script.says(&[KeeperOutput::Taken { caller: 8 }]);
 }
 
 #[test]
@@ -140,14 +141,14 @@ fn without_turns_a_place_is_shared_and_used_once() {
     let mut script = Script::new();
     script.keeper = Keeper::new(false);
     script.shares(1);
-    script.says(&[Output::Acquire { caller: Some(1) }]);
+    script.says(&[KeeperOutput::Acquire { caller: Some(1) }]);
     script.is_held(terms(60));
     script.shares(2);
     script.says(&[shared_grant(1, 1), shared_grant(2, 2)]);
     script.returns(1);
     script.says(&[]);
     script.returns(2);
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }
 
 #[test]
@@ -161,9 +162,9 @@ fn guest_waits_for_all_that_share() {
     script.asks(GUEST, 1, ms(1));
     script.is_queued(GUEST, 1, 0);
     script.returns(2);
-    script.says(&[Output::Release]);
-    script.tell(Input::Released);
-    script.says(&[Output::Acquire { caller: None }]);
+    script.says(&[KeeperOutput::Release]);
+    script.tell(KeeperInput::Released);
+    script.says(&[KeeperOutput::Acquire { caller: None }]);
     script.is_held(terms(60));
     script.is_granted(GUEST, 1, turn(1), ms(1));
 }
@@ -171,10 +172,10 @@ fn guest_waits_for_all_that_share() {
 #[test]
 fn lost_place_is_lost_for_all_that_share() {
     let mut script = Script::shared();
-    script.tell(Input::Lost);
-    script.says(&[Output::Release]);
+    script.tell(KeeperInput::Lost);
+    script.says(&[KeeperOutput::Release]);
     script.returns(1);
-    script.tell(Input::Released);
+    script.tell(KeeperInput::Released);
     script.says(&[]);
     assert!(script.keeper.is_idle());
 }
@@ -182,11 +183,11 @@ fn lost_place_is_lost_for_all_that_share() {
 #[test]
 fn none_joins_once_the_client_closes() {
     let mut script = Script::shared();
-    script.tell(Input::Shutdown);
+    script.tell(KeeperInput::Shutdown);
     script.shares(3);
     script.sleeps(s(2));
     script.returns(1);
     script.says(&[]);
     script.returns(2);
-    script.says(&[Output::Release]);
+    script.says(&[KeeperOutput::Release]);
 }

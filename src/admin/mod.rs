@@ -1,0 +1,17 @@
+//! What operators and their tools see and change: contenders, queues, locks in use, revocations.
+//!
+//! All of it is reached by methods of [`LockClient`](crate::LockClient), which stand here beside
+//! the types that they return.
+
+mod contenders;
+mod health;
+mod locks;
+mod queue;
+mod repair;
+mod revoke;
+pub(crate) mod types;
+
+pub use self::locks::{LockInUse, Locks};
+pub use self::types::HolderQueue;
+pub use crate::error::{LocksError, QueueError, RepairError, RevokeError};
+pub use crate::options::{ParseDurationError, check_name, parse_duration, shell_operand};

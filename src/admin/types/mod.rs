@@ -1,0 +1,11 @@
+//! What is known of contenders, queues and health. Errors and tasks of a client name these types
+//! too.
+
+mod contender;
+mod health;
+mod queue;
+
+pub use self::contender::{ContenderInfo, ContenderState, LockMode};
+pub use self::health::{Health, HealthWarning, UnreadyReason};
+pub(crate) use self::queue::QUEUE_SHOWN_MAX;
+pub use self::queue::{HolderQueue, TurnUser};

@@ -1,0 +1,73 @@
+//! Fencing tokens: numbers that let a resource tell the holder of a lock from one that has not yet
+//! noticed its loss (design section 6).
+
+mod gate;
+mod token;
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+pub use self::gate::{FenceGate, StaleToken};
+pub use self::token::FencingToken;
+use crate::error::LostReason;
+use crate::options::shown;
+use crate::store::DatabaseError;
+
+/// Why a guard has no fencing token. The lock itself is unaffected: ask the guard whether it is
+/// held. The fence may have been raised, which only makes the next token larger.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum FencingError {
+    /// The lock was lost before a token was confirmed. Another client may hold it by now.
+    #[error("no fencing token: the lock is lost: {0}")]
+    Lost(LostReason),
+    /// A limited number of holders share the lock and exclude others, so they have no order.
+    #[error("no fencing token: one of a limited number of holders has none")]
+    Limited,
+    /// The last token is ahead of this machine's clock by more than clocks may differ. A client
+    /// with a wrong clock drew it, or this machine's clock is wrong. Tokens are refused until the
+    /// clock catches up, because timestamps in the future would hide the writes of others.
+    #[error(
+        "no fencing token: the last one of lock {:?} is {ahead:?} ahead of this machine's clock; \
+         set the clocks of all clients right, then wait that long or use another name",
+        shown(name)
+    )]
+    Poisoned {
+        /// The object.
+        name: String,
+        /// How far the last token is ahead.
+        ahead: Duration,
+    },
+    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts
+    /// doctor` shows what is wrong.
+    #[error(
+        "no fencing token: the database refuses the request for lock {:?}{}",
+        shown(name),
+        cause.remedy("; run `lock-hosts doctor`")
+    )]
+    Refused {
+        /// The object.
+        name: String,
+        /// The error of the database.
+        #[source]
+        cause: DatabaseError,
+    },
+    /// No quorum answered within the client's acquire timeout. A retry may help.
+    #[error("no fencing token of lock {:?} within {waited:?}", shown(name))]
+    TimedOut {
+        /// The object.
+        name: String,
+        /// How long the call waited.
+        waited: Duration,
+        /// The last error of the database, if any.
+        #[source]
+        cause: Option<DatabaseError>,
+    },
+    /// The lock is released. Only a [handle](crate::LockHandle) that outlived its guard finds that.
+    #[error("no fencing token: the lock is released")]
+    Released,
+    /// The client's runtime has ended.
+    #[error("no fencing token: the lock client is closed")]
+    Closed,
+}

@@ -1,0 +1,56 @@
+//! What wakes a task to look at a grant.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep};
+
+use crate::clock::SLEEP_MAX;
+use crate::guard::grant::{Grant, Phase};
+
+/// Wakes a task at each new phase of a grant, and when it is time for another look at the clock.
+pub(super) struct Alarm {
+    grant: Arc<Grant>,
+    /// Wakes when the client's task, or anything else that looks at the clock, says that the holder
+    /// is to finish, or ends the grant; `None` once it has.
+    next: Option<Pin<Box<dyn Future<Output = Phase> + Send + Sync>>>,
+    /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm {
+    pub(super) fn new(grant: Arc<Grant>) -> Self {
+        let next = Box::pin(grant.phase_after(Phase::Held));
+        Alarm { grant, next: Some(next), timer: None }
+    }
+
+    /// The grant, for a look that misses no phase: the task is woken by one that comes later.
+    pub(super) fn look(&mut self, cx: &mut Context<'_>) -> &Grant {
+        while let Some(next) = &mut self.next
+            && let Poll::Ready(phase) = next.as_mut().poll(cx)
+        {
+            let grant = &self.grant;
+            self.next = match phase {
+                Phase::Ended => None,
+                Phase::Held | Phase::Expiring => Some(Box::pin(grant.phase_after(phase))),
+            };
+        }
+        &self.grant
+    }
+
+    /// Arms the timer for the next look; ready when it is time for it.
+    pub(super) fn arm(&mut self, cx: &mut Context<'_>, pause: Duration) -> Poll<()> {
+        // Outside a runtime there are no timers.
+        if Handle::try_current().is_err() {
+            return Poll::Pending;
+        }
+        // A new one at each poll: a timer belongs to the runtime that created it, which may have
+        // ended since.
+        let timer = self.timer.insert(Box::pin(sleep(pause.min(SLEEP_MAX))));
+        timer.as_mut().poll(cx)
+    }
+}
