@@ -4,11 +4,11 @@ import java.nio.file.Path;
 import org.apache.cassandra.utils.Clock;
 
 /**
- * The clock of a node: the machine's, set ahead by as many milliseconds as a file says. The file
- * may change while the node runs.
+ * The machine's clock plus an offset in milliseconds, read from a file. The file may change while
+ * the node runs.
  */
 public final class SettableClock implements Clock {
-    private static final long LOOK_PAUSE_MILLIS = 20;
+    private static final long POLL_INTERVAL_MILLIS = 20;
 
     private final Path file = Path.of(System.getProperty("settable_clock.file"));
 
@@ -16,9 +16,9 @@ public final class SettableClock implements Clock {
 
     public SettableClock() throws IOException {
         millisAhead = read();
-        Thread follower = new Thread(this::follow, "SettableClock");
-        follower.setDaemon(true);
-        follower.start();
+        Thread poller = new Thread(this::poll, "SettableClock");
+        poller.setDaemon(true);
+        poller.start();
     }
 
     @Override
@@ -31,15 +31,15 @@ public final class SettableClock implements Clock {
         return System.currentTimeMillis() + millisAhead;
     }
 
-    /** Runs in a thread of its own: the clock is asked too often to read the file each time. */
-    private void follow() {
+    /** Runs in its own thread: reading the file on each clock read would be too slow. */
+    private void poll() {
         try {
             while (true) {
-                Thread.sleep(LOOK_PAUSE_MILLIS);
+                Thread.sleep(POLL_INTERVAL_MILLIS);
                 millisAhead = read();
             }
         } catch (InterruptedException | IOException | NumberFormatException error) {
-            // A node that no longer follows the file would run a test with the wrong time.
+            // A node that missed later changes would run a test with the wrong time.
             error.printStackTrace();
             Runtime.getRuntime().halt(1);
         }

@@ -1,4 +1,4 @@
-//! Cassandra's jars, resolved once with Maven.
+//! Resolves Cassandra's jars with Maven, once per release.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::FlockOperation;
 
 use crate::ClusterError;
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 
-/// The project file that names the release; everything else is derived from it.
+/// The project file, which is the only place that sets the release.
 const POM: &str = include_str!("../pom.xml");
 
-/// The release of Apache Cassandra that [`POM`] names.
+/// The release of Apache Cassandra in [`POM`].
 pub(crate) fn cassandra_version() -> &'static str {
     POM.split_once("<cassandra.version>")
         .and_then(|(_, rest)| rest.split_once("</cassandra.version>"))
@@ -23,16 +23,16 @@ pub(crate) fn cassandra_version() -> &'static str {
         .expect("the committed pom.xml has the property cassandra.version")
 }
 
-/// Ensures that the jars exist, and prints a line on standard error if they must be fetched.
+/// Ensures that the jars exist, and prints a line to standard error if they must be fetched.
 ///
-/// If several processes call this at once, one resolves and the others wait for it. The directory
-/// gets its name when it is complete, so nothing of an interrupted attempt is used.
-pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
-    let jars = place.jars();
+/// If several processes call this at once, one fetches the jars and the others wait. The directory
+/// is renamed when it is complete, so an interrupted attempt leaves no usable directory.
+pub(crate) fn resolve(paths: &ClusterPaths) -> Result<(), ClusterError> {
+    let jars = paths.jars();
     if jars.exists() {
         return Ok(());
     }
-    let root = place.root();
+    let root = paths.root();
     fs::create_dir_all(root).map_err(ClusterError::io(format!("create {}", root.display())))?;
     let lock_path = root.join("lib.lock");
     let lock = File::create(&lock_path)
@@ -49,10 +49,10 @@ pub(crate) fn resolve(place: &Place) -> Result<(), ClusterError> {
     }
     fs::create_dir(&partial).map_err(ClusterError::io(format!("create {}", partial.display())))?;
     copy_dependencies(&partial)?;
-    fs::rename(&partial, &jars).map_err(ClusterError::io(format!("make {}", jars.display())))
+    fs::rename(&partial, &jars).map_err(ClusterError::io(format!("create {}", jars.display())))
 }
 
-/// Runs Maven and shows on a terminal how many files it has fetched.
+/// Runs Maven, and shows the number of fetched files on a terminal.
 fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
     let pom = directory.join("pom.xml");
     fs::write(&pom, POM).map_err(ClusterError::io(format!("write {}", pom.display())))?;
@@ -73,13 +73,13 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
     let title = format!("resolving Apache Cassandra {} with Maven, once", cassandra_version());
     let progress = progress(&title);
     let output = maven.stdout.take().expect("the output is piped");
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for line in BufReader::new(output).lines() {
-        let line = line.map_err(ClusterError::io("read what mvn says"))?;
+        let line = line.map_err(ClusterError::io("read the output of mvn"))?;
         if line.contains("Downloaded from") {
             progress.inc(1);
         } else {
-            said.push(line);
+            messages.push(line);
         }
     }
     let status = maven.wait().map_err(ClusterError::io("wait for mvn"))?;
@@ -88,13 +88,13 @@ fn copy_dependencies(directory: &Path) -> Result<(), ClusterError> {
         return Ok(());
     }
     let errors: Vec<&str> =
-        said.iter().map(String::as_str).filter(|line| line.starts_with("[ERROR]")).collect();
-    let said = if errors.is_empty() { said.join("\n") } else { errors.join("\n") };
-    Err(ClusterError::Artifacts(format!("{status}\n{said}")))
+        messages.iter().map(String::as_str).filter(|line| line.starts_with("[ERROR]")).collect();
+    let output = if errors.is_empty() { messages.join("\n") } else { errors.join("\n") };
+    Err(ClusterError::Artifacts(format!("{status}\n{output}")))
 }
 
-/// The library's bar draws on terminals only, so elsewhere a line says why it takes a while. The
-/// line goes to standard error directly, because test harnesses capture what `eprintln!` writes.
+/// The progress bar is drawn only on terminals; elsewhere, a line explains the wait. It is written
+/// to standard error directly, because test harnesses capture the output of `eprintln!`.
 fn progress(title: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(title.to_owned());
     bar.set_style(
@@ -103,7 +103,7 @@ fn progress(title: &str) -> ProgressBar {
     );
     bar.enable_steady_tick(Duration::from_millis(200));
     if bar.is_hidden() {
-        // A closed standard error is no reason to fail.
+        // A closed standard error must not fail the start.
         let _ = writeln!(std::io::stderr(), "{title} (about 70 MB)");
     }
     bar
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pom_names_a_release() {
+    fn pom_sets_a_release() {
         let version = cassandra_version();
         assert!(version.starts_with("5.0."), "{version}");
         assert!(version.split('.').all(|part| part.parse::<u32>().is_ok()), "{version}");

@@ -8,11 +8,11 @@ use std::process::{Command as Process, ExitCode};
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::launch::{self, Program, SUPERVISE};
+use crate::launch::{self, ProgramSource, SUPERVISE};
 use crate::links::Link;
-use crate::node::EXECUTE;
+use crate::node::EXECUTE_NODE;
 use crate::options::validate_name;
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::protocol::{self, NodeState, OldData, Request, Status};
 use crate::tied::execute_tied;
 use crate::{
@@ -26,52 +26,53 @@ Starts a real Apache Cassandra cluster of 1 to 5 nodes on loopback addresses.
 Usage: cassandra-cluster COMMAND [OPTIONS]
 
 Commands:
-  up N                  start N nodes and leave them running until `down`
-  run N -- PROGRAM ...  run a program with N nodes, and stop them when it ends
+  up N                  start N nodes that run until `down`
+  run N -- PROGRAM ...  run a program with N nodes, and stop them when it exits
   down                  stop the nodes
-  status [--json]       show the nodes and how they see each other
-  kill I                kill node I, as a crash would
+  status [--json]       show the nodes and which other nodes each one sees up
+  kill I                kill node I, to simulate a crash
   start I               start node I again, and wait until all nodes see it
   pause I               freeze node I
-  resume I              let node I go on
-  cut I J               hold back what node I sends to node J; needs `--relay`
-  join                  let all links between nodes work again
+  resume I              resume node I
+  cut I J               hold back messages from node I to J; needs `--relay`
+  join                  join all cut links
   logs I [-f]           show the log of node I; with -f, follow it
   nodetool I ARGS ...   run Cassandra's nodetool for node I
 
 Options of all commands (before the arguments of `run` and `nodetool`):
-  --name NAME           which cluster [default: default]
-  --help                show this text
+  --name NAME           the name of the cluster [default: default]
+  --help                show this help
 
 Options of `up` and `run`:
   --commitlog KIND      when writes reach the disk: periodic, group or batch
                         [default: periodic]
-  --auth                ask clients for a role and a password; the superuser is
-                        cassandra with the password cassandra
+  --auth                require clients to log in; the superuser is cassandra
+                        with the password cassandra
   --compiler KIND       how Java compiles hot code: quick for tests; full, as in
                         production, for measurements [default: quick]
   --disposable          keep schema changes in memory: faster, but a killed node
-                        can't be started again
+                        can't be restarted
   --first-host N        give the nodes the addresses 127.0.0.N and following
                         [default: 1]
-  --datacenters N       spread the nodes over datacenter1 to datacenterN, in turn
+  --datacenters N       spread nodes over datacenter1 to datacenterN, in turn
                         [default: 1]
-  --relay               let the nodes reach each other through the supervisor, as
+  --relay               relay messages between nodes through the supervisor, on
                         127.1.0.N and following, so that links can be cut
-  --heap MIB            the heap of each node, 256 to 4096 [default: 256]
-  --set KEY=VALUE       a line of cassandra.yaml; may be repeated
-  --clock I=SECONDS     set the clock of node I ahead, or back if negative; may be
-                        repeated; needs the compiler of the JDK
-  --keep                `up` only: start with the data of the last run
+  --heap MIB            the heap size of each node, 256 to 4096 [default: 256]
+  --set KEY=VALUE       set a line of cassandra.yaml; may be repeated
+  --clock I=SECONDS     set node I's clock ahead, or back if negative; may be
+                        repeated; needs the JDK's compiler
+  --keep                `up` only: keep the data of the previous run
 
-Exit codes: 0 done, 1 the answer is no (not running, for example), 2 wrong
-usage, 3 the cluster could not be started. `run` ends with the program's code.
+Exit codes: 0 success, 1 the request failed (the cluster is not running, for
+example), 2 invalid arguments, 3 the cluster could not be started. `run` exits
+with the program's code.
 
-Files are below target/cassandra-cluster, or below $CASSANDRA_CLUSTER_DIR.
-Java 17 ($JAVA_HOME or $PATH) is needed, and Maven for the first start.
+All files are below target/cassandra-cluster, or below $CASSANDRA_CLUSTER_DIR.
+Java 17 ($JAVA_HOME or $PATH) is required, and Maven for the first start.
 ";
 
-const NO: u8 = 1;
+const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_STARTED: u8 = 3;
 
@@ -80,7 +81,7 @@ pub fn main() -> ExitCode {
     let result = match parse(Parser::from_env()) {
         Ok(command) => execute(command),
         Err(error) => {
-            print_error(&format!("{error}; `cassandra-cluster --help` shows the usage"));
+            print_error(&format!("{error}; see `cassandra-cluster --help`"));
             return ExitCode::from(USAGE);
         }
     };
@@ -103,7 +104,7 @@ enum Command {
     Logs(String, u8, Follow),
     Nodetool(String, u8, Vec<String>),
     Supervise(PathBuf, String),
-    Execute(Vec<String>),
+    ExecuteNode(Vec<String>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,58 +141,60 @@ fn execute(command: Command) -> Result<ExitCode, ClusterError> {
                 NodeCommand::Pause => Request::Pause(number),
                 NodeCommand::Resume => Request::Resume(number),
             };
-            cluster::request_of(&Place::find(&name)?, &request)?;
+            cluster::send(&ClusterPaths::find(&name)?, &request)?;
         }
         Command::Cut(name, link) => {
-            cluster::request_of(&Place::find(&name)?, &Request::Cut(link))?;
+            cluster::send(&ClusterPaths::find(&name)?, &Request::Cut(link))?;
         }
         Command::Join(name) => {
-            cluster::request_of(&Place::find(&name)?, &Request::Join)?;
+            cluster::send(&ClusterPaths::find(&name)?, &Request::Join)?;
         }
         Command::Logs(name, number, follow) => show_log(&name, number, &follow)?,
         Command::Nodetool(name, number, arguments) => {
             return nodetool(&name, number, &arguments);
         }
-        Command::Supervise(root, name) => supervisor::supervise(Place::at(&root, &name)?)?,
-        Command::Execute(arguments) => return Err(execute_node(&arguments)),
+        Command::Supervise(root, name) => {
+            supervisor::supervise(ClusterPaths::below(&root, &name)?)?;
+        }
+        Command::ExecuteNode(arguments) => return Err(execute_node(&arguments)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn up(options: &ClusterOptions, old_data: OldData) -> Result<(), ClusterError> {
     options.validate()?;
-    let place = Place::find(&options.name)?;
+    let paths = ClusterPaths::find(&options.name)?;
     let request = Request::Up(options.clone(), old_data);
-    let _connection = launch::open(&place, Program::Current, &request)?;
+    let _connection = launch::open(&paths, ProgramSource::Current, &request)?;
     let nodes: Vec<String> = options.numbers().map(|n| options.cql(n).to_string()).collect();
     print(&format!("{}\n", nodes.join(",")))
 }
 
 fn run(options: ClusterOptions, program: &[OsString]) -> Result<ExitCode, ClusterError> {
     let (name, arguments) = program.split_first().expect("the parser requires a program");
-    let _lease = Cluster::lease_with(options, Program::Current)?;
+    let _lease = Cluster::lease_with(options, ProgramSource::Current)?;
     let status = Process::new(name)
         .args(arguments)
         .status()
         .map_err(ClusterError::io(format!("run {}", name.display())))?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(NO, |code| code).into())
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(FAILED, |code| code).into())
 }
 
 fn down(name: &str) -> Result<(), ClusterError> {
-    let place = Place::find(name)?;
-    let Some(mut stream) = protocol::connect(&place)? else {
+    let paths = ClusterPaths::find(name)?;
+    let Some(mut stream) = protocol::connect(&paths)? else {
         return Err(ClusterError::NotRunning { name: name.to_owned() });
     };
-    if let Some(protocol::Reply::Failed(failure)) = protocol::ask(&stream, &Request::Down)? {
+    if let Some(protocol::Reply::Failed(failure)) = protocol::exchange(&stream, &Request::Down)? {
         return Err(failure.into());
     }
-    // The connection ends with the supervisor. An error means that the supervisor crashed.
+    // The connection closes when the supervisor exits. An error means that it crashed.
     let _ = stream.read_to_end(&mut Vec::new());
     Ok(())
 }
 
 fn show_status(name: &str, format: &Format) -> Result<(), ClusterError> {
-    let status = cluster::status(&Place::find(name)?)?;
+    let status = cluster::status(&ClusterPaths::find(name)?)?;
     match format {
         Format::Text => print(&describe(&status)),
         Format::Json => {
@@ -203,9 +206,9 @@ fn show_status(name: &str, format: &Format) -> Result<(), ClusterError> {
 }
 
 fn describe(status: &Status) -> String {
-    let stays = if status.stays { "until `down`" } else { "until its last lease ends" };
+    let until = if status.stays { "until `down`" } else { "until its last lease ends" };
     let mut text = format!(
-        "cluster {}: runs {stays}, {} leases, commit log {:?}, authentication {:?}\n",
+        "cluster {}: runs {until}, leases: {}, commit log {:?}, authentication {:?}\n",
         status.options.name,
         status.leases,
         status.options.commit_log,
@@ -226,13 +229,13 @@ fn describe(status: &Status) -> String {
         );
     }
     for link in &status.cut_links {
-        text += &format!("cut: node {} to node {}\n", link.from, link.to);
+        text += &format!("cut link: node {} to node {}\n", link.from, link.to);
     }
     text
 }
 
 fn show_log(name: &str, number: u8, follow: &Follow) -> Result<(), ClusterError> {
-    let path = Place::find(name)?.node_log(number);
+    let path = ClusterPaths::find(name)?.node_log(number);
     if !path.exists() {
         let message = format!("node {number} of cluster {name} has no log");
         return Err(ClusterError::Refused(message));
@@ -247,22 +250,22 @@ fn show_log(name: &str, number: u8, follow: &Follow) -> Result<(), ClusterError>
 }
 
 fn nodetool(name: &str, number: u8, arguments: &[String]) -> Result<ExitCode, ClusterError> {
-    let place = Place::find(name)?;
-    let options = cluster::status(&place)?.options;
-    let status = cluster::nodetool(&place, &options, number, arguments)?
+    let paths = ClusterPaths::find(name)?;
+    let options = cluster::status(&paths)?.options;
+    let status = cluster::nodetool(&paths, &options, number, arguments)?
         .status()
         .map_err(ClusterError::io("run nodetool"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::from(NO) })
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 fn execute_node(arguments: &[String]) -> ClusterError {
     match arguments {
         [parent, program, arguments @ ..] => execute_tied(parent, program, arguments),
-        _ => ClusterError::InvalidOptions(format!("{EXECUTE} is for the supervisor only")),
+        _ => ClusterError::InvalidOptions(format!("{EXECUTE_NODE} is for the supervisor only")),
     }
 }
 
-/// Writes to standard output. A closed pipe is no error.
+/// Writes to standard output. A closed pipe is not an error.
 fn print(text: &str) -> Result<(), ClusterError> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -283,7 +286,7 @@ fn exit_code(error: &ClusterError) -> u8 {
         | ClusterError::Refused(_)
         | ClusterError::NotRunning { .. }
         | ClusterError::SupervisorGone { .. }
-        | ClusterError::Nodetool { .. } => NO,
+        | ClusterError::Nodetool { .. } => FAILED,
         ClusterError::MissingProgram { .. }
         | ClusterError::WrongJava { .. }
         | ClusterError::Artifacts(_)
@@ -299,9 +302,9 @@ fn parse(mut parser: Parser) -> Result<Command, lexopt::Error> {
         Some(Arg::Short('h') | Arg::Long("help")) | None => return Ok(Command::Help),
         Some(other @ (Arg::Short(_) | Arg::Long(_))) => return Err(other.unexpected()),
     };
-    if command == EXECUTE {
+    if command == EXECUTE_NODE {
         let arguments: Result<_, _> = parser.raw_args()?.map(ValueExt::string).collect();
-        return Ok(Command::Execute(arguments?));
+        return Ok(Command::ExecuteNode(arguments?));
     }
     if command == SUPERVISE {
         return Ok(Command::Supervise(parser.value()?.into(), parser.value()?.string()?));
@@ -312,28 +315,28 @@ fn parse(mut parser: Parser) -> Result<Command, lexopt::Error> {
     let Arguments { options, old_data, format, follow, .. } = arguments;
     let name = options.name.clone();
     let number = arguments.number;
-    let required = || number.ok_or_else(|| format!("{command} needs the number of a node"));
+    let node = || number.ok_or_else(|| format!("{command} needs a node number"));
     Ok(match command.as_str() {
         "up" => Command::Up(with_nodes(options, number)?, old_data),
         "run" if arguments.rest.is_empty() => return Err("run needs a program".into()),
         "run" => Command::Run(with_nodes(options, number)?, arguments.rest),
         "down" => Command::Down(name),
         "status" => Command::Status(name, format),
-        "kill" => Command::Node(name, NodeCommand::Kill, required()?),
-        "start" => Command::Node(name, NodeCommand::Start, required()?),
-        "pause" => Command::Node(name, NodeCommand::Pause, required()?),
-        "resume" => Command::Node(name, NodeCommand::Resume, required()?),
+        "kill" => Command::Node(name, NodeCommand::Kill, node()?),
+        "start" => Command::Node(name, NodeCommand::Start, node()?),
+        "pause" => Command::Node(name, NodeCommand::Pause, node()?),
+        "resume" => Command::Node(name, NodeCommand::Resume, node()?),
         "cut" => {
-            let to = arguments.second.ok_or("cut needs the numbers of two nodes")?;
-            Command::Cut(name, Link { from: required()?, to })
+            let to = arguments.second.ok_or("cut needs two node numbers")?;
+            Command::Cut(name, Link { from: node()?, to })
         }
         "join" => Command::Join(name),
-        "logs" => Command::Logs(name, required()?, follow),
+        "logs" => Command::Logs(name, node()?, follow),
         "nodetool" => {
             let rest: Result<_, _> = arguments.rest.into_iter().map(ValueExt::string).collect();
-            Command::Nodetool(name, required()?, rest?)
+            Command::Nodetool(name, node()?, rest?)
         }
-        _ => return Err(format!("there is no command {command:?}").into()),
+        _ => return Err(format!("unknown command {command:?}").into()),
     })
 }
 
@@ -343,17 +346,17 @@ struct Arguments {
     format: Format,
     follow: Follow,
     number: Option<u8>,
-    /// The other node's number, where there are two.
+    /// The second node number of `cut`.
     second: Option<u8>,
-    /// The arguments of the program that `run` or `nodetool` starts.
+    /// The program and arguments of `run`, or the arguments of `nodetool`.
     rest: Vec<OsString>,
 }
 
-/// Reads the arguments of a command; `None` if they ask for help.
+/// Parses the arguments of a command; `None` if they include `--help`.
 fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Arguments>, lexopt::Error> {
-    let starts = matches!(command, "up" | "run");
-    let numbered = !matches!(command, "down" | "status" | "join");
-    let runs = matches!(command, "run" | "nodetool");
+    let starts_cluster = matches!(command, "up" | "run");
+    let takes_number = !matches!(command, "down" | "status" | "join");
+    let takes_rest = matches!(command, "run" | "nodetool");
     let mut arguments = Arguments {
         options: ClusterOptions::default(),
         old_data: OldData::Discard,
@@ -368,36 +371,42 @@ fn parse_arguments(parser: &mut Parser, command: &str) -> Result<Option<Argument
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(None),
             Arg::Long("name") => options.name = parser.value()?.string()?,
-            Arg::Long("commitlog") if starts => {
+            Arg::Long("commitlog") if starts_cluster => {
                 options.commit_log = parser.value()?.parse_with(commit_log)?;
             }
-            Arg::Long("compiler") if starts => {
+            Arg::Long("compiler") if starts_cluster => {
                 options.compiler = parser.value()?.parse_with(compiler)?;
             }
-            Arg::Long("disposable") if starts => options.disposable = true,
-            Arg::Long("auth") if starts => options.authentication = Authentication::Password,
-            Arg::Long("first-host") if starts => options.first_host = parser.value()?.parse()?,
-            Arg::Long("datacenters") if starts => options.datacenters = parser.value()?.parse()?,
-            Arg::Long("relay") if starts => options.network = Network::Relayed,
-            Arg::Long("heap") if starts => options.heap_mib = parser.value()?.parse()?,
-            Arg::Long("set") if starts => {
+            Arg::Long("disposable") if starts_cluster => options.disposable = true,
+            Arg::Long("auth") if starts_cluster => {
+                options.authentication = Authentication::Password;
+            }
+            Arg::Long("first-host") if starts_cluster => {
+                options.first_host = parser.value()?.parse()?;
+            }
+            Arg::Long("datacenters") if starts_cluster => {
+                options.datacenters = parser.value()?.parse()?;
+            }
+            Arg::Long("relay") if starts_cluster => options.network = Network::Relayed,
+            Arg::Long("heap") if starts_cluster => options.heap_mib = parser.value()?.parse()?,
+            Arg::Long("set") if starts_cluster => {
                 let (key, value) = parser.value()?.parse_with(setting)?;
                 options.settings.insert(key, value);
             }
-            Arg::Long("clock") if starts => {
+            Arg::Long("clock") if starts_cluster => {
                 let (number, seconds_ahead) = parser.value()?.parse_with(clock_offset)?;
                 options.clock_offsets.insert(number, seconds_ahead);
             }
             Arg::Long("keep") if command == "up" => arguments.old_data = OldData::Keep,
             Arg::Long("json") if command == "status" => arguments.format = Format::Json,
             Arg::Short('f') if command == "logs" => arguments.follow = Follow::Yes,
-            Arg::Value(value) if numbered && arguments.number.is_none() => {
+            Arg::Value(value) if takes_number && arguments.number.is_none() => {
                 arguments.number = Some(value.parse()?);
             }
             Arg::Value(value) if command == "cut" && arguments.second.is_none() => {
                 arguments.second = Some(value.parse()?);
             }
-            Arg::Value(value) if runs => {
+            Arg::Value(value) if takes_rest => {
                 arguments.rest.push(value);
                 arguments.rest.extend(parser.raw_args()?);
             }
@@ -488,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_for_nodes_take_a_number_and_a_name() {
+    fn commands_take_node_number_and_cluster_name() {
         let name = || "default".to_owned();
         assert_eq!(parsed("kill 2"), Ok(Command::Node(name(), NodeCommand::Kill, 2)));
         let pause = Command::Node("x".to_owned(), NodeCommand::Pause, 1);
@@ -501,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_keep_their_own_options() {
+    fn options_after_program_belong_to_program() {
         let arguments = ["tablestats", "--name", "x", "-h"].map(str::to_owned).to_vec();
         let nodetool = Command::Nodetool("c".to_owned(), 2, arguments);
         assert_eq!(parsed("nodetool --name c 2 tablestats --name x -h"), Ok(nodetool));
@@ -511,15 +520,15 @@ mod tests {
     }
 
     #[test]
-    fn help_is_shown_when_asked_for() {
+    fn help_flag_shows_help_for_all_commands() {
         for line in ["", "--help", "-h", "up --help", "nodetool -h"] {
             assert_eq!(parsed(line), Ok(Command::Help), "{line}");
         }
     }
 
     #[test]
-    fn wrong_usage_is_refused() {
-        let wrong = [
+    fn invalid_arguments_are_rejected() {
+        let invalid = [
             "bogus",
             "up",
             "up 0",
@@ -547,7 +556,7 @@ mod tests {
             "--json",
             "run 1 --keep",
         ];
-        for line in wrong {
+        for line in invalid {
             assert!(parsed(line).is_err(), "{line}");
         }
     }

@@ -1,58 +1,58 @@
-//! A clock for one node that can be set while the node runs: a Java class that Cassandra asks for
-//! the time instead of the machine. The class follows a file.
+//! Settable clocks: a Java class from which a node's Cassandra reads the time. The class adds an
+//! offset to the machine's clock, and reads it from a file that may change while the node runs.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::{ClusterError, java};
 
-/// The class, which has no package.
+/// The class name; the class is in no package.
 const CLASS: &str = "SettableClock";
 
 const SOURCE: &str = include_str!("../java/SettableClock.java");
 
-/// Compiles the class into the directory of the configuration, which is on the nodes' class path.
+/// Compiles the class into the configuration directory, which is on the nodes' class path.
 ///
 /// # Errors
 ///
-/// [`ClusterError::NotStarted`], which says what to install if this Java has no compiler.
-pub(crate) fn compile(place: &Place) -> Result<(), ClusterError> {
-    let directory = place.configuration();
+/// [`ClusterError::NotStarted`]. If this Java has no compiler, the message says what to install.
+pub(crate) fn compile(paths: &ClusterPaths) -> Result<(), ClusterError> {
+    let directory = paths.configuration_directory();
     let source = directory.join(format!("{CLASS}.java"));
     fs::write(&source, SOURCE).map_err(ClusterError::io(format!("write {}", source.display())))?;
     let output = Command::new(java::program())
-        .args(java::compiler_arguments(place, &source, &directory))
+        .args(java::compiler_arguments(paths, &source, &directory))
         .stdin(Stdio::null())
         .output()
-        .map_err(ClusterError::io("run the compiler of Java"))?;
+        .map_err(ClusterError::io("run the Java compiler"))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = [output.stdout, output.stderr].concat();
-    Err(ClusterError::NotStarted(failure(&String::from_utf8_lossy(&said))))
+    let output = [output.stdout, output.stderr].concat();
+    Err(ClusterError::NotStarted(failure(&String::from_utf8_lossy(&output))))
 }
 
-/// Why there is no class, from the compiler's output.
-fn failure(said: &str) -> String {
-    // Either jdk.compiler is missing, or java.compiler below it.
-    let why = if said.contains("compiler not found") {
+/// Explains a failed compilation from the compiler's output.
+fn failure(output: &str) -> String {
+    // The missing module is jdk.compiler, or java.compiler, on which it depends.
+    let reason = if output.contains("compiler not found") {
         "this Java has no compiler: install a JDK (Debian: openjdk-17-jdk-headless)"
     } else {
-        "the compiler refuses it"
+        "it could not be compiled"
     };
-    format!("a node whose clock can be set needs a class in Java, and {why}\n{}", said.trim())
+    format!("settable clocks need a Java class, but {reason}\n{}", output.trim())
 }
 
-/// The arguments that make a node use the clock that follows the file `clock`.
+/// The arguments that make a node use a settable clock controlled by the file `clock`.
 pub(crate) fn arguments(clock: &Path) -> [String; 2] {
     [format!("-Dcassandra.clock={CLASS}"), format!("-Dsettable_clock.file={}", clock.display())]
 }
 
-/// Sets the clock that follows a file this many seconds ahead.
+/// Sets the clock controlled by the file `clock` this many seconds ahead.
 pub(crate) fn set(clock: &Path, seconds_ahead: i32) -> Result<(), ClusterError> {
-    // The node may read the file at any moment, and must not see half of it.
+    // Replaced atomically, because the node may read the file at any time.
     let new = clock.with_extension("new");
     fs::write(&new, format!("{}\n", i64::from(seconds_ahead) * 1_000))
         .and_then(|()| fs::rename(&new, clock))
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_set_by_its_file_in_milliseconds() {
+    fn offset_is_written_in_milliseconds() {
         let clock = std::env::temp_dir().join(format!("clock-{}", std::process::id()));
         for (seconds_ahead, written) in [(3, "3000\n"), (0, "0\n"), (-2, "-2000\n")] {
             set(&clock, seconds_ahead).unwrap();
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_that_of_the_class() {
+    fn source_matches_class_and_property() {
         assert!(SOURCE.contains(&format!("public final class {CLASS} ")));
         let [_, file] = arguments(Path::new("f"));
         let property = file.strip_prefix("-D").and_then(|rest| rest.split_once('=')).unwrap().0;
@@ -82,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_differs_from_one_that_refuses() {
+    fn missing_compiler_and_compile_error_differ() {
         let missing = "Error occurred during initialization of boot layer\n\
                        java.lang.module.FindException: Module jdk.compiler not found\n";
         assert!(failure(missing).contains("install a JDK"), "{}", failure(missing));
-        let refused = failure("SettableClock.java:1: error: ';' expected");
-        assert!(!refused.contains("install"), "{refused}");
-        assert!(refused.ends_with("error: ';' expected"), "{refused}");
+        let rejected = failure("SettableClock.java:1: error: ';' expected");
+        assert!(!rejected.contains("install"), "{rejected}");
+        assert!(rejected.ends_with("error: ';' expected"), "{rejected}");
     }
 }

@@ -1,9 +1,9 @@
-//! The configuration files of a cluster, as text.
+//! The contents of a cluster's configuration files.
 
 use crate::options::{Authentication, CQL_PORT, ClusterOptions, CommitLog, STORAGE_PORT};
 
-/// Logging of a node: everything to its standard output, which the supervisor sends to a file.
-/// So the file also holds the output of the virtual machine itself.
+/// The logging configuration of nodes. All messages go to standard output, which the supervisor
+/// redirects to a file, so the file also has the output of the virtual machine itself.
 pub(crate) const LOGBACK: &str = r#"<configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%-5level [%thread] %date{ISO8601} %F:%L - %msg%n</pattern></encoder>
@@ -12,7 +12,7 @@ pub(crate) const LOGBACK: &str = r#"<configuration>
 </configuration>
 "#;
 
-/// Logging of nodetool: warnings only, apart from its output.
+/// The logging configuration of nodetool: only warnings, on standard error.
 pub(crate) const LOGBACK_TOOLS: &str = r#"<configuration>
   <appender name="ERR" class="ch.qos.logback.core.ConsoleAppender">
     <target>System.err</target>
@@ -24,12 +24,12 @@ pub(crate) const LOGBACK_TOOLS: &str = r#"<configuration>
 
 /// The `cassandra.yaml` of node `number`.
 ///
-/// All nodes are seeds with a fixed token and no bootstrap, so that they can start at the same
-/// moment. Caches and thread pools are small: a whole cluster shares the machine with its tests.
+/// All nodes are seeds with fixed tokens and without bootstrap, so that they can start at the same
+/// time. Caches and thread pools are small, because the cluster shares a machine with the tests.
 pub(crate) fn cassandra_yaml(options: &ClusterOptions, number: u8) -> String {
     let mut lines = settings(options, number);
     for (key, value) in &options.settings {
-        match lines.iter_mut().find(|(known, _)| known == key) {
+        match lines.iter_mut().find(|(existing, _)| existing == key) {
             Some((_, old)) => old.clone_from(value),
             None => lines.push((key.clone(), value.clone())),
         }
@@ -37,7 +37,7 @@ pub(crate) fn cassandra_yaml(options: &ClusterOptions, number: u8) -> String {
     lines.into_iter().map(|(key, value)| format!("{key}: {value}\n")).collect()
 }
 
-/// The `cassandra-rackdc.properties` of node `number`. With one data centre nothing reads it.
+/// The `cassandra-rackdc.properties` of node `number`. Unused if there is only one data centre.
 pub(crate) fn rackdc_properties(options: &ClusterOptions, number: u8) -> String {
     format!("dc={}\nrack=rack1\n", options.datacenter(number))
 }
@@ -54,12 +54,12 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
     );
     let token = format!("\"{}\"", initial_token(number, options.nodes));
     let cluster_name = format!("cassandra-cluster-{}", options.name);
-    // An eighth of a small heap, where Cassandra takes a quarter of a large one.
+    // An eighth, because the heap is small; Cassandra's default is a quarter.
     let memtable_heap_space = format!("{}MiB", options.heap_mib / 8);
     let memtable_offheap_space = format!("{}MiB", options.heap_mib / 16);
     let storage_port = STORAGE_PORT.to_string();
     let cql_port = CQL_PORT.to_string();
-    // The simple one puts all nodes into datacenter1, and starts without a round of gossip.
+    // The simple snitch puts all nodes into datacenter1, and starts without a round of gossip.
     let snitch = match options.datacenters {
         1 => "SimpleSnitch",
         _ => "GossipingPropertyFileSnitch",
@@ -80,7 +80,7 @@ fn settings(options: &ClusterOptions, number: u8) -> Vec<(String, String)> {
         ("seed_provider", &seed_provider),
         ("commitlog_segment_size", "5MiB"),
         ("memtable_heap_space", &memtable_heap_space),
-        // A slab of 1 MiB for each table would fill the heap with the keyspaces of tests.
+        // Slabs take 1 MiB per table, so the keyspaces of tests would fill the heap.
         ("memtable_allocation_type", "unslabbed_heap_buffers"),
         ("memtable_offheap_space", &memtable_offheap_space),
         ("file_cache_size", "32MiB"),
@@ -124,7 +124,7 @@ fn authentication(authentication: Authentication) -> &'static [(&'static str, &'
     }
 }
 
-/// The token of node `number` if `nodes` of them share the ring evenly.
+/// The token of node `number` if `nodes` nodes share the ring evenly.
 fn initial_token(number: u8, nodes: u8) -> i64 {
     let share = (1_i128 << 64) / i128::from(nodes);
     let token = i128::from(i64::MIN) + share * i128::from(number - 1);
@@ -139,7 +139,7 @@ mod tests {
     use crate::options::Network;
 
     #[test]
-    fn tokens_share_the_ring_evenly() {
+    fn tokens_divide_ring_evenly() {
         assert_eq!(initial_token(1, 1), i64::MIN);
         let three: Vec<i64> = (1..=3).map(|n| initial_token(n, 3)).collect();
         assert_eq!(three, [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_has_its_address_and_all_seeds() {
+    fn node_has_own_address_and_all_seeds() {
         let options = ClusterOptions { nodes: 3, first_host: 11, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 2);
         assert!(yaml.contains("listen_address: 127.0.0.12\n"), "{yaml}");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn relayed_nodes_know_each_other_by_addresses_of_the_relay() {
+    fn relayed_nodes_broadcast_relay_addresses() {
         let network = Network::Relayed;
         let options = ClusterOptions { nodes: 2, network, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 2);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_logs_differ_in_their_lines_only() {
+    fn commit_log_kinds_set_their_sync_lines() {
         let lines = |commit_log| {
             let options = ClusterOptions { commit_log, ..ClusterOptions::default() };
             let yaml = cassandra_yaml(&options, 1);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_bring_authenticator_and_authorizer() {
+    fn password_authentication_sets_authenticator_and_authorizer() {
         let authentication = Authentication::Password;
         let options = ClusterOptions { authentication, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 1);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn data_centres_bring_a_snitch_that_knows_them() {
+    fn several_data_centres_set_gossiping_snitch() {
         let options = ClusterOptions { nodes: 2, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 2);
         assert!(yaml.contains("endpoint_snitch: SimpleSnitch\n"), "{yaml}");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn further_settings_add_and_override() {
+    fn settings_add_and_override_lines() {
         let settings = BTreeMap::from([
             ("paxos_variant".to_owned(), "v2".to_owned()),
             ("concurrent_reads".to_owned(), "16".to_owned()),

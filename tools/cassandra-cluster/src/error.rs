@@ -1,4 +1,4 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,70 +7,70 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// The options contradict themselves or the limits of this crate; nothing was started.
+    /// The options contradict each other or exceed this crate's limits; nothing was started.
     #[error("invalid cluster options: {0}")]
     InvalidOptions(String),
     /// A program that Cassandra needs is not installed; nothing was started.
     #[error("{program} was not found: install {package}")]
     MissingProgram {
-        /// The program that was called.
+        /// The name or path of the program.
         program: String,
         /// The Debian package to install.
         package: &'static str,
     },
-    /// Cassandra does not run on the version of `java` that was found.
+    /// Cassandra does not run on this version of Java; nothing was started.
     #[error(
         "Apache Cassandra 5.0 needs Java 17, but {program} is {found}: install \
-         openjdk-17-jdk-headless and let JAVA_HOME name it"
+         openjdk-17-jdk-headless and set JAVA_HOME to its directory"
     )]
     WrongJava {
-        /// The program that was called.
+        /// The name or path of the program.
         program: String,
-        /// The line of `java -version` that names its version.
+        /// The line of `java -version` with the version.
         found: String,
     },
-    /// Maven could not resolve the jars; the next attempt starts over.
+    /// Maven could not resolve the jars. The next attempt starts from scratch.
     #[error("could not resolve Apache Cassandra with Maven: {0}")]
     Artifacts(String),
-    /// Cargo could not name the target directory or build the program that supervises the nodes.
-    #[error("could not prepare the cassandra-cluster program: {0}")]
+    /// Cargo could not report the target directory or build the supervisor's program.
+    #[error("could not prepare the program cassandra-cluster: {0}")]
     Build(String),
-    /// A cluster of this name runs with other options and is in use. It was left unchanged.
+    /// A cluster with this name runs with other options and is in use. It was left unchanged.
     #[error("{0}")]
     OptionsDiffer(String),
-    /// The nodes did not come up; those that did were stopped again. The message quotes the end
-    /// of a node's log.
+    /// Not all nodes came up. The nodes that did were stopped. The message quotes the end of a
+    /// node's log.
     #[error("the cluster could not be started: {0}")]
     NotStarted(String),
-    /// The cluster runs but could not fulfil the request.
+    /// The cluster runs, but refused the request or could not complete it.
     #[error("{0}")]
     Refused(String),
-    /// No cluster of this name runs.
-    #[error("cluster {name} is not running: `cassandra-cluster up N --name {name}` starts it")]
+    /// No cluster with this name is running.
+    #[error("cluster {name} is not running: start it with `cassandra-cluster up N --name {name}`")]
     NotRunning {
-        /// The name that was looked for.
+        /// The requested name.
         name: String,
     },
-    /// The supervisor ended or stopped answering, and its nodes with it.
-    #[error("the supervisor of the cluster is gone: its log is {}", log.display())]
+    /// The supervisor has exited or stopped answering, and so have its nodes.
+    #[error("the cluster's supervisor is gone: see its log {}", log.display())]
     SupervisorGone {
         /// The supervisor's log.
         log: PathBuf,
     },
-    /// `nodetool` ended with an error.
+    /// `nodetool` failed.
     #[error("nodetool {arguments} failed: {output}")]
     Nodetool {
-        /// The arguments as given.
+        /// The arguments of nodetool.
         arguments: String,
-        /// Its output and error output.
+        /// The standard output, followed by the standard error.
         output: String,
     },
-    /// The operating system refused something.
+    /// A system call failed.
     #[error("could not {action}: {source}")]
     Io {
         /// The action that failed.
         action: String,
-        /// The system's answer.
+        /// The cause.
         source: io::Error,
     },
 }

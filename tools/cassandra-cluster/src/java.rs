@@ -1,14 +1,14 @@
-//! The command lines of the Java virtual machine: a node, and nodetool.
+//! The Java command lines of nodes, nodetool and the compiler.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::{ClusterError, ClusterOptions, Compiler, artifacts, clock};
 
 /// The modules that Cassandra 5.0 needs opened in Java 17, from its `conf/jvm17-server.options`
-/// without the lines that only a full JDK understands.
+/// without the lines that need a full JDK.
 const MODULES: &[(&str, &str)] = &[
     ("--add-exports", "java.base/jdk.internal.misc=ALL-UNNAMED"),
     ("--add-exports", "java.management.rmi/com.sun.jmx.remote.internal.rmi=ALL-UNNAMED"),
@@ -34,12 +34,12 @@ const MODULES: &[(&str, &str)] = &[
     ("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
 ];
 
-/// Memory outside of the heap, and the switches that make a small test node start fast: no wait for
-/// gossip to settle, no delay before the default role is created, no announcement before a stop.
+/// Off-heap memory, and the switches that let a small test node start fast: no wait for gossip to
+/// settle, no delay before the default role is created, no announcement before a stop.
 ///
-/// The quarantine is twice the ring delay by default. A node forgets another one that starts beside
-/// it and has told no tokens for half of that (`Gossiper.doStatusCheck`), and on a busy machine a
-/// start may pause for a second.
+/// By default, the quarantine is twice the ring delay. A node forgets another starting node that
+/// has published no tokens for half of the quarantine (`Gossiper.doStatusCheck`). On a busy
+/// machine, a start may pause for a second.
 const NODE_OPTIONS: &[&str] = &[
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -61,13 +61,13 @@ const NODE_OPTIONS: &[&str] = &[
     "-Dcassandra.size_recorder_interval=0",
 ];
 
-/// Keeps schema changes in memtables. Cassandra's own tests use it.
+/// Keeps schema changes in memtables. Cassandra's own tests use this option.
 const KEEP_SCHEMA_IN_MEMORY: &str = "-Dcassandra.test.flush_local_schema_changes=false";
 
 /// Enables only the first of Java's two compilers.
 const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
 
-/// The `java` to use: the one in `JAVA_HOME`, else the first in `PATH`.
+/// The `java` to use: from `JAVA_HOME` if set, otherwise from `PATH`.
 pub(crate) fn program() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
         Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
@@ -92,18 +92,22 @@ pub(crate) fn check() -> Result<(), ClusterError> {
         Some(17) => Ok(()),
         Some(_) | None => Err(ClusterError::WrongJava {
             program: program.display().to_string(),
-            found: version_line(&text).unwrap_or("silent about its version").to_owned(),
+            found: version_line(&text).unwrap_or("of unknown version").to_owned(),
         }),
     }
 }
 
-/// The arguments that start node `number` of the cluster at `place`.
-pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8) -> Vec<String> {
-    let home = place.node(number);
+/// The arguments that start node `number`.
+pub(crate) fn node_arguments(
+    paths: &ClusterPaths,
+    options: &ClusterOptions,
+    number: u8,
+) -> Vec<String> {
+    let home = paths.node_directory(number);
     let home = home.display();
     let mut arguments = module_arguments();
     if options.clock_offsets.contains_key(&number) {
-        arguments.extend(clock::arguments(&place.clock(number)));
+        arguments.extend(clock::arguments(&paths.clock_file(number)));
     }
     arguments.extend(NODE_OPTIONS.iter().map(|&option| option.to_owned()));
     if options.compiler == Compiler::Quick {
@@ -123,9 +127,12 @@ pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8
         format!("-Dcassandra.jmx.local.port={}", jmx.port()),
         format!("-Djava.io.tmpdir={home}/tmp"),
         format!("-Djna.tmpdir={home}/tmp"),
-        format!("-Dlogback.configurationFile=file:{}/logback.xml", place.configuration().display()),
+        format!(
+            "-Dlogback.configurationFile=file:{}/logback.xml",
+            paths.configuration_directory().display()
+        ),
         "-cp".to_owned(),
-        class_path(place),
+        class_path(paths),
         "org.apache.cassandra.service.CassandraDaemon".to_owned(),
     ]);
     arguments
@@ -133,15 +140,15 @@ pub(crate) fn node_arguments(place: &Place, options: &ClusterOptions, number: u8
 
 /// The arguments of nodetool for the node with the JMX address `jmx`.
 ///
-/// Its home is the cluster's directory, because it writes a history there.
+/// `user.home` is the cluster's directory, because nodetool writes its history there.
 pub(crate) fn nodetool_arguments(
-    place: &Place,
+    paths: &ClusterPaths,
     jmx: SocketAddr,
     command: &[String],
 ) -> Vec<String> {
     let mut arguments = module_arguments();
-    let directory = place.directory();
-    let configuration = place.configuration();
+    let directory = paths.directory();
+    let configuration = paths.configuration_directory();
     arguments.extend([
         "-Xmx128m".to_owned(),
         "-XX:+UseSerialGC".to_owned(),
@@ -151,7 +158,7 @@ pub(crate) fn nodetool_arguments(
         format!("-Dcassandra.storagedir={}", directory.display()),
         format!("-Dlogback.configurationFile=file:{}/logback-tools.xml", configuration.display()),
         "-cp".to_owned(),
-        class_path(place),
+        class_path(paths),
         "org.apache.cassandra.tools.NodeTool".to_owned(),
         "-h".to_owned(),
         jmx.ip().to_string(),
@@ -162,11 +169,15 @@ pub(crate) fn nodetool_arguments(
     arguments
 }
 
-/// The arguments that compile a source against Cassandra's classes. The `java` of the nodes
-/// compiles it, because the `javac` in `PATH` may belong to another Java.
-pub(crate) fn compiler_arguments(place: &Place, source: &Path, output: &Path) -> Vec<String> {
+/// The arguments that compile a source file against Cassandra's classes, with the `java` of the
+/// nodes: the `javac` in `PATH` may belong to another Java.
+pub(crate) fn compiler_arguments(
+    paths: &ClusterPaths,
+    source: &Path,
+    output: &Path,
+) -> Vec<String> {
     let cassandra = format!("cassandra-all-{}.jar", artifacts::cassandra_version());
-    let cassandra = place.jars().join(cassandra);
+    let cassandra = paths.jars().join(cassandra);
     vec![
         QUICK_COMPILER.to_owned(),
         "-XX:+UseSerialGC".to_owned(),
@@ -186,33 +197,34 @@ fn module_arguments() -> Vec<String> {
     MODULES.iter().flat_map(|&(option, module)| [option.to_owned(), module.to_owned()]).collect()
 }
 
-fn class_path(place: &Place) -> String {
-    format!("{}:{}/*", place.configuration().display(), place.jars().display())
+fn class_path(paths: &ClusterPaths) -> String {
+    format!("{}:{}/*", paths.configuration_directory().display(), paths.jars().display())
 }
 
-/// The 17 in `openjdk version "17.0.15" 2025-04-15`.
+/// Returns the 17 in `openjdk version "17.0.15" 2025-04-15`.
 fn major_version(text: &str) -> Option<u32> {
-    let (_, quoted) = version_line(text)?.split_once(VERSION)?;
+    let (_, quoted) = version_line(text)?.split_once(VERSION_SEPARATOR)?;
     let digits: String = quoted.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The line that names the version. Other lines may come first: the virtual machine repeats the
-/// options that it takes from `JAVA_TOOL_OPTIONS` and the like, with any content.
+/// Returns the line with the version. Other lines may precede it: the virtual machine prints the
+/// options from `JAVA_TOOL_OPTIONS` and similar variables, which may contain anything.
 fn version_line(text: &str) -> Option<&str> {
     let is_name = |text: &str| !text.contains(char::is_whitespace);
-    text.lines().find(|line| line.split_once(VERSION).is_some_and(|(name, _)| is_name(name)))
+    text.lines()
+        .find(|line| line.split_once(VERSION_SEPARATOR).is_some_and(|(name, _)| is_name(name)))
 }
 
-/// The text between the name of a Java and its version.
-const VERSION: &str = " version \"";
+/// The text between a Java's name and its version.
+const VERSION_SEPARATOR: &str = " version \"";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_major_version_is_found() {
+    fn major_version_is_parsed() {
         assert_eq!(major_version("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK"), Some(17));
         assert_eq!(major_version("java version \"1.8.0_402\""), Some(1));
         assert_eq!(major_version("Picked up X\nopenjdk version \"21\" 2023"), Some(21));
@@ -220,27 +232,27 @@ mod tests {
     }
 
     #[test]
-    fn nodes_use_the_quick_compiler_by_default() {
-        let place = Place::at(Path::new("clusters"), "test").unwrap();
+    fn nodes_use_quick_compiler_by_default() {
+        let paths = ClusterPaths::below(Path::new("clusters"), "test").unwrap();
         let is_quick = |compiler| {
             let options = ClusterOptions { compiler, ..ClusterOptions::default() };
-            node_arguments(&place, &options, 1).contains(&QUICK_COMPILER.to_owned())
+            node_arguments(&paths, &options, 1).contains(&QUICK_COMPILER.to_owned())
         };
         assert!(is_quick(Compiler::Quick) && !is_quick(Compiler::Full));
         assert!(is_quick(ClusterOptions::default().compiler));
     }
 
     #[test]
-    fn options_from_the_environment_are_not_taken_for_the_version() {
+    fn options_from_environment_are_not_mistaken_for_version() {
         let version = "openjdk version \"17.0.15\" 2025-04-15";
         for picked_up in [
             "Picked up JAVA_TOOL_OPTIONS: -Dfile.encoding=UTF-8",
             "Picked up JAVA_TOOL_OPTIONS: -Dapp=\"of version \"3\"",
             "NOTE: Picked up JDK_JAVA_OPTIONS: -Dapp='version \"21\"'",
         ] {
-            let said = format!("{picked_up}\n{version}\nOpenJDK Runtime Environment\n");
-            assert_eq!(major_version(&said), Some(17), "{said}");
-            assert_eq!(version_line(&said), Some(version), "{said}");
+            let output = format!("{picked_up}\n{version}\nOpenJDK Runtime Environment\n");
+            assert_eq!(major_version(&output), Some(17), "{output}");
+            assert_eq!(version_line(&output), Some(version), "{output}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Finds the supervisor of a cluster, or starts it.
+//! Connects to a cluster's supervisor, and starts it if needed.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -8,83 +8,87 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::place::{self, Place};
+use crate::paths::{self, ClusterPaths};
 use crate::protocol::{self, Reply, Request};
 use crate::{ClusterError, artifacts, java, log};
 
 /// The hidden subcommand that supervises a cluster.
 pub(crate) const SUPERVISE: &str = "supervise";
 
-/// How long a supervisor may take to answer, including the end of an earlier one that is stopping.
-const LIMIT: Duration = Duration::from_secs(30);
-/// How often to try again when a supervisor ends between connecting and its reply.
-const ATTEMPTS: u32 = 5;
-const POLL: Duration = Duration::from_millis(20);
+/// How long to wait for a supervisor, including the exit of an earlier one.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often to send the request if supervisors exit before they reply.
+const MAX_ATTEMPTS: u32 = 5;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where the program `cassandra-cluster` comes from.
+/// Where to get the program `cassandra-cluster`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Program {
-    /// It is the program of this process.
+pub(crate) enum ProgramSource {
+    /// Use the program of this process.
     Current,
-    /// Cargo builds it: another package's tests have only the library.
+    /// Build it with cargo: tests of other packages only link the library.
     Built,
 }
 
-/// Asks the supervisor of the cluster at `place`, started if needed, and returns the connection
-/// once the request is fulfilled. The open connection is a lease.
+/// Sends a request to the supervisor of the cluster with these `paths`, and starts the supervisor
+/// if needed. Returns the connection when the request has succeeded. The open connection is a
+/// lease.
 pub(crate) fn open(
-    place: &Place,
-    program: Program,
+    paths: &ClusterPaths,
+    program: ProgramSource,
     request: &Request,
 ) -> Result<UnixStream, ClusterError> {
-    for _ in 0..ATTEMPTS {
-        let stream = reach(place, program)?;
-        match protocol::ask(&stream, request)? {
+    for _ in 0..MAX_ATTEMPTS {
+        let stream = connect_or_start(paths, program)?;
+        match protocol::exchange(&stream, request)? {
             Some(Reply::Done) => return Ok(stream),
             Some(Reply::Failed(failure)) => return Err(failure.into()),
             Some(Reply::Status(_)) => {
-                unreachable!("only a request for the status is answered with it")
+                unreachable!("only status requests return a status")
             }
-            // The supervisor ended at this moment.
+            // The supervisor has just exited.
             None => {}
         }
     }
-    Err(ClusterError::SupervisorGone { log: place.supervisor_log() })
+    Err(ClusterError::SupervisorGone { log: paths.supervisor_log() })
 }
 
-fn reach(place: &Place, program: Program) -> Result<UnixStream, ClusterError> {
-    if let Some(stream) = protocol::connect(place)? {
+fn connect_or_start(
+    paths: &ClusterPaths,
+    program: ProgramSource,
+) -> Result<UnixStream, ClusterError> {
+    if let Some(stream) = protocol::connect(paths)? {
         return Ok(stream);
     }
     java::check()?;
-    artifacts::resolve(place)?;
+    artifacts::resolve(paths)?;
     let program = match program {
-        Program::Current => {
+        ProgramSource::Current => {
             std::env::current_exe().map_err(ClusterError::io("find this program"))?
         }
-        Program::Built => build()?,
+        ProgramSource::Built => build()?,
     };
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     while Instant::now() < deadline {
-        let mut supervisor = spawn(place, &program)?;
-        let connected = connect_while_alive(place, &mut supervisor, deadline)?;
+        let mut supervisor = spawn(paths, &program)?;
+        let connected = connect_while_alive(paths, &mut supervisor, deadline)?;
         if let Some(stream) = connected {
-            // It usually outlives this process. If it does not, this thread reaps it.
+            // The supervisor usually outlives this process. If not, this thread reaps it.
             thread::spawn(move || supervisor.wait());
             return Ok(stream);
         }
     }
     Err(ClusterError::NotStarted(format!(
-        "no supervisor answers; {}",
-        log::tail(&place.supervisor_log())
+        "could not connect to a supervisor; {}",
+        log::tail(&paths.supervisor_log())
     )))
 }
 
-fn spawn(place: &Place, program: &PathBuf) -> Result<Child, ClusterError> {
-    let directory = place.directory();
+fn spawn(paths: &ClusterPaths, program: &PathBuf) -> Result<Child, ClusterError> {
+    let directory = paths.directory();
     fs::create_dir_all(&directory)
         .map_err(ClusterError::io(format!("create {}", directory.display())))?;
-    let log = place.supervisor_log();
+    let log = paths.supervisor_log();
     let output = File::options()
         .create(true)
         .append(true)
@@ -93,8 +97,8 @@ fn spawn(place: &Place, program: &PathBuf) -> Result<Child, ClusterError> {
     let errors = output.try_clone().map_err(ClusterError::io("share the supervisor's log"))?;
     Command::new(program)
         .arg(SUPERVISE)
-        .arg(place.root())
-        .arg(place.name())
+        .arg(paths.root())
+        .arg(paths.name())
         .current_dir(&directory)
         .stdin(Stdio::null())
         .stdout(output)
@@ -103,25 +107,25 @@ fn spawn(place: &Place, program: &PathBuf) -> Result<Child, ClusterError> {
         .map_err(ClusterError::io(format!("start {}", program.display())))
 }
 
-/// Connects to whichever supervisor answers. `None` if the one just started has ended because there
-/// is another one, which may be about to end.
+/// Connects to any supervisor of the cluster. `None` if `supervisor` has exited because another one
+/// holds the lock; that one may be about to exit.
 fn connect_while_alive(
-    place: &Place,
+    paths: &ClusterPaths,
     supervisor: &mut Child,
     deadline: Instant,
 ) -> Result<Option<UnixStream>, ClusterError> {
     while Instant::now() < deadline {
-        if let Some(stream) = protocol::connect(place)? {
+        if let Some(stream) = protocol::connect(paths)? {
             return Ok(Some(stream));
         }
-        thread::sleep(POLL);
-        let ended = supervisor.try_wait().map_err(ClusterError::io("wait for the supervisor"))?;
-        match ended {
+        thread::sleep(POLL_INTERVAL);
+        let exited = supervisor.try_wait().map_err(ClusterError::io("wait for the supervisor"))?;
+        match exited {
             Some(status) if status.success() => return Ok(None),
             Some(status) => {
-                let tail = log::tail(&place.supervisor_log());
+                let tail = log::tail(&paths.supervisor_log());
                 return Err(ClusterError::NotStarted(format!(
-                    "the supervisor ended with {status}; {tail}"
+                    "the supervisor failed ({status}); {tail}"
                 )));
             }
             None => {}
@@ -130,19 +134,18 @@ fn connect_while_alive(
     Ok(None)
 }
 
-/// Builds the program with cargo, in the profile of this library, and returns its path. Done once
-/// per process.
+/// Builds the program with cargo in this library's profile, once per process, and returns its path.
 fn build() -> Result<PathBuf, ClusterError> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().expect("no thread panics while it builds");
     if let Some(program) = &*built {
         return Ok(program.clone());
     }
-    let mut cargo = Command::new(place::cargo());
+    let mut cargo = Command::new(paths::cargo());
     cargo
-        // Of the workspace, so that its dependencies are not compiled with other features.
+        // Without `--workspace`, cargo would recompile dependencies with different features.
         .args(["build", "--workspace", "--bin", "cassandra-cluster"])
-        .args(["--manifest-path", place::MANIFEST])
+        .args(["--manifest-path", paths::MANIFEST])
         .arg("--message-format=json-render-diagnostics");
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
@@ -153,14 +156,14 @@ fn build() -> Result<PathBuf, ClusterError> {
     match program {
         Some(program) if output.status.success() => Ok(built.insert(program).clone()),
         Some(_) | None => Err(ClusterError::Build(format!(
-            "cargo build ended with {}\n{}",
+            "cargo build failed ({})\n{}",
             output.status,
             String::from_utf8_lossy(&output.stderr).trim()
         ))),
     }
 }
 
-/// The executable that a line of cargo's messages names.
+/// The executable in a line of cargo's messages.
 fn executable(line: &str) -> Option<PathBuf> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
     message["executable"].as_str().map(PathBuf::from)
@@ -171,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_is_found_among_cargo_messages() {
+    fn executable_is_found_in_cargo_messages() {
         let library = r#"{"reason":"compiler-artifact","executable":null}"#;
         let program = r#"{"reason":"compiler-artifact","executable":"/t/debug/cassandra-cluster"}"#;
         assert_eq!(executable(library), None);

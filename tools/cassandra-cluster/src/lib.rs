@@ -1,9 +1,8 @@
-//! A real Apache Cassandra cluster of one to five nodes on loopback addresses, for development
-//! and tests.
+//! Starts a real Apache Cassandra cluster of one to five nodes on loopback addresses, for
+//! development and tests.
 //!
-//! Tests get a [`Cluster`] from [`Cluster::lease`]; developers use the program `cassandra-cluster`.
-//! Nodes need Java 17, and Maven once to resolve the jars; a node with a settable clock also needs
-//! the compiler of the JDK.
+//! Tests call [`Cluster::lease`]; developers use the program `cassandra-cluster`. Nodes need Java
+//! 17, and Maven once to resolve the jars. Nodes with settable clocks also need the JDK's compiler.
 //!
 //! ```no_run
 //! use cassandra_cluster::{Cluster, ClusterOptions};
@@ -18,36 +17,36 @@
 //! # }
 //! ```
 //!
-//! # The lifetime of a cluster
+//! # Lifetime of a cluster
 //!
-//! Each cluster has a supervisor, a process of the program in a session of its own. It holds a lock
-//! on a file, starts the nodes from its main thread and listens on a Unix socket. An open
-//! connection is a lease, and the system closes it when the process that holds it ends, for
-//! whatever reason. Two seconds after the last lease the supervisor kills the nodes and ends: long
-//! enough for the next test program to take over the cluster. A cluster started by `up` stays until
-//! `down`.
+//! Each cluster has a supervisor: a process of the program `cassandra-cluster` in its own session.
+//! It locks a file, starts the nodes from its main thread and listens on a Unix socket. An open
+//! connection is a lease; the kernel closes it when its process ends for any reason. Two seconds
+//! after the last lease ends, the supervisor kills the nodes and exits. The delay lets the next
+//! test program take over the cluster. A cluster started by `up` runs until `down`.
 //!
-//! The nodes carry a parent-death signal: the kernel kills them when the supervisor dies. So no
-//! process is left behind in either case.
+//! The nodes have a parent-death signal: if the supervisor dies, the kernel kills them. No process
+//! is left behind in either case.
 //!
 //! # Partitions
 //!
-//! For the system, all nodes connect from 127.0.0.1, so it can't tell their connections apart. With
-//! [`Network::Relayed`] they know each other by addresses of the supervisor, 127.1.0.1 and
-//! following, which relays to 127.0.0.1 and following, and learns from a connection's first message
-//! which node opened it. Each connection carries one node's messages to another one, so each of
-//! these links can be cut separately: [`Cluster::cut`], [`Cluster::isolate`] and [`Cluster::join`].
-//! Like TCP, a cut link loses nothing: messages arrive when it works again, unless the sender has
-//! closed the connection before it was established. The nodes themselves then drop expired
-//! messages.
+//! To the kernel, all nodes connect from 127.0.0.1, so it can't distinguish their connections. With
+//! [`Network::Relayed`], the nodes know each other by addresses of the supervisor, 127.1.0.1 and
+//! following. The supervisor relays to 127.0.0.1 and following; a connection's first message
+//! identifies the node that opened it. Each connection carries messages in one direction only, so
+//! each direction can be cut separately: see [`Cluster::cut`], [`Cluster::isolate`] and
+//! [`Cluster::join`]. Like TCP, a cut link loses nothing: messages arrive when the link is joined,
+//! unless the sender has closed the connection before it was established. The nodes themselves
+//! drop expired messages.
 //!
-//! # Where things are
+//! # Files
 //!
-//! Below `cassandra-cluster` in cargo's target directory, or below `CASSANDRA_CLUSTER_DIR`: a
-//! directory with the jars of each release, and one for each cluster name with configuration,
-//! data and logs. Clusters are found by this directory, so processes with different target
-//! directories do not share one; their nodes would collide on the addresses, which is reported.
-//! A new cluster starts with empty data. The logs of the last one stay until then.
+//! All files are below `cassandra-cluster` in cargo's target directory, or below
+//! `CASSANDRA_CLUSTER_DIR`: one directory per release for the jars, and one per cluster name for
+//! configuration, data and logs. Processes find clusters by this directory, so processes with
+//! different target directories can't share a cluster; if their addresses collide, the second
+//! start fails with an error. A new cluster starts without data and deletes the logs of the
+//! previous one.
 
 pub mod cli;
 
@@ -64,7 +63,7 @@ mod links;
 mod log;
 mod node;
 mod options;
-mod place;
+mod paths;
 mod protocol;
 mod relay;
 mod ring;

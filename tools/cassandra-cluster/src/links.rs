@@ -1,4 +1,4 @@
-//! Which links between nodes are cut, and how long messages take on them.
+//! The links between nodes: which are cut, and their delays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The path of messages from one node to another, by their numbers.
+/// One direction of messages between two nodes, identified by node numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Link {
-    /// The node that sends.
+    /// The sending node.
     pub from: u8,
-    /// The node that receives.
+    /// The receiving node.
     pub to: u8,
 }
 
-/// The links of a cluster, shared by the requests that cut and delay them and the connections that
-/// use them.
+/// The state of a cluster's links. Requests change it; relayed connections read it.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     cut: Mutex<BTreeSet<Link>>,
@@ -25,7 +24,7 @@ pub(crate) struct Links {
 }
 
 impl Link {
-    /// The links between two nodes.
+    /// Both links between two nodes.
     pub(crate) fn both(one: u8, other: u8) -> [Self; 2] {
         [Self { from: one, to: other }, Self { from: other, to: one }]
     }
@@ -50,7 +49,7 @@ impl Links {
         self.lock().iter().copied().collect()
     }
 
-    /// Delays what is sent on a link from now on.
+    /// Delays messages sent on a link from now on.
     pub(crate) fn set_delay(&self, link: Link, delay: Duration) {
         self.delays.lock().expect(NO_PANIC).insert(link, delay);
     }
@@ -64,10 +63,10 @@ impl Links {
         self.delays.lock().expect(NO_PANIC).get(&link).copied().unwrap_or_default()
     }
 
-    /// Returns at once if the link works, otherwise when it works again.
+    /// Returns at once if the link is not cut, otherwise when it is joined.
     pub(crate) fn wait_while_cut(&self, link: Link) {
-        let waited = self.joined.wait_while(self.lock(), |cut| cut.contains(&link));
-        drop(waited.expect(NO_PANIC));
+        let guard = self.joined.wait_while(self.lock(), |cut| cut.contains(&link));
+        drop(guard.expect(NO_PANIC));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Link>> {
@@ -75,7 +74,7 @@ impl Links {
     }
 }
 
-const NO_PANIC: &str = "no thread panics while it looks at the links";
+const NO_PANIC: &str = "no thread panics while it holds this lock";
 
 #[cfg(test)]
 mod tests {
@@ -86,24 +85,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_link_holds_its_users_until_it_is_joined() {
+    fn cut_link_blocks_until_joined() {
         let links = Links::default();
-        let (there, back) = (Link { from: 1, to: 2 }, Link { from: 2, to: 1 });
-        links.cut(there);
-        assert_eq!(links.all_cut(), [there]);
-        links.wait_while_cut(back);
+        let (link, reverse) = (Link { from: 1, to: 2 }, Link { from: 2, to: 1 });
+        links.cut(link);
+        assert_eq!(links.all_cut(), [link]);
+        links.wait_while_cut(reverse);
 
-        let (passed, passes) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                links.wait_while_cut(there);
-                passed.send(()).unwrap();
+                links.wait_while_cut(link);
+                sender.send(()).unwrap();
             });
-            let held = passes.recv_timeout(Duration::from_millis(100));
-            assert_eq!(held, Err(RecvTimeoutError::Timeout));
+            let result = receiver.recv_timeout(Duration::from_millis(100));
+            assert_eq!(result, Err(RecvTimeoutError::Timeout));
             links.join();
-            // After this time something hangs.
-            passes.recv_timeout(Duration::from_secs(120)).unwrap();
+            // A longer wait means a hang.
+            receiver.recv_timeout(Duration::from_secs(120)).unwrap();
         });
         assert_eq!(links.all_cut(), []);
     }

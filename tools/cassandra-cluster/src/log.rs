@@ -1,4 +1,4 @@
-//! The state of a node from its log: whether it has started, and which other nodes it sees.
+//! Derives a node's state from its log: whether it has started, and which other nodes it sees.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// How much of a log an error message quotes.
+/// The part of a log that an error message quotes.
 const TAIL_LINES: usize = 25;
 const TAIL_BYTES: u64 = 16 * 1024;
 
@@ -17,34 +17,34 @@ pub(crate) struct NodeLog {
     offset: u64,
     /// The beginning of an incomplete line.
     partial: Vec<u8>,
-    view: View,
+    state: LoggedState,
 }
 
-/// The state that follows from all lines of a log.
+/// A node's state according to the lines of its log.
 #[derive(Debug, Default)]
-struct View {
+struct LoggedState {
     started: bool,
     up: BTreeSet<Ipv4Addr>,
 }
 
 impl NodeLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, partial: Vec::new(), view: View::default() }
+        Self { path, offset: 0, partial: Vec::new(), state: LoggedState::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Forgets everything: the node is about to be started and will append to its log.
+    /// Resets the state. Call this before the node is started, because it appends to its log.
     pub(crate) fn restart(&mut self) {
         self.offset = self.path.metadata().map_or(0, |metadata| metadata.len());
         self.partial.clear();
-        self.view = View::default();
+        self.state = LoggedState::default();
     }
 
-    /// Reads the new lines since the last call. A log that can't be read has no new lines; a
-    /// request that waits for them times out.
+    /// Reads the lines added since the last call. Ignores read errors: a request that waits for new
+    /// lines times out.
     pub(crate) fn read(&mut self) {
         let Ok(new) = read_from(&self.path, self.offset) else {
             return;
@@ -57,48 +57,47 @@ impl NodeLog {
         let rest = self.partial.split_off(end + 1);
         let lines = std::mem::replace(&mut self.partial, rest);
         for line in String::from_utf8_lossy(&lines).lines() {
-            self.view.learn(line);
+            self.state.apply(line);
         }
     }
 
     /// Whether the node has logged that its start is complete.
     pub(crate) fn started(&self) -> bool {
-        self.view.started
+        self.state.started
     }
 
-    /// The other nodes that this one considers alive.
+    /// The other nodes that this node considers alive.
     pub(crate) fn up(&self) -> &BTreeSet<Ipv4Addr> {
-        &self.view.up
+        &self.state.up
     }
 
-    /// Forgets the state of a node that is about to start again: only lines about its next run
-    /// count.
-    pub(crate) fn forget(&mut self, peer: Ipv4Addr) {
+    /// Forgets a peer that is about to be restarted, so that only lines about its next run count.
+    pub(crate) fn forget_peer(&mut self, peer: Ipv4Addr) {
         self.read();
-        self.view.up.remove(&peer);
+        self.state.up.remove(&peer);
     }
 }
 
-impl View {
-    fn learn(&mut self, line: &str) {
+impl LoggedState {
+    fn apply(&mut self, line: &str) {
         if line.ends_with("Startup complete") {
             self.started = true;
-        } else if let Some(peer) = subject(line, " is now UP") {
+        } else if let Some(peer) = peer_in(line, " is now UP") {
             self.up.insert(peer);
-        } else if let Some(peer) = subject(line, " is now DOWN") {
+        } else if let Some(peer) = peer_in(line, " is now DOWN") {
             self.up.remove(&peer);
         }
     }
 }
 
 /// The 127.0.0.2 in `... InetAddress /127.0.0.2:7000 is now UP`.
-fn subject(line: &str, verb: &str) -> Option<Ipv4Addr> {
-    let (before, _) = line.split_once(verb)?;
+fn peer_in(line: &str, event: &str) -> Option<Ipv4Addr> {
+    let (before, _) = line.split_once(event)?;
     let (_, address) = before.rsplit_once('/')?;
     address.split(':').next()?.parse().ok()
 }
 
-/// The last lines of a file, for an error message that must explain a failure.
+/// Quotes the last lines of a file, for error messages.
 pub(crate) fn tail(path: &Path) -> String {
     let length = path.metadata().map_or(0, |metadata| metadata.len());
     let bytes = read_from(path, length.saturating_sub(TAIL_BYTES)).unwrap_or_default();
@@ -123,23 +122,23 @@ mod tests {
     const LINE: &str = "INFO  [GossipStage:1] 2026-01-01 00:00:00,000 Gossiper.java:1450 - ";
 
     #[test]
-    fn lines_change_the_view() {
-        let mut view = View::default();
+    fn lines_update_state() {
+        let mut state = LoggedState::default();
         let two = Ipv4Addr::new(127, 0, 0, 2);
         let three = Ipv4Addr::new(127, 0, 0, 3);
-        view.learn(&format!("{LINE}InetAddress /127.0.0.2:7000 is now UP"));
-        view.learn(&format!("{LINE}InetAddress /127.0.0.3:7000 is now UP"));
-        assert_eq!(view.up, BTreeSet::from([two, three]));
-        view.learn(&format!("{LINE}InetAddress /127.0.0.2:7000 is now DOWN"));
-        view.learn(&format!("{LINE}Node /127.0.0.2:7000 has restarted, now UP"));
-        assert_eq!(view.up, BTreeSet::from([three]));
-        assert!(!view.started);
-        view.learn(&format!("{LINE}Startup complete"));
-        assert!(view.started);
+        state.apply(&format!("{LINE}InetAddress /127.0.0.2:7000 is now UP"));
+        state.apply(&format!("{LINE}InetAddress /127.0.0.3:7000 is now UP"));
+        assert_eq!(state.up, BTreeSet::from([two, three]));
+        state.apply(&format!("{LINE}InetAddress /127.0.0.2:7000 is now DOWN"));
+        state.apply(&format!("{LINE}Node /127.0.0.2:7000 has restarted, now UP"));
+        assert_eq!(state.up, BTreeSet::from([three]));
+        assert!(!state.started);
+        state.apply(&format!("{LINE}Startup complete"));
+        assert!(state.started);
     }
 
     #[test]
-    fn a_log_is_read_in_whole_lines_and_from_its_last_start() {
+    fn log_is_read_in_whole_lines_since_last_start() {
         let path = std::env::temp_dir().join(format!("node-log-{}", std::process::id()));
         let mut log = NodeLog::new(path.clone());
         std::fs::write(&path, format!("{LINE}Startup complete\n")).unwrap();

@@ -1,4 +1,4 @@
-//! The program `cassandra-cluster`; `cassandra-cluster --help` shows its usage.
+//! The program `cassandra-cluster`; `cassandra-cluster --help` shows the usage.
 
 use std::process::ExitCode;
 

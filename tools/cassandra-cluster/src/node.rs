@@ -1,4 +1,4 @@
-//! One node: its process and its state.
+//! A node's process and state.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::cql::{self, Answer};
+use crate::cql::{self, ProbeResult};
 use crate::java;
 use crate::log::NodeLog;
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::protocol::NodeState;
 use crate::{ClusterError, ClusterOptions, clock, config};
 
-/// The hidden subcommand by which the supervisor starts a node.
-pub(crate) const EXECUTE: &str = "execute-node";
+/// The hidden subcommand with which the supervisor starts a node.
+pub(crate) const EXECUTE_NODE: &str = "execute-node";
 
-/// A node of the cluster, as its supervisor knows it.
+/// A node, as the supervisor sees it.
 #[derive(Debug)]
 pub(crate) struct Node {
     number: u8,
-    /// The address by which the others know it.
+    /// The address by which the other nodes know this node.
     peer_address: Ipv4Addr,
     storage: SocketAddr,
     cql: SocketAddr,
     jmx: SocketAddr,
     process: Process,
     log: NodeLog,
-    answer: Option<Answer>,
+    last_probe: Option<ProbeResult>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum Process {
 
 impl Node {
     /// Node `number`, not yet started.
-    pub(crate) fn new(place: &Place, options: &ClusterOptions, number: u8) -> Self {
+    pub(crate) fn new(paths: &ClusterPaths, options: &ClusterOptions, number: u8) -> Self {
         Self {
             number,
             peer_address: options.peer_address(number),
@@ -51,8 +51,8 @@ impl Node {
             cql: options.cql(number),
             jmx: options.jmx(number),
             process: Process::Killed,
-            log: NodeLog::new(place.node_log(number)),
-            answer: None,
+            log: NodeLog::new(paths.node_log(number)),
+            last_probe: None,
         }
     }
 
@@ -95,18 +95,18 @@ impl Node {
 
     /// Writes the configuration and starts the process.
     ///
-    /// Must be called on the supervisor's main thread: the node dies with the thread that started
-    /// it, see [`execute_tied`](crate::execute_tied).
+    /// Must be called on the supervisor's main thread: the node dies with the thread that starts
+    /// it; see [`execute_tied`](crate::execute_tied).
     pub(crate) fn spawn(
         &mut self,
-        place: &Place,
+        paths: &ClusterPaths,
         options: &ClusterOptions,
     ) -> Result<(), ClusterError> {
         for address in [self.cql, self.storage, self.jmx] {
-            // The address must be free again for the node.
-            drop(listen_in_time(address)?);
+            // The node itself must be able to bind the address.
+            drop(bind_with_retry(address)?);
         }
-        let home = place.node(self.number);
+        let home = paths.node_directory(self.number);
         let temporary = home.join("tmp");
         let yaml = home.join("cassandra.yaml");
         fs::create_dir_all(&temporary)
@@ -116,7 +116,7 @@ impl Node {
         fs::write(&rackdc, config::rackdc_properties(options, self.number))
             .map_err(ClusterError::io(format!("write {}", rackdc.display())))?;
         self.log.restart();
-        self.answer = None;
+        self.last_probe = None;
         let path = self.log.path();
         let output = File::options()
             .create(true)
@@ -125,14 +125,14 @@ impl Node {
             .map_err(ClusterError::io(format!("open {}", path.display())))?;
         let errors = output.try_clone().map_err(ClusterError::io("share the node's log"))?;
         if let Some(seconds_ahead) = options.clock_offsets.get(&self.number) {
-            clock::set(&place.clock(self.number), *seconds_ahead)?;
+            clock::set(&paths.clock_file(self.number), *seconds_ahead)?;
         }
-        // The link points to the running program even if a build has since replaced the file.
+        // This link refers to the running program even if a build has since replaced its file.
         let child = Command::new("/proc/self/exe")
-            .arg(EXECUTE)
+            .arg(EXECUTE_NODE)
             .arg(std::process::id().to_string())
             .arg(java::program())
-            .args(java::node_arguments(place, options, self.number))
+            .args(java::node_arguments(paths, options, self.number))
             .current_dir(&home)
             .stdin(Stdio::null())
             .stdout(output)
@@ -143,7 +143,7 @@ impl Node {
         Ok(())
     }
 
-    /// Kills the process in any state, and waits for its end.
+    /// Kills the process in any state, and waits for it to exit.
     pub(crate) fn kill(&mut self) -> Result<(), ClusterError> {
         if let Process::Running(child) | Process::Paused(child) = &mut self.process {
             child
@@ -152,11 +152,11 @@ impl Node {
                 .map_err(ClusterError::io(format!("kill node {}", self.number)))?;
         }
         self.process = Process::Killed;
-        self.answer = None;
+        self.last_probe = None;
         Ok(())
     }
 
-    /// Freezes a running process; does nothing to one that is frozen or gone.
+    /// Freezes the process. Does nothing if it is frozen or gone.
     pub(crate) fn pause(&mut self) -> Result<(), ClusterError> {
         match std::mem::replace(&mut self.process, Process::Killed) {
             Process::Running(child) => {
@@ -171,13 +171,13 @@ impl Node {
         }
     }
 
-    /// Resumes a frozen process; does nothing to one that runs or is gone.
+    /// Resumes the frozen process. Does nothing if it is running or gone.
     pub(crate) fn resume(&mut self) -> Result<(), ClusterError> {
         match std::mem::replace(&mut self.process, Process::Killed) {
             Process::Paused(child) => {
                 let sent = signal(&child, Signal::CONT);
                 self.process = Process::Running(child);
-                self.answer = None;
+                self.last_probe = None;
                 sent.map_err(ClusterError::io(format!("resume node {}", self.number)))
             }
             other @ (Process::Running(_) | Process::Killed | Process::Died(_)) => {
@@ -187,7 +187,7 @@ impl Node {
         }
     }
 
-    /// Notices that the process has ended by itself.
+    /// Detects whether the process has exited by itself.
     pub(crate) fn reap(&mut self) {
         if let Process::Running(child) | Process::Paused(child) = &mut self.process
             && let Ok(Some(status)) = child.try_wait()
@@ -196,22 +196,22 @@ impl Node {
         }
     }
 
-    /// The node's last answer to a client. After a start, it is asked again only until it first
-    /// accepts a client and knows `peers` others.
-    pub(crate) fn greet(&mut self, peers: u8) -> Option<Answer> {
-        let is_ready = self.answer == Some(Answer::Welcome { peers: peers.into() });
+    /// Returns the result of the last probe. Probes the node until it accepts a client and knows
+    /// the tokens of `peers` other nodes; after that, only when it was restarted or resumed.
+    pub(crate) fn probe(&mut self, peers: u8) -> Option<ProbeResult> {
+        let is_ready = self.last_probe == Some(ProbeResult::Serving { peers: peers.into() });
         if !is_ready && self.log.started() && self.is_running() {
-            self.answer = cql::greet(self.cql).ok();
+            self.last_probe = cql::probe(self.cql).ok();
         }
-        self.answer
+        self.last_probe
     }
 }
 
-/// Listens on an address, to show before a start whether another process uses it: the node itself
-/// would only log it, and another cluster might be taken for this one.
+/// Binds an address, to detect before a start whether another process uses it. The node itself
+/// would only log this, and another cluster might be mistaken for this one.
 ///
-/// A node whose supervisor was just killed needs a moment to end.
-pub(crate) fn listen_in_time(address: SocketAddr) -> Result<TcpListener, ClusterError> {
+/// Retries for two seconds, because a node whose supervisor was just killed needs a moment to exit.
+pub(crate) fn bind_with_retry(address: SocketAddr) -> Result<TcpListener, ClusterError> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         match TcpListener::bind(address) {
@@ -222,8 +222,8 @@ pub(crate) fn listen_in_time(address: SocketAddr) -> Result<TcpListener, Cluster
             Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(50)),
             Err(_) => {
                 return Err(ClusterError::NotStarted(format!(
-                    "{address} is in use by a process that is not of this cluster; find it with \
-                     `ss -ltnp`, and stop it or choose other addresses"
+                    "{address} is in use by a process outside this cluster: find it with \
+                     `ss -ltnp`, then stop it or use other addresses"
                 )));
             }
         }

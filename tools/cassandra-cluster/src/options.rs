@@ -1,4 +1,4 @@
-//! The options of a cluster, and the addresses that follow from them.
+//! The options of a cluster, and the addresses derived from them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClusterError;
 
-/// The port of the CQL native protocol, the same on each node's own address.
+/// The port of the CQL native protocol, on each node's own address.
 pub(crate) const CQL_PORT: u16 = 9042;
 /// The port for messages between nodes.
 pub(crate) const STORAGE_PORT: u16 = 7000;
 
-/// What to start: the number of nodes, their addresses and their settings.
+/// The number of nodes, their addresses and their settings.
 ///
-/// Two leases of one name share a cluster only if all of this is equal.
+/// Two leases with the same name share a cluster only if all their options are equal.
 ///
 /// ```
 /// use cassandra_cluster::{ClusterOptions, CommitLog};
@@ -29,13 +29,13 @@ pub(crate) const STORAGE_PORT: u16 = 7000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterOptions {
     /// The name by which processes find a shared cluster: 1 to 32 lower-case letters, digits and
-    /// hyphens. Clusters of different names run side by side, if their addresses differ too.
+    /// hyphens. Clusters with different names can run at the same time if their addresses differ.
     /// Default: `default`.
     pub name: String,
-    /// How many nodes, 1 to 5. Default: 1.
+    /// The number of nodes, 1 to 5. Default: 1.
     pub nodes: u8,
-    /// The last octet of the first node's address: 11 makes the nodes 127.0.0.11, 127.0.0.12 and
-    /// so on. Default: 1.
+    /// The last octet of the first node's address: with 11, the nodes are 127.0.0.11, 127.0.0.12
+    /// and so on. Default: 1.
     pub first_host: u8,
     /// The number of data centres, from 1 to the number of nodes: the first node is in
     /// `datacenter1`, the second in `datacenter2`, and so on in turn. Default: 1.
@@ -46,22 +46,22 @@ pub struct ClusterOptions {
     pub authentication: Authentication,
     /// How the nodes reach each other. Default: [`Network::Direct`].
     pub network: Network,
-    /// The heap of each node in MiB, 256 to 4096. A node with a small one flushes its memtables
-    /// often. Default: 256.
+    /// The heap size of each node in MiB, 256 to 4096. A node with a small heap often flushes its
+    /// memtables. Default: 256.
     pub heap_mib: u16,
     /// How the nodes' Java compiles hot code. Default: [`Compiler::Quick`].
     pub compiler: Compiler,
-    /// Whether nodes keep schema changes in memory instead of flushing them; new tables then take
-    /// less than half the time. A killed node loses these changes and the rows of new tables. It
-    /// can't be started again, and a later cluster can't keep the data. Default: `false`.
+    /// Whether nodes keep schema changes in memory instead of flushing them. Creating tables then
+    /// takes less than half the time, but a killed node loses these changes and the rows of new
+    /// tables. It can't be restarted, and a later cluster can't keep the data. Default: `false`.
     pub disposable: bool,
-    /// Further lines of `cassandra.yaml`, as key and value in YAML syntax; they override the
-    /// cluster's own settings. Example: `paxos_variant` to `v2`. Default: none.
+    /// Additional lines of `cassandra.yaml`: keys, and values in YAML syntax. They override this
+    /// crate's own settings. Example: `paxos_variant` with the value `v2`. Default: none.
     pub settings: BTreeMap<String, String>,
-    /// Which nodes have a wrong clock, by their numbers, and by how many seconds it is ahead, or
-    /// behind if negative. For a clock that is right and set wrong later, see
-    /// [`Cluster::set_clock`](crate::Cluster::set_clock), give 0 seconds. That needs the compiler
-    /// of the JDK. Default: none.
+    /// The nodes with settable clocks, by number, and by how many seconds their clocks are ahead,
+    /// or behind if negative. Use 0 for a clock that is right until
+    /// [`Cluster::set_clock`](crate::Cluster::set_clock) changes it. Settable clocks need the JDK's
+    /// compiler. Default: none.
     pub clock_offsets: BTreeMap<u8, i32>,
 }
 
@@ -74,7 +74,7 @@ pub enum CommitLog {
     Periodic,
     /// Before the acknowledgement, which waits up to a millisecond for other writes.
     Group,
-    /// Before the acknowledgement, each write at once.
+    /// Before the acknowledgement, without waiting for other writes.
     Batch,
 }
 
@@ -82,10 +82,10 @@ pub enum CommitLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// In several steps, each better, as in production. For measurements.
+    /// In several stages of increasing optimisation, as in production. Use this for measurements.
     Full,
-    /// Early, and once: startup and short tests take three fifths of the work, but the node never
-    /// gets as fast.
+    /// Early and only once: startup and short tests take three fifths of the work, but the node
+    /// never reaches full speed.
     #[default]
     Quick,
 }
@@ -97,21 +97,21 @@ pub enum Authentication {
     /// All clients, without a password.
     #[default]
     AllowAll,
-    /// Only clients with a role and its password, and only for granted access. The superuser
+    /// Clients that log in with a role and its password; each role needs permissions. The superuser
     /// `cassandra` with the password `cassandra` can log in as soon as the cluster is up.
     Password,
 }
 
-/// How the nodes reach each other. Clients reach them the same way in both cases.
+/// How the nodes reach each other. This does not affect clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
-    /// They connect to each other.
+    /// The nodes connect to each other directly.
     #[default]
     Direct,
-    /// They connect to the supervisor, which relays to the other node, so that links can be
-    /// [cut](crate::Cluster::cut). Node 127.0.0.N is known to the others, to nodetool and in
-    /// `system.peers.peer` as 127.1.0.N.
+    /// The nodes connect through the supervisor, which relays their messages, so that links can be
+    /// [cut](crate::Cluster::cut). The other nodes, nodetool and `system.peers.peer` show the node
+    /// 127.0.0.N as 127.1.0.N.
     Relayed,
 }
 
@@ -135,44 +135,44 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Refuses invalid options, with a message that names the option.
+    /// Rejects invalid options with a message that names the option.
     pub(crate) fn validate(&self) -> Result<(), ClusterError> {
-        let refuse = |message: String| Err(ClusterError::InvalidOptions(message));
+        let reject = |message: String| Err(ClusterError::InvalidOptions(message));
         validate_name(&self.name)?;
         if !(1..=5).contains(&self.nodes) {
-            return refuse(format!("{} nodes, but it must be 1 to 5", self.nodes));
+            return reject(format!("{} nodes: must be 1 to 5", self.nodes));
         }
         if self.first_host == 0 || u16::from(self.first_host) + u16::from(self.nodes) > 255 {
-            return refuse(format!(
-                "first host {}, but the addresses must lie between 127.0.0.1 and 127.0.0.254",
+            return reject(format!(
+                "first host {}: the addresses must be from 127.0.0.1 to 127.0.0.254",
                 self.first_host
             ));
         }
         if !(1..=self.nodes).contains(&self.datacenters) {
-            return refuse(format!(
-                "{} data centres, but it must be 1 to {}, the number of nodes",
+            return reject(format!(
+                "{} data centres: must be 1 to {}, the number of nodes",
                 self.datacenters, self.nodes
             ));
         }
         if !(256..=4096).contains(&self.heap_mib) {
-            return refuse(format!("a heap of {} MiB, but it must be 256 to 4096", self.heap_mib));
+            return reject(format!("heap of {} MiB: must be 256 to 4096", self.heap_mib));
         }
         for (key, value) in &self.settings {
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-            if key.is_empty() || !key.chars().all(plain) {
-                return refuse(format!("setting {key:?} is no key of cassandra.yaml"));
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            if key.is_empty() || !key.chars().all(is_plain) {
+                return reject(format!("setting {key:?} is not a key of cassandra.yaml"));
             }
             if value.trim().is_empty() || value.contains(['\n', '\r']) {
-                return refuse(format!("setting {key} needs a value of one line"));
+                return reject(format!("setting {key} needs a single-line value"));
             }
         }
         if let Some(number) = self.clock_offsets.keys().find(|n| !(1..=self.nodes).contains(*n)) {
-            return refuse(format!("node {number} has no clock: there are {} nodes", self.nodes));
+            return reject(format!("clock of node {number}: there are only {} nodes", self.nodes));
         }
         Ok(())
     }
 
-    /// The differences from the requested options, as a message.
+    /// Describes how these options differ from the requested ones.
     pub(crate) fn differences(&self, wanted: &Self) -> String {
         let pairs = [
             ("nodes", self.nodes.to_string(), wanted.nodes.to_string()),
@@ -195,9 +195,9 @@ impl ClusterOptions {
                 format!("{:?}", wanted.clock_offsets),
             ),
         ];
-        let different = pairs.into_iter().filter(|(_, old, new)| old != new);
-        let texts = different.map(|(what, old, new)| format!("{what} {old}, not {new}"));
-        texts.collect::<Vec<_>>().join("; ")
+        let differing = pairs.into_iter().filter(|(_, old, new)| old != new);
+        let descriptions = differing.map(|(what, old, new)| format!("{what} {old}, not {new}"));
+        descriptions.collect::<Vec<_>>().join("; ")
     }
 
     /// The node numbers, from 1.
@@ -205,7 +205,7 @@ impl ClusterOptions {
         1..=self.nodes
     }
 
-    /// The address of node `number`, which counts from 1.
+    /// The address of node `number`. Numbers start at 1.
     pub(crate) fn address(&self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, 0, 0, self.first_host + number - 1)
     }
@@ -224,36 +224,36 @@ impl ClusterOptions {
         }
     }
 
-    /// Where node `number` listens for other nodes.
+    /// The address on which node `number` listens for other nodes.
     pub(crate) fn storage(&self, number: u8) -> SocketAddr {
         SocketAddr::from((self.address(number), STORAGE_PORT))
     }
 
-    /// Where the other nodes reach node `number`.
+    /// The address at which other nodes reach node `number`.
     pub(crate) fn peer(&self, number: u8) -> SocketAddr {
         SocketAddr::from((self.peer_address(number), STORAGE_PORT))
     }
 
-    /// Where node `number` answers CQL.
+    /// The CQL address of node `number`.
     pub(crate) fn cql(&self, number: u8) -> SocketAddr {
         SocketAddr::from((self.address(number), CQL_PORT))
     }
 
-    /// Where node `number` answers JMX: all nodes use 127.0.0.1, so the ports differ.
+    /// The JMX address of node `number`. All nodes use 127.0.0.1, so the ports differ.
     pub(crate) fn jmx(&self, number: u8) -> SocketAddr {
         let host = u16::from(self.first_host + number - 1);
         SocketAddr::from((Ipv4Addr::LOCALHOST, 7199 + 100 * (host - 1)))
     }
 }
 
-/// Refuses names that are not plain directory names.
+/// Rejects names that are not plain directory names.
 pub(crate) fn validate_name(name: &str) -> Result<(), ClusterError> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if (1..=32).contains(&name.len()) && name.chars().all(plain) {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if (1..=32).contains(&name.len()) && name.chars().all(is_plain) {
         return Ok(());
     }
     Err(ClusterError::InvalidOptions(format!(
-        "name {name:?}, but it must be 1 to 32 lower-case letters, digits and hyphens"
+        "name {name:?}: must be 1 to 32 lower-case letters, digits and hyphens"
     )))
 }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_follow_the_first_host() {
+    fn addresses_follow_first_host() {
         let options = ClusterOptions { nodes: 3, first_host: 11, ..ClusterOptions::default() };
         assert_eq!(options.cql(1).to_string(), "127.0.0.11:9042");
         assert_eq!(options.cql(3).to_string(), "127.0.0.13:9042");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_take_turns_in_the_data_centres() {
+    fn nodes_are_spread_over_data_centres_in_turn() {
         let options = ClusterOptions { nodes: 3, datacenters: 2, ..ClusterOptions::default() };
         let datacenters = options.numbers().map(|number| options.datacenter(number));
         let expected = ["datacenter1", "datacenter2", "datacenter1"];
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named() {
+    fn differences_are_listed() {
         let running = ClusterOptions { nodes: 3, ..ClusterOptions::default() };
         assert_eq!(running.differences(&running), "");
         let wanted = ClusterOptions { commit_log: CommitLog::Batch, ..ClusterOptions::default() };
@@ -299,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_refused() {
+    fn invalid_options_are_rejected() {
         let valid = ClusterOptions::default();
-        let bad = [
+        let invalid = [
             ClusterOptions { nodes: 0, ..valid.clone() },
             ClusterOptions { nodes: 6, ..valid.clone() },
             ClusterOptions { first_host: 0, ..valid.clone() },
@@ -321,7 +321,7 @@ mod tests {
                 ..valid
             },
         ];
-        for options in bad {
+        for options in invalid {
             let error = options.validate().unwrap_err();
             assert!(matches!(error, ClusterError::InvalidOptions(_)), "{options:?}: {error}");
         }

@@ -1,4 +1,4 @@
-//! The messages on the supervisor's socket: one request and one reply, each a line of JSON.
+//! The messages on the supervisor's socket: one request and one reply, each as a line of JSON.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,40 +11,39 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::links::Link;
-use crate::place::{Place, SOCKET};
+use crate::paths::{ClusterPaths, SOCKET};
 use crate::{ClusterError, ClusterOptions};
 
-/// The supervisor gives up waiting for nodes earlier than this, so a longer silence means that
-/// the supervisor itself hangs.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The supervisor waits for nodes at most this long, so a longer silence means that it hangs.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A request to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Answered when the cluster is whole; it then lasts at least as long as this connection.
+    /// Completes when all nodes are up. The cluster then runs at least as long as this connection.
     Lease(ClusterOptions),
-    /// Answered when the cluster is whole; it then lasts until [`Request::Down`].
+    /// Completes when all nodes are up. The cluster then runs until [`Request::Down`].
     Up(ClusterOptions, OldData),
-    /// Answered when all nodes are gone.
+    /// Completes when all nodes have exited.
     Down,
     Status,
     Kill(u8),
     Pause(u8),
     Resume(u8),
-    /// Answered when the node and the other running ones see each other.
+    /// Completes when the node and all other running nodes see each other.
     Start(u8),
-    /// Answered when each node runs, all links work and the cluster is whole.
+    /// Joins all links, ends all delays, and completes when all nodes are up.
     Heal,
     Cut(Link),
     /// Joins all links.
     Join,
-    /// Delays what is sent on a link.
+    /// Delays messages on a link.
     Delay(Link, Duration),
-    /// Answered when no other running node considers the node alive.
+    /// Completes when no other running node considers the node alive.
     WaitSeenDown(u8),
 }
 
-/// What to do with the data of an earlier run.
+/// What to do with the data of the previous run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OldData {
     Keep,
@@ -59,7 +58,7 @@ pub(crate) enum Reply {
     Failed(Failure),
 }
 
-/// Why a request was not fulfilled; see the variants of [`ClusterError`].
+/// Why a request failed; see the variants of [`ClusterError`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Failure {
     OptionsDiffer(String),
@@ -75,13 +74,13 @@ pub struct Status {
     pub options: ClusterOptions,
     /// The process id of the supervisor.
     pub supervisor: u32,
-    /// Whether the cluster stays after its last lease, because it was started by `up`.
+    /// Whether the cluster outlives its last lease because it was started by `up`.
     pub stays: bool,
     /// The number of leases.
     pub leases: usize,
-    /// The nodes in the order of their numbers.
+    /// The nodes, ordered by number.
     pub nodes: Vec<NodeStatus>,
-    /// The links between nodes that are cut.
+    /// The cut links between nodes.
     pub cut_links: Vec<Link>,
 }
 
@@ -91,61 +90,61 @@ pub struct Status {
 pub struct NodeStatus {
     /// The node's number, from 1.
     pub number: u8,
-    /// Where it answers CQL.
+    /// The node's CQL address.
     pub cql: SocketAddr,
-    /// Where it answers JMX, as nodetool needs it.
+    /// The node's JMX address, which nodetool uses.
     pub jmx: SocketAddr,
-    /// Whether its process runs.
+    /// The state of the node's process.
     pub state: NodeState,
-    /// The numbers of the other nodes that it considers alive, according to its log.
+    /// The numbers of the other nodes that this node considers alive, according to its log.
     pub sees: Vec<u8>,
-    /// Its log.
+    /// The path of the node's log.
     pub log: PathBuf,
 }
 
-/// Whether the process of a node runs.
+/// The state of a node's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeState {
-    /// It runs.
+    /// The process is running.
     Running {
         /// The process id of the Java virtual machine.
         pid: u32,
     },
-    /// It is stopped by a signal and can be resumed.
+    /// The process is stopped by a signal and can be resumed.
     Paused {
         /// The process id of the Java virtual machine.
         pid: u32,
     },
-    /// It was killed on demand.
+    /// The process was killed on request.
     Killed,
-    /// It ended by itself.
+    /// The process exited by itself.
     Died {
-        /// How it ended.
+        /// The exit status, as text.
         how: String,
     },
 }
 
-/// Connects to the supervisor of the cluster at `place`; `None` if there is none.
-pub(crate) fn connect(place: &Place) -> Result<Option<UnixStream>, ClusterError> {
-    let Ok(directory) = File::open(place.directory()) else {
+/// Connects to the supervisor of the cluster with these `paths`; `None` if it is not running.
+pub(crate) fn connect(paths: &ClusterPaths) -> Result<Option<UnixStream>, ClusterError> {
+    let Ok(directory) = File::open(paths.directory()) else {
         return Ok(None);
     };
     match UnixStream::connect(short_path(&directory)) {
         Ok(stream) => {
             stream
-                .set_read_timeout(Some(PATIENCE))
-                .map_err(ClusterError::io("set the time limit of a connection"))?;
+                .set_read_timeout(Some(REPLY_TIMEOUT))
+                .map_err(ClusterError::io("set the timeout of a connection"))?;
             Ok(Some(stream))
         }
-        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) if is_not_running(&error) => Ok(None),
         Err(error) => Err(ClusterError::io("connect to the supervisor")(error)),
     }
 }
 
-/// Opens the socket of the cluster at `place`, replacing one that a dead supervisor left.
-pub(crate) fn listen(place: &Place) -> io::Result<UnixListener> {
-    let directory = File::open(place.directory())?;
+/// Opens the socket of the cluster with these `paths`, and replaces that of a dead supervisor.
+pub(crate) fn listen(paths: &ClusterPaths) -> io::Result<UnixListener> {
+    let directory = File::open(paths.directory())?;
     let path = short_path(&directory);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -154,8 +153,11 @@ pub(crate) fn listen(place: &Place) -> io::Result<UnixListener> {
     UnixListener::bind(&path)
 }
 
-/// Sends a request and waits for the reply; `None` if the supervisor ended instead of replying.
-pub(crate) fn ask(stream: &UnixStream, request: &Request) -> Result<Option<Reply>, ClusterError> {
+/// Sends a request and waits for the reply; `None` if the supervisor exited without a reply.
+pub(crate) fn exchange(
+    stream: &UnixStream,
+    request: &Request,
+) -> Result<Option<Reply>, ClusterError> {
     if write_line(stream, request).is_err() {
         return Ok(None);
     }
@@ -187,12 +189,12 @@ impl From<Failure> for ClusterError {
     }
 }
 
-/// A short path to the socket, however deep the directory: socket addresses end at 107 bytes, and
-/// target directories can be deep.
+/// A short path to the socket: socket addresses are limited to 107 bytes, and target directories
+/// can be deep.
 fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
 }
 
-fn is_absence(error: &io::Error) -> bool {
+fn is_not_running(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -1,9 +1,9 @@
 //! Relays bytes between nodes, delays them, and holds them back on cut links.
 //!
-//! For the system, all nodes connect from the same address, so no packet filter could tell them
-//! apart. So each node is known to the others by an address of the relay, which learns from the
-//! first message which node connects. Each connection carries the messages of the node that opened
-//! it and only acknowledgements back, so holding back all of its bytes cuts one direction.
+//! To the kernel, all nodes connect from the same address, so a packet filter can't distinguish
+//! them. Instead, the nodes know each other by addresses of the relay, and the first message of a
+//! connection identifies the connecting node. A connection carries only messages of the node that
+//! opened it, and acknowledgements in return. Holding back all of its bytes cuts one direction.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,28 +14,28 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::links::{Link, Links};
-use crate::node::listen_in_time;
+use crate::node::bind_with_retry;
 use crate::{ClusterError, ClusterOptions, handshake};
 
-/// How long a node that connects may take to send its first message.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause before a check or an attempt is repeated.
-const POLL: Duration = Duration::from_millis(50);
-/// How much is read at a time.
-const CHUNK: usize = 64 * 1024;
+/// How long a connecting node may take to send its first message.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause between checks or attempts.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The maximum number of bytes read at a time.
+const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Relays between the nodes of a cluster until it is dropped. The drop waits until the addresses
-/// are free again. Connections end with the nodes.
+/// Relays between the nodes of a cluster until dropped. The drop waits until the addresses are
+/// free. Connections last until the nodes close them.
 #[derive(Debug)]
 pub(crate) struct Relay {
     links: Arc<Links>,
-    ended: Arc<AtomicBool>,
-    entrances: Vec<Entrance>,
+    stopped: Arc<AtomicBool>,
+    listeners: Vec<Listener>,
 }
 
-/// Where others reach a node.
+/// The thread that accepts connections to one node.
 #[derive(Debug)]
-struct Entrance {
+struct Listener {
     address: SocketAddr,
     thread: JoinHandle<()>,
 }
@@ -44,18 +44,18 @@ impl Relay {
     /// Listens on the addresses by which the nodes know each other.
     pub(crate) fn start(options: &ClusterOptions) -> Result<Self, ClusterError> {
         let mut relay =
-            Self { links: Arc::default(), ended: Arc::default(), entrances: Vec::new() };
+            Self { links: Arc::default(), stopped: Arc::default(), listeners: Vec::new() };
         for number in options.numbers() {
             let address = options.peer(number);
-            let listener = listen_in_time(address)?;
-            let (options, links, ended) =
-                (options.clone(), Arc::clone(&relay.links), Arc::clone(&relay.ended));
+            let listener = bind_with_retry(address)?;
+            let (options, links, stopped) =
+                (options.clone(), Arc::clone(&relay.links), Arc::clone(&relay.stopped));
             let thread = thread::spawn(move || {
-                while let Some(stream) = accept(&listener, &ended) {
-                    serve(stream, &options, number, &links);
+                while let Some(stream) = accept(&listener, &stopped) {
+                    spawn_relay(stream, &options, number, &links);
                 }
             });
-            relay.entrances.push(Entrance { address, thread });
+            relay.listeners.push(Listener { address, thread });
         }
         Ok(relay)
     }
@@ -68,36 +68,36 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.links.join();
-        self.ended.store(true, Ordering::Release);
-        for entrance in self.entrances.drain(..) {
-            // The thread checks for the end after each connection. If this one fails, it has ended.
-            let _ = TcpStream::connect(entrance.address);
-            // A panic has been reported where it happened.
-            let _ = entrance.thread.join();
+        self.stopped.store(true, Ordering::Release);
+        for listener in self.listeners.drain(..) {
+            // A connection wakes the thread. If connecting fails, the thread has already exited.
+            let _ = TcpStream::connect(listener.address);
+            // A panic was already reported by its thread.
+            let _ = listener.thread.join();
         }
     }
 }
 
-/// The next connection; `None` at the relay's end.
-fn accept(listener: &TcpListener, ended: &AtomicBool) -> Option<TcpStream> {
+/// Accepts the next connection; `None` when the relay stops.
+fn accept(listener: &TcpListener, stopped: &AtomicBool) -> Option<TcpStream> {
     loop {
         let accepted = listener.accept();
-        if ended.load(Ordering::Acquire) {
+        if stopped.load(Ordering::Acquire) {
             return None;
         }
         match accepted {
             Ok((stream, _)) => return Some(stream),
             Err(error) => {
-                eprintln!("relay: accept a connection: {error}");
-                // There may be too many open files, until some connections end.
-                thread::sleep(POLL);
+                eprintln!("relay: could not accept a connection: {error}");
+                // The process may be out of file descriptors until some connections end.
+                thread::sleep(POLL_INTERVAL);
             }
         }
     }
 }
 
-/// Relays a connection to node `to` in threads of its own.
-fn serve(stream: TcpStream, options: &ClusterOptions, to: u8, links: &Arc<Links>) {
+/// Relays a connection to node `to` in separate threads.
+fn spawn_relay(stream: TcpStream, options: &ClusterOptions, to: u8, links: &Arc<Links>) {
     let (options, links) = (options.clone(), Arc::clone(links));
     thread::spawn(move || {
         if let Err(error) = relay(&stream, &options, to, &links) {
@@ -107,17 +107,17 @@ fn serve(stream: TcpStream, options: &ClusterOptions, to: u8, links: &Arc<Links>
 }
 
 fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) -> io::Result<()> {
-    let Some((first_message, from)) = receive(stream, options)? else {
+    let Some((first_message, from)) = read_handshake(stream, options)? else {
         return Ok(());
     };
     let link = Link { from, to };
     while links.is_cut(link) {
-        thread::sleep(POLL);
+        thread::sleep(POLL_INTERVAL);
         if is_closed(stream)? {
             return Ok(());
         }
     }
-    // If the node does not run yet, or no longer, the connecting node retries by itself.
+    // If the node is not running, the connecting node retries by itself.
     let Ok(node) = TcpStream::connect(options.storage(to)) else {
         return Ok(());
     };
@@ -125,40 +125,40 @@ fn relay(stream: &TcpStream, options: &ClusterOptions, to: u8, links: &Links) ->
         end.set_nodelay(true)?;
     }
     (&node).write_all(&first_message)?;
-    let (sent, arriving) = mpsc::channel();
-    let (acknowledged, returning) = mpsc::channel();
+    let (forward_sender, forward) = mpsc::channel();
+    let (backward_sender, backward) = mpsc::channel();
     let node = &node;
     thread::scope(|scope| {
-        scope.spawn(move || take(stream, &sent, || links.delay(link)));
-        // Only acknowledgements go back: what they confirm was delayed on its way already.
-        scope.spawn(move || take(node, &acknowledged, || Duration::ZERO));
-        scope.spawn(move || hand_over(returning, stream, node, links, link));
-        hand_over(arriving, node, stream, links, link);
+        scope.spawn(move || read_chunks(stream, &forward_sender, || links.delay(link)));
+        // Acknowledgements are not delayed: the messages that they confirm already were.
+        scope.spawn(move || read_chunks(node, &backward_sender, || Duration::ZERO));
+        scope.spawn(move || deliver(backward, stream, node, links, link));
+        deliver(forward, node, stream, links, link);
     });
     Ok(())
 }
 
-/// Reads the first message and the number of the node that sent it; `None` if that node has closed
-/// the connection.
-fn receive(
+/// Reads the first message and identifies its sender by node number; `None` if the sender has
+/// closed the connection.
+fn read_handshake(
     mut stream: &TcpStream,
     options: &ClusterOptions,
 ) -> io::Result<Option<([u8; handshake::LENGTH], u8)>> {
     let mut message = [0; handshake::LENGTH];
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     match stream.read_exact(&mut message) {
-        Err(error) if is_end(error.kind()) => return Ok(None),
+        Err(error) if is_disconnect(error.kind()) => return Ok(None),
         result => result?,
     }
     stream.set_read_timeout(None)?;
     let initiator = handshake::initiator(message);
     match options.numbers().find(|&number| Some(options.peer_address(number)) == initiator) {
         Some(from) => Ok(Some((message, from))),
-        None => Err(io::Error::other(format!("no node of this cluster sends {message:02x?}"))),
+        None => Err(io::Error::other(format!("unexpected first message: {message:02x?}"))),
     }
 }
 
-/// Whether the connecting node has closed the connection, without sending anything since.
+/// Whether the connecting node has closed the connection without sending more bytes.
 fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let peeked = stream.peek(&mut [0]);
@@ -166,54 +166,54 @@ fn is_closed(stream: &TcpStream) -> io::Result<bool> {
     match peeked {
         Ok(length) => Ok(length == 0),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-        Err(error) if is_end(error.kind()) => Ok(true),
+        Err(error) if is_disconnect(error.kind()) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Bytes on their way, and when they arrive; none at the end of the connection.
+/// Bytes in flight and their time of arrival. No bytes mean the end of the connection.
 struct Chunk {
-    arrives: Instant,
+    arrives_at: Instant,
     bytes: Vec<u8>,
 }
 
-/// Takes what one side sends, until it ends the connection.
-fn take(mut from: &TcpStream, on_their_way: &Sender<Chunk>, delay: impl Fn() -> Duration) {
-    let mut buffer = vec![0; CHUNK];
+/// Reads what one side sends until it closes the connection.
+fn read_chunks(mut from: &TcpStream, in_flight: &Sender<Chunk>, delay: impl Fn() -> Duration) {
+    let mut buffer = vec![0; CHUNK_SIZE];
     loop {
-        // A connection that is reset has ended too.
+        // A reset connection counts as closed.
         let length = from.read(&mut buffer).unwrap_or(0);
-        let chunk = Chunk { arrives: Instant::now() + delay(), bytes: buffer[..length].to_vec() };
-        if on_their_way.send(chunk).is_err() || length == 0 {
+        let chunk =
+            Chunk { arrives_at: Instant::now() + delay(), bytes: buffer[..length].to_vec() };
+        if in_flight.send(chunk).is_err() || length == 0 {
             return;
         }
     }
 }
 
-/// Hands bytes over when they arrive, until either side ends the connection. Nothing passes while
-/// the link is cut, not even the end: all of it arrives late, like data that TCP retransmits after
-/// a partition.
-fn hand_over(
-    arriving: Receiver<Chunk>,
+/// Delivers chunks at their time of arrival until either side closes the connection. While the link
+/// is cut, everything waits, even the close, like data that TCP retransmits after a partition.
+fn deliver(
+    in_flight: Receiver<Chunk>,
     mut to: &TcpStream,
     from: &TcpStream,
     links: &Links,
     link: Link,
 ) {
-    for Chunk { arrives, bytes } in arriving {
-        thread::sleep(arrives.saturating_duration_since(Instant::now()));
+    for Chunk { arrives_at, bytes } in in_flight {
+        thread::sleep(arrives_at.saturating_duration_since(Instant::now()));
         links.wait_while_cut(link);
         if bytes.is_empty() || to.write_all(&bytes).is_err() {
             break;
         }
     }
     for end in [from, to] {
-        // The connection may have ended already.
+        // The connection may already be closed.
         let _ = end.shutdown(Shutdown::Both);
     }
 }
 
-fn is_end(kind: ErrorKind) -> bool {
+fn is_disconnect(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
@@ -222,23 +222,23 @@ mod tests {
     use super::*;
     use crate::Network;
 
-    /// In this time something would pass that must not.
-    const WHILE: Duration = Duration::from_millis(300);
-    /// After this time something hangs.
-    const LIMIT: Duration = Duration::from_secs(120);
+    /// Long enough for bytes to arrive that must not.
+    const SETTLE_TIME: Duration = Duration::from_millis(300);
+    /// Longer waits mean a hang, even on a busy machine.
+    const TIMEOUT: Duration = Duration::from_secs(120);
     const MESSAGE: &[u8; 5] = b"hello";
 
-    /// Each test has nodes of its own: the tests run side by side.
+    /// Each test has its own nodes, because tests run in parallel.
     fn options(first_host: u8) -> ClusterOptions {
         let network = Network::Relayed;
         ClusterOptions { nodes: 2, first_host, network, ..ClusterOptions::default() }
     }
 
-    /// A connection from one node to another: the end that was opened, and the accepted end.
+    /// Connects one node to another, and returns the opened and the accepted end.
     fn connect(options: &ClusterOptions, link: Link, node: &TcpListener) -> (TcpStream, TcpStream) {
         let opened = open(options, link);
         let (mut accepted, _) = node.accept().unwrap();
-        accepted.set_read_timeout(Some(LIMIT)).unwrap();
+        accepted.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut message = [0; handshake::LENGTH];
         accepted.read_exact(&mut message).unwrap();
         assert_eq!(handshake::initiator(message), Some(options.peer_address(link.from)));
@@ -247,42 +247,42 @@ mod tests {
 
     fn open(options: &ClusterOptions, link: Link) -> TcpStream {
         let mut stream = TcpStream::connect(options.peer(link.to)).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        stream.write_all(&handshake::of(options.peer_address(link.from))).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(&handshake::message_from(options.peer_address(link.from))).unwrap();
         stream
     }
 
-    fn arrives(mut sender: &TcpStream, receiver: &TcpStream) {
+    fn expect_delivery(mut sender: &TcpStream, receiver: &TcpStream) {
         sender.write_all(MESSAGE).unwrap();
-        take_message(receiver);
+        expect_message(receiver);
     }
 
-    fn take_message(mut receiver: &TcpStream) {
+    fn expect_message(mut receiver: &TcpStream) {
         let mut text = [0; MESSAGE.len()];
         receiver.read_exact(&mut text).unwrap();
         assert_eq!(&text, MESSAGE);
     }
 
     #[test]
-    fn a_cut_link_delivers_late_and_the_way_back_works() {
+    fn cut_link_delivers_after_join_and_reverse_link_works() {
         let options = options(14);
         let relay = Relay::start(&options).unwrap();
         let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
-        let [there, back] = Link::both(1, 2);
-        let (sender, mut receiver) = connect(&options, there, &two);
-        arrives(&sender, &receiver);
-        arrives(&receiver, &sender);
+        let [forward, backward] = Link::both(1, 2);
+        let (sender, mut receiver) = connect(&options, forward, &two);
+        expect_delivery(&sender, &receiver);
+        expect_delivery(&receiver, &sender);
 
-        relay.links().cut(there);
+        relay.links().cut(forward);
         (&sender).write_all(b"late").unwrap();
-        let held = open(&options, there);
-        let mut given_up = open(&options, there);
-        let (way_back, its_end) = connect(&options, back, &one);
-        arrives(&way_back, &its_end);
-        arrives(&its_end, &way_back);
-        given_up.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(given_up.read(&mut [0]).unwrap(), 0, "the relay does not give up too");
-        thread::sleep(WHILE);
+        let held = open(&options, forward);
+        let mut abandoned = open(&options, forward);
+        let (reverse_sender, reverse_receiver) = connect(&options, backward, &one);
+        expect_delivery(&reverse_sender, &reverse_receiver);
+        expect_delivery(&reverse_receiver, &reverse_sender);
+        abandoned.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(abandoned.read(&mut [0]).unwrap(), 0, "the relay must close it too");
+        thread::sleep(SETTLE_TIME);
         for end in [&sender, &receiver] {
             end.set_nonblocking(true).unwrap();
             assert_eq!(end.peek(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -296,11 +296,11 @@ mod tests {
         let mut text = [0; 4];
         receiver.read_exact(&mut text).unwrap();
         assert_eq!(&text, b"late");
-        let (its_end, _) = two.accept().unwrap();
-        its_end.set_read_timeout(Some(LIMIT)).unwrap();
-        (&its_end).read_exact(&mut [0; handshake::LENGTH]).unwrap();
-        arrives(&held, &its_end);
-        thread::sleep(WHILE);
+        let (held_end, _) = two.accept().unwrap();
+        held_end.set_read_timeout(Some(TIMEOUT)).unwrap();
+        (&held_end).read_exact(&mut [0; handshake::LENGTH]).unwrap();
+        expect_delivery(&held, &held_end);
+        thread::sleep(SETTLE_TIME);
         two.set_nonblocking(true).unwrap();
         assert_eq!(two.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 
@@ -311,46 +311,46 @@ mod tests {
     }
 
     #[test]
-    fn a_delayed_link_delivers_each_message_so_much_later() {
+    fn delayed_link_delays_each_message_separately() {
         const DELAY: Duration = Duration::from_secs(1);
         const MESSAGES: u32 = 30;
         let options = options(16);
         let relay = Relay::start(&options).unwrap();
         let [one, two] = [1, 2].map(|number| TcpListener::bind(options.storage(number)).unwrap());
-        let [there, back] = Link::both(1, 2);
-        let (sender, receiver) = connect(&options, there, &two);
-        let (way_back, its_end) = connect(&options, back, &one);
-        relay.links().set_delay(there, DELAY);
-        let begun = Instant::now();
+        let [forward, backward] = Link::both(1, 2);
+        let (sender, receiver) = connect(&options, forward, &two);
+        let (reverse_sender, reverse_receiver) = connect(&options, backward, &one);
+        relay.links().set_delay(forward, DELAY);
+        let started_at = Instant::now();
         let sent: Vec<_> = (0..MESSAGES).map(|_| send(&sender)).collect();
-        for sent in sent {
-            take_message(&receiver);
-            assert!(sent.elapsed() >= DELAY, "{:?}", sent.elapsed());
+        for sent_at in sent {
+            expect_message(&receiver);
+            assert!(sent_at.elapsed() >= DELAY, "{:?}", sent_at.elapsed());
         }
-        // One after the other they would take as many delays.
-        assert!(begun.elapsed() < DELAY * MESSAGES, "{:?}", begun.elapsed());
-        // What is delayed now is not there in time.
-        relay.links().set_delay(there, LIMIT * 2);
-        arrives(&receiver, &sender);
-        arrives(&way_back, &its_end);
+        // Consecutive delays would take this long.
+        assert!(started_at.elapsed() < DELAY * MESSAGES, "{:?}", started_at.elapsed());
+        // Neither acknowledgements nor the reverse link are delayed.
+        relay.links().set_delay(forward, TIMEOUT * 2);
+        expect_delivery(&receiver, &sender);
+        expect_delivery(&reverse_sender, &reverse_receiver);
         relay.links().end_delays();
-        arrives(&sender, &receiver);
+        expect_delivery(&sender, &receiver);
     }
 
-    /// Sends a message, and pauses so that it arrives alone. Returns when it was not sent yet.
+    /// Sends a message, and pauses so that it is read alone. Returns the time before the send.
     fn send(mut sender: &TcpStream) -> Instant {
-        let sent = Instant::now();
+        let sent_at = Instant::now();
         sender.write_all(MESSAGE).unwrap();
         thread::sleep(Duration::from_millis(10));
-        sent
+        sent_at
     }
 
     #[test]
-    fn other_nodes_are_not_relayed() {
+    fn connection_from_unknown_node_is_closed() {
         let options = ClusterOptions { nodes: 1, ..options(18) };
         let relay = Relay::start(&options).unwrap();
         let node = TcpListener::bind(options.storage(1)).unwrap();
-        for message in [handshake::of(options.peer_address(2)), [0; handshake::LENGTH]] {
+        for message in [handshake::message_from(options.peer_address(2)), [0; handshake::LENGTH]] {
             let mut stream = TcpStream::connect(options.peer(1)).unwrap();
             stream.write_all(&message).unwrap();
             assert_eq!(stream.read(&mut [0]).unwrap(), 0);

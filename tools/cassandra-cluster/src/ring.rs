@@ -1,4 +1,4 @@
-//! The nodes of one run of a cluster, and whether they have reached a goal.
+//! The nodes of one run of a cluster, and the goals that requests wait for.
 
 use std::fs;
 use std::io;
@@ -6,45 +6,45 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::config;
-use crate::cql::Answer;
+use crate::cql::ProbeResult;
 use crate::links::{Link, Links};
 use crate::log;
 use crate::node::Node;
 use crate::options::Network;
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::protocol::{NodeState, NodeStatus, OldData};
 use crate::relay::Relay;
 use crate::{ClusterError, ClusterOptions};
 
-/// The nodes of a running cluster. Dropping it leaves them running: see [`Ring::stop`].
+/// The nodes of a running cluster. Dropping the ring does not stop them: see [`Ring::stop`].
 #[derive(Debug)]
 pub(crate) struct Ring {
-    place: Place,
+    paths: ClusterPaths,
     options: ClusterOptions,
     nodes: Vec<Node>,
-    /// The relay between the nodes, if they don't connect directly.
+    /// The relay between the nodes, unless they connect directly.
     relay: Option<Relay>,
-    was_whole: bool,
+    came_up: bool,
 }
 
 /// The state that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
     /// All nodes run, see each other and accept clients.
-    Whole,
-    /// The node accepts clients, sees all other running nodes, and is seen by them.
-    Up(u8),
+    AllUp,
+    /// The node accepts clients, and it and all other running nodes see each other.
+    NodeUp(u8),
     /// No other running node considers the node alive.
     SeenDown(u8),
 }
 
-/// Why a [`Goal`] is not reached.
+/// Why a [`Goal`] is not met.
 #[derive(Debug)]
-pub(crate) enum Obstacle {
-    /// Waiting may help.
-    Yet(String),
-    /// Waiting does not help.
-    Forever(String),
+pub(crate) enum Unmet {
+    /// The goal may be reached later.
+    Pending(String),
+    /// The goal can't be reached.
+    Impossible(String),
 }
 
 impl Ring {
@@ -52,26 +52,26 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// The reason why a node could not be started; those started before it are stopped again.
+    /// The reason why a node could not be started. The nodes that were started are stopped.
     pub(crate) fn start(
-        place: Place,
+        paths: ClusterPaths,
         options: ClusterOptions,
         old_data: OldData,
     ) -> Result<Self, ClusterError> {
         options.validate()?;
-        prepare(&place, &options, old_data)
-            .map_err(ClusterError::io(format!("prepare {}", place.directory().display())))?;
+        prepare(&paths, &options, old_data)
+            .map_err(ClusterError::io(format!("prepare {}", paths.directory().display())))?;
         if !options.clock_offsets.is_empty() {
-            clock::compile(&place)?;
+            clock::compile(&paths)?;
         }
         let relay = match options.network {
             Network::Direct => None,
             Network::Relayed => Some(Relay::start(&options)?),
         };
-        let nodes = options.numbers().map(|number| Node::new(&place, &options, number)).collect();
-        let mut ring = Self { place, options, nodes, relay, was_whole: false };
+        let nodes = options.numbers().map(|number| Node::new(&paths, &options, number)).collect();
+        let mut ring = Self { paths, options, nodes, relay, came_up: false };
         for node in &mut ring.nodes {
-            if let Err(error) = node.spawn(&ring.place, &ring.options) {
+            if let Err(error) = node.spawn(&ring.paths, &ring.options) {
                 ring.stop();
                 return Err(error);
             }
@@ -83,16 +83,16 @@ impl Ring {
         &self.options
     }
 
-    /// Whether [`Goal::Whole`] was ever reached.
-    pub(crate) fn was_whole(&self) -> bool {
-        self.was_whole
+    /// Whether [`Goal::AllUp`] was ever reached.
+    pub(crate) fn came_up(&self) -> bool {
+        self.came_up
     }
 
-    /// Kills all nodes and waits for their end.
+    /// Kills all nodes and waits for them to exit.
     pub(crate) fn stop(&mut self) {
         for node in &mut self.nodes {
             if let Err(error) = node.kill() {
-                // The kernel kills the node when the supervisor ends.
+                // The kernel kills the node when the supervisor exits.
                 eprintln!("{error}");
             }
         }
@@ -103,25 +103,23 @@ impl Ring {
     }
 
     pub(crate) fn pause(&mut self, number: u8) -> Result<(), ClusterError> {
-        self.alive(number)?.pause()
+        self.find_alive(number)?.pause()
     }
 
     pub(crate) fn resume(&mut self, number: u8) -> Result<(), ClusterError> {
-        self.alive(number)?.resume()
+        self.find_alive(number)?.resume()
     }
 
-    /// Starts a node that was killed or died; does nothing to a running one.
+    /// Starts a node that was killed or died. Does nothing if the node is running.
     pub(crate) fn start_node(&mut self, number: u8) -> Result<(), ClusterError> {
         match self.find_mut(number)?.state() {
             NodeState::Running { .. } => return Ok(()),
             NodeState::Paused { .. } => {
-                return Err(ClusterError::Refused(format!(
-                    "node {number} is paused: resume it instead"
-                )));
+                return Err(ClusterError::Refused(format!("node {number} is paused: resume it")));
             }
             NodeState::Killed | NodeState::Died { .. } if self.options.disposable => {
                 return Err(ClusterError::Refused(format!(
-                    "node {number} is disposable and can't be started again: restart the cluster"
+                    "node {number} is disposable and can't be restarted: restart the cluster"
                 )));
             }
             NodeState::Killed | NodeState::Died { .. } => {}
@@ -129,9 +127,9 @@ impl Ring {
         let address = self.options.peer_address(number);
         for node in &mut self.nodes {
             if node.number() == number {
-                node.spawn(&self.place, &self.options)?;
+                node.spawn(&self.paths, &self.options)?;
             } else {
-                node.log_mut().forget(address);
+                node.log_mut().forget_peer(address);
             }
         }
         Ok(())
@@ -143,13 +141,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Delays what is sent on a link between two nodes.
+    /// Delays messages on a link between two nodes.
     pub(crate) fn delay(&self, link: Link, delay: Duration) -> Result<(), ClusterError> {
         self.relayed(link)?.set_delay(link, delay);
         Ok(())
     }
 
-    /// The links, if this is one of them.
+    /// The relay's links, if `link` is one of them.
     fn relayed(&self, link: Link) -> Result<&Links, ClusterError> {
         let (from, to) = (self.find(link.from)?, self.find(link.to)?);
         if from.number() == to.number() {
@@ -159,8 +157,8 @@ impl Ring {
         let relay = self.relay.as_ref().map(Relay::links);
         relay.ok_or_else(|| {
             ClusterError::Refused(
-                "only links that are relayed can be cut or delayed: start the cluster with \
-                 Network::Relayed, or `--relay`"
+                "only relayed links can be cut or delayed: start the cluster with \
+                 Network::Relayed or `--relay`"
                     .to_owned(),
             )
         })
@@ -179,11 +177,12 @@ impl Ring {
 
     /// Whether [`heal`](Self::heal) can make all nodes run.
     pub(crate) fn can_heal(&self) -> bool {
-        let gone = |node: &Node| matches!(node.state(), NodeState::Killed | NodeState::Died { .. });
-        !self.options.disposable || !self.nodes.iter().any(gone)
+        let is_dead =
+            |node: &Node| matches!(node.state(), NodeState::Killed | NodeState::Died { .. });
+        !self.options.disposable || !self.nodes.iter().any(is_dead)
     }
 
-    /// Joins all links, ends all delays, and resumes or starts all nodes that do not run.
+    /// Joins all links, ends all delays, resumes paused nodes and starts dead ones.
     pub(crate) fn heal(&mut self) -> Result<(), ClusterError> {
         self.join();
         if let Some(relay) = &self.relay {
@@ -199,23 +198,23 @@ impl Ring {
         Ok(())
     }
 
-    /// Notices processes that ended, and reads the logs.
-    pub(crate) fn observe(&mut self) {
+    /// Detects processes that have exited, and reads new lines of the logs.
+    pub(crate) fn refresh(&mut self) {
         for node in &mut self.nodes {
             node.reap();
             node.log_mut().read();
         }
     }
 
-    /// Whether a goal is reached. Call [`Ring::observe`] first.
-    pub(crate) fn check(&mut self, goal: Goal) -> Result<(), Obstacle> {
+    /// Checks whether a goal is reached. Call [`Ring::refresh`] first.
+    pub(crate) fn check(&mut self, goal: Goal) -> Result<(), Unmet> {
         match goal {
-            Goal::Whole => {
+            Goal::AllUp => {
                 self.options.numbers().try_for_each(|number| self.check_up(number))?;
-                self.was_whole = true;
+                self.came_up = true;
                 Ok(())
             }
-            Goal::Up(number) => self.check_up(number),
+            Goal::NodeUp(number) => self.check_up(number),
             Goal::SeenDown(number) => self.check_seen_down(number),
         }
     }
@@ -224,26 +223,28 @@ impl Ring {
         self.nodes.iter().map(|node| self.node_status(node)).collect()
     }
 
-    /// The end of the log of the first node that has not started, or of the first node.
+    /// The end of the log of the first node that has not started, otherwise of node 1.
     pub(crate) fn relevant_log(&self) -> String {
-        let silent = self.nodes.iter().find(|node| !node.log().started());
-        silent.or(self.nodes.first()).map_or_else(String::new, |node| log::tail(node.log().path()))
+        let not_started = self.nodes.iter().find(|node| !node.log().started());
+        not_started
+            .or(self.nodes.first())
+            .map_or_else(String::new, |node| log::tail(node.log().path()))
     }
 
-    fn alive(&mut self, number: u8) -> Result<&mut Node, ClusterError> {
+    fn find_alive(&mut self, number: u8) -> Result<&mut Node, ClusterError> {
         let node = self.find_mut(number)?;
         match node.state() {
             NodeState::Running { .. } | NodeState::Paused { .. } => Ok(node),
             NodeState::Killed | NodeState::Died { .. } => {
-                Err(ClusterError::Refused(format!("node {number} does not run: start it")))
+                Err(ClusterError::Refused(format!("node {number} is not running: start it")))
             }
         }
     }
 
     fn node_status(&self, node: &Node) -> NodeStatus {
-        let seen = |other: &&Node| node.log().up().contains(&other.peer_address());
+        let is_up = |other: &&Node| node.log().up().contains(&other.peer_address());
         let sees = if node.is_running() {
-            self.nodes.iter().filter(seen).map(Node::number).collect()
+            self.nodes.iter().filter(is_up).map(Node::number).collect()
         } else {
             Vec::new()
         };
@@ -257,38 +258,38 @@ impl Ring {
         }
     }
 
-    fn check_up(&mut self, number: u8) -> Result<(), Obstacle> {
+    fn check_up(&mut self, number: u8) -> Result<(), Unmet> {
         self.check_started(number)?;
-        self.check_seen_both_ways(number)?;
+        self.check_sees_others(number)?;
         self.check_serves(number)
     }
 
-    fn check_started(&self, number: u8) -> Result<(), Obstacle> {
+    fn check_started(&self, number: u8) -> Result<(), Unmet> {
         let node = self.find(number)?;
         match node.state() {
             NodeState::Running { .. } if node.log().started() => Ok(()),
-            NodeState::Running { .. } => yet(format!("node {number} has not started")),
-            NodeState::Paused { .. } => yet(format!("node {number} is paused")),
-            NodeState::Killed => yet(format!("node {number} was killed")),
-            NodeState::Died { how } => Err(Obstacle::Forever(format!(
-                "node {number} ended with {how}; {}",
+            NodeState::Running { .. } => pending(format!("node {number} has not started")),
+            NodeState::Paused { .. } => pending(format!("node {number} is paused")),
+            NodeState::Killed => pending(format!("node {number} was killed")),
+            NodeState::Died { how } => Err(Unmet::Impossible(format!(
+                "node {number} exited ({how}); {}",
                 log::tail(node.log().path())
             ))),
         }
     }
 
-    fn check_seen_both_ways(&self, number: u8) -> Result<(), Obstacle> {
+    fn check_sees_others(&self, number: u8) -> Result<(), Unmet> {
         let node = self.find(number)?;
         for other in &self.nodes {
             if other.number() == number || !other.is_running() {
                 continue;
             }
-            for (one, two) in [(node, other), (other, node)] {
-                if !one.log().up().contains(&two.peer_address()) {
-                    return yet(format!(
+            for (from, to) in [(node, other), (other, node)] {
+                if !from.log().up().contains(&to.peer_address()) {
+                    return pending(format!(
                         "node {} does not see node {}",
-                        one.number(),
-                        two.number()
+                        from.number(),
+                        to.number()
                     ));
                 }
             }
@@ -296,29 +297,30 @@ impl Ring {
         Ok(())
     }
 
-    fn check_serves(&mut self, number: u8) -> Result<(), Obstacle> {
+    fn check_serves(&mut self, number: u8) -> Result<(), Unmet> {
         let others = self.options.nodes - 1;
-        let after_first_login = self.was_whole;
-        match self.find_mut(number)?.greet(others) {
-            Some(Answer::Welcome { peers }) if peers == i64::from(others) => Ok(()),
-            Some(Answer::Welcome { .. }) => {
-                yet(format!("node {number} does not know the tokens of all others"))
+        let has_logged_in = self.came_up;
+        match self.find_mut(number)?.probe(others) {
+            Some(ProbeResult::Serving { peers }) if peers == i64::from(others) => Ok(()),
+            Some(ProbeResult::Serving { .. }) => {
+                pending(format!("node {number} does not know the tokens of all other nodes"))
             }
-            // The password may have been changed since; it is enough that the node asks for it.
-            Some(Answer::PasswordRefused) if after_first_login => Ok(()),
-            Some(Answer::PasswordRefused) => {
-                yet(format!("node {number} refuses the role cassandra"))
+            // The password may have been changed since the first login.
+            Some(ProbeResult::PasswordRejected) if has_logged_in => Ok(()),
+            Some(ProbeResult::PasswordRejected) => {
+                pending(format!("node {number} rejects the role cassandra"))
             }
-            None => yet(format!("node {number} does not answer CQL")),
+            None => pending(format!("node {number} does not answer CQL")),
         }
     }
 
-    fn check_seen_down(&self, number: u8) -> Result<(), Obstacle> {
+    fn check_seen_down(&self, number: u8) -> Result<(), Unmet> {
         let node = self.find(number)?;
-        if node.is_running() && !self.is_mute(number) {
-            let message =
-                format!("node {number} runs, and links lead from it, so it will not be seen down");
-            return Err(Obstacle::Forever(message));
+        if node.is_running() && !self.cannot_send(number) {
+            let message = format!(
+                "node {number} runs and not all links from it are cut: it won't be seen down"
+            );
+            return Err(Unmet::Impossible(message));
         }
         let sees = |other: &&Node| {
             other.number() != number
@@ -326,13 +328,13 @@ impl Ring {
                 && other.log().up().contains(&node.peer_address())
         };
         match self.nodes.iter().find(sees) {
-            Some(other) => yet(format!("node {} still sees node {number} up", other.number())),
+            Some(other) => pending(format!("node {} still sees node {number} up", other.number())),
             None => Ok(()),
         }
     }
 
-    /// Whether all links from a node are cut, and there are any.
-    fn is_mute(&self, number: u8) -> bool {
+    /// Whether a node has links, and all links from it are cut.
+    fn cannot_send(&self, number: u8) -> bool {
         let cut = self.cut_links().into_iter().filter(|link| link.from == number).count();
         cut > 0 && cut == usize::from(self.options.nodes - 1)
     }
@@ -349,7 +351,7 @@ impl Ring {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no node {number}: the last is node {last}")]
+#[error("there is no node {number}: the last node is {last}")]
 struct NoSuchNode {
     number: u8,
     last: u8,
@@ -361,37 +363,37 @@ impl From<NoSuchNode> for ClusterError {
     }
 }
 
-impl From<NoSuchNode> for Obstacle {
+impl From<NoSuchNode> for Unmet {
     fn from(error: NoSuchNode) -> Self {
-        Self::Forever(error.to_string())
+        Self::Impossible(error.to_string())
     }
 }
 
-fn yet(what: String) -> Result<(), Obstacle> {
-    Err(Obstacle::Yet(what))
+fn pending(what: String) -> Result<(), Unmet> {
+    Err(Unmet::Pending(what))
 }
 
-/// Prepares the directory of the cluster for the start of the nodes.
-fn prepare(place: &Place, options: &ClusterOptions, old_data: OldData) -> io::Result<()> {
+/// Prepares the cluster's directory for the start of the nodes.
+fn prepare(paths: &ClusterPaths, options: &ClusterOptions, old_data: OldData) -> io::Result<()> {
     match old_data {
-        OldData::Discard => discard(place)?,
-        OldData::Keep => require_same_ring(place, options)?,
+        OldData::Discard => discard_data(paths)?,
+        OldData::Keep => require_same_ring(paths, options)?,
     }
-    let logs = place.directory().join("logs");
+    let logs = paths.directory().join("logs");
     if logs.exists() {
         fs::remove_dir_all(&logs)?;
     }
     fs::create_dir(&logs)?;
-    let configuration = place.configuration();
+    let configuration = paths.configuration_directory();
     fs::create_dir_all(&configuration)?;
     fs::write(configuration.join("logback.xml"), config::LOGBACK)?;
     fs::write(configuration.join("logback-tools.xml"), config::LOGBACK_TOOLS)?;
-    fs::write(place.options(), serde_json::to_vec_pretty(options)?)
+    fs::write(paths.options_file(), serde_json::to_vec_pretty(options)?)
 }
 
-fn discard(place: &Place) -> io::Result<()> {
+fn discard_data(paths: &ClusterPaths) -> io::Result<()> {
     for number in 1..=u8::MAX {
-        let home = place.node(number);
+        let home = paths.node_directory(number);
         if !home.exists() {
             break;
         }
@@ -400,24 +402,24 @@ fn discard(place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Data belongs to a number of nodes that know each other by certain addresses; other nodes would
-/// not find each other.
-fn require_same_ring(place: &Place, options: &ClusterOptions) -> io::Result<()> {
-    let text = match fs::read(place.options()) {
+/// Fails if the data on disk is from a different number of nodes, or from other peer addresses:
+/// these nodes would not find each other.
+fn require_same_ring(paths: &ClusterPaths, options: &ClusterOptions) -> io::Result<()> {
+    let text = match fs::read(paths.options_file()) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
     let old: ClusterOptions = serde_json::from_slice(&text)?;
     if old.disposable || options.disposable {
-        return Err(io::Error::other("disposable nodes keep no data: leave out --keep"));
+        return Err(io::Error::other("disposable nodes keep no data: remove --keep"));
     }
     if (old.nodes, old.peer_address(1)) == (options.nodes, options.peer_address(1)) {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "the data belongs to {} nodes that know each other as {} and following; start the same \
-         nodes, or leave out --keep",
+        "the data belongs to {} nodes that know each other as {} and following: start the same \
+         nodes, or remove --keep",
         old.nodes,
         old.peer_address(1)
     )))

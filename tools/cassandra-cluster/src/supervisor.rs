@@ -1,7 +1,7 @@
-//! The process that owns the nodes of a cluster: starts and stops them, and answers requests.
+//! The process that owns a cluster's nodes: it starts and stops them, and serves requests.
 //!
-//! The main thread owns all state and does all work in a loop of events and ticks. The other
-//! threads only turn connections and lines into events.
+//! The main thread owns all state and handles events and ticks in a loop. The other threads only
+//! turn connections and lines into events.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,104 +13,103 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 
-use crate::place::Place;
+use crate::paths::ClusterPaths;
 use crate::protocol::{self, Failure, OldData, Reply, Request, Status};
-use crate::ring::{Goal, Obstacle, Ring};
+use crate::ring::{Goal, Ring, Unmet};
 use crate::{ClusterError, ClusterOptions};
 
-/// How long a cluster outlives its last lease, so that the next test program finds it running.
+/// How long a cluster outlives its last lease, to let the next test program take it over.
 const LINGER: Duration = Duration::from_secs(2);
 /// How long a new supervisor waits for its first request.
-const FIRST_REQUEST: Duration = Duration::from_secs(30);
-/// How long nodes may take to start, or to notice each other.
-const LIMIT: Duration = Duration::from_secs(300);
-/// How often logs are read and processes checked.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long nodes may take to start, or to see each other up or down.
+const GOAL_TIMEOUT: Duration = Duration::from_secs(300);
+/// The interval at which logs are read and processes are checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Supervises the cluster at `place` until it is no longer needed. Must be called on the main
-/// thread, because the nodes end with it.
+/// Supervises the cluster with these `paths` until it is no longer needed. Must be called on the
+/// main thread, because the nodes die with the thread that starts them.
 ///
-/// Returns at once if another process supervises this cluster already.
-pub(crate) fn supervise(place: Place) -> Result<(), ClusterError> {
-    let Some(_lock) = lock(&place)? else {
+/// Returns at once if another process already supervises this cluster.
+pub(crate) fn supervise(paths: ClusterPaths) -> Result<(), ClusterError> {
+    let Some(_lock) = lock(&paths)? else {
         return Ok(());
     };
-    // A session of its own: an interrupt typed into the terminal of a test program must not stop
-    // the nodes while that program still cleans up. A session leader already has one.
+    // A separate session keeps Ctrl-C in a test program's terminal from stopping the nodes while
+    // that program cleans up. The call fails for a session leader, which needs no new session.
     let _ = rustix::process::setsid();
-    let listener = protocol::listen(&place).map_err(ClusterError::io("open the socket"))?;
+    let listener = protocol::listen(&paths).map_err(ClusterError::io("open the socket"))?;
     let (sender, events) = mpsc::channel();
     thread::spawn(move || accept(&listener, &sender));
-    Supervisor::new(place).run(&events);
+    Supervisor::new(paths).run(&events);
     Ok(())
 }
 
 struct Supervisor {
-    place: Place,
+    paths: ClusterPaths,
     ring: Option<Ring>,
-    /// Whether the cluster stays when no lease is left.
+    /// Whether the cluster outlives its last lease.
     stays: bool,
     connections: BTreeMap<ConnectionId, Connection>,
     waiters: Vec<Waiter>,
-    /// When to end, unless a request or lease needs the cluster before.
-    unneeded_at: Instant,
-    ended: bool,
-    began: Instant,
+    /// When to stop, unless a request or lease needs the cluster before then.
+    idle_deadline: Instant,
+    stopped: bool,
+    started_at: Instant,
 }
 
 type ConnectionId = u64;
 
 struct Connection {
     stream: UnixStream,
-    /// Whether the cluster must not end before this connection.
-    leases: bool,
+    /// Whether this connection holds a lease.
+    is_lease: bool,
 }
 
-/// A request that is answered when a goal is reached.
+/// A request whose reply waits for a goal.
 struct Waiter {
     connection: ConnectionId,
     goal: Goal,
-    then: Then,
+    on_success: OnSuccess,
     deadline: Instant,
 }
 
-/// What happens when a goal is reached, besides the answer.
+/// What to do in addition to the reply when a goal is reached.
 #[derive(Clone, Copy)]
-enum Then {
+enum OnSuccess {
     Nothing,
     Stay,
 }
 
 enum Event {
     Opened(ConnectionId, UnixStream),
-    Asked(ConnectionId, Request),
-    NotUnderstood(ConnectionId, String),
+    Request(ConnectionId, Request),
+    InvalidRequest(ConnectionId, String),
     Closed(ConnectionId),
 }
 
 impl Supervisor {
-    fn new(place: Place) -> Self {
+    fn new(paths: ClusterPaths) -> Self {
         Self {
-            place,
+            paths,
             ring: None,
             stays: false,
             connections: BTreeMap::new(),
             waiters: Vec::new(),
-            unneeded_at: Instant::now() + FIRST_REQUEST,
-            ended: false,
-            began: Instant::now(),
+            idle_deadline: Instant::now() + FIRST_REQUEST_TIMEOUT,
+            stopped: false,
+            started_at: Instant::now(),
         }
     }
 
     fn run(mut self, events: &Receiver<Event>) {
-        self.note(&format!("process {} supervises", std::process::id()));
-        while !self.ended {
+        self.log(&format!("supervising as process {}", std::process::id()));
+        while !self.stopped {
             match events.recv_timeout(TICK) {
                 Ok(event) => self.handle(event),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The thread that accepts connections is gone, so no request could stop the
-                // cluster.
-                Err(RecvTimeoutError::Disconnected) => self.end(),
+                // The accepting thread is gone, so no request could stop the cluster.
+                Err(RecvTimeoutError::Disconnected) => self.stop(),
             }
             self.tick();
         }
@@ -119,19 +118,19 @@ impl Supervisor {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Opened(id, stream) => {
-                self.connections.insert(id, Connection { stream, leases: false });
+                self.connections.insert(id, Connection { stream, is_lease: false });
             }
-            Event::Asked(id, request) => {
-                self.note(&format!("connection {id}: {request:?}"));
-                match self.fulfil(id, request) {
+            Event::Request(id, request) => {
+                self.log(&format!("connection {id}: {request:?}"));
+                match self.handle_request(id, request) {
                     Ok(Some(reply)) => self.reply(id, &reply),
                     Ok(None) => {}
                     Err(error) => self.reply(id, &Reply::Failed(failure(error))),
                 }
             }
-            Event::NotUnderstood(id, why) => {
+            Event::InvalidRequest(id, why) => {
                 let message = format!(
-                    "the supervisor is of another build ({why}): stop it with \
+                    "the supervisor is from a different build ({why}): stop it with \
                      `cassandra-cluster down`, or kill process {}",
                     std::process::id()
                 );
@@ -139,16 +138,16 @@ impl Supervisor {
             }
             Event::Closed(id) => {
                 self.waiters.retain(|waiter| waiter.connection != id);
-                if self.connections.remove(&id).is_some_and(|connection| connection.leases) {
-                    self.note(&format!("connection {id}: lease ended"));
-                    self.unneeded_at = Instant::now() + LINGER;
+                if self.connections.remove(&id).is_some_and(|connection| connection.is_lease) {
+                    self.log(&format!("connection {id}: lease ended"));
+                    self.idle_deadline = Instant::now() + LINGER;
                 }
             }
         }
     }
 
-    /// Fulfils a request. `None` means that the reply comes when a goal is reached.
-    fn fulfil(
+    /// Handles a request. `None` means that the reply follows when a goal is reached.
+    fn handle_request(
         &mut self,
         id: ConnectionId,
         request: Request,
@@ -156,12 +155,12 @@ impl Supervisor {
         match request {
             Request::Lease(options) => {
                 self.open(id, options, OldData::Discard)?;
-                self.wait(id, Goal::Whole, Then::Nothing);
+                self.wait(id, Goal::AllUp, OnSuccess::Nothing);
                 return Ok(None);
             }
             Request::Up(options, old_data) => {
                 self.open(id, options, old_data)?;
-                self.wait(id, Goal::Whole, Then::Stay);
+                self.wait(id, Goal::AllUp, OnSuccess::Stay);
                 return Ok(None);
             }
             Request::Down => self.down(id)?,
@@ -171,19 +170,19 @@ impl Supervisor {
             Request::Resume(number) => self.ring()?.resume(number)?,
             Request::Start(number) => {
                 self.ring()?.start_node(number)?;
-                self.wait(id, Goal::Up(number), Then::Nothing);
+                self.wait(id, Goal::NodeUp(number), OnSuccess::Nothing);
                 return Ok(None);
             }
             Request::Heal => {
                 self.ring()?.heal()?;
-                self.wait(id, Goal::Whole, Then::Nothing);
+                self.wait(id, Goal::AllUp, OnSuccess::Nothing);
                 return Ok(None);
             }
             Request::Cut(link) => self.ring()?.cut(link)?,
             Request::Join => self.ring()?.join(),
             Request::Delay(link, delay) => self.ring()?.delay(link, delay)?,
             Request::WaitSeenDown(number) => {
-                self.wait(id, Goal::SeenDown(number), Then::Nothing);
+                self.wait(id, Goal::SeenDown(number), OnSuccess::Nothing);
                 return Ok(None);
             }
         }
@@ -191,7 +190,7 @@ impl Supervisor {
     }
 
     /// Makes the connection a lease of a cluster with these options. Starts or restarts the cluster
-    /// if needed, or heals it if it has no other lease.
+    /// if needed, or heals it if nothing else uses it.
     fn open(
         &mut self,
         id: ConnectionId,
@@ -200,7 +199,7 @@ impl Supervisor {
     ) -> Result<(), ClusterError> {
         let shared = self.stays || self.leases() > 0;
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.leases = true;
+            connection.is_lease = true;
         }
         match &mut self.ring {
             Some(ring) if shared => {
@@ -215,30 +214,30 @@ impl Supervisor {
             None => {}
         }
         self.ring = None;
-        self.ring = Some(Ring::start(self.place.clone(), options, old_data)?);
+        self.ring = Some(Ring::start(self.paths.clone(), options, old_data)?);
         Ok(())
     }
 
     fn down(&mut self, id: ConnectionId) -> Result<(), ClusterError> {
         self.stays = false;
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.leases = false;
+            connection.is_lease = false;
         }
         let leases = self.leases();
         if leases > 0 {
             return Err(ClusterError::Refused(format!(
-                "cluster {} is leased {leases} times; it ends with the last lease",
-                self.place.name()
+                "cluster {} still has leases ({leases}); it stops when the last lease ends",
+                self.paths.name()
             )));
         }
-        self.end();
+        self.stop();
         Ok(())
     }
 
     fn status(&mut self) -> Result<Reply, ClusterError> {
         let (stays, leases) = (self.stays, self.leases());
         let ring = self.ring()?;
-        ring.observe();
+        ring.refresh();
         Ok(Reply::Status(Status {
             options: ring.options().clone(),
             supervisor: std::process::id(),
@@ -249,52 +248,56 @@ impl Supervisor {
         }))
     }
 
-    fn wait(&mut self, connection: ConnectionId, goal: Goal, then: Then) {
-        let deadline = Instant::now() + LIMIT;
-        self.waiters.push(Waiter { connection, goal, then, deadline });
+    fn wait(&mut self, connection: ConnectionId, goal: Goal, on_success: OnSuccess) {
+        let deadline = Instant::now() + GOAL_TIMEOUT;
+        self.waiters.push(Waiter { connection, goal, on_success, deadline });
     }
 
     fn tick(&mut self) {
         if let Some(ring) = &mut self.ring {
-            ring.observe();
+            ring.refresh();
         }
         for waiter in std::mem::take(&mut self.waiters) {
-            self.settle(waiter);
+            self.check_waiter(waiter);
         }
         let needed = self.stays || self.leases() > 0;
         if needed {
-            self.unneeded_at = Instant::now() + LINGER;
+            self.idle_deadline = Instant::now() + LINGER;
         }
-        // If the directory was removed, and the socket with it, no request can end the cluster.
-        if Instant::now() >= self.unneeded_at || !self.place.socket().exists() {
-            self.end();
+        // If the directory was removed with the socket, no request can stop the cluster.
+        if Instant::now() >= self.idle_deadline || !self.paths.socket().exists() {
+            self.stop();
         }
     }
 
-    /// Answers a waiter if its goal is reached or given up; otherwise it keeps waiting.
-    fn settle(&mut self, waiter: Waiter) {
+    /// Replies to a waiter if its goal is reached, impossible or overdue; otherwise, keeps it.
+    fn check_waiter(&mut self, waiter: Waiter) {
         let Some(ring) = &mut self.ring else {
-            let gone = Failure::NotStarted("the nodes were stopped meanwhile".to_owned());
-            return self.reply(waiter.connection, &Reply::Failed(gone));
+            let failure = Failure::NotStarted("the nodes were stopped in the meantime".to_owned());
+            return self.reply(waiter.connection, &Reply::Failed(failure));
         };
-        let was_whole = ring.was_whole();
+        let came_up = ring.came_up();
         let why = match ring.check(waiter.goal) {
             Ok(()) => {
-                match waiter.then {
-                    Then::Stay => self.stays = true,
-                    Then::Nothing => {}
+                match waiter.on_success {
+                    OnSuccess::Stay => self.stays = true,
+                    OnSuccess::Nothing => {}
                 }
                 return self.reply(waiter.connection, &Reply::Done);
             }
-            Err(Obstacle::Yet(_)) if Instant::now() < waiter.deadline => {
+            Err(Unmet::Pending(_)) if Instant::now() < waiter.deadline => {
                 return self.waiters.push(waiter);
             }
-            Err(Obstacle::Yet(what)) => {
-                format!("gave up after {} s: {what}; {}", LIMIT.as_secs(), ring.relevant_log())
+            Err(Unmet::Pending(what)) => {
+                format!(
+                    "gave up after {} s: {what}; {}",
+                    GOAL_TIMEOUT.as_secs(),
+                    ring.relevant_log()
+                )
             }
-            Err(Obstacle::Forever(what)) => what,
+            Err(Unmet::Impossible(what)) => what,
         };
-        let failure = if was_whole || waiter.goal != Goal::Whole {
+        let failure = if came_up || waiter.goal != Goal::AllUp {
             Failure::Refused(why)
         } else {
             ring.stop();
@@ -304,62 +307,66 @@ impl Supervisor {
         self.reply(waiter.connection, &Reply::Failed(failure));
     }
 
-    /// Stops answering, then kills the nodes: the next process to ask starts a new supervisor,
-    /// which waits for this one's lock.
-    fn end(&mut self) {
-        if self.ended {
+    /// Removes the socket, then kills the nodes. The next client starts supervisors until one gets
+    /// the lock, which this process holds until it exits.
+    fn stop(&mut self) {
+        if self.stopped {
             return;
         }
-        self.note("ending");
-        self.ended = true;
-        // The socket is gone already if the whole directory was removed.
-        let _ = fs::remove_file(self.place.socket());
+        self.log("stopping");
+        self.stopped = true;
+        // If the directory was removed, the socket is already gone.
+        let _ = fs::remove_file(self.paths.socket());
         if let Some(ring) = &mut self.ring {
             ring.stop();
         }
     }
 
-    /// A reply that can't be delivered is dropped: the connection's end is noticed elsewhere.
+    /// Sends a reply. Ignores send errors: the reading thread reports the end of the connection.
     fn reply(&self, id: ConnectionId, reply: &Reply) {
         if let Reply::Failed(failure) = reply {
-            self.note(&format!("connection {id}: {failure:?}"));
+            self.log(&format!("connection {id}: {failure:?}"));
         }
         if let Some(connection) = self.connections.get(&id) {
             let _ = protocol::write_line(&connection.stream, reply);
         }
     }
 
-    /// Writes to the supervisor's log, which is its error output.
-    fn note(&self, text: &str) {
-        eprintln!("{} {:8.3} s: {text}", self.place.name(), self.began.elapsed().as_secs_f64());
+    /// Writes to the supervisor's log, which is its standard error.
+    fn log(&self, text: &str) {
+        eprintln!(
+            "{} {:8.3} s: {text}",
+            self.paths.name(),
+            self.started_at.elapsed().as_secs_f64()
+        );
     }
 
     fn ring(&mut self) -> Result<&mut Ring, ClusterError> {
-        let name = self.place.name();
+        let name = self.paths.name();
         self.ring.as_mut().ok_or_else(|| ClusterError::NotRunning { name: name.to_owned() })
     }
 
     fn leases(&self) -> usize {
-        self.connections.values().filter(|connection| connection.leases).count()
+        self.connections.values().filter(|connection| connection.is_lease).count()
     }
 
     fn options_differ(&self, running: &ClusterOptions, wanted: &ClusterOptions) -> ClusterError {
         let reason = if self.stays {
-            "it stays until `cassandra-cluster down`"
+            "it runs until `cassandra-cluster down`"
         } else {
-            "another process holds a lease of it"
+            "another process has leased it"
         };
         ClusterError::OptionsDiffer(format!(
             "cluster {} runs with other options ({}), and {reason}",
-            self.place.name(),
+            self.paths.name(),
             running.differences(wanted)
         ))
     }
 }
 
-/// Takes the lock that makes this process the only supervisor; `None` if another one has it.
-fn lock(place: &Place) -> Result<Option<File>, ClusterError> {
-    let path = place.lock();
+/// Takes the lock that makes this process the only supervisor; `None` if another one holds it.
+fn lock(paths: &ClusterPaths) -> Result<Option<File>, ClusterError> {
+    let path = paths.lock_file();
     let file =
         File::create(&path).map_err(ClusterError::io(format!("create {}", path.display())))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -369,7 +376,7 @@ fn lock(place: &Place) -> Result<Option<File>, ClusterError> {
     }
 }
 
-/// Turns connections into events until the supervisor is gone.
+/// Turns connections into events until the supervisor exits.
 fn accept(listener: &UnixListener, events: &Sender<Event>) {
     for (id, stream) in (1..).zip(listener.incoming()) {
         let Ok(stream) = stream else { return };
@@ -384,19 +391,19 @@ fn accept(listener: &UnixListener, events: &Sender<Event>) {
     }
 }
 
-/// Turns the lines of a connection into events, up to its end.
+/// Turns the lines of a connection into events until the connection ends.
 fn read(id: ConnectionId, stream: &UnixStream, events: &Sender<Event>) {
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { break };
         let event = match serde_json::from_str(&line) {
-            Ok(request) => Event::Asked(id, request),
-            Err(error) => Event::NotUnderstood(id, error.to_string()),
+            Ok(request) => Event::Request(id, request),
+            Err(error) => Event::InvalidRequest(id, error.to_string()),
         };
         if events.send(event).is_err() {
             return;
         }
     }
-    // If the channel has no receiver, the supervisor is ending.
+    // If the channel has no receiver, the supervisor is exiting.
     let _ = events.send(Event::Closed(id));
 }
 

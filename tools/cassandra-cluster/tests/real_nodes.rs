@@ -1,6 +1,7 @@
-//! Real clusters, each with a name and addresses of its own: 127.0.0.21 to 127.0.0.30.
+//! Tests with real clusters. Each test has its own cluster name and addresses in 127.0.0.21 to
+//! 127.0.0.31.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::unwrap_used, reason = "tests and their helpers fail by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -17,7 +18,7 @@ use cassandra_cluster::{
 };
 use rustix::process::{Pid, Signal};
 
-/// Kinds of frames of the CQL native protocol.
+/// Opcodes of the CQL native protocol.
 const ERROR: u8 = 0x00;
 const STARTUP: u8 = 0x01;
 const READY: u8 = 0x02;
@@ -26,54 +27,54 @@ const SUPPORTED: u8 = 0x06;
 const QUERY: u8 = 0x07;
 const RESULT: u8 = 0x08;
 
-/// Consistency levels of that protocol.
+/// Consistency levels of the CQL native protocol.
 const ONE: u8 = 0x01;
 const QUORUM: u8 = 0x04;
 const ALL: u8 = 0x05;
 
-/// After this time something hangs, on a busy machine too.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Longer waits mean a hang, even on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
-fn leases_share_one_cluster_which_ends_with_its_supervisor() {
+fn leases_share_cluster_which_dies_with_supervisor() {
     let options = options("test-lease", 21);
     let first = Cluster::lease(options.clone()).unwrap();
     let second = Cluster::lease(options.clone()).unwrap();
     let [node] = first.nodes()[..] else { panic!("not one node: {:?}", first.nodes()) };
     assert_eq!(node.to_string(), "127.0.0.21:9042");
-    assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
+    assert_eq!(request_options(node).unwrap(), SUPPORTED);
     assert_eq!(first.pid(1).unwrap(), second.pid(1).unwrap());
     assert_eq!(first.status().unwrap().leases, 2);
 
     let other = ClusterOptions { commit_log: CommitLog::Batch, ..options };
-    let refused = Cluster::lease(other.clone()).unwrap_err();
-    assert!(matches!(refused, ClusterError::OptionsDiffer(_)), "{refused}");
+    let error = Cluster::lease(other.clone()).unwrap_err();
+    assert!(matches!(error, ClusterError::OptionsDiffer(_)), "{error}");
 
-    // Longer than a cluster without a lease would last.
+    // Longer than a cluster without leases runs.
     drop(first);
     thread::sleep(Duration::from_secs(3));
-    assert_eq!(ask_for_options(node).unwrap(), SUPPORTED);
+    assert_eq!(request_options(node).unwrap(), SUPPORTED);
     assert_eq!(second.status().unwrap().leases, 1);
 
-    // No lease is left that a restart could harm.
+    // Without other leases, the cluster is restarted with the new options.
     drop(second);
     let third = Cluster::lease(other).unwrap();
     let commit_log = third.status().unwrap().options.commit_log;
     assert_eq!(commit_log, CommitLog::Batch);
 
-    // The nodes get no request to end, and still none is left.
+    // The kernel kills the nodes, although nothing requests it.
     let directory = directory(&third);
     assert_eq!(processes_below(&directory).len(), 1);
     let supervisor = pid(third.status().unwrap().supervisor);
     rustix::process::kill_process(supervisor, Signal::KILL).unwrap();
     wait_until_gone(&directory);
-    let gone = third.status().unwrap_err();
-    assert!(matches!(gone, ClusterError::SupervisorGone { .. }), "{gone}");
+    let error = third.status().unwrap_err();
+    assert!(matches!(error, ClusterError::SupervisorGone { .. }), "{error}");
 }
 
 #[test]
-fn nodes_end_with_a_holder_that_is_killed() {
-    // The program's echo shows that it runs, and so that the cluster does.
+fn nodes_die_with_killed_leaseholder() {
+    // The echo shows that the program runs, which starts after the cluster is up.
     let mut holder = program(&["run", "1", "--name", "test-holder", "--first-host", "22"])
         .args(["--", "cat"])
         .stdin(Stdio::piped())
@@ -97,48 +98,50 @@ fn nodes_end_with_a_holder_that_is_killed() {
 #[test]
 #[ignore = "takes long; scripts/nightly runs it"]
 fn killed_and_frozen_nodes_are_healed() {
-    // Cassandra's lowest value: nodes notice a death in 12 seconds instead of 18.
+    // With Cassandra's lowest value, nodes see a dead node down in 12 seconds instead of 18.
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let options = ClusterOptions { nodes: 2, settings, ..options("test-heal", 26) };
     let cluster = Cluster::lease(options).unwrap();
-    let [first, second] = cluster.nodes()[..] else { panic!("not two: {:?}", cluster.nodes()) };
+    let [first, second] = cluster.nodes()[..] else {
+        panic!("not two nodes: {:?}", cluster.nodes())
+    };
     wait_until("the nodes see each other", || sees(&cluster) == [[2], [1]]);
 
     cluster.pause(1).unwrap();
     let pid = cluster.pid(1).unwrap();
     assert_eq!(cluster.status().unwrap().nodes[0].state, NodeState::Paused { pid });
-    let silent = ask(first, OPTIONS, b"", Duration::from_secs(1)).unwrap_err();
-    assert_eq!(silent.kind(), ErrorKind::WouldBlock);
+    let error = request(first, OPTIONS, b"", Duration::from_secs(1)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
     cluster.resume(1).unwrap();
-    assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
+    assert_eq!(request_options(first).unwrap(), SUPPORTED);
 
     let old = cluster.pid(2).unwrap();
     cluster.kill(2).unwrap();
     assert!(!Path::new(&format!("/proc/{old}")).exists());
     assert_eq!(cluster.status().unwrap().nodes[1].state, NodeState::Killed);
-    let refused = ask_for_options(second).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let error = request_options(second).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     cluster.wait_until_seen_down(2).unwrap();
     assert_eq!(cluster.status().unwrap().nodes[0].sees, [0; 0]);
 
-    // One node to be resumed and one to be started.
+    // Healing must resume one node and start the other.
     cluster.pause(1).unwrap();
     cluster.heal().unwrap();
     wait_until("the nodes see each other again", || sees(&cluster) == [[2], [1]]);
-    assert_eq!(ask_for_options(first).unwrap(), SUPPORTED);
-    assert_eq!(ask_for_options(second).unwrap(), SUPPORTED);
+    assert_eq!(request_options(first).unwrap(), SUPPORTED);
+    assert_eq!(request_options(second).unwrap(), SUPPORTED);
     assert_ne!(cluster.pid(2).unwrap(), old);
     let table = || cluster.nodetool(1, &["status"]).unwrap();
-    wait_until("nodetool tells that", || table().matches("UN  127.0.0.2").count() == 2);
+    wait_until("nodetool shows both nodes up", || table().matches("UN  127.0.0.2").count() == 2);
 
-    let refused = [
+    let errors = [
         cluster.kill(3),
         cluster.wait_until_seen_down(1),
-        // The nodes are connected directly.
+        // The nodes connect directly.
         cluster.cut(1, 2),
         cluster.isolate(1),
     ];
-    for error in refused.map(Result::unwrap_err) {
+    for error in errors.map(Result::unwrap_err) {
         assert!(matches!(error, ClusterError::Refused(_)), "{error}");
     }
     let directory = directory(&cluster);
@@ -148,7 +151,7 @@ fn killed_and_frozen_nodes_are_healed() {
 
 #[test]
 #[ignore = "takes long; scripts/nightly runs it"]
-fn partition_is_noticed_and_healed() {
+fn partition_is_detected_and_healed() {
     let settings = BTreeMap::from([("phi_convict_threshold".to_owned(), "5".to_owned())]);
     let network = Network::Relayed;
     let options = ClusterOptions { nodes: 3, settings, network, ..options("test-cut", 23) };
@@ -162,7 +165,7 @@ fn partition_is_noticed_and_healed() {
         assert_eq!(query(first, statement, ONE).unwrap(), RESULT);
     }
     let write = |node, consistency| query(node, "INSERT INTO k.t (p) VALUES (0)", consistency);
-    // A busy node may be too late for a write.
+    // Writes may time out while a node is busy.
     let works = |what, node, consistency| {
         wait_until(what, || write(node, consistency).unwrap() == RESULT);
     };
@@ -171,7 +174,7 @@ fn partition_is_noticed_and_healed() {
     }
 
     cluster.isolate(3).unwrap();
-    let before = cluster.pid(3).unwrap();
+    let pid_before = cluster.pid(3).unwrap();
     works("two nodes are a quorum", first, QUORUM);
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
     assert_eq!(cluster.status().unwrap().cut_links.len(), 4);
@@ -181,14 +184,14 @@ fn partition_is_noticed_and_healed() {
     assert_eq!(write(third, QUORUM).unwrap(), ERROR);
     works("node 3 serves itself", third, ONE);
     cluster.heal().unwrap();
-    assert_eq!(cluster.pid(3).unwrap(), before);
+    assert_eq!(cluster.pid(3).unwrap(), pid_before);
     assert_eq!(cluster.status().unwrap().cut_links, []);
     wait_until("all nodes see each other", || sees(&cluster) == [[2, 3], [1, 3], [1, 2]]);
     for node in [first, second, third] {
         works("the partition is healed", node, ALL);
     }
 
-    // Requests of node 1 don't reach node 2; other nodes are not affected.
+    // Only messages from node 1 to node 2 are held back.
     cluster.cut(1, 2).unwrap();
     assert_eq!(cluster.status().unwrap().cut_links, [Link { from: 1, to: 2 }]);
     assert_eq!(write(first, ALL).unwrap(), ERROR);
@@ -196,38 +199,38 @@ fn partition_is_noticed_and_healed() {
     cluster.join().unwrap();
     works("the joined link works", first, ALL);
 
-    // A write at ALL waits for a round trip, which has the delay once in each direction.
+    // A write at ALL waits for a round trip, which is delayed in both directions.
     let delay = Duration::from_millis(300);
     for (from, to) in [(1, 3), (3, 1)] {
         cluster.delay(from, to, delay).unwrap();
     }
-    let took = || {
-        let begun = Instant::now();
-        (write(first, ALL).unwrap() == RESULT).then(|| begun.elapsed())
+    let time_write = || {
+        let started_at = Instant::now();
+        (write(first, ALL).unwrap() == RESULT).then(|| started_at.elapsed())
     };
-    wait_until("a delayed write is done", || {
-        let took = took();
+    wait_until("a delayed write succeeds", || {
+        let took = time_write();
         assert!(took.is_none_or(|took| took >= delay * 2), "{took:?}");
         took.is_some()
     });
     cluster.heal().unwrap();
-    let is_fast = || took().is_some_and(|took| took < delay * 2);
-    wait_until("a write is faster than the delays were", is_fast);
+    let is_fast = || time_write().is_some_and(|took| took < delay * 2);
+    wait_until("a write is faster than the former delays", is_fast);
 
-    let refused = [
+    let errors = [
         cluster.cut(1, 4),
         cluster.cut(1, 1),
         cluster.isolate(4),
         cluster.delay(1, 4, delay),
         cluster.delay(1, 1, delay),
     ];
-    for error in refused.map(Result::unwrap_err) {
+    for error in errors.map(Result::unwrap_err) {
         assert!(matches!(error, ClusterError::Refused(_)), "{error}");
     }
 }
 
 #[test]
-fn hand_started_cluster_stays_until_stopped() {
+fn cluster_started_by_up_runs_until_down() {
     let name = ["--name", "test-up"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name].concat());
     let up = ["up", "1", "--auth", "--first-host", "28"];
@@ -238,10 +241,10 @@ fn hand_started_cluster_stays_until_stopped() {
     let status = cluster.status().unwrap();
     assert!(status.stays);
     // A query without a login.
-    assert_eq!(ask(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", LIMIT).unwrap(), ERROR);
+    assert_eq!(request(cluster.nodes()[0], QUERY, b"\0\0\0\0\0\x01\0", TIMEOUT).unwrap(), ERROR);
     let directory = directory(&cluster);
 
-    assert_eq!(run(&["down"]), 1, "while there is a lease");
+    assert_eq!(run(&["down"]), 1, "a lease is left");
     assert_eq!(run(&up), 0);
     drop(cluster);
     thread::sleep(Duration::from_secs(3));
@@ -255,14 +258,19 @@ fn hand_started_cluster_stays_until_stopped() {
     assert_eq!(run(&["down"]), 0);
     assert_eq!(run(&["down"]), 1);
 
-    let id = |directory: &Path| fs::read_to_string(directory.join("options.json")).unwrap();
-    let before = id(&directory);
-    assert_eq!(run(&["up", "2", "--first-host", "28", "--keep"]), 3, "data of another ring");
-    assert_eq!(id(&directory), before);
+    let saved_options =
+        |directory: &Path| fs::read_to_string(directory.join("options.json")).unwrap();
+    let before = saved_options(&directory);
+    assert_eq!(
+        run(&["up", "2", "--first-host", "28", "--keep"]),
+        3,
+        "the data is from another ring"
+    );
+    assert_eq!(saved_options(&directory), before);
 }
 
 #[test]
-fn disposable_node_is_not_started_again() {
+fn disposable_node_cannot_be_restarted() {
     let name = ["--name", "test-disposable", "--first-host", "31"];
     let run = |arguments: &[&str]| exit_code(&[arguments, &name[..2]].concat());
     let up = [&["up", "1", "--disposable"], &name[2..]].concat();
@@ -270,13 +278,13 @@ fn disposable_node_is_not_started_again() {
     assert_eq!(run(&["kill", "1"]), 0);
     assert_eq!(run(&["start", "1"]), 1);
     assert_eq!(run(&["down"]), 0);
-    assert_eq!(run(&[&up[..], &["--keep"]].concat()), 3, "it has no data to keep");
+    assert_eq!(run(&[&up[..], &["--keep"]].concat()), 3, "a disposable cluster keeps no data");
     let up = [&["up", "1", "--keep"], &name[2..]].concat();
     assert_eq!(run(&up), 3, "the data may be incomplete");
 }
 
 #[test]
-fn foreign_process_on_an_address_is_named() {
+fn address_used_by_foreign_process_is_reported() {
     for (address, network) in
         [("127.0.0.29:9042", Network::Direct), ("127.1.0.29:7000", Network::Relayed)]
     {
@@ -289,7 +297,7 @@ fn foreign_process_on_an_address_is_named() {
 }
 
 #[test]
-fn node_that_does_not_start_is_quoted() {
+fn failed_start_quotes_node_log() {
     let settings = BTreeMap::from([("no_such_setting".to_owned(), "1".to_owned())]);
     let options = ClusterOptions { settings, ..options("test-broken", 30) };
     let error = Cluster::lease(options).unwrap_err();
@@ -298,7 +306,7 @@ fn node_that_does_not_start_is_quoted() {
 }
 
 #[test]
-fn wrong_java_is_named_by_its_version() {
+fn wrong_java_version_is_reported() {
     let directory = std::env::temp_dir().join(format!("wrong-java-{}", std::process::id()));
     let java = directory.join("bin/java");
     fs::create_dir_all(java.parent().unwrap()).unwrap();
@@ -309,13 +317,14 @@ fn wrong_java_is_named_by_its_version() {
     let up = ["up", "1", "--name", "test-java"];
     let output = program(&up).env("JAVA_HOME", &directory).output().unwrap();
     fs::remove_dir_all(&directory).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("is {version}: ")) && !said.contains(picked_up), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains(&format!("is {version}: ")), "{stderr}");
+    assert!(!stderr.contains(picked_up), "{stderr}");
 }
 
 #[test]
-fn exit_codes_tell_usage_from_no() {
+fn exit_codes_distinguish_invalid_arguments_from_failures() {
     assert_eq!(exit_code(&["--help"]), 0);
     assert_eq!(exit_code(&["up", "6"]), 2);
     assert_eq!(exit_code(&["bogus"]), 2);
@@ -337,31 +346,30 @@ fn program(arguments: &[&str]) -> Command {
 
 fn exit_code(arguments: &[&str]) -> i32 {
     let Output { status, stderr, .. } = program(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&stderr);
-    status.code().unwrap_or_else(|| panic!("{arguments:?} ended with {status}: {said}"))
+    let stderr = String::from_utf8_lossy(&stderr);
+    status.code().unwrap_or_else(|| panic!("{arguments:?} failed ({status}): {stderr}"))
 }
 
-/// The numbers that each node sees up.
+/// The numbers of the nodes that each node sees up.
 fn sees(cluster: &Cluster) -> Vec<Vec<u8>> {
     cluster.status().unwrap().nodes.into_iter().map(|node| node.sees).collect()
 }
 
-/// The kind of a node's answer to a question that needs no connection set up: which options it
-/// supports.
-fn ask_for_options(node: SocketAddr) -> std::io::Result<u8> {
-    ask(node, OPTIONS, b"", LIMIT)
+/// Requests the supported options, which needs no login, and returns the response's opcode.
+fn request_options(node: SocketAddr) -> std::io::Result<u8> {
+    request(node, OPTIONS, b"", TIMEOUT)
 }
 
-fn ask(node: SocketAddr, opcode: u8, body: &[u8], patience: Duration) -> std::io::Result<u8> {
+fn request(node: SocketAddr, opcode: u8, body: &[u8], timeout: Duration) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(node)?;
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
     exchange(&mut stream, opcode, body)
 }
 
-/// The kind of a node's answer to a query without parameters.
+/// Sends a query without parameters, and returns the response's opcode.
 fn query(node: SocketAddr, statement: &str, consistency: u8) -> std::io::Result<u8> {
     let mut stream = TcpStream::connect(node)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let version = b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0";
     assert_eq!(exchange(&mut stream, STARTUP, version)?, READY);
     let length = u32::try_from(statement.len()).unwrap().to_be_bytes();
@@ -369,21 +377,21 @@ fn query(node: SocketAddr, statement: &str, consistency: u8) -> std::io::Result<
     exchange(&mut stream, QUERY, &body)
 }
 
-/// Sends a frame and reads one, of which it returns the kind.
+/// Sends a frame, reads the response and returns its opcode.
 fn exchange(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> std::io::Result<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     stream.write_all(&[&[0x04, 0, 0, 0, opcode], length.as_slice(), body].concat())?;
     let mut header = [0; 9];
     stream.read_exact(&mut header)?;
-    let [_, _, _, _, answer, length @ ..] = header;
+    let [_, _, _, _, opcode, length @ ..] = header;
     stream.take(u32::from_be_bytes(length).into()).read_to_end(&mut Vec::new())?;
-    Ok(answer)
+    Ok(opcode)
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not yet: {what}");
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out: {what}");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -392,7 +400,7 @@ fn directory(cluster: &Cluster) -> PathBuf {
     cluster.logs(1).parent().and_then(Path::parent).unwrap().to_owned()
 }
 
-/// The directory of a running cluster that this process holds no lease of.
+/// The directory of a running cluster that this process has not leased.
 fn directory_of(name: &str) -> PathBuf {
     let status = program(&["status", "--json", "--name", name]).output().unwrap().stdout;
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
@@ -400,24 +408,24 @@ fn directory_of(name: &str) -> PathBuf {
     log.parent().and_then(Path::parent).unwrap().to_owned()
 }
 
-/// The processes of the nodes whose data is below a directory.
+/// The ids of the node processes with their data below `directory`.
 fn processes_below(directory: &Path) -> Vec<u32> {
-    let mark = format!("-Dcassandra.storagedir={}/", directory.display());
-    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+    let argument = format!("-Dcassandra.storagedir={}/", directory.display());
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        String::from_utf8_lossy(&command).contains(&mark).then_some(pid)
+        String::from_utf8_lossy(&command).contains(&argument).then_some(pid)
     });
-    processes.collect()
+    pids.collect()
 }
 
-/// Waits until neither a node nor a supervisor is left.
+/// Waits until all nodes and the supervisor have exited.
 fn wait_until_gone(directory: &Path) {
-    let locked = || {
+    let is_locked = || {
         let lock = fs::File::open(directory.join("lock")).unwrap();
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
     };
-    wait_until("all processes are gone", || !locked() && processes_below(directory).is_empty());
+    wait_until("all processes are gone", || !is_locked() && processes_below(directory).is_empty());
 }
 
 fn pid(raw: u32) -> Pid {
