@@ -18,12 +18,14 @@ pub(super) async fn remove_inactive(
     options: &RemoveOptions,
     time: Duration,
 ) -> Result<(), Failure> {
-    let unseen = registry.inactive_for(time).await?;
+    let inactive = registry.inactive_for(time).await?;
     if options.dry_run {
-        return print_hosts(options, &unseen, |host| format!("would remove {}\n", described(host)));
+        return print_hosts(options, &inactive, |host| {
+            format!("would remove {}\n", described(host))
+        });
     }
-    if !options.yes && !unseen.is_empty() {
-        let hosts = unseen.len();
+    if !options.yes && !inactive.is_empty() {
+        let hosts = inactive.len();
         let without_terminal = format!(
             "{hosts} hosts would be removed: add --yes to remove them, or --dry-run to see which"
         );
@@ -31,11 +33,11 @@ pub(super) async fn remove_inactive(
         confirm(&question, without_terminal, "nothing was removed").await?;
     }
     let mut removed = Vec::new();
-    let result = remove_each(registry, options, time, &unseen, &mut removed).await;
+    let result = remove_each(registry, options, time, &inactive, &mut removed).await;
     if options.json {
         // Also if the removal ended early: these hosts are removed.
         print_hosts(options, &removed, |_| String::new())?;
-    } else if unseen.is_empty() {
+    } else if inactive.is_empty() {
         output::print("no host to remove: all were seen or added since\n")?;
     }
     result
@@ -45,14 +47,14 @@ async fn remove_each(
     registry: &HostRegistry,
     options: &RemoveOptions,
     time: Duration,
-    unseen: &[Host],
+    inactive: &[Host],
     removed: &mut Vec<Host>,
 ) -> Result<(), Failure> {
     let mut last_note = Instant::now();
-    for (done, host) in unseen.iter().enumerate() {
+    for (done, host) in inactive.iter().enumerate() {
         if last_note.elapsed() >= PROGRESS_PAUSE {
             last_note = Instant::now();
-            output::note(&format!("{done} of {} hosts are done", unseen.len()));
+            output::note(&format!("{done} of {} hosts are done", inactive.len()));
         }
         match registry.remove_inactive(host.name(), time).await? {
             Some(host) => {

@@ -84,7 +84,7 @@ pub(super) struct ElectOptions {
     /// Stand for election again after a leadership that was lost or revoked, instead of exiting
     /// with 76
     #[arg(long, conflicts_with = "observe")]
-    again: bool,
+    restart: bool,
 
     #[command(flatten)]
     holder: HolderOptions,
@@ -169,7 +169,7 @@ async fn stand(
                 return Ok(code);
             }
             // One that was asked to end does not come back.
-            Ended::Lost { asked: None, .. } if options.again => {}
+            Ended::Lost { asked: None, .. } if options.restart => {}
             Ended::Lost { .. } => return Ok(LOST),
         }
     }

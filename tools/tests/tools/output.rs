@@ -181,8 +181,8 @@ async fn of_lock_hosts() {
         ])
         .await;
     for host in ["web1", "web3"] {
-        session.check(&format!("check --host {host}")).await;
-        session.check(&format!("check --host {host} --json")).await;
+        session.check(&format!("doctor --host {host}")).await;
+        session.check(&format!("doctor --host {host} --json")).await;
     }
     session.accepted("output-lock-hosts", &MEASURED);
 }
@@ -304,7 +304,7 @@ async fn without_tables() {
     let tool = Tool::new("output_missing").await;
     let mut session = Session::new(&tool);
     session.lock_hosts(&["add web1", "remove web1", "list"]).await;
-    session.check("check --host web1").await;
+    session.check("doctor --host web1").await;
     session
         .lockctl(&[
             "show users::snap",

@@ -172,7 +172,7 @@ async fn tables_with_other_options_are_refused() {
 
 #[tokio::test]
 async fn check_says_whether_this_host_can_lock() {
-    let tool = Tool::initialized("check").await;
+    let tool = Tool::initialized("doctor").await;
     let answer = tool.run(&["doctor", "--host", "web1"]).await;
     assert_eq!(answer.code, Some(1), "{answer:?}");
     let advice = format!("run `lock-hosts --keyspace {} add web1`", tool.keyspace);

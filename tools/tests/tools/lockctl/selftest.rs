@@ -44,7 +44,7 @@ async fn gone(pids: &[Pid]) {
 // neither a row nor a process is left.
 #[tokio::test]
 async fn cluster_that_works_passes() {
-    let tool = tool("verify").await;
+    let tool = tool("selftest").await;
     let time = format!("{:?}", paced(3));
     let arguments = [
         "selftest",
