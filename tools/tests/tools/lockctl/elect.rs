@@ -86,8 +86,8 @@ async fn best_candidate_follows_a_leader_that_is_killed() {
     assert_eq!(finish(third).await.code, Some(143));
 }
 
-// Goal: a command whose leadership is lost is ended, and the exit code says so; with `--restart` the
-// candidate stands again, until it is asked to end.
+// Goal: a command whose leadership is lost is ended, and the exit code says so; with `--restart`
+// the candidate stands again, until it is asked to end.
 // Method: revoke the leader.
 #[tokio::test]
 async fn leader_that_is_revoked_ends_its_command() {
