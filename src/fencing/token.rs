@@ -74,7 +74,7 @@ impl FencingToken {
     /// The timestamp, in µs, for the n-th write of the holder, counted from 0. It is above those of
     /// all earlier holders and below those of all later ones. The other rules are [above](Self).
     ///
-    /// `None` if n is not below [`WRITES`](Self::WRITES): draw another token.
+    /// `None` if n is not below [`WRITES`](Self::WRITES): get another token.
     #[must_use]
     pub fn write_timestamp(self, n: u16) -> Option<i64> {
         (n < Self::WRITES).then(|| self.0.checked_add(i64::from(n))).flatten()

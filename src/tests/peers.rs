@@ -80,7 +80,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Locks over and over, and draws tokens now and then.
+    /// Locks over and over, and asks for tokens now and then.
     async fn work(self: Arc<Self>, client: LockClient, times: u64, stay: Duration) {
         for time in 0..times {
             let guard = client.lock(OBJECT).await.expect("each caller is served");
@@ -108,10 +108,10 @@ impl Stage {
             assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
             self.grants.fetch_add(1, Ordering::SeqCst);
             let stay = if rng.random_bool(0.1) { s(4) } else { ms(rng.random_range(0..10)) };
-            let draws = rng.random_bool(0.3);
+            let takes_tokens = rng.random_bool(0.3);
             let lost = guard.lost();
             let work = async {
-                if draws && let Ok(token) = guard.fencing_token().await {
+                if takes_tokens && let Ok(token) = guard.fencing_token().await {
                     let before = self.last_token.swap(token.value(), Ordering::SeqCst);
                     assert!(token.value() > before, "{token:?} after {before}");
                 }
@@ -360,8 +360,8 @@ async fn caller_without_renewal_leaves_the_line_of_a_keeper() {
 }
 
 // Goal: a draw that a holder waits for ends with its turn, and is in the way of none after it.
-// Method: the fence is so far ahead that a draw waits. Meanwhile its holder is removed by force,
-// and finds that; the next caller draws.
+// Method: the fence is so far ahead that a token waits. Meanwhile its holder is removed by force,
+// and finds that; the next caller gets a token.
 #[tokio::test(start_paused = true)]
 async fn draw_ends_with_its_turn() {
     let (store, network) = (store(), TestNetwork::new(1, Weather::CALM));

@@ -1,4 +1,4 @@
-//! The fence of an object: a register that only grows, from which fencing tokens are drawn (design
+//! The fence of an object: a register that only grows, from which fencing tokens are issued (design
 //! section 6).
 //!
 //! Each value is its own write timestamp, so the larger of two values wins, in whatever order they

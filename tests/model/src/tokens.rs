@@ -5,7 +5,7 @@
 //! fence and its rows are on three replicas; writes are late, or never acknowledged, and each
 //! client may take any of two clocks for each token. What a value is, and what rows show, is
 //! computed by the shipped [`Right::next`] and [`Snapshot`]. The order of the requests is that of
-//! `src/fence/drawing.rs`, told once more.
+//! `src/guard/token_issuer.rs`, written once more.
 
 mod replicas;
 
