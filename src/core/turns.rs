@@ -15,9 +15,8 @@
 //!
 //! [`messages`] defines what keeper and guest say to each other, and what identifies a turn.
 //! [`keeper`] is the keeper of one object, with its line. `guest` is one client's request to a
-//! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens,
-//! [`hold_limit`] that of the longest time that a lock may be held. [`competing_keepers`] are other
-//! clients with a line.
+//! keeper. [`sublease`] is the arithmetic of both clocks, [`tokens`] that of fencing tokens.
+//! [`competing_keepers`] are other clients with a line.
 //!
 //! # What is absent
 //!
@@ -25,18 +24,18 @@
 
 mod competing_keepers;
 mod guest;
-mod hold_limit;
 mod keeper;
 mod messages;
 mod sublease;
 mod tokens;
+
+use std::time::Duration;
 
 #[cfg(any(instrumented, feature = "peers"))]
 pub(crate) use self::messages::{Extended, Granted};
 pub(crate) use self::{
     competing_keepers::CompetingKeepers,
     guest::{Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput},
-    hold_limit::{HoldLimit, HoldTerms},
     keeper::{
         Keeper, LineUser, TurnOf,
         io::{Demand, KeeperInput, KeeperOutput},
@@ -44,3 +43,29 @@ pub(crate) use self::{
     messages::{GuestId, KeeperId, Now, Request, Response, TimedRequest, TurnId},
     tokens::TokenBlock,
 };
+
+/// How long a lock may be held, as its caller asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HoldTerms {
+    /// After this time the holder must finish.
+    pub(crate) max_hold: Duration,
+    /// How long that may take.
+    pub(crate) grace: Duration,
+}
+
+impl HoldTerms {
+    /// The limit of a turn that was given at `granted`.
+    pub(crate) fn limit(self, granted: Duration) -> HoldLimit {
+        let expiring_from = granted.saturating_add(self.max_hold);
+        HoldLimit { expiring_from, ends: expiring_from.saturating_add(self.grace) }
+    }
+}
+
+/// How long one turn may last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HoldLimit {
+    /// From this time on the holder must finish.
+    pub(crate) expiring_from: Duration,
+    /// When the lock is taken from it.
+    pub(crate) ends: Duration,
+}

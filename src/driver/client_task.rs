@@ -13,7 +13,7 @@ use crate::core::object::io::{CallerId, CheckReason};
 use crate::driver::alternating::{Alternating, Next};
 use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::{HealthMonitor, HealthProblem};
-use crate::driver::registration::{Event, HostReport, Registration};
+use crate::driver::registration::{HostReport, Registration, RegistrationEvent};
 use crate::driver::timer::when_some;
 use crate::peers::Received;
 use crate::store::{Node, NodeReport};
@@ -71,7 +71,7 @@ enum Wake {
     ObjectsEnded,
     Check(CheckReason),
     Received(Received),
-    Registration(Event),
+    Registration(RegistrationEvent),
     Looked(Vec<(Node, Option<NodeReport>)>),
 }
 
@@ -176,7 +176,7 @@ impl ClientTask {
         }
     }
 
-    fn registration(&mut self, event: Event) {
+    fn registration(&mut self, event: RegistrationEvent) {
         let Some(registration) = &mut self.registration else {
             return;
         };

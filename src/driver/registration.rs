@@ -109,7 +109,7 @@ pub(crate) struct Read {
 
 /// What happens to a registration.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum RegistrationEvent {
     /// It was read.
     Read(Read),
     /// The registry had its time to answer.
@@ -174,7 +174,7 @@ impl Registration {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub(crate) async fn event(&mut self, shared: &ClientContext) -> Event {
+    pub(crate) async fn event(&mut self, shared: &ClientContext) -> RegistrationEvent {
         let now = shared.clock.elapsed();
         // Callers are answered in time even after a suspend; seeing the host may come later.
         let sleep = match (self.waiting.deadline(), self.seen_due) {
@@ -187,26 +187,32 @@ impl Registration {
         };
         tokio::select! {
             biased;
-            Some(Ok(read)) = self.read.join_next() => Event::Read(read),
-            Some(Ok(sighted)) = self.last_seen.join_next() => Event::Sighted(sighted),
-            () = when_some(chance) => Event::ChanceOver,
-            () = when_some(sleep.map(tokio::time::sleep)) => Event::Timer,
+            Some(Ok(read)) = self.read.join_next() => RegistrationEvent::Read(read),
+            Some(Ok(sighted)) = self.last_seen.join_next() => RegistrationEvent::Sighted(sighted),
+            () = when_some(chance) => RegistrationEvent::ChanceOver,
+            () = when_some(sleep.map(tokio::time::sleep)) => RegistrationEvent::Timer,
         }
     }
 
     /// Handles an event; returns the callers that may proceed now, in the order in which they
     /// asked.
-    pub(crate) fn handle(&mut self, event: Event, shared: &Arc<ClientContext>) -> Vec<Asking> {
+    pub(crate) fn handle(
+        &mut self,
+        event: RegistrationEvent,
+        shared: &Arc<ClientContext>,
+    ) -> Vec<Asking> {
         let now = shared.clock.elapsed();
         let admitted = match event {
-            Event::Timer => Vec::new(),
-            Event::Sighted(written) => {
+            RegistrationEvent::Timer => Vec::new(),
+            RegistrationEvent::Sighted(written) => {
                 self.sighted(written, now);
                 Vec::new()
             }
-            Event::ChanceOver => self.stop_waiting(shared),
-            Event::Read(Read { began, shown: Ok(shown) }) => self.shown(began, &shown, shared),
-            Event::Read(Read { shown: Err(cause), .. }) => self.failed(cause, shared),
+            RegistrationEvent::ChanceOver => self.stop_waiting(shared),
+            RegistrationEvent::Read(Read { began, shown: Ok(shown) }) => {
+                self.shown(began, &shown, shared)
+            }
+            RegistrationEvent::Read(Read { shown: Err(cause), .. }) => self.failed(cause, shared),
         };
         self.dismiss_late(now);
         self.read_again(shared);

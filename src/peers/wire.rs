@@ -11,7 +11,8 @@
 //!
 //! [`channel`] is a connection and what becomes of its messages, [`handshake`] how both sides get
 //! to one. [`message`] says what is sent and how it is encoded. [`frames`] finds messages in a
-//! stream of bytes. [`key`] and [`object`] are what both sides must know beforehand.
+//! stream of bytes. [`key`] is what both sides must know beforehand: keys of clients, and hashes of
+//! objects.
 
 mod channel;
 mod error;
@@ -19,15 +20,14 @@ mod frames;
 mod handshake;
 mod key;
 mod message;
-mod object;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::key::ObjectHash;
 pub(crate) use self::key::{KeyPair, PublicKey};
 pub(super) use self::{
     channel::{Channel, Receiver, Sender},
     error::WireError,
     handshake::{HANDSHAKE_MAX, VERSION},
     message::{ClientName, LineView, ToGuest, ToKeeper},
-    object::ObjectHash,
 };

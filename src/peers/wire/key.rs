@@ -1,13 +1,18 @@
-//! The keys by which clients know each other.
+//! How clients are known to each other, and objects to both: by keys and hashes.
 
 use std::{fmt, io};
 
+use blake2::{Blake2s256, Digest};
+use serde::{Deserialize, Serialize};
 use snow::Builder;
 
 use super::handshake::PATTERN;
 
 /// How many bytes a key has.
 const BYTES: usize = 32;
+
+/// What the hash of an object begins with, so that it equals no other hash.
+const DOMAIN: &[u8] = b"bakery-lock object 1";
 
 /// What a client publishes, and by which others know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,5 +67,32 @@ impl KeyPair {
 impl fmt::Debug for KeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyPair").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// An object, by a hash: a name may be longer than a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct ObjectHash([u8; 32]);
+
+impl ObjectHash {
+    /// The hash of an object of a lock table.
+    pub(crate) fn of(keyspace: &str, table: &str, name: &str) -> Self {
+        let mut hash = Blake2s256::new_with_prefix(DOMAIN);
+        for part in [keyspace, table, name] {
+            // The length comes first: otherwise (ab, c) and (a, bc) would have the same hash.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        ObjectHash(hash.finalize().into())
+    }
+
+    /// The object of this hash.
+    pub(crate) fn from_bytes(hash: [u8; 32]) -> Self {
+        ObjectHash(hash)
+    }
+
+    /// The hash.
+    pub(crate) fn into_bytes(self) -> [u8; 32] {
+        self.0
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::error::WireError;
-use super::object::ObjectHash;
+use super::key::ObjectHash;
 use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
 use crate::core::bakery::ContenderId;
 use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};

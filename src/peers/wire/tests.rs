@@ -15,9 +15,9 @@ use uuid::Uuid;
 use super::channel::Channel;
 use super::error::WireError;
 use super::frames::Stream;
+use super::key::ObjectHash;
 use super::key::{KeyPair, PublicKey};
 use super::message::{ClientName, ToGuest, ToKeeper};
-use super::object::ObjectHash;
 
 impl Stream for DuplexStream {
     type Reader = ReadHalf<Self>;

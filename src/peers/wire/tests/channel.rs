@@ -10,8 +10,8 @@ use tokio_util::bytes;
 use super::super::channel::{Receiver, Sender};
 use super::super::error::WireError;
 use super::super::frames::{self, FrameReader, FrameWriter};
+use super::super::key::ObjectHash;
 use super::super::message::{ToGuest, ToKeeper};
-use super::super::object::ObjectHash;
 use super::handshake::{FIRST, SECOND};
 use super::{AtGuest, AtKeeper, accept, connect, connected, paused, who};
 

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::super::channel::MESSAGE_MAX;
 use super::super::error::WireError;
+use super::super::key::ObjectHash;
 use super::super::key::{KeyPair, PublicKey};
 use super::super::message::{ClientName, LineView, ToGuest, ToKeeper, decode, encode};
-use super::super::object::ObjectHash;
 use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
 use crate::core::bakery::ContenderId;
 use crate::core::turns::{Extended, Granted, Request, Response, TimedRequest, TurnId};
