@@ -14,8 +14,11 @@ use crate::links::Link;
 use crate::paths::{ClusterPaths, SOCKET};
 use crate::{ClusterError, ClusterOptions};
 
-/// The supervisor waits for nodes at most this long, so a longer silence means that it hangs.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long nodes may take to start, or to see each other up or down.
+pub(crate) const GOAL_TIMEOUT: Duration = Duration::from_secs(300);
+/// The supervisor answers when that has passed, with the end of the logs; a longer silence means
+/// that it hangs.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(GOAL_TIMEOUT.as_secs() + 30);
 
 /// A request to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]

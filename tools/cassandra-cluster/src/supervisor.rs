@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 
 use crate::paths::ClusterPaths;
-use crate::protocol::{self, Failure, OldData, Reply, Request, Status};
+use crate::protocol::{self, Failure, GOAL_TIMEOUT, OldData, Reply, Request, Status};
 use crate::ring::{Goal, Ring, Unmet};
 use crate::{ClusterError, ClusterOptions};
 
@@ -22,8 +22,6 @@ use crate::{ClusterError, ClusterOptions};
 const LINGER: Duration = Duration::from_secs(2);
 /// How long a new supervisor waits for its first request.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long nodes may take to start, or to see each other up or down.
-const GOAL_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval at which logs are read and processes are checked.
 const TICK: Duration = Duration::from_millis(100);
 
