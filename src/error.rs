@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::admin::types::ContenderInfo;
-use crate::admin::types::TurnUser;
+use crate::admin::types::{ContenderInfo, TurnUser};
 use crate::finding::{Finding, Joined};
 use crate::options::{InvalidOption, shell_operand, shown};
 use crate::owner::Owner;
@@ -42,10 +41,10 @@ pub enum LockError {
         #[source]
         cause: Option<DatabaseError>,
     },
-    /// The database refuses a statement: the table is gone, as later callers are
-    /// [told](Self::TableGone), or access is denied; `lock-hosts doctor` shows what is wrong. Or
-    /// the nodes refuse the [login of the session](DatabaseError::is_login_refused), as after its
-    /// password was changed.
+    /// The database refuses a statement: the table is gone, which later callers learn by
+    /// [`TableGone`](Self::TableGone), or access is denied; `lock-hosts doctor` shows what is
+    /// wrong. Or the nodes refuse the [login of the session](DatabaseError::is_login_refused), as
+    /// after its password was changed.
     #[error(
         "lock {:?}: the database refuses the request{}",
         shown(name),

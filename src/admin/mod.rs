@@ -1,6 +1,6 @@
 //! What operators and their tools see and change: contenders, queues, locks in use, revocations.
 //!
-//! All of it is reached by methods of [`LockClient`](crate::LockClient), which stand here beside
+//! All of it is reached by methods of [`LockClient`](crate::LockClient), defined here with
 //! the types that they return.
 
 mod contenders;

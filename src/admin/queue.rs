@@ -2,8 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use crate::admin::types::ContenderInfo;
-use crate::admin::types::HolderQueue;
+use crate::admin::types::{ContenderInfo, HolderQueue};
 use crate::client::{Interruption, LockClient};
 use crate::driver::caller::QueueReplyTo;
 use crate::error::QueueError;

@@ -11,8 +11,7 @@ use uuid::Uuid;
 
 use super::{Inner, LockClient};
 use crate::clock::{Clock, Moment, Stamps, WallClockBound};
-use crate::context::ClientContext;
-use crate::context::Process;
+use crate::context::{ClientContext, Process};
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::driver::client_task::{Channels, ClientTask};
 use crate::driver::health::{Baseline, HealthMonitor};

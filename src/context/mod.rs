@@ -12,13 +12,12 @@ use tokio::sync::mpsc;
 
 use self::tally::Tally;
 use crate::clock::{Clock, Stamps, WallClockBound};
-use crate::entropy::Entropy;
-use crate::owner::Owner;
-use crate::peers::Network;
-
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::core::object::io::{CheckReason, Now};
 use crate::core::turns;
+use crate::entropy::Entropy;
+use crate::owner::Owner;
+use crate::peers::Network;
 use crate::store::Store;
 
 /// What the tasks of a client share.

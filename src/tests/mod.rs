@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Stamps, WallClockBound};
-use crate::context::ClientContext;
-use crate::context::Process;
+use crate::context::{ClientContext, Process};
 use crate::core::bakery::{ContenderId, LeaseTerms};
 use crate::store::Embedded;
 use crate::testing::FaultyStore;

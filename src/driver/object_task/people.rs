@@ -2,8 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::admin::types::ContenderInfo;
-use crate::admin::types::TurnUser;
+use crate::admin::types::{ContenderInfo, TurnUser};
 use crate::core::bakery::{self, Failure, Revocation};
 use crate::core::object::io::{Expiring, Loss, Refusal, User};
 use crate::core::turns::{GuestLoss, KeeperId};

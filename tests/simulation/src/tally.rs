@@ -101,7 +101,7 @@ impl fmt::Display for Tally {
         writeln!(f, "{shared} shared, {limited} of a limited number, {lost} lost,")?;
         writeln!(f, "{overlaps} times two at once, for {longest_overlap:?} at most,")?;
         writeln!(f, "{conflicts} told of a later holder,")?;
-        writeln!(f, "{revoked} told to leave, {tokens} tokens, {failures} failures,")?;
+        writeln!(f, "{revoked} asked to leave, {tokens} tokens, {failures} failures,")?;
         writeln!(f, "{writes} writes of rows")?;
         for (kind, times) in harm {
             writeln!(f, "{times:>10} {kind}")?;

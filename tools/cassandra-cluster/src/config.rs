@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn password_authentication_sets_authenticator_and_authorizer() {
+    fn passwords_set_authenticator_and_authorizer() {
         let authentication = Authentication::Password;
         let options = ClusterOptions { authentication, ..ClusterOptions::default() };
         let yaml = cassandra_yaml(&options, 1);
