@@ -134,22 +134,21 @@ fn connect_while_alive(
     Ok(None)
 }
 
-/// Builds the program with cargo in this library's profile, once per process, and returns its path.
+/// Builds the program with cargo once per process, in the profile that this library has in tests or
+/// benches, and returns its path.
 fn build() -> Result<PathBuf, ClusterError> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().expect("no thread panics while it builds");
     if let Some(program) = &*built {
         return Ok(program.clone());
     }
+    let profile = if cfg!(debug_assertions) { "test" } else { "release" };
     let mut cargo = Command::new(paths::cargo());
     cargo
         // Without `--workspace`, cargo would recompile dependencies with different features.
-        .args(["build", "--workspace", "--bin", "cassandra-cluster"])
+        .args(["build", "--workspace", "--bin", "cassandra-cluster", "--profile", profile])
         .args(["--manifest-path", paths::MANIFEST])
         .arg("--message-format=json-render-diagnostics");
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
     let output =
         cargo.stdin(Stdio::null()).output().map_err(ClusterError::io("run cargo build"))?;
     let program = String::from_utf8_lossy(&output.stdout).lines().find_map(executable);
