@@ -8,7 +8,6 @@
 //! needs the right to read `lock_peers`, and this machine a way to the port of the holder's client.
 
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bakery_lock::admin::QueueError;
@@ -45,7 +44,7 @@ async fn main() -> Result<()> {
     let session = SessionBuilder::new().known_nodes(&nodes).build().await?;
     let client = LockClient::builder(session, keyspace).register_host(true);
     // It asks others and listens nowhere: others must not wait for a tool that ends at once.
-    let client = client.peers(here().serve_guests(false)).build().await?;
+    let client = client.peers(PeerOptions::auto().serve_guests(false)).build().await?;
     show(&client, &name).await?;
     Ok(client.shutdown().await?)
 }
@@ -57,8 +56,8 @@ async fn in_memory(name: &str) -> Result<()> {
         let builder = LockClient::builder_in_memory(&store).register_host(true);
         async { builder.peers(peers).build().await }
     };
-    let (keeper, guest) = (client(here()).await?, client(here()).await?);
-    let operator = client(here().serve_guests(false)).await?;
+    let (keeper, guest) = (client(PeerOptions::auto()).await?, client(PeerOptions::auto()).await?);
+    let operator = client(PeerOptions::auto().serve_guests(false)).await?;
     show(&operator, name).await?;
     // Clients publish in the background where they listen.
     sleep(A_WHILE).await;
@@ -86,11 +85,6 @@ async fn work(request: LockRequest) -> Result<()> {
     let guard = request.acquire().await?;
     sleep(A_WHILE).await;
     Ok(guard.unlock().await?)
-}
-
-/// On one machine: the system chooses the port.
-fn here() -> PeerOptions {
-    PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
 async fn show(client: &LockClient, name: &str) -> Result<()> {

@@ -8,7 +8,7 @@
 //! and Grafana make of them.
 
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,9 +81,8 @@ async fn contend(options: &Options) -> Result<Vec<LockClient>> {
         let session = SessionBuilder::new().known_nodes(&options.nodes).build().await?;
         LockClient::builder(Arc::new(session), &options.keyspace)
     };
-    // On one machine: the system chooses the port.
-    let peers = PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let builder = builder.register_host(true).ttl(Duration::from_secs(6)).peers(peers);
+    let builder =
+        builder.register_host(true).ttl(Duration::from_secs(6)).peers(PeerOptions::auto());
     let mut clients = Vec::new();
     for _ in 0..options.clients {
         let client = builder.clone().build().await?;

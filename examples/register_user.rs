@@ -38,9 +38,9 @@ struct Options {
     /// The user to create.
     #[arg(long, default_value = "snap")]
     user: String,
-    /// Let the processes be peers: where each of them listens, and what it
-    /// advertises if that differs. They share a machine, so let the system choose the ports.
-    #[arg(long, value_name = "BIND[,ADVERTISED]", requires = "nodes")]
+    /// Let the processes be peers: where each of them listens, and what it advertises if that
+    /// differs. They share a machine, so let the system choose the ports.
+    #[arg(long, value_name = "auto|BIND[,ADVERTISED]", requires = "nodes")]
     peers: Option<PeerOptions>,
     /// Only race: one of the processes that the example starts.
     #[arg(long, hide = true, requires = "nodes")]

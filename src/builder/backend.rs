@@ -1,5 +1,6 @@
 //! What a client is built on: a cluster or memory.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +99,17 @@ impl Backend {
     /// The error for a client on a removed host.
     pub(super) fn removed_host(&self, host: String) -> BuildError {
         BuildError::HostRemoved { host, keyspace: self.keyspace() }
+    }
+
+    /// Where the driver reaches the nodes, those with a connection first. A store in memory has
+    /// none.
+    pub(super) fn node_addresses(&self) -> Vec<SocketAddr> {
+        let Backend::Cassandra { session, .. } = self else { return Vec::new() };
+        let state = session.get_cluster_state();
+        let mut nodes: Vec<_> = state.get_nodes_info().iter().collect();
+        nodes.sort_by_key(|node| !node.is_connected());
+        let addresses = nodes.iter().map(|node| &node.address);
+        addresses.map(|address| SocketAddr::new(address.ip(), address.port())).collect()
     }
 
     /// The keyspace, for display.

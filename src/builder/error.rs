@@ -66,6 +66,20 @@ pub enum BuildError {
         /// The address that it listens at.
         address: std::net::SocketAddr,
     },
+    /// No address of this machine reaches the database, so none can be chosen for other clients
+    /// ([`PeerOptions::auto`](crate::PeerOptions::auto)).
+    #[cfg(feature = "peers")]
+    #[error(
+        "this machine has no route to {node}, so it can't choose an address for other clients: \
+         give one, by `PeerOptions::new`"
+    )]
+    NoRoute {
+        /// One of the database's nodes.
+        node: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        cause: std::sync::Arc<std::io::Error>,
+    },
     /// The system gave no randomness for a key.
     #[cfg(feature = "peers")]
     #[error("the system gave no randomness for the key of this client")]
@@ -84,6 +98,7 @@ impl From<JoinError> for BuildError {
         match error {
             JoinError::NoRandomness(cause) => BuildError::NoRandomness(cause),
             JoinError::NotAdvertised { address } => BuildError::NotAdvertised { address },
+            JoinError::NoRoute { node, cause } => BuildError::NoRoute { node, cause },
             JoinError::Listen { address, cause } => BuildError::Peers { address, cause },
         }
     }

@@ -267,7 +267,9 @@ impl LockClientBuilder {
             (Some(join), _) => Some(join),
             (None, Some(peers)) => {
                 let of = (self.backend.keyspace(), self.lock_table);
-                Some(peers.join(Arc::clone(&store.peers), &clock, of, &host_name).await?)
+                let nodes = self.backend.node_addresses();
+                let join = peers.join(Arc::clone(&store.peers), &clock, of, &nodes, &host_name);
+                Some(join.await?)
             }
             (None, None) => None,
         };

@@ -61,8 +61,8 @@ pub struct LockSettings {
     /// See [`LockClientBuilder::consistency`].
     pub consistency: Option<Consistency>,
     /// See [`LockClientBuilder::peers`]. In the environment it is text, as [`PeerOptions`] reads
-    /// it; in a file it has the names `bind`, `advertised`, `keep`, `max_guests` and
-    /// `max_guest_hold`.
+    /// it; in a file it has the names `bind`, `advertised`, `serve_guests`, `max_guests`
+    /// and `max_guest_hold`.
     #[cfg(feature = "peers")]
     pub peers: Option<PeerOptions>,
 }

@@ -153,6 +153,7 @@ pub(crate) struct NetworkEnd {
 /// Without the feature `peers` no client has peers.
 #[cfg(not(feature = "peers"))]
 mod none {
+    use std::net::SocketAddr;
     use std::sync::Arc;
 
     use super::Join;
@@ -174,6 +175,7 @@ mod none {
             _: Arc<dyn PeerTable>,
             _: &Arc<dyn Clock>,
             (_, _): (String, String),
+            _: &[SocketAddr],
             _: &str,
         ) -> Result<Join, JoinError> {
             match self {}

@@ -1,5 +1,6 @@
 //! How a client passes locks on to its peers, and takes them over.
 
+mod bind;
 mod text;
 
 use std::io;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+use self::bind::Bind;
 pub use self::text::ParsePeersError;
 use super::{Join, KeyPair, Listener, Site};
 use crate::clock::Clock;
@@ -38,7 +40,7 @@ const BACKLOG: u32 = 1_024;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = MemoryStore::new();
-/// let peers = PeerOptions::new("127.0.0.1:0".parse()?).max_guests(100);
+/// let peers = PeerOptions::auto().max_guests(100);
 /// // On a cluster: LockClient::builder(session, "bakery_lock").peers(peers).build().await?
 /// let client = LockClient::builder_in_memory(&store).register_host(true).peers(peers);
 /// let client = client.build().await?;
@@ -53,7 +55,7 @@ const BACKLOG: u32 = 1_024;
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[must_use = "options do nothing until they are given to a builder"]
 pub struct PeerOptions {
-    bind: SocketAddr,
+    bind: Bind,
     #[cfg_attr(feature = "serde", serde(default))]
     advertised: Option<String>,
     #[cfg_attr(feature = "serde", serde(default = "serves_default", rename = "serve_guests"))]
@@ -68,9 +70,24 @@ pub struct PeerOptions {
 }
 
 impl PeerOptions {
+    /// Listens for other clients at the local address from which the client reaches the database,
+    /// at a port that the system chooses. Clients that can't reach it there take locks through the
+    /// table.
+    ///
+    /// Use [`new`](Self::new) behind a firewall, which needs a fixed port; where the database is
+    /// reached through a proxy on this machine; and, with [`advertised`](Self::advertised), behind
+    /// address translation.
+    pub fn auto() -> Self {
+        PeerOptions::with_bind(Bind::Auto)
+    }
+
     /// Listens for other clients at this address. With port 0 the system chooses one. For all
     /// addresses of the machine (0.0.0.0 or `[::]`), [advertise](Self::advertised) one of them.
     pub fn new(bind: SocketAddr) -> Self {
+        PeerOptions::with_bind(Bind::At(bind))
+    }
+
+    fn with_bind(bind: Bind) -> Self {
         PeerOptions {
             bind,
             advertised: None,
@@ -115,12 +132,13 @@ impl PeerOptions {
         self
     }
 
-    /// How a client joins the others, in this keyspace and lock table.
+    /// How a client joins the others, in this keyspace and lock table on these nodes.
     pub(crate) async fn join(
         self,
         table_of_peers: Arc<dyn PeerTable>,
         clock: &Arc<dyn Clock>,
         (keyspace, table): (String, String),
+        nodes: &[SocketAddr],
         host_name: &str,
     ) -> Result<Join, JoinError> {
         let keys = KeyPair::generate().map_err(|cause| JoinError::NoRandomness(Arc::new(cause)))?;
@@ -130,17 +148,18 @@ impl PeerOptions {
             keyspace,
             table,
             owner: Owner::this_process(host_name),
-            listener: self.listen()?,
+            listener: self.listen(nodes)?,
         };
         Ok(Box::new(move |client| super::join(client, keys, site)))
     }
 
     /// Begins to listen; `None` if the client keeps no place for others.
-    fn listen(self) -> Result<Option<Listener>, JoinError> {
+    fn listen(self, nodes: &[SocketAddr]) -> Result<Option<Listener>, JoinError> {
         let PeerOptions { bind, advertised, serves_guests, guests_max, guest_hold_max } = self;
         if !serves_guests {
             return Ok(None);
         }
+        let bind = bind.resolve(nodes)?;
         if bind.ip().is_unspecified() && advertised.is_none() {
             // Each client that connects there connects to itself.
             return Err(JoinError::NotAdvertised { address: bind });
@@ -172,6 +191,13 @@ pub(crate) enum JoinError {
     NotAdvertised {
         /// The address that it listens at.
         address: SocketAddr,
+    },
+    /// No local address reaches the database.
+    NoRoute {
+        /// One of its nodes.
+        node: SocketAddr,
+        /// Why.
+        cause: Arc<io::Error>,
     },
     /// The address can't be listened at.
     Listen {

@@ -1,6 +1,5 @@
 //! Turns of guests of other processes, whose keeper dies, is stopped or shuts down.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bakery_lock::{LockClient, LockError, LockGuard, LostReason, PeerOptions};
@@ -25,7 +24,7 @@ const AT_A_TIME: usize = 10;
 
 /// A client that takes turns of others.
 pub(crate) async fn peer(scene: &Scene) -> LockClient {
-    peer_with(scene, PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))).await
+    peer_with(scene, PeerOptions::auto()).await
 }
 
 pub(crate) async fn peer_with(scene: &Scene, peers: PeerOptions) -> LockClient {

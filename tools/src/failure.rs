@@ -194,6 +194,7 @@ impl From<BuildError> for Failure {
             | BuildError::HostRemoved { .. }
             | BuildError::Peers { .. }
             | BuildError::NotAdvertised { .. }
+            | BuildError::NoRoute { .. }
             | BuildError::NoRandomness(_)
             | _ => Failure::No,
         };

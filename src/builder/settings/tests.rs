@@ -82,15 +82,20 @@ fn files_hold_settings() {
         (&written["peers"]["serve_guests"], &written["host"]),
         (&false.into(), &None::<u8>.into())
     );
+    assert_eq!(written["peers"]["bind"], "127.0.0.1:7100");
     assert_eq!(written["peers"]["max_guest_hold"], "300s");
     let again: LockSettings = serde_json::from_value(written.clone()).expect("it can be read");
     assert_eq!(serde_json::to_value(&again).expect("it can be written"), written);
+    let automatic: LockSettings =
+        serde_json::from_str(r#"{"peers": {"bind": "auto"}}"#).expect("it can be read");
+    let peers = automatic.peers.expect("they are set");
+    assert_eq!(peers.to_string(), "auto");
     for (bad, reason) in [
         (r#"{"tll": 30}"#, "unknown field `tll`"),
         (r#"{"ttl": "soon"}"#, "use a number of seconds"),
         (r#"{"ttl": -1}"#, "use a number of seconds"),
         (r#"{"consistency": "one"}"#, "two clients could hold one lock"),
-        (r#"{"peers": {"bind": "web1"}}"#, "socket address"),
+        (r#"{"peers": {"bind": "web1"}}"#, "use an IP address and a port"),
         (r#"{"password": "x"}"#, "unknown field `password`"),
     ] {
         let error = serde_json::from_str::<LockSettings>(bad).expect_err("it can't be used");

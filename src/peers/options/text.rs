@@ -7,13 +7,17 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::PeerOptions;
+use super::bind::{AUTO, Bind};
 
 /// Why a text gives no [`PeerOptions`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParsePeersError {
     /// What to listen at is no IP address.
-    #[error("{text:?} is no address to listen at: use an IP address and a port, as 0.0.0.0:7100")]
+    #[error(
+        "{text:?} is no address to listen at: use an IP address and a port, as 0.0.0.0:7100, or \
+         auto"
+    )]
     NotAnAddress {
         /// What it is.
         text: String,
@@ -34,7 +38,9 @@ pub enum ParsePeersError {
         text: String,
     },
     /// The system chooses the port, so that no address with it can be known beforehand.
-    #[error("with port 0 the system chooses the port, so none can be advertised: choose one")]
+    #[error(
+        "with auto or port 0 the system chooses the port, so none can be advertised: choose one"
+    )]
     UnknownPort,
     /// It listens at all addresses of the machine, and none of them was given for others.
     #[error("{bind} is no address for others: advertise one, as {bind},web1:7100")]
@@ -44,9 +50,9 @@ pub enum ParsePeersError {
     },
 }
 
-/// Reads `BIND` or `BIND,ADVERTISED`, as `--peers` takes it: where the client listens, as
-/// [`PeerOptions::new`], and where others reach it, as [`PeerOptions::advertised`]. The rest is as
-/// by default.
+/// Reads `auto`, `BIND` or `BIND,ADVERTISED`, as `--peers` takes it: [`PeerOptions::auto`], or
+/// where the client listens, as [`PeerOptions::new`], and where others reach it, as
+/// [`PeerOptions::advertised`]. The rest is as by default.
 ///
 /// # Example
 ///
@@ -69,13 +75,16 @@ impl FromStr for PeerOptions {
             Some((bind, advertised)) => (bind.trim(), Some(advertised.trim())),
             None => (text.trim(), None),
         };
-        let bind = address(bind)?;
-        let options = PeerOptions::new(bind);
-        match advertised {
-            None if bind.ip().is_unspecified() => Err(ParsePeersError::NotAdvertised { bind }),
-            None => Ok(options),
-            Some(_) if bind.port() == 0 => Err(ParsePeersError::UnknownPort),
-            Some(advertised) => Ok(options.advertised(advertisable(advertised)?)),
+        let bind = bind.parse()?;
+        let options = PeerOptions::with_bind(bind);
+        match (bind, advertised) {
+            (Bind::At(bind), None) if bind.ip().is_unspecified() => {
+                Err(ParsePeersError::NotAdvertised { bind })
+            }
+            (Bind::At(bind), Some(_)) if bind.port() == 0 => Err(ParsePeersError::UnknownPort),
+            (Bind::Auto, Some(_)) => Err(ParsePeersError::UnknownPort),
+            (Bind::At(_), Some(advertised)) => Ok(options.advertised(advertisable(advertised)?)),
+            (_, None) => Ok(options),
         }
     }
 }
@@ -90,11 +99,28 @@ impl fmt::Display for PeerOptions {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, ParsePeersError> {
-    if let Some(text) = without_port(text) {
-        return Err(ParsePeersError::NoPort { text });
+impl FromStr for Bind {
+    type Err = ParsePeersError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == AUTO {
+            return Ok(Bind::Auto);
+        }
+        if let Some(text) = without_port(text) {
+            return Err(ParsePeersError::NoPort { text });
+        }
+        let address = text.parse().map(Bind::At);
+        address.map_err(|_| ParsePeersError::NotAnAddress { text: text.to_owned() })
     }
-    text.parse().map_err(|_| ParsePeersError::NotAnAddress { text: text.to_owned() })
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<String> for Bind {
+    type Error = ParsePeersError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
 }
 
 fn advertisable(text: &str) -> Result<&str, ParsePeersError> {
@@ -133,6 +159,7 @@ mod tests {
     #[test]
     fn addresses_are_read_and_shown() {
         for text in [
+            "auto",
             "127.0.0.1:0",
             "10.1.2.3:7100",
             "[::1]:7100",
@@ -155,7 +182,7 @@ mod tests {
             let error = error(text);
             assert!(error.contains(part), "{text}: {error}");
         };
-        for text in ["", "web1:7100", ":7100", "127.0.0.1:70000", "127.0.0.1:", "here"] {
+        for text in ["", "web1:7100", ":7100", "127.0.0.1:70000", "127.0.0.1:", "here", "auto:1"] {
             says(text, "is no address to listen at");
         }
         says("127.0.0.1", "has no port: use an address and a port, as 127.0.0.1:7100");
@@ -164,6 +191,7 @@ mod tests {
         says("0.0.0.0:7100", "advertise one, as 0.0.0.0:7100,web1:7100");
         says("[::]:7100", "advertise one");
         says("127.0.0.1:0,web1:7100", "the system chooses the port");
+        says("auto,web1:7100", "the system chooses the port");
         says("0.0.0.0:7100,web1", "\"web1\" has no port");
         says("0.0.0.0:7100,10.0.0.1", "as 10.0.0.1:7100");
         says("0.0.0.0:7100,fd00::7", "as [fd00::7]:7100");
