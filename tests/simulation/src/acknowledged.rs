@@ -43,7 +43,13 @@ pub(crate) fn check(plan: &Plan, log: &Log) -> Option<String> {
 /// they are asked for may show them again. They conflict if they seem to be the later holder's,
 /// whose clock is ahead by more than lies between the two grants. Wrong clocks say nothing of the
 /// time, nor do stamps that are raised above the mark of one.
-fn sees_a_leftover(plan: &Plan, log: &Log, client: usize, object: &str, at: Duration) -> bool {
+pub(crate) fn sees_a_leftover(
+    plan: &Plan,
+    log: &Log,
+    client: usize,
+    object: &str,
+    at: Duration,
+) -> bool {
     let says_nothing = plan.has_marks_ahead() || plan.has_wrong_clocks();
     let may_be_ahead = |by| by <= 2 * MAX_CLOCK_SKEW || says_nothing;
     let holds = || log.holds.iter().filter(|hold| hold.object == object);
