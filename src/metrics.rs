@@ -43,6 +43,8 @@ pub(crate) const REFUSED_TRIES: &str = "bakery_lock_refused_tries_total";
 pub(crate) const EXPIRING: &str = "bakery_lock_expiring_total";
 pub(crate) const LOSSES: &str = "bakery_lock_losses_total";
 pub(crate) const AT_RISK: &str = "bakery_lock_at_risk_total";
+pub(crate) const KEPT: &str = "bakery_lock_kept";
+pub(crate) const KEPT_ENDS: &str = "bakery_lock_kept_ends_total";
 pub(crate) const HELD: &str = "bakery_lock_held";
 pub(crate) const WAITING: &str = "bakery_lock_waiting";
 pub(crate) const WAIT: &str = "bakery_lock_wait_seconds";
@@ -70,6 +72,8 @@ pub(crate) fn describe() {
     describe_counter!(EXPIRING, "Held locks whose holders were to finish, by reason");
     describe_counter!(LOSSES, "Locks lost while they were held, by reason");
     describe_counter!(AT_RISK, "Times that a held lock became at risk");
+    describe_gauge!(KEPT, "Locks that are kept although nobody uses them");
+    describe_counter!(KEPT_ENDS, "Locks that were kept until then, by what ended that");
     describe_gauge!(HELD, "Locks that callers hold");
     describe_gauge!(WAITING, "Callers that wait for a lock");
     describe_histogram!(WAIT, Unit::Seconds, "From the request for a lock to its grant");

@@ -58,6 +58,9 @@ pub struct LockSettings {
     pub ttl: Option<Duration>,
     /// See [`LockClientBuilder::local_handoff`].
     pub local_handoff: Option<bool>,
+    /// See [`LockClientBuilder::keep_idle`].
+    #[cfg_attr(feature = "serde", serde(with = "crate::options::files::duration"))]
+    pub keep_idle: Option<Duration>,
     /// See [`LockClientBuilder::consistency`].
     pub consistency: Option<Consistency>,
     /// See [`LockClientBuilder::peers`]. In the environment it is text, as [`PeerOptions`] reads
@@ -95,6 +98,7 @@ impl LockSettings {
             acquire_timeout: environment.read("BAKERY_LOCK_ACQUIRE_TIMEOUT", parse_duration)?,
             ttl: environment.read("BAKERY_LOCK_TTL", parse_duration)?,
             local_handoff: environment.read("BAKERY_LOCK_LOCAL_HANDOFF", switch)?,
+            keep_idle: environment.read("BAKERY_LOCK_KEEP_IDLE", parse_duration)?,
             consistency: environment.read("BAKERY_LOCK_CONSISTENCY", str::parse::<Consistency>)?,
             #[cfg(feature = "peers")]
             peers: environment.read("BAKERY_LOCK_PEERS", str::parse::<PeerOptions>)?,
@@ -119,6 +123,7 @@ impl LockClientBuilder {
         self.acquire_timeout = set.acquire_timeout.unwrap_or(self.acquire_timeout);
         self.ttl = set.ttl.unwrap_or(self.ttl);
         self.local_handoff = set.local_handoff.unwrap_or(self.local_handoff);
+        self.keep_idle = set.keep_idle.or(self.keep_idle);
         self.consistency = set.consistency.unwrap_or(self.consistency);
         #[cfg(feature = "peers")]
         {

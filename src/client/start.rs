@@ -43,6 +43,8 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) local_handoff: bool,
+    /// How long a place may be kept that nobody uses; zero if none is.
+    pub(crate) keep_idle: Duration,
     /// Joins the network of peers, with the client's uuid.
     pub(crate) join: Option<Join>,
     /// The longest TTL that the lock table allows.
@@ -74,6 +76,7 @@ impl LockClient {
             acquire_timeout,
             ttl,
             local_handoff,
+            keep_idle,
             join,
             max_ttl,
             max_clock_skew,
@@ -99,6 +102,7 @@ impl LockClient {
             entropy,
             acquire_timeout,
             local_handoff,
+            keep_idle,
             longest_terms: LeaseTerms::new(max_ttl, max_clock_skew),
             network,
             checks: check_sender,

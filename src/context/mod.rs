@@ -41,6 +41,8 @@ pub(crate) struct ClientContext {
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) local_handoff: bool,
+    /// How long a place may be kept that nobody uses; zero if none is.
+    pub(crate) keep_idle: Duration,
     /// The terms of the rows that live longest in the table.
     pub(crate) longest_terms: LeaseTerms,
     /// How messages go to its peers, if it has any.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use self::metrics::LockMetrics;
 use crate::core::object::io::Origin;
+use crate::core::turns::KeptEnd;
 use crate::error::{ExpiringReason, LockError, LostReason};
 use crate::statistics::{Losses, Statistics};
 
@@ -20,6 +21,9 @@ pub(crate) struct Tally {
     timeouts: AtomicU64,
     refused_tries: AtomicU64,
     expiring: AtomicU64,
+    kept: AtomicU64,
+    kept_ended: AtomicU64,
+    kept_used: AtomicU64,
     lost: [AtomicU64; Reason::COUNT],
     metrics: LockMetrics,
 }
@@ -63,7 +67,7 @@ impl Tally {
     pub(crate) fn counts(&self) -> Statistics {
         // What ends is read first, so that nothing ends more often than it began.
         let (ended, waited) = (read(&self.ended), read(&self.waited));
-        let grants = read(&self.grants);
+        let (grants, kept_ended) = (read(&self.grants), read(&self.kept_ended));
         let lost = |reason: Reason| read(&self.lost[reason as usize]);
         Statistics {
             grants,
@@ -72,6 +76,8 @@ impl Tally {
             timeouts: read(&self.timeouts),
             refused_tries: read(&self.refused_tries),
             expiring: read(&self.expiring),
+            kept: read(&self.kept).saturating_sub(kept_ended),
+            kept_used: read(&self.kept_used),
             lost: Losses {
                 expired: lost(Reason::Expired),
                 row_missing: lost(Reason::RowMissing),
@@ -107,6 +113,22 @@ impl Tally {
     pub(crate) fn expiring(&self, reason: &ExpiringReason) {
         count(&self.expiring);
         self.metrics.expiring(reason);
+    }
+
+    /// A place is kept that nobody uses. Returns how many are.
+    pub(crate) fn kept(&self) -> u64 {
+        self.metrics.kept();
+        let ended = read(&self.kept_ended);
+        (self.kept.fetch_add(1, Ordering::Release) + 1).saturating_sub(ended)
+    }
+
+    /// A place is kept no longer.
+    pub(crate) fn kept_ends(&self, end: KeptEnd) {
+        count(&self.kept_ended);
+        if end == KeptEnd::Used {
+            count(&self.kept_used);
+        }
+        self.metrics.kept_ends(end);
     }
 
     /// A granted lock was released, after it was held for so long.

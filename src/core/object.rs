@@ -43,7 +43,7 @@ use crate::core::bakery::{
     ContenderId, Failure, LeaseTerms, Mode, Patience, Read, ReadFailure, SeededBug, Seen,
     SeenContender, sweep as sweeps,
 };
-use crate::core::turns::{self, GuestId, TurnId};
+use crate::core::turns::{self, GuestId, KeptEnd, TurnId};
 
 /// The most contenders of one client for limited callers of one object. Further callers wait until
 /// one of these is free.
@@ -62,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) guest_hold_max: Option<Duration>,
     /// How far the clocks of two nodes may differ.
     pub(crate) max_clock_skew: Duration,
+    /// How long a place may be kept that nobody uses; zero if none is.
+    pub(crate) keep_idle: Duration,
 }
 
 /// One object in one client; see the [module](self) for how to drive it.
@@ -147,6 +149,9 @@ impl Object {
             }
             Input::Reconnected { keeper } => {
                 self.with(SLOT_OF_TURNS, |slot| slot.reconnected(now, keeper));
+            }
+            Input::TooManyKept => {
+                self.with(SLOT_OF_TURNS, |slot| slot.give_up_kept(now, KeptEnd::TooMany));
             }
             Input::Health(health) => self.health_changed(now, health),
             Input::Close => self.close(now),
@@ -254,6 +259,10 @@ impl Object {
         let slot = if self.memory.is_orphaned(now) { None } else { self.slot_for(&caller) };
         match slot {
             Some(number) => {
+                if number != SLOT_OF_TURNS {
+                    // It would wait in the table for the place of its own client.
+                    self.with(SLOT_OF_TURNS, |slot| slot.give_up_kept(now, KeptEnd::OtherMode));
+                }
                 self.use_slot(now, number);
                 self.with(number, |slot| slot.join(now, caller));
             }
@@ -279,9 +288,8 @@ impl Object {
     /// Begins to use a slot, unless it is in use.
     fn use_slot(&mut self, now: Now, number: i16) {
         let (id, settings) = (ContenderId { slot: number, ..self.id }, self.settings);
-        let raised = self.memory.raised_by(now, number);
-        let remembered = self.memory.remembered;
-        self.slots.entry(number).or_insert_with(|| Slot::new(id, settings, raised, remembered));
+        let memory = &self.memory;
+        self.slots.entry(number).or_insert_with(|| Slot::new(now, id, settings, memory));
     }
 
     fn leave(&mut self, now: Now, caller: CallerId) {
@@ -458,6 +466,11 @@ impl Object {
         self.slots.get(&SLOT_OF_TURNS).into_iter().flat_map(Slot::line)
     }
 
+    /// Whether its place is kept although nobody uses it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::is_kept)
+    }
+
     /// Whether the name of a guest is known, for people.
     pub(crate) fn knows_name(&self, guest: GuestId) -> bool {
         self.slots.get(&SLOT_OF_TURNS).is_some_and(|slot| slot.knows_name(guest))
@@ -468,6 +481,6 @@ impl Object {
 fn note(memory: &mut Memory, now: Now, number: i16, slot: &Slot) {
     memory.note_raised(now, number, slot.raised_by());
     if number == SLOT_OF_TURNS {
-        memory.remembered = slot.remembered();
+        (memory.remembered, memory.usage) = (slot.remembered(), slot.usage());
     }
 }

@@ -37,8 +37,8 @@ pub(crate) use self::{
     competing_keepers::CompetingKeepers,
     guest::{Guest, GuestEvent, GuestInput, GuestLoss, GuestOutput},
     keeper::{
-        Keeper, LineUser, TurnOf,
-        io::{Demand, KeeperInput, KeeperOutput},
+        Keeper, LineUser, TurnOf, Usage,
+        io::{Demand, KeeperInput, KeeperOutput, KeptEnd},
     },
     messages::{GuestId, KeeperId, Now, Request, Response, TimedRequest, TurnId},
     tokens::TokenBlock,

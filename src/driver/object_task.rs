@@ -31,7 +31,7 @@ use crate::core::object::io::{
     Report,
 };
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{self, KeeperId, Request, TurnId};
+use crate::core::turns::{self, KeeperId, KeptEnd, Request, TurnId};
 use crate::driver::alternating::{Alternating, Next};
 use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::HealthProblem;
@@ -47,6 +47,10 @@ use crate::store::DatabaseError;
 
 /// How many requests of this client are handled together, before others have a chance.
 const BATCH_MAX: usize = 64;
+
+/// A client keeps so many places that nobody uses. They end by themselves soon, so that it need not
+/// end the oldest one to keep another.
+const KEPT_MAX: u64 = 10_000;
 
 /// What the client asks of the task of an object.
 #[derive(Debug)]
@@ -164,6 +168,9 @@ impl ObjectTask {
         for grant in self.grants.values() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = grant.end(End::Lost(LostReason::ClientClosed));
+        }
+        if self.object.is_kept() {
+            self.shared.tally.kept_ends(KeptEnd::Lost);
         }
     }
 
@@ -514,7 +521,7 @@ impl ObjectTask {
         self.inputs.extend(request.map(|request| Input::Holder { turn, request }));
     }
 
-    fn report(&self, report: Report) {
+    fn report(&mut self, report: Report) {
         let object = || shown(&self.name);
         match report {
             // If the client's task has ended there is no receiver, and no caller either.
@@ -535,6 +542,12 @@ impl ObjectTask {
                 self.shared.tally.sublease();
                 self.shared.tally.passed_on(waiting);
             }
+            Report::Kept => {
+                if self.shared.tally.kept() > KEPT_MAX {
+                    self.inputs.push_back(Input::TooManyKept);
+                }
+            }
+            Report::KeptEnds(end) => self.shared.tally.kept_ends(end),
             Report::Swept { horizon } => {
                 debug!(object = object(), horizon, "swept the rows of clients that left or died");
             }
@@ -551,6 +564,7 @@ impl ObjectTask {
         self.object.has_place().then(|| HolderQueue {
             keeper: TurnUser::new(client, owner),
             user: self.object.user().and_then(|user| context.user(&user)),
+            is_kept: self.object.is_kept(),
             waiting: self.object.waiting(),
             first: first.filter_map(|user| context.user(&user)).collect(),
         })
@@ -594,5 +608,6 @@ pub(super) fn settings(shared: &ClientContext) -> Settings {
         has_network: network.is_some(),
         guest_hold_max: network.and_then(|network| network.guest_hold_max()),
         max_clock_skew: shared.longest_terms.max_clock_skew(),
+        keep_idle: shared.keep_idle,
     }
 }

@@ -22,8 +22,7 @@ use crate::error::LockError;
 use crate::options::shown;
 use crate::peers::{Message, ObjectKey};
 
-/// Of this many objects it is remembered which keeper served them last. Of others the table shows
-/// it.
+/// Of this many objects it is remembered how they were used, and which keeper served them last.
 const MEMORIES_MAX: usize = 10_000;
 
 /// A caller, and the object that it wants.
@@ -189,6 +188,10 @@ impl Objects {
         if memory.is_of_use(now) {
             if state.memories.len() >= MEMORIES_MAX {
                 state.memories.retain(|_, memory| memory.is_of_use(now));
+            }
+            if state.memories.len() >= MEMORIES_MAX {
+                // All at once, so that not every further object looks through all of them.
+                state.memories.retain(|_, memory| memory.is_needed(now));
             }
             if state.memories.len() < MEMORIES_MAX || memory.is_needed(now) {
                 state.memories.insert(Arc::clone(task.name()), memory);

@@ -144,6 +144,7 @@ impl HostRegistry {
             // long.
             ttl: TTL_MIN,
             local_handoff: true,
+            keep_idle: Duration::ZERO,
             join: None,
             max_ttl: TTL_MIN,
             max_clock_skew,

@@ -33,7 +33,10 @@ pub async fn flood(client: &LockClient, keeper: Uuid, used: &str, ends: Instant)
             let (object, request) = if number % 2 == 0 {
                 (used, Request::Withdraw { request: 0 })
             } else {
-                (unused, Request::Ask { request: number, ttl: Duration::from_secs(5) })
+                {
+                    let ttl = Duration::from_secs(5);
+                    (unused, Request::Ask { request: number, ttl, is_try: false })
+                }
             };
             network.ask(keeper, object, TimedRequest { sent: shared.clock.elapsed(), request });
         }

@@ -32,6 +32,7 @@ fn shared(store: &FaultyStore) -> Arc<ClientContext> {
         id: ContenderId { host: 1, client: 2, slot: 0 },
         owner: String::from("host pid 1").into(),
         local_handoff: true,
+        keep_idle: Duration::ZERO,
         longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
         checks: tokio::sync::mpsc::unbounded_channel().0,

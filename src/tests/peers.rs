@@ -57,6 +57,7 @@ fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
         acquire_timeout: s(60),
         ttl: s(60),
         local_handoff: true,
+        keep_idle: s(0),
         join,
         max_ttl: s(120),
         max_clock_skew: s(1),

@@ -33,8 +33,12 @@ impl TurnUser {
 pub struct HolderQueue {
     /// The keeper: the client that has the place in the table.
     pub keeper: TurnUser,
-    /// Who has the turn: a caller of the keeper, or a guest. `None` for a moment between two turns.
+    /// Who has the turn: a caller of the keeper, or a guest. `None` for a moment between two turns,
+    /// and while the lock is kept.
     pub user: Option<TurnUser>,
+    /// Whether the lock is [kept](crate::LockClientBuilder::keep_idle) although nobody uses it: the
+    /// keeper's next caller or guest has it at once.
+    pub is_kept: bool,
     /// How many wait in the line: callers of the keeper and guests.
     pub waiting: usize,
     /// The first of them, six at most, in the order in which they are served.

@@ -23,6 +23,7 @@ fn all_variables_are_read() {
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "500ms"),
         ("BAKERY_LOCK_TTL", "30"),
         ("BAKERY_LOCK_LOCAL_HANDOFF", "false"),
+        ("BAKERY_LOCK_KEEP_IDLE", "500ms"),
         ("BAKERY_LOCK_CONSISTENCY", "local-quorum:dc1"),
     ])
     .expect("all can be read");
@@ -32,6 +33,7 @@ fn all_variables_are_read() {
     assert_eq!((settings.register_host, settings.local_handoff), (Some(true), Some(false)));
     assert_eq!(settings.acquire_timeout, Some(Duration::from_millis(500)));
     assert_eq!(settings.ttl, Some(Duration::from_secs(30)));
+    assert_eq!(settings.keep_idle, Some(Duration::from_millis(500)));
     assert_eq!(settings.consistency, Some(Consistency::LocalQuorum("dc1".to_owned())));
 }
 

@@ -6,10 +6,11 @@ use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::Reason;
 use crate::core::object::io::Origin;
+use crate::core::turns::KeptEnd;
 use crate::error::ExpiringReason;
 use crate::metrics::{
-    AT_RISK, EXPIRING, GRANTS, HELD, HOLD, LINE_LENGTH, LOSSES, REFUSED_TRIES, RENEWAL_MARGIN,
-    SUBLEASES, TIMEOUTS, WAIT, WAITING, describe,
+    AT_RISK, EXPIRING, GRANTS, HELD, HOLD, KEPT, KEPT_ENDS, LINE_LENGTH, LOSSES, REFUSED_TRIES,
+    RENEWAL_MARGIN, SUBLEASES, TIMEOUTS, WAIT, WAITING, describe,
 };
 
 impl Origin {
@@ -17,6 +18,14 @@ impl Origin {
 
     /// In the order of the variants.
     const LABELS: [&str; Origin::COUNT] = ["table", "turn", "keeper"];
+}
+
+impl KeptEnd {
+    const COUNT: usize = KeptEnd::Lost as usize + 1;
+
+    /// In the order of the variants.
+    const LABELS: [&str; KeptEnd::COUNT] =
+        ["used", "unused", "outsiders", "other_mode", "too_many", "client", "revoked", "lost"];
 }
 
 impl Reason {
@@ -45,6 +54,8 @@ pub(super) struct LockMetrics {
     expiring: [Counter; 3],
     losses: [Counter; Reason::COUNT],
     at_risk: Counter,
+    kept: Gauge,
+    kept_ends: [Counter; KeptEnd::COUNT],
     held: Gauge,
     waiting: Gauge,
     wait: Histogram,
@@ -66,6 +77,8 @@ impl Default for LockMetrics {
                 .map(|reason| counter!(EXPIRING, "reason" => reason)),
             losses: Reason::LABELS.map(|reason| counter!(LOSSES, "reason" => reason)),
             at_risk: counter!(AT_RISK),
+            kept: gauge!(KEPT),
+            kept_ends: KeptEnd::LABELS.map(|reason| counter!(KEPT_ENDS, "reason" => reason)),
             held: gauge!(HELD),
             waiting: gauge!(WAITING),
             wait: histogram!(WAIT),
@@ -118,6 +131,15 @@ impl LockMetrics {
 
     pub(super) fn at_risk(&self) {
         self.at_risk.increment(1);
+    }
+
+    pub(super) fn kept(&self) {
+        self.kept.increment(1.0);
+    }
+
+    pub(super) fn kept_ends(&self, end: KeptEnd) {
+        self.kept.decrement(1.0);
+        self.kept_ends[end as usize].increment(1);
     }
 
     pub(super) fn waits(&self) {

@@ -144,6 +144,10 @@ impl Contender {
             ContenderInput::Renew => self.with_held(Entry::renew_now),
             ContenderInput::Confirm => self.with_held(Entry::confirm_now),
             ContenderInput::Reassign(assignment) => self.reassign(assignment),
+            ContenderInput::Rest => {
+                let is_writing = self.is_renewing();
+                self.with_held(|entry| entry.rest(is_writing));
+            }
             // The time has just ended the release, and said so.
             ContenderInput::Release if was_releasing && self.is_idle() => {}
             ContenderInput::Release => self.release(now),
@@ -431,9 +435,9 @@ impl Contender {
         Some((due, task))
     }
 
-    fn with_held(&mut self, ask: impl FnOnce(&mut Entry)) {
+    fn with_held(&mut self, change: impl FnOnce(&mut Entry)) {
         if let State::Held(entry) = &mut self.state {
-            ask(entry);
+            change(entry);
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Entry {
     last_release: Option<LastRelease>,
     /// Who asked the holder to leave, if one did: the lease is not renewed any more.
     pub(super) revoked: Option<Revocation>,
+    /// Nobody uses the object: nothing is renewed until it is reassigned.
+    rests: bool,
 }
 
 impl Entry {
@@ -33,7 +35,8 @@ impl Entry {
         let announced = announcement.first_try;
         let lease = Lease::new(acquire.terms, announced);
         let renewal = Renewal::resting();
-        Entry { acquire, claim, lease, renewal, announced, last_release: None, revoked: None }
+        let (last_release, revoked, rests) = (None, None, false);
+        Entry { acquire, claim, lease, renewal, announced, last_release, revoked, rests }
     }
 
     /// The place in the queue.
@@ -113,7 +116,7 @@ impl Entry {
         let Assignment { terms, renew, owner } = assignment;
         let anew = terms != self.acquire.terms;
         let gives_up = matches!(self.renewal.stage, Stage::Writing(_)) && (anew || !renew);
-        (self.acquire.terms, self.acquire.renew) = (terms, renew);
+        (self.acquire.terms, self.acquire.renew, self.rests) = (terms, renew, false);
         self.acquire.owner = Arc::clone(&owner);
         self.claim.owner = owner;
         if anew {
@@ -125,10 +128,29 @@ impl Entry {
         gives_up
     }
 
+    /// Renews nothing until it is reassigned. A write that was not sent, or whose try failed, is
+    /// given up: it would be tried again long after the rows were read.
+    pub(super) fn rest(&mut self, is_writing: bool) {
+        self.rests = !SeededBug::KeptPlaceRenewed.is_planted();
+        if SeededBug::KeptWithoutLease.is_planted() {
+            self.lease = Lease::sublease(self.announced, Duration::from_secs(1_000_000));
+        }
+        if !is_writing {
+            self.give_up_write();
+        }
+    }
+
+    /// Gives up a write whose try has failed, unless it is to be tried again.
+    pub(super) fn give_up_write(&mut self) {
+        if self.rests && matches!(self.renewal.stage, Stage::Writing(_)) {
+            self.renewal.stage = Stage::Resting;
+        }
+    }
+
     /// Whether a holder renews its lease.
     pub(super) fn renews(&self) -> bool {
         let ends = self.revoked.is_some() && !SeededBug::RevokedRenews.is_planted();
-        self.acquire.renew && !ends
+        self.acquire.renew && !ends && !self.rests
     }
 
     /// Makes the renewal due now.

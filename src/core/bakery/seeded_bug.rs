@@ -79,6 +79,16 @@ pub(crate) enum SeededBug {
     MinHoldIgnored,
     /// A client that is shut down frees a place that is to stay taken.
     ShutdownFreesPlace,
+    /// The lease of a place never ends once that is kept.
+    KeptWithoutLease,
+    /// A place is renewed while it is kept.
+    KeptPlaceRenewed,
+    /// A place is kept although another client asked its holder to leave.
+    KeptThroughRevocation,
+    /// A place is kept although its client is shut down.
+    KeptThroughShutdown,
+    /// A place is kept although contenders wait in the table.
+    KeptBesideOutsiders,
     /// An object is used again at once after its task has failed.
     FailedTaskForgotten,
     /// A client that a keeper sends away does not come back to the table.
@@ -141,10 +151,15 @@ impl SeededBug {
 
     /// The bugs of objects: of what lies between contender, keeper, guests and callers.
     #[cfg(instrumented)]
-    pub(crate) const OF_OBJECTS: [SeededBug; 6] = [
+    pub(crate) const OF_OBJECTS: [SeededBug; 11] = [
         SeededBug::GuestOnTermsOfRest,
         SeededBug::MinHoldIgnored,
         SeededBug::ShutdownFreesPlace,
+        SeededBug::KeptWithoutLease,
+        SeededBug::KeptPlaceRenewed,
+        SeededBug::KeptThroughRevocation,
+        SeededBug::KeptThroughShutdown,
+        SeededBug::KeptBesideOutsiders,
         SeededBug::FailedTaskForgotten,
         SeededBug::NoWayBack,
         SeededBug::NoWayBackWhileLeaving,

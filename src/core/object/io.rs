@@ -8,8 +8,8 @@ use crate::core::bakery::{
     StoredRow, Write, WriteOutcome,
 };
 use crate::core::turns::{
-    self, GuestId, GuestLoss, HoldLimit, HoldTerms, KeeperId, Response, TimedRequest, TokenBlock,
-    TurnId,
+    self, GuestId, GuestLoss, HoldLimit, HoldTerms, KeeperId, KeptEnd, Response, TimedRequest,
+    TokenBlock, TurnId,
 };
 
 /// The number of a caller among those of its client.
@@ -164,6 +164,8 @@ pub(crate) enum Input {
     },
     /// What the client knows of clocks and table has changed.
     Health(Health),
+    /// The client keeps too many places that nobody uses: this one is given up, if it is kept.
+    TooManyKept,
     /// The client is shut down: all callers are refused, and all turns end.
     Close,
     /// Time has passed.
@@ -494,6 +496,10 @@ pub(crate) enum Report {
         /// How many.
         waiting: usize,
     },
+    /// A place is kept although nobody uses it.
+    Kept,
+    /// It is kept no longer.
+    KeptEnds(KeptEnd),
     /// Dead rows were hidden up to this stamp.
     Swept {
         /// The stamp.

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use super::io::Now;
 use super::slot::Remembered;
+use crate::core::turns::Usage;
 
 /// What of an object counts later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// The keeper that served the client last.
     pub(super) remembered: Option<Remembered>,
+    /// How its places of this client were used.
+    pub(super) usage: Usage,
     /// How far the stamps of contenders are raised, by their slots: without that, the deletes of a
     /// contender would hide what the next one with its key writes.
     raised: BTreeMap<i16, Raise>,
@@ -26,6 +29,12 @@ struct Raise {
 }
 
 impl Memory {
+    /// The memory of an object that is used again and again, with so much time between two turns.
+    #[cfg(any(test, instrumented))]
+    pub(crate) fn of_use(mean_gap: Duration) -> Self {
+        Memory { usage: Usage::with_mean_gap(mean_gap), ..Memory::default() }
+    }
+
     /// By how much the stamps of a contender are raised, unless the client's own stamps are above
     /// all that the contender has written.
     pub(super) fn raised_by(&self, now: Now, slot: i16) -> i64 {
@@ -53,7 +62,9 @@ impl Memory {
 
     /// Whether it is of any use.
     pub(crate) fn is_of_use(&self, now: Now) -> bool {
-        self.is_needed(now) || self.remembered.is_some_and(|it| it.is_recent(now))
+        self.is_needed(now)
+            || self.remembered.is_some_and(|it| it.is_recent(now))
+            || self.usage.counts(now.boot)
     }
 }
 

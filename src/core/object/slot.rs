@@ -30,17 +30,18 @@ pub(super) use self::remote_turns::Remembered;
 use self::remote_turns::RemoteTurns;
 pub(super) use self::requests::answer_over;
 use self::token_requests::TokenRequests;
-use super::Settings;
 use super::callers::Callers;
 use super::io::{
     Caller, CallerId, CheckReason, Expiring, Health, Loss, Now, Output, Refusal, Report, User,
 };
+use super::{Memory, Settings};
 use crate::core::bakery::{
     self, Acquire, Contender, ContenderId, Lease, OpId, ReadFailure, SeededBug, Seen,
     SeenContender, Snapshot, StoredRow, WriteOutcome,
 };
 use crate::core::turns::{
-    CompetingKeepers, Demand, GuestId, Keeper, KeeperInput, LineUser, TimedRequest, TurnId, TurnOf,
+    CompetingKeepers, Demand, GuestId, Keeper, KeeperInput, KeptEnd, LineUser, TimedRequest,
+    TurnId, TurnOf, Usage,
 };
 
 /// The slot whose place callers and guests use in turn. The others are for limited callers, each
@@ -91,24 +92,21 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A slot without a place, whose contender's stamps are raised like those of an earlier one.
-    pub(super) fn new(
-        id: ContenderId,
-        settings: Settings,
-        raised: i64,
-        remembered: Option<Remembered>,
-    ) -> Self {
+    /// A slot without a place. What counts of an earlier one is remembered.
+    pub(super) fn new(now: Now, id: ContenderId, settings: Settings, memory: &Memory) -> Self {
         let gives_turns = settings.turns && id.slot == SLOT_OF_TURNS;
-        let keeper = Keeper::new(gives_turns).with_guest_hold_max(settings.guest_hold_max);
+        let keeper = Keeper::new(gives_turns)
+            .with_guest_hold_max(settings.guest_hold_max)
+            .with_keep_idle(settings.keep_idle, memory.usage);
         Slot {
             id,
             settings,
-            contender: Contender::raised(id, raised),
+            contender: Contender::raised(id, memory.raised_by(now, id.slot)),
             keeper,
             callers: Callers::default(),
             holders: Holders::new(settings.patience),
             releases: Releases::default(),
-            remote_turns: RemoteTurns::remembering(remembered),
+            remote_turns: RemoteTurns::remembering(memory.remembered),
             counted_sublease: None,
             names: GuestNames::default(),
             competing_keepers: CompetingKeepers::default(),
@@ -152,6 +150,11 @@ impl Slot {
     /// How far the stamps of its contender are raised.
     pub(super) fn raised_by(&self) -> i64 {
         self.contender.raised_by()
+    }
+
+    /// How its places were used.
+    pub(super) fn usage(&self) -> Usage {
+        self.keeper.usage()
     }
 
     // What happens to it.
@@ -198,9 +201,13 @@ impl Slot {
     /// The keeper's look for outsiders is answered. Contenders whose clients stand in the line are
     /// none of the table's.
     pub(super) fn outsiders_read(&mut self, now: Now, rows: &[StoredRow]) {
-        let seen = match self.contender.held_claim() {
-            Some(claim) => Snapshot::of(rows).conflicting(claim.contender, claim.mode),
-            None => Vec::new(),
+        let (seen, is_revoked) = match self.contender.held_claim() {
+            Some(claim) => {
+                let snapshot = Snapshot::of(rows);
+                let is_revoked = snapshot.is_revoked(claim);
+                (snapshot.conflicting(claim.contender, claim.mode), is_revoked)
+            }
+            None => (Vec::new(), false),
         };
         let clients = seen.iter().map(|contender| contender.client);
         let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
@@ -210,6 +217,16 @@ impl Slot {
             self.outputs.push_back(Output::Report(Report::OutsidersWait));
         }
         self.keeper.handle(now.of_turns(), KeeperInput::Looked { outsiders: any });
+        if is_revoked && !SeededBug::KeptThroughRevocation.is_planted() {
+            // One that is used learns of it when it renews its lease.
+            self.give_up_kept(now, KeptEnd::Revoked);
+        }
+        self.settle(now);
+    }
+
+    /// Gives up its place, if it is kept and nobody uses it.
+    pub(super) fn give_up_kept(&mut self, now: Now, end: KeptEnd) {
+        self.keeper.handle(now.of_turns(), KeeperInput::GiveUpKept(end));
         self.settle(now);
     }
 
@@ -236,6 +253,9 @@ impl Slot {
 
     /// What the client knows of clocks and table has changed.
     pub(super) fn health_changed(&mut self, now: Now, health: Health) {
+        let is_in_doubt = health != Health::Good;
+        self.keeper.handle(now.of_turns(), KeeperInput::InDoubt(is_in_doubt));
+        self.settle(now);
         let differ = health == Health::ClocksDiffer;
         self.clocks_differ = differ;
         let outputs = &mut self.outputs;
@@ -399,6 +419,11 @@ impl Slot {
     /// Whether the keeper has a place, or a lost one whose turn is not over.
     pub(super) fn has_place(&self) -> bool {
         self.keeper.has_place()
+    }
+
+    /// Whether the place is kept although nobody uses it.
+    pub(super) fn is_kept(&self) -> bool {
+        self.keeper.is_kept()
     }
 
     /// How many wait in the line of the place.

@@ -1,5 +1,6 @@
 //! Objects of one and several clients, on a table that answers at once, with messages that arrive.
 
+mod kept;
 mod world;
 
 use std::time::Duration;

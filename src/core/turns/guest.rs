@@ -53,6 +53,8 @@ pub(crate) enum GuestInput {
     Ask {
         /// The length.
         ttl: Duration,
+        /// Whether only a place will do that is kept and that nobody uses.
+        is_try: bool,
     },
     /// Extend the turn now. Does nothing outside.
     Renew,
@@ -129,6 +131,7 @@ enum State {
 struct Asking {
     request: u64,
     ttl: Duration,
+    is_try: bool,
     /// When it is asked again.
     next: Duration,
     /// Since when the keeper owes an answer.
@@ -193,9 +196,9 @@ impl Guest {
         // First, so that no answer is handled as if the turn still lasted.
         self.expire(now);
         match input {
-            GuestInput::Ask { ttl } => {
+            GuestInput::Ask { ttl, is_try } => {
                 assert!(self.state == State::Idle, "one request at a time");
-                self.ask(now, ttl);
+                self.ask(now, ttl, is_try);
             }
             GuestInput::Renew => {
                 if let State::Inside(inside) = &mut self.state {
@@ -306,11 +309,12 @@ impl Guest {
 
     // Asking.
 
-    fn ask(&mut self, now: Now, ttl: Duration) {
+    fn ask(&mut self, now: Now, ttl: Duration, is_try: bool) {
         self.last_request += 1;
         self.state = State::Asking(Asking {
             request: self.last_request,
             ttl,
+            is_try,
             next: now.elapsed,
             unanswered_since: None,
             is_answered: false,
@@ -404,9 +408,9 @@ impl Guest {
             }
             State::Asking(asking) if asking.request == request => {
                 // It came too late. The request is over with its turn.
-                let ttl = asking.ttl;
+                let (ttl, is_try) = (asking.ttl, asking.is_try);
                 self.return_turn(now, turn, until);
-                self.ask(now, ttl);
+                self.ask(now, ttl, is_try);
             }
             State::Idle | State::Asking(_) | State::Inside(_) => self.return_turn(now, turn, until),
         }
@@ -484,7 +488,8 @@ impl Guest {
             State::Asking(asking) if asking.next <= now.elapsed => {
                 asking.next = now.elapsed + ASK_EVERY;
                 asking.unanswered_since.get_or_insert(now.elapsed);
-                Some(Request::Ask { request: asking.request, ttl: asking.ttl })
+                let Asking { request, ttl, is_try, .. } = *asking;
+                Some(Request::Ask { request, ttl, is_try })
             }
             State::Inside(inside) if inside.renewal().is_some_and(|due| due <= now.elapsed) => {
                 inside.renew = now.elapsed + REPEAT_AFTER;

@@ -1,12 +1,14 @@
 //! The keeper of one object: gives turns to its line while its contender holds the place.
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
-//! guests ask, [`min_hold`] turns that are returned early, [`issuing`] fencing tokens.
+//! guests ask, [`min_hold`] turns that are returned early, [`issuing`] fencing tokens, [`keeping`]
+//! places that are kept while nobody uses them.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
 pub(crate) mod io;
 mod issuing;
+mod keeping;
 mod line;
 mod min_hold;
 mod requests;
@@ -16,7 +18,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use self::io::{Demand, KeeperInput, KeeperOutput};
+use self::io::{Demand, KeeperInput, KeeperOutput, KeptEnd};
+use self::keeping::Kept;
+pub(crate) use self::keeping::Usage;
 pub(crate) use self::line::LineUser;
 use self::line::{Line, Waiter};
 use self::min_hold::MinHold;
@@ -71,6 +75,11 @@ pub(crate) struct Keeper {
     finished: BTreeMap<GuestId, u64>,
     /// The tokens of this round that are left.
     block: Option<TokenBlock>,
+    /// How long a place may be kept that nobody uses; zero if none is.
+    keep_idle: Duration,
+    /// Clocks or table are in doubt: no place is kept.
+    is_in_doubt: bool,
+    usage: Usage,
     is_closing: bool,
     outputs: VecDeque<KeeperOutput>,
 }
@@ -126,6 +135,8 @@ struct Held {
     is_issuing: bool,
     /// The place is revoked: no turn follows those that are out.
     is_expiring: bool,
+    /// No turn is out, and the place is kept for the next one.
+    kept: Option<Kept>,
 }
 
 /// A turn that was given and is not over.
@@ -199,6 +210,9 @@ impl Keeper {
             last_turn: 0,
             finished: BTreeMap::new(),
             block: None,
+            keep_idle: Duration::ZERO,
+            is_in_doubt: false,
+            usage: Usage::default(),
             is_closing: false,
             outputs: VecDeque::new(),
         }
@@ -207,6 +221,11 @@ impl Keeper {
     /// The same keeper, which asks guests to leave that have had a turn for so long.
     pub(crate) fn with_guest_hold_max(self, guest_hold_max: Option<Duration>) -> Self {
         Keeper { guest_hold_max, ..self }
+    }
+
+    /// The same keeper, which keeps places for so long, if the object is used as it was before.
+    pub(crate) fn with_keep_idle(self, keep_idle: Duration, usage: Usage) -> Self {
+        Keeper { keep_idle, usage, ..self }
     }
 
     /// Handles an input.
@@ -222,7 +241,7 @@ impl Keeper {
             KeeperInput::Asking(is_asking) => self.asking(is_asking),
             KeeperInput::GuestTurn { turn } => self.guest_turn_granted(turn),
             KeeperInput::Renewed { terms, deadline } => self.renewed(now, terms, deadline),
-            KeeperInput::Expiring => self.expiring(),
+            KeeperInput::Expiring => self.expiring(now),
             KeeperInput::Lost => self.lost(),
             KeeperInput::Released => self.place = Place::None,
             KeeperInput::Join { caller, demand } => self.join(now, caller, demand),
@@ -230,13 +249,15 @@ impl Keeper {
             KeeperInput::Returned { turn } if self.outlasts_return(turn, now.boot) => {
                 self.begin_rest(now);
             }
-            KeeperInput::Returned { turn } => self.end_turn(turn, None),
+            KeeperInput::Returned { turn } => self.end_turn(now, turn, None),
             KeeperInput::IssueToken { turn, number } => self.issue_token(None, turn, number),
             KeeperInput::Block { round, block } => self.block_issued(round, block),
             KeeperInput::Request { guest, request } => self.request(now, guest, request),
             KeeperInput::GuestLeft { guest } => drop(self.line.remove_guest(guest)),
             KeeperInput::Looked { outsiders } => self.looked(now, outsiders),
             KeeperInput::Disband => self.disband(),
+            KeeperInput::InDoubt(is_in_doubt) => self.is_in_doubt = is_in_doubt,
+            KeeperInput::GiveUpKept(end) => self.give_up_kept(end),
             KeeperInput::Shutdown => {
                 self.is_closing = true;
                 self.send_guests_elsewhere();
@@ -260,7 +281,8 @@ impl Keeper {
         let repeat = guest_turn.and_then(|guest_turn| guest_turn.repeat);
         let limit = guest_turn.and_then(|guest_turn| guest_turn.limit);
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        [ends, repeat, limit, returned, self.looks_again()].into_iter().flatten().min()
+        let (kept, looks) = (self.kept_deadline(), self.looks_again());
+        [ends, repeat, limit, returned, kept, looks].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -359,6 +381,7 @@ impl Keeper {
             outsiders_since: None,
             is_issuing: false,
             is_expiring: false,
+            kept: None,
         });
     }
 
@@ -392,13 +415,13 @@ impl Keeper {
 
     /// No new turns. Those that are out last for as long as they were given for; a turn that was
     /// returned early is over.
-    fn expiring(&mut self) {
+    fn expiring(&mut self, now: Now) {
         let Place::Held(held) = &mut self.place else {
             return;
         };
         held.is_expiring = true;
         if self.outlasts_turn() {
-            self.end_rest();
+            self.end_rest(now);
         }
         self.ask_guest_to_leave();
         self.send_guests_elsewhere();
@@ -410,6 +433,7 @@ impl Keeper {
         if !matches!(self.place, Place::Held(_) | Place::GuestTurn { .. }) {
             return;
         }
+        self.end_kept(KeptEnd::Lost);
         self.place = Place::Lost;
         if let Some(Turn { id, guest_turn: Some(guest_turn), .. }) = &self.turn {
             let (guest, response) = (guest_turn.guest, Response::Lost { turn: *id });
@@ -439,6 +463,9 @@ impl Keeper {
             held.is_looking = false;
             let since = held.outsiders_since.unwrap_or(now.boot);
             held.outsiders_since = outsiders.then_some(since);
+            if outsiders {
+                self.usage.outsiders_came(now.boot);
+            }
         }
     }
 
@@ -485,12 +512,16 @@ impl Keeper {
         let next = next.filter(|user| mode(*user) == held.mode && !held.is_expiring);
         let Some(user) = next.filter(|_| !is_left_to_outsiders(held, now)) else {
             if !is_shared {
-                self.release();
+                self.keep_or_release(now);
             } else if self.looks_again().is_some_and(|due| due <= now.boot) {
                 self.look_for_outsiders(now);
             }
             return false;
         };
+        let was_kept = held.kept.take().is_some();
+        if was_kept {
+            self.outputs.push_back(KeeperOutput::KeptEnds(KeptEnd::Used));
+        }
         let demand = user.demand();
         // A place that is in use is shared on its terms. A guest takes the usual ones.
         let wanted = match demand {
@@ -504,7 +535,9 @@ impl Keeper {
         }
         let lease = wanted.deadline(now.elapsed) - now.elapsed;
         let least = (lease / 2).max(demand.map_or(Duration::ZERO, |demand| demand.min_hold));
-        let is_fit = wanted == held.terms && held.deadline >= now.elapsed + least;
+        let has_time = held.deadline >= now.elapsed + least
+            || was_kept && SeededBug::KeptWithoutLease.is_planted();
+        let is_fit = wanted == held.terms && has_time;
         if held.renewing.is_some() || !is_fit {
             held.usual_terms = wanted;
             let renew = held.renew_on(now, wanted);
@@ -517,6 +550,7 @@ impl Keeper {
         if held.is_look_due(now) {
             self.look_for_outsiders(now);
         }
+        self.usage.turn_begins(now.boot, self.keep_idle);
         match user {
             LineUser::Caller(caller, demand) if demand.mode == Mode::Shared => {
                 self.share(caller, id);
@@ -646,12 +680,12 @@ impl Keeper {
         if let Some(guest_turn) = self.guest_turn()
             && is_over(guest_turn.ends, now)
         {
-            self.finish_turn();
+            self.finish_turn(now);
         }
     }
 
     /// Ends this turn, if it is the present one and has this guest (`None`: a caller).
-    fn end_turn(&mut self, turn: TurnId, guest: Option<GuestId>) {
+    fn end_turn(&mut self, now: Now, turn: TurnId, guest: Option<GuestId>) {
         if guest.is_none() && self.shared_turns.remove(&turn) {
             return;
         }
@@ -660,11 +694,12 @@ impl Keeper {
             is_named && present.guest() == guest
         });
         if is_present {
-            self.finish_turn();
+            self.finish_turn(now);
         }
     }
 
-    fn finish_turn(&mut self) {
+    fn finish_turn(&mut self, now: Now) {
+        self.usage.turn_ended(now.boot, self.keep_idle);
         if let Some(Turn { guest_turn: Some(guest_turn), .. }) = self.turn.take() {
             self.finish_request(guest_turn.guest, guest_turn.granted.request);
         }

@@ -110,15 +110,17 @@ impl From<ClientName> for TurnUser {
 pub(crate) struct LineView {
     keeper: ClientName,
     user: Option<ClientName>,
+    is_kept: bool,
     waiting: u32,
     first: Vec<ClientName>,
 }
 
 impl From<HolderQueue> for LineView {
-    fn from(HolderQueue { keeper, user, waiting, first }: HolderQueue) -> Self {
+    fn from(HolderQueue { keeper, user, is_kept, waiting, first }: HolderQueue) -> Self {
         LineView {
             keeper: keeper.into(),
             user: user.map(ClientName::from),
+            is_kept,
             waiting: u32::try_from(waiting).unwrap_or(u32::MAX),
             first: first.into_iter().take(QUEUE_SHOWN_MAX).map(ClientName::from).collect(),
         }
@@ -126,10 +128,11 @@ impl From<HolderQueue> for LineView {
 }
 
 impl From<LineView> for HolderQueue {
-    fn from(LineView { keeper, user, waiting, first }: LineView) -> Self {
+    fn from(LineView { keeper, user, is_kept, waiting, first }: LineView) -> Self {
         HolderQueue {
             keeper: keeper.into(),
             user: user.map(TurnUser::from),
+            is_kept,
             waiting: usize::try_from(waiting).unwrap_or(usize::MAX),
             first: first.into_iter().map(TurnUser::from).collect(),
         }
@@ -168,6 +171,7 @@ enum RequestFormat {
         request: u64,
         #[serde(with = "nanos")]
         ttl: Duration,
+        is_try: bool,
     },
     Withdraw {
         request: u64,

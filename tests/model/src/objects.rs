@@ -55,6 +55,9 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// How much sooner than their TTL rows may be gone: by its rounding, and by the clock of a node.
 const EARLY: Duration = Duration::from_secs(2);
 
+/// The mean time between two turns before a history begins, if places are kept.
+const MEAN_GAP: Duration = TICK;
+
 /// What the holder needs that asks for more time: more than the shortest lease.
 const NEED: Duration = Duration::from_secs(4);
 
@@ -65,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) clients: &'static [&'static [CallerPlan]],
     /// Whether clients take turns of each other.
     pub(crate) has_network: bool,
+    /// How long a place may be kept that nobody uses.
+    pub(crate) keep_idle: Ticks,
     /// The duration of a history.
     pub(crate) ticks: Ticks,
     pub(crate) troubles: Troubles,
@@ -178,6 +183,8 @@ pub(crate) struct Moment {
     freed_early: bool,
     /// Whether a holder did not get the time that its terms give.
     cut_short: bool,
+    /// Whether a place was kept, or renewed meanwhile, although something spoke against it.
+    kept_wrongly: bool,
     /// The recovery is tried: nothing is counted.
     is_recovering: bool,
     /// Of all but the clients, which have their own.
@@ -327,7 +334,7 @@ impl Objects {
         }
         client.callers[number] = Caller::Waiting;
         let caller = client::caller(number, self.callers_of(i)[number], now.elapsed);
-        client.begin(self.plan.has_network);
+        client.begin(&self.plan);
         self.feed(moment, i, Input::Acquire(caller));
     }
 
@@ -429,6 +436,11 @@ impl Moment {
         orphans.retain(|write| table.takes(write));
     }
 
+    /// Which promises were broken.
+    fn broken(&self) -> [bool; 3] {
+        [self.freed_early, self.cut_short, self.kept_wrongly]
+    }
+
     fn seal(&mut self) {
         let Moment { table, orphans, frames, .. } = &*self;
         let fingerprint = client::fingerprint_of(&(table, orphans, frames));
@@ -442,8 +454,8 @@ impl Moment {
 
 impl Hash for Moment {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let Moment { now, passes, left, taken, freed_early, cut_short, fingerprint, .. } = self;
-        (now, passes, left, taken, freed_early, cut_short, fingerprint).hash(hasher);
+        let Moment { now, passes, left, taken, fingerprint, .. } = self;
+        (now, passes, left, taken, self.broken(), fingerprint).hash(hasher);
         for client in &self.clients {
             client.fingerprint.hash(hasher);
         }
@@ -454,8 +466,7 @@ impl PartialEq for Moment {
     fn eq(&self, other: &Self) -> bool {
         let parts = |it: &Moment| {
             let clients: Vec<_> = it.clients.iter().map(|client| client.fingerprint).collect();
-            let flags = (it.freed_early, it.cut_short);
-            (it.now, it.passes, it.left, it.taken, flags, it.fingerprint, clients)
+            (it.now, it.passes, it.left, it.taken, it.broken(), it.fingerprint, clients)
         };
         parts(self) == parts(other)
     }
@@ -467,7 +478,7 @@ impl Model for Objects {
 
     fn init_states(&self) -> Vec<Moment> {
         let clients = (0..self.plan.clients.len())
-            .map(|i| Arc::new(Client::new(i, self.callers_of(i).len())))
+            .map(|i| Arc::new(Client::new(i, self.callers_of(i).len(), &self.plan)))
             .collect();
         let mut moment = Moment {
             now: 0,
@@ -480,6 +491,7 @@ impl Model for Objects {
             taken: None,
             freed_early: false,
             cut_short: false,
+            kept_wrongly: false,
             is_recovering: false,
             fingerprint: 0,
         };
@@ -514,6 +526,10 @@ impl Model for Objects {
             Property::always(
                 "a holder has the time of its terms",
                 |model: &Self, moment: &Moment| model.violations.allow(!moment.cut_short),
+            ),
+            Property::always(
+                "a place is kept only while nobody else wants it, and is not renewed meanwhile",
+                |model: &Self, moment: &Moment| model.violations.allow(!moment.kept_wrongly),
             ),
         ];
         let live = Property::always("all are served, and no row is left", Self::recovers);

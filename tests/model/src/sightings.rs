@@ -90,9 +90,13 @@ pub(crate) enum Sight {
     TurnLost,
     /// A holder is asked to finish.
     AskedToFinish,
+    /// A place is kept that nobody uses.
+    PlaceKept,
+    /// A kept place is used.
+    KeptPlaceUsed,
 }
 
-const SIGHTS: [Sight; 42] = [
+const SIGHTS: [Sight; 44] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -135,6 +139,8 @@ const SIGHTS: [Sight; 42] = [
     Sight::GuestTurn,
     Sight::TurnLost,
     Sight::AskedToFinish,
+    Sight::PlaceKept,
+    Sight::KeptPlaceUsed,
 ];
 
 /// How often which was come across.

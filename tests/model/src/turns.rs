@@ -236,7 +236,8 @@ impl Turns {
             Action::CallerLeaves(i) => self.caller_leaves(moment, i),
             Action::GuestAsks(i) => {
                 moment.guests[i].requests_left -= 1;
-                self.guest(moment, i, GuestInput::Ask { ttl: Duration::from_secs(60) });
+                let ttl = Duration::from_secs(60);
+                self.guest(moment, i, GuestInput::Ask { ttl, is_try: false });
             }
             Action::GuestLeaves(i) => {
                 if !moment.guests[i].is_inside(moment.now) {

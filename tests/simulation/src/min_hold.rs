@@ -11,8 +11,8 @@ use super::plan::{Deed, Disks, Plan};
 
 /// A holder that was let in while the lock was to stay taken.
 ///
-/// Like any other, a place that stays taken gives way to leftover rows of an earlier holder that seem
-/// to be a later one's; whoever waits for its release is told.
+/// Like any other, a place that stays taken gives way to leftover rows of an earlier holder that
+/// seem to be a later one's; whoever waits for its release is told.
 ///
 /// A wall clock that is set ahead is to a client as if it had slept: `min_hold` ends earlier by as
 /// much, and after hours its rows have expired.

@@ -141,6 +141,7 @@ pub(super) fn line_as_text(line: &HolderQueue) -> String {
             format!("{} uses it now", visible(user.owner.as_str()))
         }
         Some(user) => format!("{} uses it now, in turn", visible(user.owner.as_str())),
+        None if line.is_kept => "kept, idle".to_owned(),
         None => "it passes to the next one at this moment".to_owned(),
     };
     let keeper = visible(line.keeper.owner.as_str());
@@ -158,11 +159,12 @@ pub(super) fn line_as_text(line: &HolderQueue) -> String {
 }
 
 fn line_as_json(line: &HolderQueue) -> Value {
-    let HolderQueue { keeper, user, waiting, first, .. } = line;
+    let HolderQueue { keeper, user, is_kept, waiting, first, .. } = line;
     let first: Vec<_> = first.iter().map(user_as_json).collect();
     json!({
         "keeper": user_as_json(keeper),
         "user": user.as_ref().map(user_as_json),
+        "kept": is_kept,
         "waiting": waiting,
         "first": first,
     })

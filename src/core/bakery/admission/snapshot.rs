@@ -115,6 +115,11 @@ impl Snapshot {
         }
     }
 
+    /// Whether another client asked this contender to leave, or removed it by force.
+    pub(crate) fn is_revoked(&self, claim: &Claim) -> bool {
+        self.revocation(claim.contender, claim.round).is_some()
+    }
+
     /// The owner of a holder that was granted the object after `mine` and leaves no room for it. Of
     /// two holders only one finds a later one, so only one gives way (design section 5). The whole
     /// contender breaks ties: two slots of one client may hold limited locks.

@@ -295,6 +295,9 @@ impl Contender {
             | Task::Delete => &mut self.pace,
         };
         pace.back_off(now, longest);
+        if task == Task::Renew {
+            self.renewing_entry().give_up_write();
+        }
     }
 
     /// Handles a refused statement: a retry would be refused again.

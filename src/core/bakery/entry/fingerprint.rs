@@ -11,9 +11,8 @@ impl Fingerprint for Entry {
     fn feed(&self, now: Duration, hasher: &mut impl Hasher) {
         // The request never changes in a model. The time of the announcement sets the length of
         // pauses, and so does what the last release reported.
-        let Entry { acquire: _, claim, lease, renewal, announced: _, last_release: _, revoked } =
-            self;
-        revoked.is_some().hash(hasher);
+        let Entry { claim, lease, renewal, revoked, rests, .. } = self;
+        (revoked.is_some(), rests).hash(hasher);
         let renewal_due = until(lease.renewal_due(self.acquire.terms), now);
         (claim.round, claim.ticket, claim.held_since, until(lease.deadline(), now), renewal_due)
             .hash(hasher);

@@ -12,7 +12,11 @@ impl Slot {
         match event {
             ContenderEvent::Held { lease, terms } => self.held(now, lease, terms),
             ContenderEvent::Renewed { lease, terms } => self.renewed(now, lease, terms),
-            ContenderEvent::Taken => self.not_acquired(now, Refusal::Taken),
+            ContenderEvent::Taken => {
+                if !self.try_as_guest() {
+                    self.not_acquired(now, Refusal::Taken);
+                }
+            }
             ContenderEvent::Failed(failure) => self.failed(now, failure),
             ContenderEvent::Confirmed => {
                 // It answers all: one that asked during the read made it begin again.
@@ -71,7 +75,7 @@ impl Slot {
         self.not_acquired(now, Refusal::Failed { failure, waited });
     }
 
-    fn not_acquired(&mut self, now: Now, refusal: Refusal) {
+    pub(super) fn not_acquired(&mut self, now: Now, refusal: Refusal) {
         self.leave_keeper(now);
         let first = self.keeper.first_caller().and_then(|number| self.callers.take(number));
         if let Some(caller) = first {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{SLOT_OF_TURNS, Slot};
 use crate::core::bakery::{Acquire, ContenderId, ContenderInput, Lease, Mode, Patience, SeededBug};
-use crate::core::object::io::{Caller, Expiring, Loss, Now, Output};
+use crate::core::object::io::{Caller, Expiring, Loss, Now, Output, Refusal};
 use crate::core::turns::{
     Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
     TimedRequest, TurnId,
@@ -35,6 +35,9 @@ pub(super) struct RemoteTurns {
     /// The number of the last request to any keeper.
     last_request: u64,
     connecting: Option<KeeperId>,
+    /// The first in the line is a try that found the object taken in the table. If the keeper that
+    /// is asked does not keep it unused, that is the answer.
+    is_last_resort: bool,
     /// The clients that were asked for the present acquisition.
     asked: Vec<KeeperId>,
     /// The keeper that served the client last, and when it answered.
@@ -154,6 +157,7 @@ impl Slot {
     pub(super) fn acquire_place(&mut self, now: Now) {
         self.note_wanted();
         self.remote_turns.asked.clear();
+        self.remote_turns.is_last_resort = false;
         let remembered = self.remote_turns.remembered;
         let recent = remembered.filter(|it| it.is_recent(now));
         match recent.filter(|_| self.may_be_guest() && self.remote_turns.connecting.is_none()) {
@@ -189,6 +193,26 @@ impl Slot {
         if let Some(keeper) = first.map(|seen| seen.contender.client) {
             self.connect(keeper, false);
         }
+    }
+
+    /// A try found the object taken: asks its keeper whether nobody uses it. Returns whether one
+    /// can be asked.
+    pub(super) fn try_as_guest(&mut self) -> bool {
+        let own = self.id.client;
+        let ahead = self.contender.ahead().iter().filter(|seen| {
+            let ContenderId { client, slot, .. } = seen.contender;
+            client != own && slot == SLOT_OF_TURNS
+        });
+        let first = ahead.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
+        let keeper = first.map(|seen| seen.contender.client);
+        self.remote_turns.is_last_resort = true;
+        let can_ask = self.remote_turns.connecting.is_none() && self.may_be_guest();
+        let keeper = keeper.filter(|_| can_ask);
+        self.remote_turns.is_last_resort = keeper.is_some();
+        if let Some(keeper) = keeper {
+            self.connect(keeper, false);
+        }
+        keeper.is_some()
     }
 
     fn connect(&mut self, keeper: KeeperId, at_once: bool) {
@@ -229,14 +253,22 @@ impl Slot {
             && self.id.slot == SLOT_OF_TURNS
             && self.remote_turns.keeper().is_none()
             && self.keeper.may_ask()
-            && self.first().is_some_and(suits_guest)
+            && self.first().is_some_and(|first| self.suits_guest(first))
+    }
+
+    /// Whether a caller can use a turn of another client: it is for one alone, and lasts as long as
+    /// the guest lives.
+    fn suits_guest(&self, caller: &Caller) -> bool {
+        let Acquire { mode, patience, renew, .. } = caller.acquire;
+        let waits = patience == Patience::Wait || self.remote_turns.is_last_resort;
+        mode == Mode::Exclusive && renew && waits && caller.min_hold.is_zero()
     }
 
     /// The turn that is asked for goes to the first in the line, which another one may have become.
     /// If it can't use that turn, the line acquires through the table.
     pub(super) fn reconsider_asking(&mut self, now: Now) {
         let is_asking = self.remote_turns.keeper().is_some() && self.keeper.may_ask();
-        if is_asking && self.first().is_some_and(|first| !suits_guest(first)) {
+        if is_asking && self.first().is_some_and(|first| !self.suits_guest(first)) {
             self.leave_keeper(now);
             self.keeper.handle(now.of_turns(), KeeperInput::Asking(false));
             self.go_on_in_table(now);
@@ -248,10 +280,11 @@ impl Slot {
             return;
         };
         let ttl = first.acquire.terms.ttl();
+        let is_try = first.acquire.patience == Patience::Try;
         self.remote_turns.state = State::Asking { keeper, ahead: 0 };
         self.keeper.handle(now.of_turns(), KeeperInput::Asking(true));
         let guest = self.remote_turns.guest(now, keeper);
-        guest.handle(now.of_turns(), GuestInput::Ask { ttl });
+        guest.handle(now.of_turns(), GuestInput::Ask { ttl, is_try });
     }
 
     /// Stops asking, or returns the turn.
@@ -262,6 +295,16 @@ impl Slot {
 
     /// Acquires through the table if the line still wants a place and has no keeper.
     pub(super) fn go_on_in_table(&mut self, now: Now) {
+        if self.remote_turns.is_last_resort {
+            let asks =
+                self.remote_turns.connecting.is_some() || self.remote_turns.keeper().is_some();
+            if self.keeper.wants_place() && !asks {
+                self.not_acquired(now, Refusal::Taken);
+                // Its rows may be deleted already, and the keeper waits until they are.
+                self.contender.handle(now.of_contender(), ContenderInput::Release);
+            }
+            return;
+        }
         let is_idle = self.remote_turns.state == State::Idle && self.contender.is_idle();
         let is_lost = SeededBug::NoWayBack.is_planted();
         if !is_lost && self.keeper.wants_place() && is_idle {
@@ -416,12 +459,4 @@ impl Slot {
     fn note_keeper(&mut self, now: Now, keeper: KeeperId) {
         self.remote_turns.remembered = Some(Remembered { keeper, answered: now.elapsed });
     }
-}
-
-/// Whether a caller can use a turn of another client: it is for one alone, and lasts as long as the
-/// guest lives.
-fn suits_guest(caller: &Caller) -> bool {
-    let Acquire { mode, patience, renew, .. } = caller.acquire;
-    let lasts = renew && patience == Patience::Wait && caller.min_hold.is_zero();
-    mode == Mode::Exclusive && lasts
 }

@@ -31,6 +31,13 @@ impl Slot {
             KeeperOutput::Token { turn, value, .. } => self.token_issued(now, turn, value),
             KeeperOutput::IssueBlock { .. } => self.issue_block(),
             KeeperOutput::Send { guest, response } => self.answer(now, guest, response),
+            KeeperOutput::Keep => {
+                self.outputs.push_back(Output::Report(Report::Kept));
+                self.contender.handle(now.of_contender(), ContenderInput::Rest);
+            }
+            KeeperOutput::KeptEnds(end) => {
+                self.outputs.push_back(Output::Report(Report::KeptEnds(end)));
+            }
             KeeperOutput::Release => {
                 self.leave_keeper(now);
                 self.contender.handle(now.of_contender(), ContenderInput::Release);

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::core::bakery::{Acquire, ContenderId, LeaseTerms, Mode, Patience, Read};
+use crate::core::bakery::{
+    Acquire, Change, ContenderId, LeaseTerms, Mode, Patience, Read, Revocation, RevokeKind, Write,
+};
 use crate::core::object::io::{
     Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
-    RequestId,
+    Report, RequestId,
 };
 use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{TokenBlock, TurnId};
+use crate::core::turns::{KeptEnd, TokenBlock, TurnId};
 
 pub(super) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -65,6 +67,7 @@ struct Client {
     inputs: VecDeque<Input>,
     operations: usize,
     operations_of_machine: usize,
+    looks: usize,
 }
 
 pub(super) struct World {
@@ -79,6 +82,7 @@ pub(super) struct World {
     refusals: BTreeMap<CallerId, Refusal>,
     replies: BTreeMap<RequestId, Reply>,
     ended: BTreeMap<TurnId, Ended>,
+    kept_ends: Vec<KeptEnd>,
 }
 
 impl World {
@@ -92,6 +96,16 @@ impl World {
         Self::new(clients, false)
     }
 
+    /// Clients that use the object again and again, and keep it meanwhile.
+    pub(super) fn keeping(clients: u128, has_network: bool) -> Self {
+        let mut world = Self::new(clients, has_network);
+        for Client { id, object, .. } in &mut world.clients {
+            let settings = Settings { keep_idle: s(1), ..object.settings };
+            *object = Object::new(*id, settings, Memory::of_use(ms(300)));
+        }
+        world
+    }
+
     fn new(clients: u128, has_network: bool) -> Self {
         let settings = Settings {
             patience: s(5),
@@ -99,13 +113,14 @@ impl World {
             has_network,
             guest_hold_max: None,
             max_clock_skew: SKEW,
+            keep_idle: Duration::ZERO,
         };
         let client = |number: u128| {
             // As clients choose their ids.
             let id = ContenderId { host: 1, client: 4 << 76 | number, slot: 0 };
             let object = Object::new(id, settings, Memory::default());
-            let (inputs, operations, operations_of_machine) = (VecDeque::new(), 0, 0);
-            Client { id, object, inputs, operations, operations_of_machine }
+            let (inputs, operations, operations_of_machine, looks) = (VecDeque::new(), 0, 0, 0);
+            Client { id, object, inputs, operations, operations_of_machine, looks }
         };
         World {
             now: s(1_000),
@@ -118,6 +133,7 @@ impl World {
             refusals: BTreeMap::new(),
             replies: BTreeMap::new(),
             ended: BTreeMap::new(),
+            kept_ends: Vec::new(),
         }
     }
 
@@ -154,8 +170,31 @@ impl World {
         self.tell(client, Input::Health(health));
     }
 
+    pub(super) fn keeps_too_many(&mut self, client: usize) {
+        self.tell(client, Input::TooManyKept);
+    }
+
+    /// The contender of a client is asked to leave.
+    pub(super) fn revokes(&mut self, client: usize) {
+        let contender = self.clients[client].id;
+        let seen =
+            self.table.read(self.now, Read::Entering(contender)).expect("the table is there");
+        let round = seen.rows.first().and_then(|row| row.round).expect("it is in the table");
+        let (by, why) = ("operator".to_owned(), String::new());
+        let revocation = Revocation { contender, round, by, why, kind: RevokeKind::Request };
+        let change = Change::Revoke { revocation, ttl_seconds: 60 };
+        let stamp = self.moment().stamp;
+        self.table.write(self.now, &Write { stamp, change });
+    }
+
     pub(super) fn closes(&mut self, client: usize) {
         self.tell(client, Input::Close);
+    }
+
+    /// Nothing is known of how the object was used.
+    pub(super) fn forgets(&mut self, client: usize) {
+        let Client { id, object, .. } = &mut self.clients[client];
+        *object = Object::new(*id, object.settings, Memory::default());
     }
 
     /// The task of an object fails, and another one begins.
@@ -225,6 +264,7 @@ impl World {
                 Some(Input::Read { slot, op, read, seen })
             }
             Output::ReadOneReplica { slot } => {
+                self.clients[client].looks += 1;
                 let seen = self.table.read(now, Read::Object);
                 Some(Input::OneReplicaRead {
                     slot,
@@ -272,7 +312,12 @@ impl World {
                 self.replies.insert(request, reply);
                 None
             }
-            Output::Report(_) => None,
+            Output::Report(report) => {
+                if let Report::KeptEnds(end) = report {
+                    self.kept_ends.push(end);
+                }
+                None
+            }
         };
         self.clients[client].inputs.extend(answer);
     }
@@ -325,6 +370,20 @@ impl World {
     /// The same of its present task.
     pub(super) fn operations_of_machine(&self, client: usize) -> usize {
         self.clients[client].operations_of_machine
+    }
+
+    /// How often a client has looked for contenders in the table.
+    pub(super) fn looks(&self, client: usize) -> usize {
+        self.clients[client].looks
+    }
+
+    /// How kept places ended.
+    pub(super) fn kept_ends(&self) -> &[KeptEnd] {
+        &self.kept_ends
+    }
+
+    pub(super) fn is_kept(&self, client: usize) -> bool {
+        self.clients[client].object.is_kept()
     }
 
     pub(super) fn is_idle(&self, client: usize) -> bool {

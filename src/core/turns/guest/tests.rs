@@ -16,7 +16,7 @@ impl Script {
     /// A guest that has asked for the first time.
     fn asking() -> Self {
         let mut script = Script { guest: Guest::new(0), now: s(100), said: VecDeque::new() };
-        script.tell(GuestInput::Ask { ttl: TTL });
+        script.tell(GuestInput::Ask { ttl: TTL, is_try: false });
         script.asks(1);
         script
     }
@@ -65,7 +65,7 @@ impl Script {
     }
 
     fn asks(&mut self, request: u64) {
-        self.sends(Request::Ask { request, ttl: TTL });
+        self.sends(Request::Ask { request, ttl: TTL, is_try: false });
     }
 
     fn returns(&mut self, number: u64) {
@@ -225,7 +225,7 @@ fn late_grant_is_returned_and_asked_for_again() {
     let send = |request| GuestOutput::Send(TimedRequest { sent, request });
     script.says(&[
         send(Request::Return { turn: turn(1) }),
-        send(Request::Ask { request: 2, ttl: TTL }),
+        send(Request::Ask { request: 2, ttl: TTL, is_try: false }),
     ]);
 }
 

@@ -109,6 +109,10 @@ pub(crate) enum KeeperInput {
     },
     /// The guests in the line are to ask another keeper, unless there is a place by now.
     Disband,
+    /// Whether clocks or table are in doubt. Meanwhile no place is kept that nobody uses.
+    InDoubt(bool),
+    /// Give up the place, if it is kept and nobody uses it.
+    GiveUpKept(KeptEnd),
     /// Grant nothing from now on.
     Shutdown,
     /// Time has passed.
@@ -167,6 +171,32 @@ pub(crate) enum KeeperOutput {
     /// Look for contenders in the table, independently of all else; answer with
     /// [`KeeperInput::Looked`]. It is a hint: one replica is enough.
     Look,
+    /// No turn is out, and the place is kept for the next one: renew it no more until a turn
+    /// follows.
+    Keep,
+    /// The place is no longer kept: a turn, its release or its loss follows.
+    KeptEnds(KeptEnd),
     /// Delete the rows.
     Release,
+}
+
+/// Why a place that nobody used is kept no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum KeptEnd {
+    /// The next turn begins.
+    Used,
+    /// Nobody wanted it for long enough.
+    Unused,
+    /// A contender waits in the table.
+    Outsiders,
+    /// A caller of this client wants the object in another way.
+    OtherMode,
+    /// The client keeps too many places.
+    TooMany,
+    /// The client is shut down, or its clocks or the table are in doubt.
+    Client,
+    /// It is revoked.
+    Revoked,
+    /// It is lost.
+    Lost,
 }

@@ -106,16 +106,16 @@ impl Keeper {
     pub(super) fn end_rest_in_time(&mut self, now: Now) {
         let ends = self.min_hold().and_then(MinHold::ends_turn);
         if ends.is_some_and(|ends| ends <= now.boot) {
-            self.end_rest();
+            self.end_rest(now);
         }
     }
 
     /// Ends a turn that was returned early.
-    pub(super) fn end_rest(&mut self) {
+    pub(super) fn end_rest(&mut self, now: Now) {
         if !self.outlasts_process() {
             self.outputs.push_back(KeeperOutput::Returned);
         }
-        self.finish_turn();
+        self.finish_turn(now);
     }
 
     pub(super) fn min_hold(&self) -> Option<&MinHold> {

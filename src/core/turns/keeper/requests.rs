@@ -14,12 +14,15 @@ impl Keeper {
     pub(super) fn request(&mut self, now: Now, guest: GuestId, request: TimedRequest) {
         let TimedRequest { sent, request } = request;
         match request {
-            Request::Ask { request, ttl } => self.ask(now, guest, sent, request, ttl),
-            Request::Withdraw { request } => self.withdraw(guest, request),
+            Request::Ask { request, ttl, is_try } => {
+                let waiting = Waiter { request, ttl, sent, heard: now.boot };
+                self.ask(guest, waiting, is_try);
+            }
+            Request::Withdraw { request } => self.withdraw(now, guest, request),
             Request::Renew { turn } => self.renew(now, guest, sent, turn),
             Request::IssueToken { turn, number } => self.issue_token(Some(guest), turn, number),
             Request::Return { turn } => {
-                self.end_turn(turn, Some(guest));
+                self.end_turn(now, turn, Some(guest));
                 // The next one first: it waits, unlike the guest that returned its turn.
                 self.proceed(now);
                 // In any case: the answer to the first one may be lost.
@@ -28,7 +31,8 @@ impl Keeper {
         }
     }
 
-    fn ask(&mut self, now: Now, guest: GuestId, sent: Duration, request: u64, ttl: Duration) {
+    fn ask(&mut self, guest: GuestId, asking: Waiter, is_try: bool) {
+        let Waiter { request, sent, heard, .. } = asking;
         let is_late = self.finished.get(&guest).is_some_and(|last| request <= *last);
         if is_late && !SeededBug::FinishedRequestsCount.is_planted() {
             return;
@@ -45,22 +49,24 @@ impl Keeper {
                 return;
             }
             waiting.sent = waiting.sent.max(sent);
-            waiting.heard = now.boot;
+            waiting.heard = heard;
             if waiting.request < request {
                 // The guest withdrew the earlier one.
                 self.line.remove_guest(guest);
             }
         }
-        if !self.is_serving() {
+        let is_in_vain = is_try && !(self.is_kept() || self.line.has_guest(guest));
+        if is_in_vain || !self.is_serving() {
             self.line.remove_guest(guest);
             return self.send(guest, Response::Elsewhere { request });
         }
         if self.line.guest(guest).is_none() {
-            let waiting = Waiter { request, ttl, sent, heard: now.boot };
-            self.line.push_guest(guest, waiting);
+            self.line.push_guest(guest, asking);
         }
-        let ahead = self.line.ahead_of(guest);
-        self.send(guest, Response::Queued { request, ahead });
+        if !is_try {
+            let ahead = self.line.ahead_of(guest);
+            self.send(guest, Response::Queued { request, ahead });
+        }
     }
 
     fn grant_again(&mut self, guest: GuestId, sent: Duration, request: u64) {
@@ -75,13 +81,13 @@ impl Keeper {
         }
     }
 
-    fn withdraw(&mut self, guest: GuestId, request: u64) {
+    fn withdraw(&mut self, now: Now, guest: GuestId, request: u64) {
         if self.line.guest(guest).is_some_and(|waiting| waiting.request <= request) {
             self.line.remove_guest(guest);
         }
         let granted = self.guest_turn().filter(|guest_turn| guest_turn.guest == guest);
         if granted.is_some_and(|guest_turn| guest_turn.granted.request == request) {
-            self.finish_turn();
+            self.finish_turn(now);
         }
         self.finish_request(guest, request);
     }

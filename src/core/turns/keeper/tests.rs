@@ -76,7 +76,7 @@ impl Script {
     }
 
     fn asks(&mut self, guest: GuestId, request: u64, sent: Duration) {
-        self.hears(guest, sent, Request::Ask { request, ttl: TTL });
+        self.hears(guest, sent, Request::Ask { request, ttl: TTL, is_try: false });
     }
 
     /// Time passes, and the keeper is woken when it wants to be.

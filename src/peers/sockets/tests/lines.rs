@@ -12,6 +12,7 @@ fn line() -> HolderQueue {
     HolderQueue {
         keeper: user(KEEPER),
         user: Some(user(5)),
+        is_kept: false,
         waiting: 300,
         first: vec![user(6), user(7)],
     }

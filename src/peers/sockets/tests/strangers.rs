@@ -154,7 +154,8 @@ async fn guest_leaves_its_lines_with_its_connection() {
     let bare = Bare::new(&store, 9).await;
     let mut connection = bare.connect(&keeper).await;
     for object in ["a", "b", "c"] {
-        connection.sends(object, Request::Ask { request: 1, ttl: s(60) }).await;
+        let request = Request::Ask { request: 1, ttl: s(60), is_try: false };
+        connection.sends(object, request).await;
     }
     connection.sends("b", Request::Withdraw { request: 1 }).await;
     drop(connection);

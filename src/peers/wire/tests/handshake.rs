@@ -204,7 +204,8 @@ async fn it_works_over_tcp() {
         let (mut receiver, mut sender) = channel.split();
         while let Ok(ToKeeper::Who { object }) = receiver.recv().await {
             let keeper = TurnUser::from(name.clone());
-            let line = HolderQueue { keeper, user: None, waiting: 0, first: Vec::new() };
+            let line =
+                HolderQueue { keeper, user: None, is_kept: true, waiting: 0, first: Vec::new() };
             let is = ToGuest::Is { object, line: Some(line.into()) };
             sender.send(&[is]).await.expect("the guest waits");
         }

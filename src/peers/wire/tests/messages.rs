@@ -43,7 +43,8 @@ fn objects() -> impl Strategy<Value = ObjectHash> {
 
 fn requests() -> impl Strategy<Value = Request> {
     prop_oneof![
-        (any::<u64>(), durations()).prop_map(|(request, ttl)| Request::Ask { request, ttl }),
+        (any::<u64>(), durations(), any::<bool>())
+            .prop_map(|(request, ttl, is_try)| Request::Ask { request, ttl, is_try }),
         any::<u64>().prop_map(|request| Request::Withdraw { request }),
         turns().prop_map(|turn| Request::Renew { turn }),
         (turns(), any::<u64>()).prop_map(|(turn, number)| Request::IssueToken { turn, number }),
@@ -79,10 +80,11 @@ fn users() -> impl Strategy<Value = TurnUser> {
 
 fn lines() -> impl Strategy<Value = HolderQueue> {
     let first = prop::collection::vec(users(), 0..20);
-    (users(), prop::option::of(users()), any::<u32>(), first).prop_map(
-        |(keeper, user, waiting, first)| HolderQueue {
+    (users(), prop::option::of(users()), any::<bool>(), any::<u32>(), first).prop_map(
+        |(keeper, user, is_kept, waiting, first)| HolderQueue {
             keeper,
             user,
+            is_kept,
             waiting: usize::try_from(waiting).expect("it has 32 bits"),
             first,
         },
@@ -144,7 +146,13 @@ fn largest_messages_fit_into_a_frame() {
     for owner in ["a", "é", "€", "🔒"] {
         let user = || TurnUser::new(u128::MAX, owner.repeat(1000));
         let first = (0..1000).map(|_| user()).collect();
-        let line = HolderQueue { keeper: user(), user: Some(user()), waiting: usize::MAX, first };
+        let line = HolderQueue {
+            keeper: user(),
+            user: Some(user()),
+            is_kept: false,
+            waiting: usize::MAX,
+            first,
+        };
         let line = LineView::from(line);
         let is = encoded(&ToGuest::Is { object, line: Some(line.clone()) });
         assert!(is.len() <= MESSAGE_MAX, "{}", is.len());
@@ -173,7 +181,7 @@ fn owner_of_a_peer_is_cut_too() {
 
 #[test]
 fn duration_that_could_overflow_a_sum_is_not_sent() {
-    let request = Request::Ask { request: 1, ttl: Duration::MAX };
+    let request = Request::Ask { request: 1, ttl: Duration::MAX, is_try: false };
     let object = ObjectHash::of("app", "locks", "a");
     let request = TimedRequest { sent: Duration::ZERO, request };
     let refused = encode(&ToKeeper::Request { object, request }, &mut [0; MESSAGE_MAX]).err();
@@ -196,7 +204,7 @@ fn format_is_this() {
         let expected = [&[0], object_bytes.as_slice(), &[8], &bytes.concat()].concat();
         assert_eq!(encoded(&ToKeeper::Request { object, request }), expected);
     };
-    sends(Request::Ask { request: 1, ttl: length }, &[&[0, 1, 0xac, 2]]);
+    sends(Request::Ask { request: 1, ttl: length, is_try: true }, &[&[0, 1, 0xac, 2, 1]]);
     sends(Request::Withdraw { request: 1 }, &[&[1, 1]]);
     sends(Request::Renew { turn }, &[&[2], &turn_bytes]);
     sends(Request::IssueToken { turn, number: 4 }, &[&[3], &turn_bytes, &[4]]);
@@ -226,10 +234,16 @@ fn format_is_this() {
     let expected = [&[0], object_bytes.as_slice(), &[0, 1, 2, 1], &name].concat();
     assert_eq!(encoded(&ToGuest::Response { object, response, user }), expected);
     let me = || TurnUser::new(9, "me".to_owned());
-    let line = HolderQueue { keeper: me(), user: Some(me()), waiting: 300, first: vec![me()] };
+    let line = HolderQueue {
+        keeper: me(),
+        user: Some(me()),
+        is_kept: false,
+        waiting: 300,
+        first: vec![me()],
+    };
     let line = Some(LineView::from(line));
     let expected =
-        [&[1], object_bytes.as_slice(), &[1], &name, &[1], &name, &[0xac, 2, 1], &name].concat();
+        [&[1], object_bytes.as_slice(), &[1], &name, &[1], &name, &[0, 0xac, 2, 1], &name].concat();
     assert_eq!(encoded(&ToGuest::Is { object, line }), expected);
     let expected = [&[1], object_bytes.as_slice(), &[0]].concat();
     assert_eq!(encoded(&ToGuest::Is { object, line: None }), expected);

@@ -23,6 +23,7 @@ const STAYS: CallerPlan = CallerPlan { ttl: 8, min_hold: 4, ..ALONE };
 const TWO: Plan = Plan {
     clients: &[&[ALONE], &[ALONE]],
     has_network: false,
+    keep_idle: 0,
     ticks: 1,
     troubles: NO_TROUBLES,
     bug: None,
@@ -30,6 +31,20 @@ const TWO: Plan = Plan {
 };
 const PEERS: Plan =
     Plan { has_network: true, must_see: &[Sight::CallersTurn, Sight::GuestTurn], ticks: 0, ..TWO };
+
+/// A client that uses the object again and again, and another one.
+const KEEP: Plan = Plan {
+    clients: &[&[ALONE; 2], &[ALONE]],
+    keep_idle: 4,
+    must_see: &[Sight::PlaceKept, Sight::KeptPlaceUsed],
+    ..TWO
+};
+const PEERS_KEEP: Plan = Plan { has_network: true, ticks: 0, ..KEEP };
+
+/// Its lease is renewed long before half of it has passed.
+const LONGER: CallerPlan = CallerPlan { ttl: 20, ..ALONE };
+const KEEPS_LONG: Plan =
+    Plan { clients: &[&[LONGER]], ticks: 20, must_see: &[Sight::PlaceKept], ..KEEP };
 
 const STOPS: Troubles = Troubles { stops: 1, naps: 1, ..NO_TROUBLES };
 const LATE: Troubles = Troubles { late: 1, naps: 1, ..NO_TROUBLES };
@@ -101,7 +116,43 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("objects, late, for longer", Long, TWO.over(4).with(LATE)),
         ("objects of three clients", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], TWO).over(0)),
     ];
-    plans.into_iter().map(|(name, length, plan)| (name, length, Subject::Objects(plan))).collect()
+    let of_objects = |(name, length, plan)| (name, length, Subject::Objects(plan));
+    plans.into_iter().chain(kept()).map(of_objects).collect()
+}
+
+/// What holds of places that are kept while nobody uses them.
+fn kept() -> [(&'static str, Length, Plan); 23] {
+    use Length::{Long, Short};
+    let peers_try = Plan { clients: &[&[ALONE], &[TRY, TRY]], ..PEERS_KEEP }.must_see(&[
+        Sight::PlaceKept,
+        Sight::GuestTurn,
+        Sight::CallerRefused,
+    ]);
+    [
+        ("objects that are kept", Short, KEEP.over(3)),
+        ("objects that are kept, for long", Short, KEEPS_LONG),
+        ("objects that are kept, stopped", Short, KEEP.with(STOPS)),
+        ("objects that are kept, late", Short, KEEP.with(LATE)),
+        ("objects that are kept, unknown", Short, KEEP.with(UNKNOWN)),
+        ("objects that are kept, ended", Short, KEEP.with(ENDS)),
+        ("objects that are kept, revoked", Short, KEEP.with(REVOKED)),
+        ("objects that are kept, clock set ahead", Short, KEEP.with(JUMPS)),
+        ("objects that peers keep", Short, PEERS_KEEP),
+        ("objects that peers keep, unknown", Short, PEERS_KEEP.with(UNKNOWN)),
+        ("objects that peers keep, messages lost", Short, PEERS_KEEP.with(LOST_MESSAGES)),
+        ("objects that peers keep, revoked", Long, PEERS_KEEP.with(REVOKED)),
+        ("objects that peers keep, ended", Long, PEERS_KEEP.with(ENDS)),
+        ("objects that peers keep, stopped", Long, PEERS_KEEP.with(STOPS)),
+        ("objects that peers keep, late", Long, PEERS_KEEP.with(LATE)),
+        ("objects that peers keep, messages late", Long, PEERS_KEEP.with(LATE_MESSAGES)),
+        ("objects that peers try", Short, peers_try),
+        ("objects that peers try, unknown", Short, peers_try.with(UNKNOWN)),
+        ("objects that peers try, messages lost", Short, peers_try.with(LOST_MESSAGES)),
+        ("objects that peers try, a task fails", Short, peers_try.with(PANICS)),
+        ("objects that peers try, given up", Short, peers_try.with(GIVING_UP)),
+        ("objects that peers try, ended", Long, peers_try.with(ENDS)),
+        ("objects that peers try, messages late", Long, peers_try.with(LATE_MESSAGES)),
+    ]
 }
 
 /// What each flaw breaks.
@@ -110,6 +161,11 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
     let confirms = STAY_LONG.with(Troubles { confirms: 1, ..NO_TROUBLES });
     let again = Plan { clients: &[&[ALONE; 2], &[ALONE]], ..PEERS };
     let plans = [
+        ("flaw: kept without a lease", Bug::KeptWithoutLease, KEEP.with(STOPS)),
+        ("flaw: kept place renewed", Bug::KeptPlaceRenewed, KEEPS_LONG),
+        ("flaw: kept through a revocation", Bug::KeptThroughRevocation, KEEP.with(REVOKED)),
+        ("flaw: kept through a shutdown", Bug::KeptThroughShutdown, KEEP.with(ENDS)),
+        ("flaw: kept beside outsiders", Bug::KeptBesideOutsiders, KEEP),
         ("flaw: guest on the terms of a rest", Bug::GuestOnTermsOfRest, confirms),
         ("flaw: minimum time ignored", Bug::MinHoldIgnored, STAY_LONG),
         ("flaw: shutdown frees the place", Bug::ShutdownFreesPlace, STAY_LONG.with(ENDS)),

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use super::message::{Content, Frame};
 use super::operation::Operation;
-use super::{CallerPlan, MAX_CLOCK_SKEW, Moment, NEED, Objects, TICK, Ticks};
-use crate::core::bakery::{Acquire, ContenderId, Lease, LeaseTerms, Mode, Read};
+use super::{CallerPlan, MAX_CLOCK_SKEW, MEAN_GAP, Moment, NEED, Objects, Plan, TICK, Ticks};
+use crate::core::bakery::{
+    Acquire, Change, ContenderId, Lease, LeaseTerms, Mode, Read, StoredRow, row_name,
+};
 use crate::core::object::io::{
     self, Granted, HolderEvent, HolderRequest, Input, Now, Origin, Output, Reply, Report,
 };
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{HoldLimit, TurnId};
+use crate::core::turns::{HoldLimit, KeptEnd, TurnId};
 use crate::sightings::Sight;
 
 /// When a history begins, by the clocks of the machines.
@@ -84,13 +86,15 @@ pub(super) fn caller(number: usize, plan: CallerPlan, asked: Duration) -> io::Ca
 }
 
 impl Client {
-    pub(super) fn new(i: usize, callers: usize) -> Self {
+    pub(super) fn new(i: usize, callers: usize, plan: &Plan) -> Self {
+        let is_kept = plan.keep_idle > 0;
+        let memory = if is_kept { Memory::of_use(MEAN_GAP) } else { Memory::default() };
         // As clients choose their ids.
         let id = ContenderId { host: 1, client: 4 << 76 | (i as u128 + 1), slot: 0 };
         Client {
             id,
             object: None,
-            memory: Memory::default(),
+            memory,
             is_dead: false,
             is_stopped: false,
             is_closed: false,
@@ -104,10 +108,10 @@ impl Client {
     }
 
     /// The object is in use, if it was not.
-    pub(super) fn begin(&mut self, has_network: bool) {
+    pub(super) fn begin(&mut self, plan: &Plan) {
         if self.object.is_none() {
             let memory = std::mem::take(&mut self.memory);
-            self.object = Some(Object::new(self.id, settings(has_network), memory));
+            self.object = Some(Object::new(self.id, settings(plan), memory));
         }
     }
 
@@ -181,14 +185,32 @@ impl Debug for Client {
     }
 }
 
-fn settings(has_network: bool) -> Settings {
+fn settings(plan: &Plan) -> Settings {
     Settings {
         patience: PATIENCE,
         turns: true,
-        has_network,
+        has_network: plan.has_network,
         guest_hold_max: None,
         max_clock_skew: MAX_CLOCK_SKEW,
+        keep_idle: TICK * plan.keep_idle,
     }
+}
+
+/// Whether another contender, or a request to leave, speaks against keeping a place, as rows show.
+fn shows_others(rows: &[StoredRow], own: ContenderId) -> bool {
+    let (own, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.contender == own);
+    let is_request = |row: &&StoredRow| row.row_name == row_name::REVOKED;
+    let round = own.iter().find(|row| !is_request(row)).and_then(|row| row.round);
+    let is_revoked = own.iter().any(|row| is_request(row) && row.round == round);
+    is_revoked || !others.iter().all(is_request)
+}
+
+/// Whether rows are written with it.
+fn is_put(output: &Output) -> bool {
+    let Output::Write { write, .. } = output else {
+        return false;
+    };
+    matches!(write.change, Change::Put { .. })
 }
 
 /// A hash of all that is printed of a value: no two that differ are taken for one.
@@ -263,7 +285,7 @@ impl Objects {
             return self.feed(moment, i, input);
         }
         let now = moment.now_of(i);
-        let settings = settings(self.plan.has_network);
+        let settings = settings(&self.plan);
         let mut object = Object::new(moment.clients[i].id, settings, Memory::default());
         object.handle(now, input);
         while let Some(output) = object.poll() {
@@ -283,11 +305,15 @@ impl Objects {
             let Some(object) = &mut client.object else {
                 return;
             };
+            let rows = if let Input::OneReplicaRead { rows, .. } = &input { rows } else { &vec![] };
+            let is_wanted = client.is_closed || shows_others(rows, client.id);
             object.handle(now, input);
             let outputs: Vec<_> = std::iter::from_fn(|| object.poll()).collect();
+            let is_kept = object.is_kept();
             if !outputs.is_empty() {
                 client.last_stamp = now.stamp;
             }
+            moment.kept_wrongly |= is_kept && (is_wanted || outputs.iter().any(is_put));
             for output in outputs {
                 inputs.extend(self.perform(moment, i, output));
             }
@@ -350,8 +376,16 @@ impl Objects {
                 None
             }
             Output::Report(report) => {
-                if let Report::Lent { .. } = report {
-                    self.note(moment, Sight::GuestsTurn);
+                match report {
+                    Report::Lent { .. } => self.note(moment, Sight::GuestsTurn),
+                    Report::Kept => self.note(moment, Sight::PlaceKept),
+                    Report::KeptEnds(KeptEnd::Used) => self.note(moment, Sight::KeptPlaceUsed),
+                    Report::Check(_)
+                    | Report::Held
+                    | Report::OutsidersWait
+                    | Report::MarkAhead(_)
+                    | Report::KeptEnds(_)
+                    | Report::Swept { .. } => {}
                 }
                 None
             }

@@ -31,7 +31,7 @@ impl Objects {
             let action = self.next_good(&moment);
             self.step(&mut moment, &action);
             moment.passes = 0;
-            if !self.may_hold_together(&moment) || moment.freed_early || moment.cut_short {
+            if !self.may_hold_together(&moment) || moment.broken().contains(&true) {
                 return false;
             }
         }

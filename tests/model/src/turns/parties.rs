@@ -146,6 +146,9 @@ impl Turns {
             KeeperOutput::Look => table.is_looking = true,
             KeeperOutput::IssueBlock { round } => table.drawing = Some(round),
             KeeperOutput::Token { turn, value, .. } => moment.note_token(turn.number, value),
+            KeeperOutput::Keep | KeeperOutput::KeptEnds(_) => {
+                unreachable!("whole objects keep places")
+            }
             KeeperOutput::Release => {
                 // The deletion may take effect at once, though it is acknowledged later.
                 table.wanted = None;
