@@ -132,7 +132,7 @@ fn kept() -> [(&'static str, Length, Plan); 23] {
         ("objects that are kept", Short, KEEP.over(3)),
         ("objects that are kept, for long", Short, KEEPS_LONG),
         ("objects that are kept, stopped", Short, KEEP.with(STOPS)),
-        ("objects that are kept, late", Short, KEEP.with(LATE)),
+        ("objects that are kept, late", Long, KEEP.with(LATE)),
         ("objects that are kept, unknown", Short, KEEP.with(UNKNOWN)),
         ("objects that are kept, ended", Short, KEEP.with(ENDS)),
         ("objects that are kept, revoked", Short, KEEP.with(REVOKED)),
@@ -149,7 +149,7 @@ fn kept() -> [(&'static str, Length, Plan); 23] {
         ("objects that peers try, unknown", Short, peers_try.with(UNKNOWN)),
         ("objects that peers try, messages lost", Short, peers_try.with(LOST_MESSAGES)),
         ("objects that peers try, a task fails", Short, peers_try.with(PANICS)),
-        ("objects that peers try, given up", Short, peers_try.with(GIVING_UP)),
+        ("objects that peers try, given up", Long, peers_try.with(GIVING_UP)),
         ("objects that peers try, ended", Long, peers_try.with(ENDS)),
         ("objects that peers try, messages late", Long, peers_try.with(LATE_MESSAGES)),
     ]
