@@ -72,7 +72,7 @@ pub(crate) fn describe() {
     describe_counter!(EXPIRING, "Held locks whose holders were to finish, by reason");
     describe_counter!(LOSSES, "Locks lost while they were held, by reason");
     describe_counter!(AT_RISK, "Times that a held lock became at risk");
-    describe_gauge!(KEPT, "Locks that are kept although nobody uses them");
+    describe_gauge!(KEPT, "Idle locks that are kept");
     describe_counter!(KEPT_ENDS, "Locks that were kept until then, by what ended that");
     describe_gauge!(HELD, "Locks that callers hold");
     describe_gauge!(WAITING, "Callers that wait for a lock");

@@ -21,7 +21,7 @@ use crate::core::bakery::{LeaseTerms, TTL_MIN};
 /// How long an acquisition waits by default, as in `QCassandraLock`.
 pub(crate) const ACQUIRE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long a client with peers keeps a lock that nobody uses.
+/// How long a client with peers keeps an idle lock.
 pub(crate) const KEEP_IDLE_OF_PEERS: Duration = Duration::from_secs(1);
 
 /// How long rows live without renewal by default, as in `QCassandraLock`.

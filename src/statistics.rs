@@ -21,7 +21,7 @@ pub struct Statistics {
     pub refused_tries: u64,
     /// Held locks whose holders were to finish: see [`ExpiringReason`](crate::ExpiringReason).
     pub expiring: u64,
-    /// Locks that are [kept](crate::LockClientBuilder::keep_idle) now although nobody uses them.
+    /// Idle locks that are [kept](crate::LockClientBuilder::keep_idle) now.
     pub kept: u64,
     /// Grants of locks that were kept until then: these asked nothing of the database.
     pub kept_used: u64,

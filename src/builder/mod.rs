@@ -194,8 +194,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long at most the client keeps a lock that nobody uses, so that the next request for it
-    /// costs no operation of the database; 1 s by default with [`peers`](Self::peers), otherwise
+    /// How long at most the client keeps an idle lock, so that the next request for it costs no
+    /// operation of the database; 1 s by default with [`peers`](Self::peers), otherwise
     /// zero, which keeps none.
     ///
     /// A lock is kept if this client has used it before and the mean pause between two uses is

@@ -43,7 +43,7 @@ pub(crate) struct ClientSetup {
     pub(crate) ttl: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) local_handoff: bool,
-    /// How long a place may be kept that nobody uses; zero if none is.
+    /// How long an idle place is kept at most; zero: not at all.
     pub(crate) keep_idle: Duration,
     /// Joins the network of peers, with the client's uuid.
     pub(crate) join: Option<Join>,

@@ -41,7 +41,7 @@ pub(crate) struct ClientContext {
     pub(crate) acquire_timeout: Duration,
     /// Whether several callers may use one place in turn.
     pub(crate) local_handoff: bool,
-    /// How long a place may be kept that nobody uses; zero if none is.
+    /// How long an idle place is kept at most; zero: not at all.
     pub(crate) keep_idle: Duration,
     /// The terms of the rows that live longest in the table.
     pub(crate) longest_terms: LeaseTerms,

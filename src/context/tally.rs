@@ -115,7 +115,7 @@ impl Tally {
         self.metrics.expiring(reason);
     }
 
-    /// A place is kept that nobody uses. Returns how many are.
+    /// An idle place is kept. Returns how many are.
     pub(crate) fn kept(&self) -> u64 {
         self.metrics.kept();
         let ended = read(&self.kept_ended);

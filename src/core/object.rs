@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     pub(crate) guest_hold_max: Option<Duration>,
     /// How far the clocks of two nodes may differ.
     pub(crate) max_clock_skew: Duration,
-    /// How long a place may be kept that nobody uses; zero if none is.
+    /// How long an idle place is kept at most; zero: not at all.
     pub(crate) keep_idle: Duration,
 }
 
@@ -466,7 +466,7 @@ impl Object {
         self.slots.get(&SLOT_OF_TURNS).into_iter().flat_map(Slot::line)
     }
 
-    /// Whether its place is kept although nobody uses it.
+    /// Whether its place is kept idle.
     pub(crate) fn is_kept(&self) -> bool {
         self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::is_kept)
     }

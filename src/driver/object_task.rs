@@ -48,8 +48,8 @@ use crate::store::DatabaseError;
 /// How many requests of this client are handled together, before others have a chance.
 const BATCH_MAX: usize = 64;
 
-/// A client keeps so many places that nobody uses. They end by themselves soon, so that it need not
-/// end the oldest one to keep another.
+/// The maximum number of idle places that a client keeps. Each ends by itself soon, so that another
+/// one is not kept at the cost of the oldest.
 const KEPT_MAX: u64 = 10_000;
 
 /// What the client asks of the task of an object.

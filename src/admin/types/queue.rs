@@ -36,8 +36,8 @@ pub struct HolderQueue {
     /// Who has the turn: a caller of the keeper, or a guest. `None` for a moment between two turns,
     /// and while the lock is kept.
     pub user: Option<TurnUser>,
-    /// Whether the lock is [kept](crate::LockClientBuilder::keep_idle) although nobody uses it: the
-    /// keeper's next caller or guest has it at once.
+    /// Whether the lock is idle and [kept](crate::LockClientBuilder::keep_idle): the keeper's next
+    /// caller or guest has it at once.
     pub is_kept: bool,
     /// How many wait in the line: callers of the keeper and guests.
     pub waiting: usize,

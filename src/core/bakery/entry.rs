@@ -25,7 +25,7 @@ pub(super) struct Entry {
     last_release: Option<LastRelease>,
     /// Who asked the holder to leave, if one did: the lease is not renewed any more.
     pub(super) revoked: Option<Revocation>,
-    /// Nobody uses the object: nothing is renewed until it is reassigned.
+    /// The object is idle: nothing is renewed until it is reassigned.
     rests: bool,
 }
 

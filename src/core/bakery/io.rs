@@ -50,8 +50,8 @@ pub(crate) enum ContenderInput {
     /// With another TTL the lease ends with the shorter of both until that renewal is acknowledged,
     /// so send it only while no turn relies on the lease (rule R5 of design section 7).
     Reassign(Assignment),
-    /// Nobody uses the object: renew nothing until it is reassigned. A write that is under way
-    /// still counts. Does nothing unless the object is held.
+    /// The object is idle: renew nothing until it is reassigned. A write in progress still counts.
+    /// Does nothing unless the object is held.
     Rest,
     /// Read the contender's own rows now: [`ContenderEvent::Confirmed`] or [`ContenderEvent::Lost`]
     /// follows a read that begins after this input. Does nothing unless the object is held.

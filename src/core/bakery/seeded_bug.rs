@@ -83,11 +83,11 @@ pub(crate) enum SeededBug {
     KeptWithoutLease,
     /// A place is renewed while it is kept.
     KeptPlaceRenewed,
-    /// A place is kept although another client asked its holder to leave.
+    /// An idle place is kept when another client asked its holder to leave.
     KeptThroughRevocation,
-    /// A place is kept although its client is shut down.
+    /// An idle place is kept when its client is shut down.
     KeptThroughShutdown,
-    /// A place is kept although contenders wait in the table.
+    /// An idle place is kept while contenders wait in the table.
     KeptBesideOutsiders,
     /// An object is used again at once after its task has failed.
     FailedTaskForgotten,

@@ -164,7 +164,7 @@ pub(crate) enum Input {
     },
     /// What the client knows of clocks and table has changed.
     Health(Health),
-    /// The client keeps too many places that nobody uses: this one is given up, if it is kept.
+    /// The client keeps too many idle places: this one is given up, if it is kept.
     TooManyKept,
     /// The client is shut down: all callers are refused, and all turns end.
     Close,
@@ -496,7 +496,7 @@ pub(crate) enum Report {
         /// How many.
         waiting: usize,
     },
-    /// A place is kept although nobody uses it.
+    /// An idle place is kept.
     Kept,
     /// It is kept no longer.
     KeptEnds(KeptEnd),

@@ -201,14 +201,10 @@ impl Slot {
     /// The keeper's look for outsiders is answered. Contenders whose clients stand in the line are
     /// none of the table's.
     pub(super) fn outsiders_read(&mut self, now: Now, rows: &[StoredRow]) {
-        let (seen, is_revoked) = match self.contender.held_claim() {
-            Some(claim) => {
-                let snapshot = Snapshot::of(rows);
-                let is_revoked = snapshot.is_revoked(claim);
-                (snapshot.conflicting(claim.contender, claim.mode), is_revoked)
-            }
-            None => (Vec::new(), false),
-        };
+        let (snapshot, claim) = (Snapshot::of(rows), self.contender.held_claim());
+        let is_revoked = claim.is_some_and(|claim| snapshot.is_revoked(claim));
+        let seen = claim.map(|claim| snapshot.conflicting(claim.contender, claim.mode));
+        let seen = seen.unwrap_or_default();
         let clients = seen.iter().map(|contender| contender.client);
         let mut outsiders = clients.filter(|client| !self.keeper.serves(*client)).peekable();
         let any = outsiders.peek().is_some();
@@ -218,13 +214,13 @@ impl Slot {
         }
         self.keeper.handle(now.of_turns(), KeeperInput::Looked { outsiders: any });
         if is_revoked && !SeededBug::KeptThroughRevocation.is_planted() {
-            // One that is used learns of it when it renews its lease.
-            self.give_up_kept(now, KeptEnd::Revoked);
+            // The holder of one in use is told at its next renewal.
+            self.keeper.handle(now.of_turns(), KeeperInput::GiveUpKept(KeptEnd::Revoked));
         }
         self.settle(now);
     }
 
-    /// Gives up its place, if it is kept and nobody uses it.
+    /// Gives up its place if that is kept idle.
     pub(super) fn give_up_kept(&mut self, now: Now, end: KeptEnd) {
         self.keeper.handle(now.of_turns(), KeeperInput::GiveUpKept(end));
         self.settle(now);
@@ -421,7 +417,7 @@ impl Slot {
         self.keeper.has_place()
     }
 
-    /// Whether the place is kept although nobody uses it.
+    /// Whether the place is kept idle.
     pub(super) fn is_kept(&self) -> bool {
         self.keeper.is_kept()
     }

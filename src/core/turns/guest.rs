@@ -53,7 +53,7 @@ pub(crate) enum GuestInput {
     Ask {
         /// The length.
         ttl: Duration,
-        /// Whether only a place will do that is kept and that nobody uses.
+        /// Whether only an idle place will do.
         is_try: bool,
     },
     /// Extend the turn now. Does nothing outside.

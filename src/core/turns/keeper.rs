@@ -2,7 +2,7 @@
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
 //! guests ask, [`min_hold`] turns that are returned early, [`issuing`] fencing tokens, [`keeping`]
-//! places that are kept while nobody uses them.
+//! idle places that are kept.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
@@ -75,7 +75,7 @@ pub(crate) struct Keeper {
     finished: BTreeMap<GuestId, u64>,
     /// The tokens of this round that are left.
     block: Option<TokenBlock>,
-    /// How long a place may be kept that nobody uses; zero if none is.
+    /// How long an idle place is kept at most; zero: not at all.
     keep_idle: Duration,
     /// Clocks or table are in doubt: no place is kept.
     is_in_doubt: bool,
@@ -518,10 +518,9 @@ impl Keeper {
             }
             return false;
         };
-        let was_kept = held.kept.take().is_some();
-        if was_kept {
-            self.outputs.push_back(KeeperOutput::KeptEnds(KeptEnd::Used));
-        }
+        let kept_ends = held.end_kept(KeptEnd::Used);
+        let was_kept = kept_ends.is_some();
+        self.outputs.extend(kept_ends);
         let demand = user.demand();
         // A place that is in use is shared on its terms. A guest takes the usual ones.
         let wanted = match demand {

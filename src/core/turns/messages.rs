@@ -55,7 +55,7 @@ pub(crate) enum Request {
         request: u64,
         /// The longest sublease that the guest wants.
         ttl: Duration,
-        /// Only a place that is kept and that nobody uses: the guest does not wait in the line.
+        /// Only an idle place: the guest does not wait in the line.
         is_try: bool,
     },
     /// I want no turn any more. It ends the turn if that was granted.

@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     pub(crate) clients: &'static [&'static [CallerPlan]],
     /// Whether clients take turns of each other.
     pub(crate) has_network: bool,
-    /// How long a place may be kept that nobody uses.
+    /// How long an idle place is kept at most.
     pub(crate) keep_idle: Ticks,
     /// The duration of a history.
     pub(crate) ticks: Ticks,
@@ -183,7 +183,7 @@ pub(crate) struct Moment {
     freed_early: bool,
     /// Whether a holder did not get the time that its terms give.
     cut_short: bool,
-    /// Whether a place was kept, or renewed meanwhile, although something spoke against it.
+    /// Whether a place was kept, or renewed meanwhile, when it must not be.
     kept_wrongly: bool,
     /// The recovery is tried: nothing is counted.
     is_recovering: bool,

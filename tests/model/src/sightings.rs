@@ -90,7 +90,7 @@ pub(crate) enum Sight {
     TurnLost,
     /// A holder is asked to finish.
     AskedToFinish,
-    /// A place is kept that nobody uses.
+    /// An idle place is kept.
     PlaceKept,
     /// A kept place is used.
     KeptPlaceUsed,

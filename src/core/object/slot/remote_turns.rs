@@ -35,8 +35,8 @@ pub(super) struct RemoteTurns {
     /// The number of the last request to any keeper.
     last_request: u64,
     connecting: Option<KeeperId>,
-    /// The first in the line is a try that found the object taken in the table. If the keeper that
-    /// is asked does not keep it unused, that is the answer.
+    /// The first in the line is a try that found the object taken in the table, and is refused
+    /// unless the place of the keeper that is asked is idle.
     is_last_resort: bool,
     /// The clients that were asked for the present acquisition.
     asked: Vec<KeeperId>,
@@ -182,32 +182,32 @@ impl Slot {
         if !self.contender.is_acquiring() || !(has_guests || self.may_be_guest()) {
             return;
         }
-        let own = self.id.client;
-        let others = self.contender.ahead().iter().filter(|seen| {
-            let ContenderId { client, slot, .. } = seen.contender;
-            let is_new = client != own && !remote_turns.asked.contains(&client);
-            let lends = slot == SLOT_OF_TURNS;
-            is_new && lends && (!has_guests || self.competing_keepers.contain(client))
+        let first = self.first_ahead(|client| {
+            let is_new = !remote_turns.asked.contains(&client);
+            is_new && (!has_guests || self.competing_keepers.contain(client))
         });
-        let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
-        if let Some(keeper) = first.map(|seen| seen.contender.client) {
+        if let Some(keeper) = first {
             self.connect(keeper, false);
         }
     }
 
-    /// A try found the object taken: asks its keeper whether nobody uses it. Returns whether one
-    /// can be asked.
-    pub(super) fn try_as_guest(&mut self) -> bool {
-        let own = self.id.client;
-        let ahead = self.contender.ahead().iter().filter(|seen| {
+    /// The client of the contender ahead that began first, of those that may keep the place for
+    /// others and suit.
+    fn first_ahead(&self, suits: impl Fn(KeeperId) -> bool) -> Option<KeeperId> {
+        let others = self.contender.ahead().iter().filter(|seen| {
             let ContenderId { client, slot, .. } = seen.contender;
-            client != own && slot == SLOT_OF_TURNS
+            client != self.id.client && slot == SLOT_OF_TURNS && suits(client)
         });
-        let first = ahead.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
-        let keeper = first.map(|seen| seen.contender.client);
+        let first = others.min_by_key(|seen| seen.round.unwrap_or(i64::MAX));
+        first.map(|seen| seen.contender.client)
+    }
+
+    /// A try found the object taken: asks the keeper for a turn of an idle place. Returns whether a
+    /// keeper can be asked.
+    pub(super) fn try_as_guest(&mut self) -> bool {
         self.remote_turns.is_last_resort = true;
         let can_ask = self.remote_turns.connecting.is_none() && self.may_be_guest();
-        let keeper = keeper.filter(|_| can_ask);
+        let keeper = self.first_ahead(|_| true).filter(|_| can_ask);
         self.remote_turns.is_last_resort = keeper.is_some();
         if let Some(keeper) = keeper {
             self.connect(keeper, false);

@@ -1,4 +1,4 @@
-//! Places that are kept while nobody uses them.
+//! Idle places that are kept.
 
 use std::time::Duration;
 
@@ -17,6 +17,16 @@ fn kept(clients: u128, has_network: bool) -> World {
     world
 }
 
+/// Whether client 0 keeps its place if it uses it after so much time.
+fn is_kept_after(world: &mut World, caller: CallerId, time: Duration) -> bool {
+    world.passes(time);
+    world.asks(0, wants(caller));
+    let turn = world.turn_of(caller).expect("it has its turn at once");
+    assert!(!world.is_kept(0));
+    assert_eq!(world.returns(0, turn), Some(Reply::Returned));
+    world.is_kept(0)
+}
+
 /// A kept place is gone, for this reason.
 fn is_gone(world: &World, end: KeptEnd) {
     assert_eq!(world.kept_ends(), [end]);
@@ -29,11 +39,7 @@ fn next_caller_has_a_kept_place_without_an_operation() {
     let mut world = kept(1, false);
     let before = world.operations(0);
     for caller in 2..100 {
-        world.passes(ms(40));
-        world.asks(0, wants(caller));
-        let turn = world.turn_of(caller).expect("it has its turn at once");
-        assert!(!world.is_kept(0));
-        assert_eq!(world.returns(0, turn), Some(Reply::Returned));
+        assert!(is_kept_after(&mut world, caller, ms(40)));
     }
     assert_eq!(world.operations(0), before);
     assert_eq!(world.kept_ends(), [KeptEnd::Used; 98]);
@@ -99,7 +105,7 @@ fn try_of_a_peer_has_a_kept_place_and_no_other() {
     // It waits a moment for one that seems to be choosing its ticket.
     world.asks(1, tries(wants(2)));
     world.passes(ms(45));
-    let turn = world.turn_of(2).expect("nobody uses it");
+    let turn = world.turn_of(2).expect("the place is idle");
     assert_eq!(world.live_rows(), 1, "the guest has deleted its rows");
     world.returns(1, turn);
     // The keeper uses it.
@@ -131,17 +137,8 @@ fn outsider_ends_a_kept_place_at_the_next_look() {
     assert!(is_kept_after(&mut world, 4, ms(100)));
 }
 
-/// Whether client 0 keeps its place if it uses it after so much time.
-fn is_kept_after(world: &mut World, caller: CallerId, time: Duration) -> bool {
-    world.passes(time);
-    world.asks(0, wants(caller));
-    let turn = world.turn_of(caller).expect("the object is free");
-    world.returns(0, turn);
-    world.is_kept(0)
-}
-
 #[test]
-fn outsiders_that_keep_coming_bar_a_name_for_longer_each_time() {
+fn bar_doubles_while_outsiders_keep_coming() {
     let mut world = kept(2, false);
     let mut caller = 2;
     for bar in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -274,7 +271,7 @@ fn kept_place_is_not_renewed() {
 }
 
 #[test]
-fn caller_that_leaves_before_the_renewal_of_a_kept_place_ends_it() {
+fn kept_place_ends_if_its_caller_leaves_before_renewal() {
     let mut world = kept(1, false);
     let caller = wants(2);
     let acquire = Acquire { terms: LeaseTerms::new(s(30), s(1)), ..caller.acquire };
@@ -294,11 +291,7 @@ fn kept_place_costs_a_renewal_at_half_of_its_lease() {
     let before = world.operations(0);
     // Used each 0.3 s; the lease is 58 s long.
     for caller in 2..99 {
-        world.passes(ms(300));
-        world.asks(0, wants(caller));
-        let turn = world.turn_of(caller).expect("it is renewed at once");
-        world.returns(0, turn);
-        assert!(world.is_kept(0));
+        assert!(is_kept_after(&mut world, caller, ms(300)));
     }
     let operations = world.operations(0) - before;
     assert!((1..=40).contains(&operations), "{operations}");

@@ -109,9 +109,9 @@ pub(crate) enum KeeperInput {
     },
     /// The guests in the line are to ask another keeper, unless there is a place by now.
     Disband,
-    /// Whether clocks or table are in doubt. Meanwhile no place is kept that nobody uses.
+    /// Whether clocks or table are in doubt. Meanwhile no idle place is kept.
     InDoubt(bool),
-    /// Give up the place, if it is kept and nobody uses it.
+    /// Give up the place if it is kept idle.
     GiveUpKept(KeptEnd),
     /// Grant nothing from now on.
     Shutdown,
@@ -180,7 +180,7 @@ pub(crate) enum KeeperOutput {
     Release,
 }
 
-/// Why a place that nobody used is kept no longer.
+/// Why an idle place is kept no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeptEnd {
     /// The next turn begins.

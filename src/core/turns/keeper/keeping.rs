@@ -1,4 +1,4 @@
-//! Places that are kept while nobody uses them, because the object is used again and again.
+//! Idle places that are kept, because the object is used again and again.
 //!
 //! A kept place is one that is held with no turn out. The next turn costs no operation of the
 //! database; meanwhile others find the object taken. So it is kept only for about as long as it was
@@ -96,14 +96,26 @@ impl Usage {
 /// A place that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kept {
-    /// Until when, by boot time.
-    until: Duration,
+    /// Since when, by boot time.
     since: Duration,
-    /// When contenders in the table are looked for next, from its beginning on.
+    until: Duration,
+    /// How long after its beginning contenders in the table are looked for next.
     look_after: Duration,
 }
 
+impl Kept {
+    /// When contenders in the table are looked for next.
+    fn next_look(&self) -> Duration {
+        self.since + self.look_after
+    }
+}
+
 impl Held {
+    /// The place is no longer kept, if it was.
+    pub(super) fn end_kept(&mut self, end: KeptEnd) -> Option<KeeperOutput> {
+        self.kept.take().map(|_| KeeperOutput::KeptEnds(end))
+    }
+
     /// How long more than half of the lease is left: after that the next turn would wait for its
     /// renewal in any case.
     fn time_before_half(&self, now: Now) -> Duration {
@@ -118,7 +130,7 @@ impl Keeper {
         self.usage
     }
 
-    /// Whether the place is kept although nobody uses it.
+    /// Whether the place is kept idle.
     pub(crate) fn is_kept(&self) -> bool {
         matches!(&self.place, Place::Held(held) if held.kept.is_some())
     }
@@ -134,7 +146,7 @@ impl Keeper {
             return;
         };
         match (held.kept, keeps_for) {
-            (Some(kept), _) if kept.since + kept.look_after <= now.boot => {
+            (Some(kept), _) if kept.next_look() <= now.boot => {
                 if !held.is_looking {
                     held.kept = Some(Kept { look_after: kept.look_after * 2, ..kept });
                     self.look_for_outsiders(now);
@@ -187,10 +199,8 @@ impl Keeper {
 
     /// The place is no longer kept, if it was.
     pub(super) fn end_kept(&mut self, end: KeptEnd) {
-        if let Place::Held(held) = &mut self.place
-            && held.kept.take().is_some()
-        {
-            self.outputs.push_back(KeeperOutput::KeptEnds(end));
+        if let Place::Held(held) = &mut self.place {
+            self.outputs.extend(held.end_kept(end));
         }
     }
 
@@ -200,7 +210,6 @@ impl Keeper {
             return None;
         };
         let kept = held.kept?;
-        let look = kept.since + kept.look_after;
-        Some(if held.is_looking { kept.until } else { look.min(kept.until) })
+        Some(if held.is_looking { kept.until } else { kept.next_look().min(kept.until) })
     }
 }

@@ -120,7 +120,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     plans.into_iter().chain(kept()).map(of_objects).collect()
 }
 
-/// What holds of places that are kept while nobody uses them.
+/// What holds of idle places that are kept.
 fn kept() -> [(&'static str, Length, Plan); 23] {
     use Length::{Long, Short};
     let peers_try = Plan { clients: &[&[ALONE], &[TRY, TRY]], ..PEERS_KEEP }.must_see(&[

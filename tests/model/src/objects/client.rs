@@ -196,7 +196,7 @@ fn settings(plan: &Plan) -> Settings {
     }
 }
 
-/// Whether another contender, or a request to leave, speaks against keeping a place, as rows show.
+/// Whether rows show another contender, or a request to leave: then the place must not be kept.
 fn shows_others(rows: &[StoredRow], own: ContenderId) -> bool {
     let (own, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.contender == own);
     let is_request = |row: &&StoredRow| row.row_name == row_name::REVOKED;
