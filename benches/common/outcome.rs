@@ -53,14 +53,8 @@ impl Outcome {
         (which, path): (Which<'_>, &str),
         (other, other_path): (Which<'_>, &str),
     ) -> Self {
-        let others = other.figures(records, other_path);
-        let ratios = which.figures(records, path).into_iter().filter_map(|(half, figure)| {
-            let (_, other) = others.iter().find(|(other_half, _)| *other_half == half)?;
-            // A side that gets nothing done is outdone by any factor.
-            Some(if *other == 0.0 && figure > 0.0 { f64::MAX } else { figure / other })
-        });
-        let ratios: Vec<_> = ratios.filter(|ratio| !ratio.is_nan()).collect();
-        Outcome { what: what.into(), bound, is_ratio: true, measured: spread(&ratios) }
+        let measured = ratio(records, (which, path), (other, other_path));
+        Outcome { what: what.into(), bound, is_ratio: true, measured }
     }
 
     /// Whether the median is what it shall be; `None` where nothing was measured.
@@ -87,6 +81,23 @@ impl Outcome {
             Bound::AtLeast(_) | Bound::Above(_) => now * GROSS < least && least < f64::MAX,
         }
     }
+}
+
+/// The least, the median and the greatest ratio of two sides' figures, each within its half round;
+/// `None` where a side was left out.
+pub fn ratio(
+    records: &[Record],
+    (which, path): (Which<'_>, &str),
+    (other, other_path): (Which<'_>, &str),
+) -> Option<[f64; 3]> {
+    let others = other.figures(records, other_path);
+    let ratios = which.figures(records, path).into_iter().filter_map(|(half, figure)| {
+        let (_, other) = others.iter().find(|(other_half, _)| *other_half == half)?;
+        // A side that gets nothing done is outdone by any factor.
+        Some(if *other == 0.0 && figure > 0.0 { f64::MAX } else { figure / other })
+    });
+    let ratios: Vec<_> = ratios.filter(|ratio| !ratio.is_nan()).collect();
+    spread(&ratios)
 }
 
 fn spread(figures: &[f64]) -> Option<[f64; 3]> {

@@ -1,5 +1,6 @@
 //! The command line, and how much is measured.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,12 @@ pub(crate) struct Arguments {
     /// only gross regressions are told from noise. They end the bench with an error.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Another build of this bench, whose locks are measured beside these: what a change costs.
+    #[arg(long)]
+    pub(crate) before: Option<PathBuf>,
+    /// How many contenders want one name [default: 2,8,32,128]
+    #[arg(long, value_delimiter = ',')]
+    contenders: Vec<usize>,
     /// Leave out what happens when holders and servers fail.
     #[arg(long)]
     pub(crate) no_failures: bool,
@@ -75,12 +82,14 @@ pub(crate) struct Plan {
     pub(crate) blocks: u32,
     /// How many pairs one side measures before it is the next one's turn.
     pub(crate) pairs_per_block: u32,
+    /// How many names one caller locks in turn.
+    pub(crate) in_turn: &'static [usize],
     /// How many callers of one client want names of their own,
     pub(crate) callers: &'static [usize],
     /// and for how long.
     pub(crate) distinct_slot: Duration,
     /// How many contenders want one name,
-    pub(crate) contenders: &'static [usize],
+    pub(crate) contenders: Cow<'static, [usize]>,
     /// and for how long: longer than they wait before they give up, or none ever would.
     pub(crate) slot: Duration,
     /// The same for the number of contenders by which sides are judged: until lines of processes
@@ -109,7 +118,11 @@ impl Arguments {
 
     pub(crate) fn plan(&self) -> Plan {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
-        Plan { rounds: self.rounds.unwrap_or(plan.rounds), ..plan }
+        let contenders = match self.contenders.as_slice() {
+            [] => plan.contenders,
+            chosen => Cow::Owned(chosen.to_vec()),
+        };
+        Plan { rounds: self.rounds.unwrap_or(plan.rounds), contenders, ..plan }
     }
 
     pub(crate) fn json_file(&self) -> PathBuf {
@@ -132,9 +145,10 @@ impl Plan {
         rounds: 2,
         blocks: 20,
         pairs_per_block: 50,
+        in_turn: &[1, 10_000],
         callers: &[1, 4, 16, 32, 64, 256],
         distinct_slot: Duration::from_millis(1_500),
-        contenders: &[2, 8, 32, 128],
+        contenders: Cow::Borrowed(&[2, 8, 32, 128]),
         slot: Duration::from_secs(6),
         long_slot: Duration::from_secs(10),
         crowds: &[100, 1_000, 10_000],
@@ -158,9 +172,10 @@ impl Plan {
         tuning_contenders: &[8],
         rounds: 1,
         blocks: 4,
+        in_turn: &[1],
         callers: &[1, 32],
         distinct_slot: Duration::from_millis(500),
-        contenders: &[8, 32],
+        contenders: Cow::Borrowed(&[8, 32]),
         slot: Duration::from_secs(1),
         long_slot: Duration::from_secs(5),
         failure_ttl: Duration::from_secs(5),

@@ -1,7 +1,8 @@
 //! The order of things: warm, tune, then let all sides take turns, then let things fail.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use common::bare::BareRows;
@@ -13,12 +14,13 @@ use crate::arguments::Plan;
 use crate::measures::distinct;
 use crate::measures::failures;
 use crate::measures::hot_name;
+use crate::measures::in_turn;
 use crate::measures::pool::Pool;
 use crate::measures::uncontended::Pairs;
 use crate::servers::Servers;
 use crate::servers::cassandra::{self, Paxos};
 use crate::sides::lwt::LwtLock;
-use crate::sides::{Kind, Setup, Tuning};
+use crate::sides::{Build, Kind, Setup, Subject, Tuning, before};
 
 /// The number of contenders, and of callers, by which sides are judged.
 pub(crate) const JUDGED_BY: usize = 32;
@@ -28,8 +30,10 @@ pub(crate) struct Bench {
     servers: Servers,
     plan: Plan,
     progress: ProgressBar,
-    kinds: Vec<Kind>,
-    pools: BTreeMap<Kind, Pool>,
+    subjects: Vec<Subject>,
+    /// Another build of this bench, with which this one is compared.
+    before: Option<PathBuf>,
+    pools: BTreeMap<Subject, Pool>,
     /// The best parameters by kind, variant of Paxos and number of contenders.
     tuned: Vec<(Kind, Option<Paxos>, usize, Tuning)>,
     paxos: Option<Paxos>,
@@ -60,6 +64,7 @@ impl Bench {
     pub(crate) async fn set_up(
         servers: Servers,
         kinds: &[Kind],
+        before: Option<PathBuf>,
         plan: Plan,
         progress: ProgressBar,
     ) -> Result<Self> {
@@ -71,7 +76,8 @@ impl Bench {
             servers,
             plan,
             progress,
-            kinds: kinds.to_vec(),
+            subjects: Subject::all(kinds, before.is_some()),
+            before,
             pools: BTreeMap::new(),
             tuned: Vec::new(),
             paxos: None,
@@ -80,8 +86,8 @@ impl Bench {
             names: 0,
             measured: Measured::default(),
         };
-        for &kind in kinds {
-            bench.pools.insert(kind, Pool::new(bench.setup(kind)));
+        for subject in bench.subjects.clone() {
+            bench.pools.insert(subject, Pool::new(bench.setup(subject)));
         }
         Ok(bench)
     }
@@ -117,12 +123,15 @@ impl Bench {
         Ok(self.measured)
     }
 
-    fn setup(&self, kind: Kind) -> Setup {
+    fn setup(&self, subject: Subject) -> Setup {
+        let Subject { kind, build } = subject;
         Setup {
             kind,
+            program: self.before.clone().filter(|_| build == Build::Before),
             servers: self.servers.addresses(kind),
             ttl: self.plan.ttl,
             patience: self.plan.patience,
+            keep_idle: Duration::ZERO,
             tuning: Tuning::alone(kind),
         }
     }
@@ -130,7 +139,7 @@ impl Bench {
     /// The variants of Paxos to measure; one of them if no side depends on it.
     fn variants(&self) -> Vec<Paxos> {
         match self.servers.cassandra() {
-            Some(cluster) if self.kinds.contains(&Kind::Lwt) => {
+            Some(cluster) if self.subjects.contains(&Subject::now(Kind::Lwt)) => {
                 cassandra::variants(cluster).to_vec()
             }
             _ => vec![Paxos::AsGiven],
@@ -139,14 +148,15 @@ impl Bench {
 
     /// How many steps the progress bar has.
     fn steps(&self, variants: usize, with_failures: bool) -> u64 {
-        let (kinds, plan) = (&self.kinds, &self.plan);
-        let tried = |kind: &Kind| {
-            let times = if *kind == Kind::Lwt { variants } else { 1 };
-            times * Tuning::candidates(*kind).len() * plan.tuning_contenders.len()
+        let (subjects, plan) = (&self.subjects, &self.plan);
+        let tried = |subject: &Subject| {
+            let kind = subject.kind;
+            let times = if kind == Kind::Lwt { variants } else { 1 };
+            times * Tuning::candidates(kind).len() * plan.tuning_contenders.len()
         };
-        let tuning: usize = kinds.iter().map(tried).sum();
-        let locks = kinds.iter().filter(|kind| kind.is_lock()).count();
-        let half = 1 + plan.callers.len() + locks * plan.contenders.len();
+        let tuning: usize = subjects.iter().map(tried).sum();
+        let locks = subjects.iter().filter(|subject| subject.kind.is_lock()).count();
+        let half = 1 + plan.in_turn.len() + plan.callers.len() + locks * plan.contenders.len();
         let halves = variants * usize::try_from(plan.rounds).expect("rounds are few");
         let failures =
             if with_failures { (1 + plan.failures.len()) * self.failing().len() } else { 0 };
@@ -154,10 +164,14 @@ impl Bench {
     }
 
     /// How a side is called now.
-    fn label(&self, kind: Kind) -> &'static str {
-        match (kind, self.paxos) {
+    fn label(&self, subject: Subject) -> String {
+        let label = match (subject.kind, self.paxos) {
             (Kind::Lwt, Some(paxos)) => paxos.label(),
-            _ => kind.label(),
+            (kind, _) => kind.label(),
+        };
+        match subject.build {
+            Build::This => label.to_owned(),
+            Build::Before => before(label),
         }
     }
 
@@ -169,8 +183,8 @@ impl Bench {
         }
     }
 
-    fn keep(&mut self, kind: Kind, record: Record) {
-        let record = Record { half: self.half, side: self.label(kind).to_owned(), ..record };
+    fn keep(&mut self, subject: Subject, record: Record) {
+        let record = Record { half: self.half, side: self.label(subject), ..record };
         self.measured.records.push(record);
     }
 
@@ -203,31 +217,33 @@ impl Bench {
     /// another, and warms what contention needs. By grants alone those would win with which one
     /// contender takes the lock over and over while the others wait in vain.
     async fn tune(&mut self) -> Result<()> {
-        for kind in self.kinds.clone() {
+        for subject in self.subjects.clone() {
+            let kind = subject.kind;
             let paxos = self.paxos.filter(|_| kind == Kind::Lwt);
             let done = self.tuned.iter().any(|(tuned, with, ..)| (*tuned, *with) == (kind, paxos));
             if done || Tuning::candidates(kind).is_empty() {
                 continue;
             }
             for &contenders in self.plan.tuning_contenders {
-                let best = self.best(kind, contenders).await?;
+                let best = self.best(subject, contenders).await?;
                 self.tuned.push((kind, paxos, contenders, best));
             }
         }
         Ok(())
     }
 
-    async fn best(&mut self, kind: Kind, contenders: usize) -> Result<Tuning> {
-        let (label, length) = (self.label(kind), self.plan.tuning_slot);
+    async fn best(&mut self, subject: Subject, contenders: usize) -> Result<Tuning> {
+        let (label, length) = (self.label(subject), self.plan.tuning_slot);
+        let kind = subject.kind;
         let mut best = (Tuning::alone(kind), -1.0, 0);
         for tuning in Tuning::candidates(kind) {
             self.say(&format!("tuning {label} for {contenders}"));
             let name = self.next_name();
-            let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+            let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
             pool.ready(contenders, tuning).await?;
             let record =
                 hot_name::measure(pool, &self.servers, kind, contenders, &name, length).await?;
-            let record = Record { side: label.to_owned(), ..record };
+            let record = Record { side: label.clone(), ..record };
             let handoffs = record.figure("handoffs_per_second").unwrap_or(0.0);
             if handoffs > best.1 {
                 best = (tuning, handoffs, self.measured.trials.len());
@@ -249,36 +265,37 @@ impl Bench {
     }
 
     /// All sides in the order of this half round: the one that begins changes.
-    fn order(&self) -> Vec<Kind> {
-        let mut kinds = self.kinds.clone();
-        let first = self.half as usize * 3 % kinds.len();
-        kinds.rotate_left(first);
-        kinds
+    fn order(&self) -> Vec<Subject> {
+        let mut subjects = self.subjects.clone();
+        let first = self.half as usize * 3 % subjects.len();
+        subjects.rotate_left(first);
+        subjects
     }
 
     async fn half(&mut self) -> Result<()> {
         let half = format!("half round {}", self.half + 1);
         self.say(&format!("{half}: uncontended"));
-        for (kind, pairs) in self.alone(self.plan.blocks).await? {
-            let record = pairs.record(self.half, self.label(kind));
+        for (subject, pairs) in self.alone(self.plan.blocks).await? {
+            let record = pairs.record(self.half, &self.label(subject));
             self.measured.records.push(record);
         }
         self.progress.inc(1);
+        self.in_turn(&half).await?;
         for &callers in self.plan.callers {
             self.say(&format!("{half}: {callers} distinct names"));
-            for kind in self.order() {
+            for subject in self.order() {
                 // The turns of our lock make no difference here.
-                if !matches!(kind, Kind::Bakery | Kind::Subleases) {
-                    self.distinct(kind, callers).await?;
+                if !matches!(subject.kind, Kind::Bakery | Kind::Subleases) {
+                    self.distinct(subject, callers).await?;
                 }
             }
             self.progress.inc(1);
         }
-        for &contenders in self.plan.contenders {
-            for kind in self.order() {
-                if kind.is_lock() {
-                    self.say(&format!("{half}: {contenders} contenders, {}", self.label(kind)));
-                    self.hot_name(kind, contenders).await?;
+        for &contenders in &*self.plan.contenders.clone() {
+            for subject in self.order() {
+                if subject.kind.is_lock() {
+                    self.say(&format!("{half}: {contenders} contenders, {}", self.label(subject)));
+                    self.hot_name(subject, contenders).await?;
                     self.progress.inc(1);
                 }
             }
@@ -288,17 +305,17 @@ impl Bench {
 
     /// Lets the uncontended sides take turns, a block each; the side that begins changes with each
     /// turn.
-    async fn alone(&mut self, blocks: u32) -> Result<BTreeMap<Kind, Pairs>> {
-        let mut all: BTreeMap<Kind, Pairs> = BTreeMap::new();
+    async fn alone(&mut self, blocks: u32) -> Result<BTreeMap<Subject, Pairs>> {
+        let mut all: BTreeMap<Subject, Pairs> = BTreeMap::new();
         let mut order = self.order();
-        for kind in &order {
-            let tuning = Tuning::alone(*kind);
-            self.pools.get_mut(kind).context("each side has a pool")?.ready(1, tuning).await?;
+        for subject in &order {
+            let tuning = Tuning::alone(subject.kind);
+            self.pools.get_mut(subject).context("each side has a pool")?.ready(1, tuning).await?;
         }
         for _ in 0..blocks {
-            for &kind in &order {
-                let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
-                let pairs = all.entry(kind).or_default();
+            for &subject in &order {
+                let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
+                let pairs = all.entry(subject).or_default();
                 pairs.add_block(pool, self.pairs, self.plan.pairs_per_block).await?;
             }
             self.pairs += self.plan.pairs_per_block;
@@ -307,37 +324,71 @@ impl Bench {
         Ok(all)
     }
 
-    async fn distinct(&mut self, kind: Kind, callers: usize) -> Result<()> {
-        let (name, length) = (self.next_name(), self.plan.distinct_slot);
-        let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
-        pool.ready(1, Tuning::alone(kind)).await?;
-        let record = distinct::measure(pool, &self.servers, kind, callers, &name, length).await?;
-        self.keep(kind, record);
+    /// Names that one client uses over and over, without and with kept places.
+    async fn in_turn(&mut self, half: &str) -> Result<()> {
+        let length = self.plan.distinct_slot;
+        for &names in self.plan.in_turn {
+            self.say(&format!("{half}: {names} names in turn"));
+            for subject in self.order() {
+                let is_known = matches!(subject.kind, Kind::Bare | Kind::Bakery | Kind::Subleases);
+                if is_known || subject.build == Build::Before {
+                    continue;
+                }
+                let prefix = self.next_name();
+                let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
+                pool.ready(1, Tuning::alone(subject.kind)).await?;
+                let record = in_turn::measure(pool, names, &prefix, length, false).await?;
+                self.keep(subject, record);
+                if subject.kind == Kind::LocalTurns {
+                    let prefix = self.next_name();
+                    let setup = Setup { keep_idle: in_turn::KEEP_IDLE, ..self.setup(subject) };
+                    let mut pool = Pool::new(setup);
+                    pool.ready(1, Tuning::alone(subject.kind)).await?;
+                    let record = in_turn::measure(&mut pool, names, &prefix, length, true).await?;
+                    let side = in_turn::KEPT.to_owned();
+                    self.measured.records.push(Record { half: self.half, side, ..record });
+                    pool.end().await?;
+                }
+            }
+            self.progress.inc(1);
+        }
         Ok(())
     }
 
-    async fn hot_name(&mut self, kind: Kind, contenders: usize) -> Result<()> {
+    async fn distinct(&mut self, subject: Subject, callers: usize) -> Result<()> {
+        let (name, length) = (self.next_name(), self.plan.distinct_slot);
+        let kind = subject.kind;
+        let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
+        pool.ready(1, Tuning::alone(kind)).await?;
+        let record = distinct::measure(pool, &self.servers, kind, callers, &name, length).await?;
+        self.keep(subject, record);
+        Ok(())
+    }
+
+    async fn hot_name(&mut self, subject: Subject, contenders: usize) -> Result<()> {
+        let kind = subject.kind;
         let (name, tuning) = (self.next_name(), self.tuning(kind, contenders));
         let length = match contenders {
             JUDGED_BY => self.plan.long_slot,
             _ => self.plan.slot,
         };
         let workers = if kind == Kind::LocalTurns { 1 } else { contenders };
-        let pool = self.pools.get_mut(&kind).context("each side has a pool")?;
+        let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
         pool.ready(workers, tuning).await?;
         let record =
             hot_name::measure(pool, &self.servers, kind, contenders, &name, length).await?;
         pool.shrink().await?;
-        self.keep(kind, record);
+        self.keep(subject, record);
         Ok(())
     }
 
     async fn crowds(&mut self) -> Result<()> {
         for &callers in self.plan.crowds {
             let name = self.next_name();
-            if let Some(pool) = self.pools.get_mut(&Kind::LocalTurns) {
+            let subject = Subject::now(Kind::LocalTurns);
+            if let Some(pool) = self.pools.get_mut(&subject) {
                 let record = hot_name::crowd(pool, callers, &name).await?;
-                self.keep(Kind::LocalTurns, record);
+                self.keep(subject, record);
             }
         }
         Ok(())
@@ -346,25 +397,25 @@ impl Bench {
     /// Each side once, with clients of its own: what a failure leaves behind must not weigh on
     /// others.
     async fn failures(&mut self) -> Result<()> {
-        for kind in self.failing() {
+        for subject in self.failing() {
             let setup = Setup {
                 ttl: self.plan.failure_ttl,
                 patience: self.plan.failure_patience,
-                tuning: self.tuning(kind, failures::CONTENDERS),
-                ..self.setup(kind)
+                tuning: self.tuning(subject.kind, failures::CONTENDERS),
+                ..self.setup(subject)
             };
-            let label = self.label(kind);
+            let label = self.label(subject);
             self.say(&format!("a holder of {label} is killed"));
             let name = self.next_name();
             let record = failures::holder(&setup, &name).await;
-            self.keep(kind, record.with_context(|| format!("{label}, holder killed"))?);
+            self.keep(subject, record.with_context(|| format!("{label}, holder killed"))?);
             self.progress.inc(1);
             for &failure in self.plan.failures {
                 self.say(&format!("a server of {label}: {failure:?}"));
                 let (name, length) = (self.next_name(), self.plan.failure);
                 let record =
                     failures::server(&setup, &mut self.servers, failure, &name, length).await;
-                self.keep(kind, record.with_context(|| format!("{label}, server {failure:?}"))?);
+                self.keep(subject, record.with_context(|| format!("{label}, server {failure:?}"))?);
                 self.progress.inc(1);
             }
         }
@@ -372,11 +423,12 @@ impl Bench {
     }
 
     /// Tasks of one client die together.
-    fn failing(&self) -> Vec<Kind> {
-        let fails = |kind: &Kind| {
-            kind.is_lock() && *kind != Kind::LocalTurns && self.servers.can_fail(kind.system())
+    fn failing(&self) -> Vec<Subject> {
+        let fails = |subject: &Subject| {
+            let kind = subject.kind;
+            kind.is_lock() && kind != Kind::LocalTurns && self.servers.can_fail(kind.system())
         };
-        self.kinds.iter().copied().filter(fails).collect()
+        self.subjects.iter().copied().filter(fails).collect()
     }
 
     fn next_name(&mut self) -> String {

@@ -83,7 +83,9 @@ async fn measure(arguments: &Arguments, kinds: &[Kind]) -> Result<Report> {
     let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {percent:>3} % {msg}")
         .expect("the template is valid");
     let progress = ProgressBar::new(0).with_style(style);
-    let bench = Bench::set_up(servers, kinds, plan.clone(), progress.clone()).await?;
+    let bench =
+        Bench::set_up(servers, kinds, arguments.before.clone(), plan.clone(), progress.clone())
+            .await?;
     let measured = bench.run(!arguments.no_failures).await?;
     progress.finish_and_clear();
     Ok(Report::of(plan, arguments.durability, facts, measured))

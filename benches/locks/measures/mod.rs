@@ -5,6 +5,7 @@
 pub(crate) mod distinct;
 pub(crate) mod failures;
 pub(crate) mod hot_name;
+pub(crate) mod in_turn;
 pub(crate) mod orders;
 pub(crate) mod pool;
 pub(crate) mod uncontended;

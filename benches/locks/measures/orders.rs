@@ -14,6 +14,8 @@ pub(crate) enum Order {
     Contend(Contend),
     /// Lock and unlock once for each of this many names, and tell how long both took.
     Pairs { first: u32, pairs: u32 },
+    /// Lock and unlock all names this often, one after the other, and measure nothing.
+    Rounds { names: Names, rounds: u32 },
     /// Let this many tasks wait for one name, each for one grant.
     Crowd { name: String, callers: usize },
     /// Lock a name, and keep it.
@@ -43,6 +45,8 @@ pub(crate) enum Names {
     Same(String),
     /// Each caller has one of its own.
     Each(String),
+    /// All of this many, one after the other.
+    InTurn { prefix: String, names: usize },
 }
 
 /// What a worker says when it can begin.

@@ -39,7 +39,11 @@ impl Pool {
             let mut started = Vec::new();
             for _ in 0..AT_ONCE.min(number - self.workers.len()) {
                 let setup = serde_json::to_string(&self.setup)?;
-                let worker = Worker::start(&["--worker", &setup], []);
+                let arguments = ["--worker", setup.as_str()];
+                let worker = match &self.setup.program {
+                    Some(program) => Worker::start_other(program, &arguments),
+                    None => Worker::start(&arguments, []),
+                };
                 started.push(worker.context("could not start a worker")?);
             }
             for mut worker in started {

@@ -79,6 +79,9 @@ async fn obey<S: Side>(side: &Arc<S>) -> Result<Option<Tuning>> {
                 (answer.pairs, answer.errors) =
                     tokio::spawn(time_pairs(side, first, pairs)).await??;
             }
+            Order::Rounds { names, rounds } => {
+                tokio::spawn(rounds_through(Arc::clone(side), names.of(0), rounds)).await??;
+            }
             Order::Crowd { name, callers } => {
                 answer.time = tokio::spawn(crowd(Arc::clone(side), name, callers)).await??;
             }
@@ -86,7 +89,7 @@ async fn obey<S: Side>(side: &Arc<S>) -> Result<Option<Tuning>> {
             Order::Once { name } => {
                 let ends = now() + nanoseconds(Duration::from_secs(600));
                 let (hold, once) = (Duration::ZERO, true);
-                let served = contender(Arc::clone(side), name, hold, ends, once);
+                let served = contender(Arc::clone(side), vec![name], hold, ends, once);
                 answer.callers.push(tokio::spawn(served).await??);
             }
             Order::Tune(tuning) => return Ok(Some(tuning)),
@@ -104,12 +107,8 @@ async fn obey<S: Side>(side: &Arc<S>) -> Result<Option<Tuning>> {
 async fn contend<S: Side>(side: &Arc<S>, order: Contend) -> Result<Vec<Served>> {
     let mut tasks = Vec::new();
     for caller in 0..order.callers {
-        let name = match &order.names {
-            Names::Same(name) => name.clone(),
-            Names::Each(prefix) => format!("{prefix}-{caller}"),
-        };
-        let side = Arc::clone(side);
-        tasks.push(tokio::spawn(contender(side, name, order.hold, order.ends, false)));
+        let (side, names) = (Arc::clone(side), order.names.of(caller));
+        tasks.push(tokio::spawn(contender(side, names, order.hold, order.ends, false)));
     }
     let mut served = Vec::new();
     for task in tasks {
@@ -118,22 +117,47 @@ async fn contend<S: Side>(side: &Arc<S>, order: Contend) -> Result<Vec<Served>> 
     Ok(served)
 }
 
-/// Locks and unlocks, once or until a moment.
+impl Names {
+    /// Those of one caller.
+    fn of(&self, caller: usize) -> Vec<String> {
+        match self {
+            Names::Same(name) => vec![name.clone()],
+            Names::Each(prefix) => vec![format!("{prefix}-{caller}")],
+            Names::InTurn { prefix, names } => {
+                (0..*names).map(|name| format!("{prefix}-{name}")).collect()
+            }
+        }
+    }
+}
+
+async fn rounds_through<S: Side>(side: Arc<S>, names: Vec<String>, rounds: u32) -> Result<()> {
+    for _ in 0..rounds {
+        for name in &names {
+            side.unlock(side.lock(name).await?).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Locks and unlocks these names in turn, once or until a moment.
 async fn contender<S: Side>(
     side: Arc<S>,
-    name: String,
+    names: Vec<String>,
     hold: Duration,
     ends: u64,
     once: bool,
 ) -> Result<Served> {
     let mut served = Served::default();
-    while !(once && served.holds.len() == 1) {
+    for name in names.iter().cycle() {
+        if once && served.holds.len() == 1 {
+            break;
+        }
         let asked = now();
         let left = Duration::from_nanos(ends.saturating_sub(asked));
         if left.is_zero() {
             break;
         }
-        match timeout(left, side.lock(&name)).await {
+        match timeout(left, side.lock(name)).await {
             Ok(Ok(held)) => {
                 let granted = now();
                 if !hold.is_zero() {

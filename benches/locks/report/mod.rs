@@ -75,16 +75,20 @@ impl Report {
                 tables::uncontended(&self.records),
             ),
             (
+                "Names that one client locks in turn, over and over",
+                tables::in_turn(&self.records, self.plan.in_turn),
+            ),
+            (
                 "Distinct names: grants per second by the number of callers",
                 tables::distinct(&self.records, self.plan.callers),
             ),
             (
                 "One hot name; waits and handoffs in milliseconds: median (99th percentile)",
-                tables::hot_name(&self.records, self.plan.contenders),
+                tables::hot_name(&self.records, &self.plan.contenders),
             ),
             (
                 "What a grant costs on one hot name; processor time in microseconds",
-                tables::costs(&self.records, self.plan.contenders),
+                tables::costs(&self.records, &self.plan.contenders),
             ),
             (
                 "Very many callers of one client: microseconds per grant",
@@ -94,9 +98,15 @@ impl Report {
                 "Failures, 8 contenders: seconds until the next grant, and the longest without any",
                 tables::failures(&self.records),
             ),
+            (
+                "This build by the one before: median (least, greatest)",
+                tables::builds(&self.records, &self.plan.contenders),
+            ),
             ("Targets", outcomes(&self.targets)),
         ] {
-            println!("\n### {title}\n\n{table}");
+            if !table.is_empty() {
+                println!("\n### {title}\n\n{table}");
+            }
         }
         for error in self.records.iter().filter(|record| !record.errors.is_empty()) {
             let Record { side, measure, parameters, errors, .. } = error;

@@ -1,15 +1,16 @@
 //! The tables of a run. Figures are medians over the half rounds.
 
 use comfy_table::Table;
+use common::outcome::ratio;
 use common::record::{Record, Which};
 use common::table::{number, small, table};
 
 use crate::bench::Trial;
 use crate::measures::{
-    distinct as names, failures as faults, hot_name as hot, uncontended as alone,
+    distinct as names, failures as faults, hot_name as hot, in_turn as turn, uncontended as alone,
 };
 use crate::servers::facts::Facts;
-use crate::sides::Kind;
+use crate::sides::{Kind, before};
 
 pub(crate) fn servers(servers: &[Facts]) -> Table {
     let mut table = table(&["servers", "version", "number", "durability", "settings"], 5);
@@ -52,6 +53,27 @@ pub(crate) fn uncontended(records: &[Record]) -> Table {
             format!("{} ({}, {})", at("p50"), at("p99"), at("p999"))
         });
         table.add_row(numbers.into_iter().chain(times));
+    }
+    table
+}
+
+pub(crate) fn in_turn(records: &[Record], names: &[usize]) -> Table {
+    let header = ["names", "side", "grants/s", "us per grant", "operations", "client's us"];
+    let mut table = table(&header, 2);
+    for &names in names {
+        for side in sides(records, turn::MEASURE) {
+            let parameter = Some((turn::NAMES, names as u64));
+            let which = Which { side: &side, measure: turn::MEASURE, parameter };
+            let median = |path: &str, digits| number(which.median(records, path), digits);
+            table.add_row([
+                names.to_string(),
+                side.clone(),
+                median("grants_per_second", 0),
+                median("us_per_grant", 1),
+                small(which.median(records, "operations_per_grant")),
+                median("client_cpu_us_per_grant", 1),
+            ]);
+        }
     }
     table
 }
@@ -180,6 +202,29 @@ pub(crate) fn failures(records: &[Record]) -> Table {
                 median("errors", 0),
                 median("overlaps", 0),
             ]);
+        }
+    }
+    table
+}
+
+/// This build's figures by those of the one before.
+pub(crate) fn builds(records: &[Record], contenders: &[usize]) -> Table {
+    let mut table = table(&["side", "measure", "figure", "ratio"], 3);
+    let hot = contenders.iter().map(|count| {
+        let parameter = Some((hot::CONTENDERS, *count as u64));
+        (hot::MEASURE, parameter, format!("{} contenders", count))
+    });
+    let alone = (alone::MEASURE, None, alone::MEASURE.to_owned());
+    for (measure, parameter, label) in std::iter::once(alone).chain(hot) {
+        for side in sides(records, measure) {
+            let (now, side_before) = (Which { side: &side, measure, parameter }, before(&side));
+            let then = Which { side: &side_before, measure, parameter };
+            for path in ["lock_ms.p50", "both_ms.p50", "grants_per_second", "handoffs_per_second"] {
+                if let Some([least, median, greatest]) = ratio(records, (now, path), (then, path)) {
+                    let ratio = format!("{median:.3} ({least:.3}, {greatest:.3})");
+                    table.add_row([side.as_str(), label.as_str(), path, ratio.as_str()]);
+                }
+            }
         }
     }
     table

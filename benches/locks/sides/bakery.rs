@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use bakery_lock::{LockClient, LockGuard, PeerOptions};
@@ -25,6 +26,10 @@ impl BakeryLock {
             .ttl(setup.ttl)
             .acquire_timeout(setup.patience)
             .local_handoff(setup.kind != Kind::Bakery);
+        let builder = match setup.keep_idle {
+            Duration::ZERO => builder,
+            keep_idle => builder.keep_idle(keep_idle),
+        };
         let builder = if setup.kind == Kind::Subleases {
             builder.peers(PeerOptions::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
         } else {

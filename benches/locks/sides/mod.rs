@@ -11,6 +11,7 @@ pub(crate) mod zookeeper;
 
 use std::future::Future;
 use std::ops::{Add, Sub};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -112,16 +113,57 @@ impl Kind {
     }
 }
 
+/// A build of this project's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Build {
+    /// The one that this bench was compiled with.
+    This,
+    /// The one of another program, with which this one is compared.
+    Before,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Subject {
+    pub(crate) kind: Kind,
+    pub(crate) build: Build,
+}
+
+impl Subject {
+    pub(crate) const fn now(kind: Kind) -> Self {
+        Subject { kind, build: Build::This }
+    }
+
+    /// What is measured of these kinds. Of another build, only this project's locks.
+    pub(crate) fn all(kinds: &[Kind], with_before: bool) -> Vec<Self> {
+        let before = kinds.iter().filter(|kind| with_before && kind.is_ours());
+        let before = before.map(|&kind| Subject { kind, build: Build::Before });
+        let mut subjects: Vec<_> = kinds.iter().copied().map(Subject::now).chain(before).collect();
+        subjects.sort_unstable();
+        subjects
+    }
+}
+
+/// How a side of the other build is called in tables.
+pub(crate) fn before(side: &str) -> String {
+    format!("{side}, before")
+}
+
 /// What a client of a lock is made of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) kind: Kind,
+    /// The program of the client, if it is not this one.
+    #[serde(skip)]
+    pub(crate) program: Option<PathBuf>,
     /// Where its servers are: HOST:PORT.
     pub(crate) servers: Vec<String>,
     /// How long a lock outlives a holder that died.
     pub(crate) ttl: Duration,
     /// How long an acquisition waits before it fails.
     pub(crate) patience: Duration,
+    /// How long a client of our lock keeps places that nobody uses.
+    pub(crate) keep_idle: Duration,
     pub(crate) tuning: Tuning,
 }
 

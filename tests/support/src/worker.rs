@@ -1,15 +1,17 @@
 //! Programs of one's own kind: a bench starts itself once more, for clients in other processes.
+//! It may also start another build of itself, to compare the two.
 //!
 //! They talk in lines: orders go to a worker's standard input, its answers come from its standard
 //! output.
 
 use std::io::{self, BufRead, Error, Write};
+use std::path::Path;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A process of this very program. It is killed when this value is dropped.
+/// A process of this very program, or of another build of it. It is killed when this value is dropped.
 pub struct Worker {
     child: Child,
     orders: ChildStdin,
@@ -22,13 +24,21 @@ impl Worker {
         arguments: &[&str],
         environment: [(&str, String); N],
     ) -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(arguments)
-            .envs(environment)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(arguments).envs(environment);
+        Worker::spawn(command)
+    }
+
+    /// Starts another program that talks as this one does.
+    pub fn start_other(program: &Path, arguments: &[&str]) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        Worker::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> io::Result<Self> {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let orders = child.stdin.take().expect("its input is a pipe");
         let answers = BufReader::new(child.stdout.take().expect("its output is a pipe")).lines();
         Ok(Worker { child, orders, answers })
