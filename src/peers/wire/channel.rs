@@ -108,9 +108,11 @@ fn pair<R, W, In, Out>(
         noise: Arc::clone(&noise),
         nonce: 0,
         has_failed: false,
+        buffer: Box::new([0; FRAME_MAX]),
         messages: PhantomData,
     };
-    let sender = Sender { frames: frames_out, noise, nonce: 0, messages: PhantomData };
+    let buffer = Box::new([0; MESSAGE_MAX]);
+    let sender = Sender { frames: frames_out, noise, nonce: 0, buffer, messages: PhantomData };
     (receiver, sender)
 }
 
@@ -121,6 +123,8 @@ pub(crate) struct Receiver<R, In> {
     /// How many messages came. A message that was lost, repeated or swapped has another number.
     nonce: u64,
     has_failed: bool,
+    /// For the message that is being decoded.
+    buffer: Box<[u8; FRAME_MAX]>,
     messages: PhantomData<fn() -> In>,
 }
 
@@ -147,17 +151,16 @@ impl<R: AsyncRead + Unpin, In: DeserializeOwned> Receiver<R, In> {
     }
 
     fn open(&mut self, frame: &[u8]) -> Result<In, WireError> {
-        let mut message = [0; FRAME_MAX];
-        let length = self.noise.read_message(self.nonce, frame, &mut message);
+        let length = self.noise.read_message(self.nonce, frame, &mut *self.buffer);
         let length = length.map_err(|_| WireError::Garbage)?;
         self.nonce += 1;
-        decode(&message[..length])
+        decode(&self.buffer[..length])
     }
 
     /// The same direction, with other messages from now on.
     fn receives<Next>(self) -> Receiver<R, Next> {
-        let Receiver { frames, noise, nonce, has_failed, messages: _ } = self;
-        Receiver { frames, noise, nonce, has_failed, messages: PhantomData }
+        let Receiver { frames, noise, nonce, has_failed, buffer, messages: _ } = self;
+        Receiver { frames, noise, nonce, has_failed, buffer, messages: PhantomData }
     }
 }
 
@@ -167,6 +170,8 @@ pub(crate) struct Sender<W, Out> {
     noise: Arc<StatelessTransportState>,
     /// How many messages went. No number is ever used twice.
     nonce: u64,
+    /// For the message that is being encoded.
+    buffer: Box<[u8; MESSAGE_MAX]>,
     messages: PhantomData<fn(Out)>,
 }
 
@@ -210,17 +215,18 @@ impl<W: AsyncWrite + Unpin, Out: Serialize> Sender<W, Out> {
     ///
     /// See [`WireError`]. No message goes after an error: drop the other direction too.
     pub(crate) fn add(&mut self, message: &Out) -> Result<(), WireError> {
-        let (mut buffer, mut frame) = ([0; MESSAGE_MAX], [0; FRAME_MAX]);
-        let message = encode(message, &mut buffer)?;
-        let length = self.noise.write_message(self.nonce, message, &mut frame);
-        let length = length.map_err(|_| WireError::TooLong)?;
+        let message = encode(message, &mut *self.buffer)?;
+        let (noise, nonce) = (&self.noise, self.nonce);
+        self.frames.add_filled(message.len() + TAG, |frame| {
+            noise.write_message(nonce, message, frame).map(drop).map_err(|_| WireError::TooLong)
+        })?;
         self.nonce += 1;
-        self.frames.add(&frame[..length])
+        Ok(())
     }
 
     /// The same direction, with other messages from now on.
     fn sends<Next>(self) -> Sender<W, Next> {
-        let Sender { frames, noise, nonce, messages: _ } = self;
-        Sender { frames, noise, nonce, messages: PhantomData }
+        let Sender { frames, noise, nonce, buffer, messages: _ } = self;
+        Sender { frames, noise, nonce, buffer, messages: PhantomData }
     }
 }

@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::bytes;
-use tokio_util::codec::{Decoder, Encoder, LengthDelimitedCodec};
+use tokio_util::codec::{Decoder, LengthDelimitedCodec};
 
 use super::error::WireError;
 
@@ -82,19 +82,38 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 /// Frames that go out.
 pub(super) struct FrameWriter<W> {
     stream: W,
-    codec: LengthDelimitedCodec,
     buffer: BytesMut,
 }
 
 impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     pub(super) fn new(stream: W) -> Self {
-        FrameWriter { stream, codec: codec(), buffer: BytesMut::new() }
+        FrameWriter { stream, buffer: BytesMut::new() }
     }
 
     /// Adds a frame to those that the next flush writes.
     pub(super) fn add(&mut self, frame: &[u8]) -> Result<(), WireError> {
-        let frame = Bytes::copy_from_slice(frame);
-        self.codec.encode(frame, &mut self.buffer).map_err(|_| WireError::TooLong)
+        self.add_filled(frame.len(), |bytes| {
+            bytes.copy_from_slice(frame);
+            Ok(())
+        })
+    }
+
+    /// Adds a frame of this length, written in place.
+    pub(super) fn add_filled(
+        &mut self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), WireError>,
+    ) -> Result<(), WireError> {
+        let announced = u16::try_from(length).ok().filter(|_| length <= FRAME_MAX);
+        let (start, announced) = (self.buffer.len(), announced.ok_or(WireError::TooLong)?);
+        self.buffer.put_u16(announced);
+        let frame = self.buffer.len();
+        self.buffer.resize(frame + length, 0);
+        let filled = fill(&mut self.buffer[frame..]);
+        if filled.is_err() {
+            self.buffer.truncate(start);
+        }
+        filled
     }
 
     /// How many bytes were added and not written.
