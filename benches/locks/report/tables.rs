@@ -212,7 +212,7 @@ pub(crate) fn builds(records: &[Record], contenders: &[usize]) -> Table {
     let mut table = table(&["side", "measure", "figure", "ratio"], 3);
     let hot = contenders.iter().map(|count| {
         let parameter = Some((hot::CONTENDERS, *count as u64));
-        (hot::MEASURE, parameter, format!("{} contenders", count))
+        (hot::MEASURE, parameter, format!("{count} contenders"))
     });
     let alone = (alone::MEASURE, None, alone::MEASURE.to_owned());
     for (measure, parameter, label) in std::iter::once(alone).chain(hot) {

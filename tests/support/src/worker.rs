@@ -11,7 +11,8 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A process of this very program, or of another build of it. It is killed when this value is dropped.
+/// A process of this very program, or of another build of it. It is killed when this value is
+/// dropped.
 pub struct Worker {
     child: Child,
     orders: ChildStdin,
