@@ -8,7 +8,7 @@ use bakery_lock::schema::{self, CreateOptions};
 use common::cluster::{KEYSPACE, TestCluster};
 use scylla::client::session::Session;
 use scylla::statement::prepared::PreparedStatement;
-use scylla::value::{CqlTimestamp, Unset};
+use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 
 use crate::ground::nanoseconds;
@@ -28,16 +28,14 @@ impl LockRows {
         let session = Arc::clone(cluster.session());
         schema::create(&session, KEYSPACE, &CreateOptions::new().lock_table("bare_rows")).await?;
         let table = format!("{KEYSPACE}.bare_rows");
-        let columns = "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, \
-                       held_since";
+        let columns = "row_name, host, client, slot, state, about";
         let write = format!(
-            "INSERT INTO {table} (object_name, {columns}, since) \
-             VALUES (?, 'entering::', 1, ?, 0, ?, 0, ?, ?, 'bench pid 4711', ?, ?, ?) \
-             USING TIMESTAMP ? AND TTL 60"
+            "INSERT INTO {table} (object_name, {columns}) \
+             VALUES (?, 'entering::', 1, ?, 0, ?, ?) USING TIMESTAMP ? AND TTL 60"
         );
         let read = format!(
-            "SELECT {columns}, released_client, released_round, handoff_micros, \
-             WRITETIME(released_round), mark FROM {table} WHERE object_name = ?"
+            "SELECT {columns}, last_release, WRITETIME(last_release), mark FROM {table} \
+             WHERE object_name = ?"
         );
         let delete = format!(
             "DELETE FROM {table} USING TIMESTAMP ? WHERE object_name = ? \
@@ -56,7 +54,9 @@ impl LockRows {
     pub(crate) async fn pair(&self, name: &str) -> Result<[u64; 2]> {
         let stamp = unix_micros()?;
         let since = CqlTimestamp(stamp / 1000);
-        let row = (name, self.client, stamp, Unset, Unset, Unset, Unset, since, stamp);
+        let state = (stamp, 0_i8, None::<i32>, None::<i64>, None::<CqlTimestamp>);
+        let about = ("bench pid 4711", None::<&str>, since);
+        let row = (name, self.client, state, about, stamp);
         let began = Instant::now();
         self.session.execute_unpaged(&self.write, row).await?;
         let rows = self.session.execute_unpaged(&self.read, (name,)).await?.into_rows_result()?;

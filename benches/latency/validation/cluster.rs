@@ -55,16 +55,16 @@ impl TestCluster {
         };
         // The rows of a contender, as the library writes and reads them.
         let write = prepare(
-            "INSERT INTO {table} (object_name, row_name, host, client, slot, round, mode, owner) \
-             VALUES (?, 'entering::', 1, ?, 0, 1, 0, 'bench') USING TTL 60",
+            "INSERT INTO {table} (object_name, row_name, host, client, slot, state, about) \
+             VALUES (?, 'entering::', 1, ?, 0, (1, 0, null, null, null), ('bench', null, null)) \
+             USING TTL 60",
         );
         let row_read = prepare(
-            "SELECT row_name, round, mode, ticket FROM {table} WHERE object_name = ? \
+            "SELECT row_name, state, about FROM {table} WHERE object_name = ? \
              AND row_name = 'entering::' AND host = 1 AND client = ? AND slot = 0",
         );
         let object_read = prepare(
-            "SELECT row_name, host, client, slot, round, mode, max_holders, ticket, owner, \
-             why, since, held_since FROM {table} WHERE object_name = ?",
+            "SELECT row_name, host, client, slot, state, about FROM {table} WHERE object_name = ?",
         );
         let (write, row_read, object_read) = (write.await?, row_read.await?, object_read.await?);
         let (cluster, session) = (Arc::new(cluster), Arc::new(session));

@@ -182,10 +182,10 @@ mod tests {
             assert!(advice.contains("run ALTER TABLE \"K\".\"t\" WITH "), "{advice}");
         }
         let mut facts = definition(120 * SECOND).facts();
-        facts.columns.retain(|column| column.name != "mode");
+        facts.columns.retain(|column| column.name != "state");
         let found = findings("t", &definition(120 * SECOND), &facts);
         assert_eq!(found.len(), 1);
-        assert!(found[0].found.starts_with("column mode is missing"), "{}", found[0]);
+        assert!(found[0].found.starts_with("column state is missing"), "{}", found[0]);
         assert_eq!(found[0].severity, Severity::Error);
     }
 

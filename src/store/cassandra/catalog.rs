@@ -229,7 +229,11 @@ impl<'a> Catalog<'a> {
     ) -> Result<Vec<Column>, DatabaseError> {
         let (read, key) = (Template::ReadColumns.fill(&[]), (keyspace.as_str(), table.as_str()));
         let rows = self.rows::<(String, String, String, i32)>(read, key).await?.into_iter();
-        let column = |(name, cql_type, kind, position)| Column { name, cql_type, kind, position };
+        let column = |(name, cql_type, kind, position): (_, String, _, _)| {
+            // As the files in `cql/` write them.
+            let cql_type = cql_type.replace(", ", ",");
+            Column { name, cql_type, kind, position }
+        };
         Ok(rows.map(column).collect())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use scylla::deserialize::row::DeserializeRow;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
-use scylla::value::{CqlTimestamp, CqlValue, MaybeUnset, Row};
+use scylla::value::{CqlTimestamp, CqlValue, Row};
 use scylla::{DeserializeRow, SerializeRow};
 use uuid::Uuid;
 
@@ -39,6 +39,15 @@ pub(super) fn revocation_values<'a>(
     Insertion::new(object, StoredRow::revoked(revocation), since, stamp, ttl_seconds)
 }
 
+/// What decides, in one cell: round, mode, `max_holders`, ticket, and since when it is held.
+type State = (Option<i64>, Option<i8>, Option<i32>, Option<i64>, Option<CqlTimestamp>);
+
+/// What people want to know, in one cell: owner, reason, and since when the row stands.
+type About = (Option<String>, Option<String>, Option<CqlTimestamp>);
+
+/// The last release, in one cell: client, round, and microseconds of a handoff.
+type Released = (Option<Uuid>, Option<i64>, Option<i64>);
+
 /// The values to insert one row, in the order of the markers.
 #[derive(SerializeRow)]
 #[scylla(flavor = "enforce_order", skip_name_checks)]
@@ -48,14 +57,8 @@ struct Insertion<'a> {
     host: i32,
     client: Uuid,
     slot: i16,
-    round: Option<i64>,
-    mode: MaybeUnset<i8>,
-    max_holders: MaybeUnset<i32>,
-    ticket: MaybeUnset<i64>,
-    owner: Option<String>,
-    why: MaybeUnset<String>,
-    held_since: MaybeUnset<CqlTimestamp>,
-    since: CqlTimestamp,
+    state: State,
+    about: About,
     stamp: i64,
     ttl_seconds: i32,
 }
@@ -68,29 +71,19 @@ impl<'a> Insertion<'a> {
         stamp: i64,
         ttl_seconds: i32,
     ) -> Self {
+        let held_since = row.held_since.map(CqlTimestamp);
         Insertion {
             object,
             row_name: row.row_name,
             host: row.contender.host,
             client: Uuid::from_u128(row.contender.client),
             slot: row.contender.slot,
-            round: row.round,
-            mode: unset_if_none(row.mode),
-            max_holders: unset_if_none(row.max_holders),
-            ticket: unset_if_none(row.ticket),
-            owner: row.owner,
-            why: unset_if_none(row.why),
-            held_since: unset_if_none(row.held_since.map(CqlTimestamp)),
-            since,
+            state: (row.round, row.mode, row.max_holders, row.ticket, held_since),
+            about: (row.owner, row.why, Some(since)),
             stamp,
             ttl_seconds,
         }
     }
-}
-
-/// A null would be written as a tombstone; an unset value is not written at all.
-fn unset_if_none<T>(value: Option<T>) -> MaybeUnset<T> {
-    value.map_or(MaybeUnset::Unset, MaybeUnset::Set)
 }
 
 /// The values that select a contender in a read.
@@ -116,7 +109,8 @@ pub(super) fn deletions(
 pub(super) fn last_release_values(object: &str, last: LastRelease) -> impl SerializeRow {
     let LastRelease { client, round, handoff, stamp } = last;
     let micros = i64::try_from(handoff.as_micros()).unwrap_or(i64::MAX);
-    (stamp, LAST_RELEASE_TTL_SECONDS, Uuid::from_u128(client), round, micros, object)
+    let released: Released = (Some(Uuid::from_u128(client)), Some(round), Some(micros));
+    (stamp, LAST_RELEASE_TTL_SECONDS, released, object)
 }
 
 /// The values to raise the mark of an object to the stamp.
@@ -187,9 +181,9 @@ pub(super) fn timed_rows(result: QueryResult) -> Result<Vec<(String, TimedRow)>,
 
 /// The rounds and stamps of a contender's rows. A row without a round has no stamp.
 pub(super) fn row_stamps(result: QueryResult) -> Result<Vec<RowStamp>, DatabaseError> {
-    let rows = decode::<(Option<String>, Option<i64>, Option<i64>)>(result)?;
-    let stamped = |(row_name, round, stamp): (Option<_>, Option<_>, Option<_>)| {
-        Some(RowStamp { row_name: row_name?, round: round?, stamp: stamp? })
+    let rows = decode::<(Option<String>, Option<State>, Option<i64>)>(result)?;
+    let stamped = |(row_name, state, stamp): (Option<_>, Option<State>, Option<_>)| {
+        Some(RowStamp { row_name: row_name?, round: state?.0?, stamp: stamp? })
     };
     Ok(rows.into_iter().filter_map(stamped).collect())
 }
@@ -201,16 +195,9 @@ struct LockRow {
     host: Option<i32>,
     client: Option<Uuid>,
     slot: Option<i16>,
-    round: Option<i64>,
-    mode: Option<i8>,
-    max_holders: Option<i32>,
-    ticket: Option<i64>,
-    owner: Option<String>,
-    why: Option<String>,
-    held_since: Option<CqlTimestamp>,
-    released_client: Option<Uuid>,
-    released_round: Option<i64>,
-    handoff_micros: Option<i64>,
+    state: Option<State>,
+    about: Option<About>,
+    last_release: Option<Released>,
     released_stamp: Option<i64>,
     mark: Option<i64>,
 }
@@ -220,16 +207,18 @@ impl LockRow {
     /// row.
     fn stored(self) -> Option<StoredRow> {
         let client = self.client?.as_u128();
+        let (round, mode, max_holders, ticket, held_since) = self.state.unwrap_or_default();
+        let (owner, why, _) = self.about.unwrap_or_default();
         Some(StoredRow {
             row_name: self.row_name?,
             contender: ContenderId { host: self.host?, client, slot: self.slot? },
-            round: self.round,
-            mode: self.mode,
-            max_holders: self.max_holders,
-            ticket: self.ticket,
-            owner: self.owner,
-            why: self.why,
-            held_since: self.held_since.map(|since| since.0),
+            round,
+            mode,
+            max_holders,
+            ticket,
+            owner,
+            why,
+            held_since: held_since.map(|since| since.0),
         })
     }
 
@@ -239,11 +228,11 @@ impl LockRow {
 
     /// What the static columns say, if they say all.
     fn last_release(&self) -> Option<LastRelease> {
-        let micros = u64::try_from(self.handoff_micros?).ok()?;
+        let (client, round, micros) = self.last_release?;
         Some(LastRelease {
-            client: self.released_client?.as_u128(),
-            round: self.released_round?,
-            handoff: Duration::from_micros(micros),
+            client: client?.as_u128(),
+            round: round?,
+            handoff: Duration::from_micros(u64::try_from(micros?).ok()?),
             stamp: self.released_stamp?,
         })
     }
@@ -257,13 +246,8 @@ struct TimedLockRow {
     host: Option<i32>,
     client: Option<Uuid>,
     slot: Option<i16>,
-    round: Option<i64>,
-    mode: Option<i8>,
-    max_holders: Option<i32>,
-    ticket: Option<i64>,
-    owner: Option<String>,
-    why: Option<String>,
-    held_since: Option<CqlTimestamp>,
+    state: Option<State>,
+    about: Option<About>,
     stamp: Option<i64>,
     ttl_seconds: Option<i32>,
 }
@@ -275,16 +259,9 @@ impl TimedLockRow {
             host: self.host,
             client: self.client,
             slot: self.slot,
-            round: self.round,
-            mode: self.mode,
-            max_holders: self.max_holders,
-            ticket: self.ticket,
-            owner: self.owner,
-            why: self.why,
-            held_since: self.held_since,
-            released_client: None,
-            released_round: None,
-            handoff_micros: None,
+            state: self.state,
+            about: self.about,
+            last_release: None,
             released_stamp: None,
             mark: None,
         };

@@ -25,7 +25,7 @@ const SCYLLA: &str = include_str!("../../../cql/scylla.cql");
 /// What rows say.
 macro_rules! columns {
     () => {
-        "row_name, host, client, slot, round, mode, max_holders, ticket, owner, why, held_since"
+        "row_name, host, client, slot, state, about"
     };
 }
 
@@ -35,21 +35,20 @@ macro_rules! read {
         concat!(
             "SELECT ",
             columns!(),
-            ", released_client, released_round, handoff_micros, \
-             WRITETIME(released_round) AS released_stamp, mark \
+            ", last_release, WRITETIME(last_release) AS released_stamp, mark \
              FROM \"{keyspace}\".\"{table}\" WHERE object_name = ?"
         )
     };
 }
 
 /// Reads rows with their objects and times. A row is written whole, so one column shows the times
-/// of all.
+/// of both.
 macro_rules! read_with_times {
     () => {
         concat!(
             "SELECT object_name, ",
             columns!(),
-            ", WRITETIME(round) AS stamp, TTL(round) AS ttl_seconds FROM \"{keyspace}\".\"{table}\""
+            ", WRITETIME(state) AS stamp, TTL(state) AS ttl_seconds FROM \"{keyspace}\".\"{table}\""
         )
     };
 }
@@ -96,7 +95,7 @@ templates! {
     InsertRow: concat!(
         "INSERT INTO \"{keyspace}\".\"{table}\" (object_name, ",
         columns!(),
-        ", since) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+        ") VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
     ),
     /// By the full primary key: nothing else of the object may be deleted, but by a sweep.
     DeleteRow: concat!(
@@ -105,7 +104,7 @@ templates! {
         of_contender!()
     ),
     WriteLastRelease: "UPDATE \"{keyspace}\".\"{table}\" USING TIMESTAMP ? AND TTL ? \
-                       SET released_client = ?, released_round = ?, handoff_micros = ? \
+                       SET last_release = ? \
                        WHERE object_name = ?",
     ReadObject: read!(),
     ReadContender: concat!(read!(), " AND ", all_rows!(), " AND ", of_contender!()),
@@ -118,7 +117,7 @@ templates! {
         " WHERE token(object_name) > ? AND token(object_name) <= ?"
     ),
     ReadStamps: concat!(
-        "SELECT row_name, round, WRITETIME(round) FROM \"{keyspace}\".\"{table}\" \
+        "SELECT row_name, state, WRITETIME(state) FROM \"{keyspace}\".\"{table}\" \
          WHERE object_name = ? AND ",
         all_rows!(),
         " AND ",

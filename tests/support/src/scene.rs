@@ -148,7 +148,7 @@ impl Scene {
 
     async fn try_rows(&self, object: &str) -> Result<Vec<(String, Option<i32>)>, ExecutionError> {
         let table = format!("\"{}\".lock_table", self.keyspace);
-        let select = format!("SELECT row_name, TTL(round) FROM {table} WHERE object_name = ?");
+        let select = format!("SELECT row_name, TTL(state) FROM {table} WHERE object_name = ?");
         let mut select = Statement::new(select);
         select.set_consistency(Consistency::Quorum);
         let rows = self.session.query_unpaged(select, (object,)).await?;

@@ -13,48 +13,80 @@ use super::*;
 use crate::core::bakery::{Mode, RevokeKind};
 use crate::tests::properties::for_all;
 
-/// The values bound to an insert, in the order of its markers, and the number of bytes of each;
-/// text has any number.
-const BOUND: [(&str, NativeType, Option<usize>); 15] = [
-    ("object_name", NativeType::Text, None),
-    ("row_name", NativeType::Text, None),
-    ("host", NativeType::Int, Some(4)),
-    ("client", NativeType::Uuid, Some(16)),
-    ("slot", NativeType::SmallInt, Some(2)),
-    ("round", NativeType::BigInt, Some(8)),
-    ("mode", NativeType::TinyInt, Some(1)),
-    ("max_holders", NativeType::Int, Some(4)),
-    ("ticket", NativeType::BigInt, Some(8)),
-    ("owner", NativeType::Text, None),
-    ("why", NativeType::Text, None),
-    ("held_since", NativeType::Timestamp, Some(8)),
-    ("since", NativeType::Timestamp, Some(8)),
-    ("[timestamp]", NativeType::BigInt, Some(8)),
-    ("[ttl]", NativeType::Int, Some(4)),
+/// A value bound to an insert, or read: its name, and its type or the types in its tuple.
+type Typed = (&'static str, &'static [NativeType]);
+
+/// The values bound to an insert, in the order of its markers.
+const BOUND: [Typed; 9] = [
+    ("object_name", &[NativeType::Text]),
+    ("row_name", &[NativeType::Text]),
+    ("host", &[NativeType::Int]),
+    ("client", &[NativeType::Uuid]),
+    ("slot", &[NativeType::SmallInt]),
+    (
+        "state",
+        &[
+            NativeType::BigInt,
+            NativeType::TinyInt,
+            NativeType::Int,
+            NativeType::BigInt,
+            NativeType::Timestamp,
+        ],
+    ),
+    ("about", &[NativeType::Text, NativeType::Text, NativeType::Timestamp]),
+    ("[timestamp]", &[NativeType::BigInt]),
+    ("[ttl]", &[NativeType::Int]),
 ];
 
 /// The columns among these that are read.
-const READ: std::ops::Range<usize> = 1..12;
+const READ: std::ops::Range<usize> = 1..7;
 
 /// The static columns that are read as well, with the stamp of one.
-const STATIC: [(&str, NativeType, Option<usize>); 5] = [
-    ("released_client", NativeType::Uuid, Some(16)),
-    ("released_round", NativeType::BigInt, Some(8)),
-    ("handoff_micros", NativeType::BigInt, Some(8)),
-    ("released_stamp", NativeType::BigInt, Some(8)),
-    ("mark", NativeType::BigInt, Some(8)),
+const STATIC: [Typed; 3] = [
+    ("last_release", &[NativeType::Uuid, NativeType::BigInt, NativeType::BigInt]),
+    ("released_stamp", &[NativeType::BigInt]),
+    ("mark", &[NativeType::BigInt]),
 ];
+
+/// The number of bytes of each type; text has any number.
+const LENGTHS: [(NativeType, usize); 6] = [
+    (NativeType::TinyInt, 1),
+    (NativeType::SmallInt, 2),
+    (NativeType::Int, 4),
+    (NativeType::BigInt, 8),
+    (NativeType::Timestamp, 8),
+    (NativeType::Uuid, 16),
+];
+
+/// The bytes of any value of a type.
+fn bytes_of(native: &NativeType) -> BoxedStrategy<Vec<u8>> {
+    match LENGTHS.iter().find(|(other, _)| other == native) {
+        Some((_, length)) => vec(any::<u8>(), *length).boxed(),
+        None => "\\PC{0,8}".prop_map(String::into_bytes).boxed(),
+    }
+}
+
+/// The bytes of any value of a type, or of a tuple, in which each value may be null.
+fn bytes_of_column((_, natives): &Typed) -> BoxedStrategy<Vec<u8>> {
+    match natives {
+        [native] => bytes_of(native),
+        natives => {
+            let parts: Vec<_> = natives.iter().map(|native| of(bytes_of(native))).collect();
+            let joined = |parts: Vec<Option<Vec<u8>>>| {
+                parts.iter().flat_map(|part| cell_of(part.as_deref())).collect()
+            };
+            parts.prop_map(joined).boxed()
+        }
+    }
+}
 
 // Goal: decoding never panics, whatever a result holds; if every value is null or of its type, it
 // succeeds, and the result is no row only if a part of the key is null.
 // Method: each column null, of the right length, or any bytes.
 #[test]
 fn any_bytes_are_a_row_or_an_error() {
-    let cell = |(_, _, length): &(_, _, Option<usize>)| {
-        let right = match *length {
-            Some(length) => vec(any::<u8>(), length).boxed(),
-            None => "\\PC{0,8}".prop_map(String::into_bytes).boxed(),
-        };
+    let cell = |column: &Typed| {
+        let right = bytes_of_column(column);
         prop_oneof![
             6 => right.prop_map(|bytes| (Some(bytes), true)),
             2 => Just((None, true)),
@@ -153,7 +185,12 @@ fn cell_of(value: Option<&[u8]>) -> Vec<u8> {
     [&length.to_be_bytes(), value.unwrap_or_default()].concat()
 }
 
-fn spec((name, native, _): &(&'static str, NativeType, Option<usize>)) -> ColumnSpec<'static> {
+fn spec((name, natives): &Typed) -> ColumnSpec<'static> {
     let table = TableSpec::borrowed("bakery_lock", "lock_table");
-    ColumnSpec::borrowed(name, ColumnType::Native(native.clone()), table)
+    let types = natives.iter().cloned().map(ColumnType::Native);
+    let column = match natives {
+        [native] => ColumnType::Native(native.clone()),
+        _ => ColumnType::Tuple(types.collect()),
+    };
+    ColumnSpec::borrowed(name, column, table)
 }
