@@ -466,6 +466,12 @@ impl Object {
         self.slots.get(&SLOT_OF_TURNS).into_iter().flat_map(Slot::line)
     }
 
+    /// Whether turns of this client followed each other, and no further caller waits: one that
+    /// returned its turn may be about to come back.
+    pub(crate) fn was_handed_on(&self) -> bool {
+        self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::was_handed_on)
+    }
+
     /// Whether its place is kept idle.
     pub(crate) fn is_kept(&self) -> bool {
         self.slots.get(&SLOT_OF_TURNS).is_some_and(Slot::is_kept)

@@ -41,6 +41,7 @@ pub(crate) use self::{
         io::{Demand, KeeperInput, KeeperOutput, KeptEnd},
     },
     messages::{GuestId, KeeperId, Now, Request, Response, TimedRequest, TurnId},
+    sublease::SUBLEASE_MAX,
     tokens::TokenBlock,
 };
 

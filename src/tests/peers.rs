@@ -205,7 +205,7 @@ async fn guest_keeps_its_turn_as_long_as_it_wants() {
     let scene = Scene::new().await;
     for _ in 0..600 {
         sleep(s(1)).await;
-        assert!(scene.turn.remaining() > s(20), "{:?}", scene.turn);
+        assert!((s(6)..=s(10)).contains(&scene.turn.remaining()), "{:?}", scene.turn);
     }
     assert!(!scene.next.is_finished(), "the guest is inside");
     let Scene { turn, store, next, .. } = scene;
@@ -423,7 +423,7 @@ async fn guest_without_its_keeper_loses_its_turn() {
     sleep(s(1)).await;
     scene.network.cut_off(scene.keeper_id().await);
     let left = scene.turn.remaining();
-    assert!(left > s(20), "{left:?}");
+    assert!((s(6)..=s(10)).contains(&left), "{left:?}");
     let lost = scene.turn.lost();
     let served_early = timeout(left - ms(10), &mut scene.next).await.is_ok();
     assert!(!served_early && scene.turn.remaining() > Duration::ZERO);

@@ -417,6 +417,11 @@ impl Slot {
         self.keeper.has_place()
     }
 
+    /// Whether the place was used more than once, and no one waits for it.
+    pub(super) fn was_handed_on(&self) -> bool {
+        self.keeper.was_handed_on()
+    }
+
     /// Whether the place is kept idle.
     pub(super) fn is_kept(&self) -> bool {
         self.keeper.is_kept()

@@ -56,8 +56,11 @@ pub(crate) enum GuestInput {
         /// Whether only an idle place will do.
         is_try: bool,
     },
-    /// Extend the turn now. Does nothing outside.
-    Renew,
+    /// Extend the turn now, by more than usual if `is_long`. Does nothing outside.
+    Renew {
+        /// Whether a usual sublease is too short.
+        is_long: bool,
+    },
     /// Issue a fencing token. Only inside, and one at a time.
     IssueToken,
     /// Stop asking, or return the turn.
@@ -136,7 +139,7 @@ struct Asking {
     next: Duration,
     /// Since when the keeper owes an answer.
     unanswered_since: Option<Duration>,
-    /// Whether it answered this request before.
+    /// Whether it answered this request before, or has just given a turn.
     is_answered: bool,
 }
 
@@ -156,6 +159,8 @@ struct Inside {
     answered: Duration,
     /// When the turn is extended.
     renew: Duration,
+    /// A usual sublease is too short.
+    is_long: bool,
     /// The number of the last token that was asked for.
     last_token: u64,
     /// When it is asked for again, if it was not answered.
@@ -200,9 +205,9 @@ impl Guest {
                 assert!(self.state == State::Idle, "one request at a time");
                 self.ask(now, ttl, is_try);
             }
-            GuestInput::Renew => {
+            GuestInput::Renew { is_long } => {
                 if let State::Inside(inside) = &mut self.state {
-                    inside.renew = now.elapsed;
+                    (inside.renew, inside.is_long) = (now.elapsed, is_long);
                 }
             }
             GuestInput::IssueToken => {
@@ -317,7 +322,8 @@ impl Guest {
             is_try,
             next: now.elapsed,
             unanswered_since: None,
-            is_answered: false,
+            // It delays its answer to one that has just returned a turn.
+            is_answered: self.returning.is_some(),
         });
     }
 
@@ -404,6 +410,8 @@ impl Guest {
                 self.enter(now, turn, echo, until);
             }
             State::Asking(asking) if asking.request == request && now.elapsed < until => {
+                // A keeper gives one turn at a time: the one before is over.
+                self.returning = None;
                 self.enter(now, turn, echo, until);
             }
             State::Asking(asking) if asking.request == request => {
@@ -422,6 +430,7 @@ impl Guest {
             until,
             answered: echo,
             renew: now.elapsed + FIRST_RENEWAL,
+            is_long: false,
             last_token: 0,
             token_due: None,
             is_expiring: false,
@@ -439,6 +448,7 @@ impl Guest {
             inside.until = inside.until.max(echo + length);
             inside.renew = echo + length / RENEWALS_PER_LENGTH;
             inside.answered = echo;
+            inside.is_long = false;
             let until = inside.until;
             self.event(GuestEvent::Extended { until, sent: echo });
         }
@@ -493,7 +503,7 @@ impl Guest {
             }
             State::Inside(inside) if inside.renewal().is_some_and(|due| due <= now.elapsed) => {
                 inside.renew = now.elapsed + REPEAT_AFTER;
-                Some(Request::Renew { turn: inside.turn })
+                Some(Request::Renew { turn: inside.turn, is_long: inside.is_long })
             }
             State::Idle | State::Asking(_) | State::Inside(_) => None,
         };

@@ -1,11 +1,12 @@
 //! The keeper of one object: gives turns to its line while its contender holds the place.
 //!
 //! This file has the states and what follows from them; [`requests`] handles what
-//! guests ask, [`min_hold`] turns that are returned early, [`issuing`] fencing tokens, [`keeping`]
-//! idle places that are kept.
+//! guests ask, [`delayed`] answers that wait for a better one, [`min_hold`] turns that are returned
+//! early, [`issuing`] fencing tokens, [`keeping`] idle places that are kept.
 //! A turn ends when it is returned, or when its time is certainly over; until then no other turn is
 //! given and the rows stay.
 
+mod delayed;
 pub(crate) mod io;
 mod issuing;
 mod keeping;
@@ -18,6 +19,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use self::delayed::Delayed;
 use self::io::{Demand, KeeperInput, KeeperOutput, KeptEnd};
 use self::keeping::Kept;
 pub(crate) use self::keeping::Usage;
@@ -71,8 +73,10 @@ pub(crate) struct Keeper {
     shared_turns: BTreeSet<TurnId>,
     /// The number of the last turn of this round.
     last_turn: u64,
-    /// The last finished request of each guest. Late messages of finished requests are ignored.
-    finished: BTreeMap<GuestId, u64>,
+    /// The last finished request of each guest.
+    finished: BTreeMap<GuestId, Finished>,
+    /// Answers to guests that wait for a better one.
+    delayed: Delayed,
     /// The tokens of this round that are left.
     block: Option<TokenBlock>,
     /// How long an idle place is kept at most; zero: not at all.
@@ -151,6 +155,15 @@ struct Turn {
     token: Option<(u64, Option<i64>)>,
 }
 
+/// The last finished request of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Finished {
+    /// Its number. Late messages of finished requests are ignored.
+    request: u64,
+    /// Whether the guest asked again at once.
+    comes_back: bool,
+}
+
 /// The guest that has the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GuestTurn {
@@ -209,6 +222,7 @@ impl Keeper {
             shared_turns: BTreeSet::new(),
             last_turn: 0,
             finished: BTreeMap::new(),
+            delayed: Delayed::default(),
             block: None,
             keep_idle: Duration::ZERO,
             is_in_doubt: false,
@@ -233,6 +247,7 @@ impl Keeper {
         self.end_turn_in_time(now);
         self.limit_turn(now);
         self.end_rest_in_time(now);
+        self.end_expectations(now);
         match input {
             KeeperInput::Held { place, round, terms, deadline } => {
                 self.held(now, (place, round), terms, deadline);
@@ -249,7 +264,7 @@ impl Keeper {
             KeeperInput::Returned { turn } if self.outlasts_return(turn, now.boot) => {
                 self.begin_rest(now);
             }
-            KeeperInput::Returned { turn } => self.end_turn(now, turn, None),
+            KeeperInput::Returned { turn } => drop(self.end_turn(now, turn, None)),
             KeeperInput::IssueToken { turn, number } => self.issue_token(None, turn, number),
             KeeperInput::Block { round, block } => self.block_issued(round, block),
             KeeperInput::Request { guest, request } => self.request(now, guest, request),
@@ -265,6 +280,8 @@ impl Keeper {
             KeeperInput::Tick => {}
         }
         self.proceed(now);
+        // The next one first: it waits.
+        self.answer_delayed(now);
     }
 
     /// The next output.
@@ -281,8 +298,9 @@ impl Keeper {
         let repeat = guest_turn.and_then(|guest_turn| guest_turn.repeat);
         let limit = guest_turn.and_then(|guest_turn| guest_turn.limit);
         let returned = self.min_hold().and_then(MinHold::ends_turn);
-        let (kept, looks) = (self.kept_deadline(), self.looks_again());
-        [ends, repeat, limit, returned, kept, looks].into_iter().flatten().min()
+        let (kept, looks, delayed) =
+            (self.kept_deadline(), self.looks_again(), self.delayed_deadline());
+        [ends, repeat, limit, returned, kept, looks, delayed].into_iter().flatten().min()
     }
 
     /// Whether another keeper may be asked for a turn: a place is wanted, and no guest waits for it
@@ -338,9 +356,17 @@ impl Keeper {
         }
     }
 
+    /// Whether the place was used more than once, and no one waits for it.
+    pub(crate) fn was_handed_on(&self) -> bool {
+        self.gives_turns && self.last_turn > 1 && self.line.is_empty()
+    }
+
     /// Whether there is no place, no line and nothing to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        self.place == Place::None && self.line.is_empty() && self.turn.is_none()
+        self.place == Place::None
+            && self.line.is_empty()
+            && self.turn.is_none()
+            && self.delayed.is_empty()
     }
 
     /// A caller that does not want to wait has its answer at once, unless the object is free for
@@ -503,6 +529,9 @@ impl Keeper {
     /// Gives the next turn, or prepares for it, or releases the place unless it is in use. Returns
     /// whether a turn was given.
     fn next_turn(&mut self, now: Now) -> bool {
+        if self.expects_guest(now) {
+            return false;
+        }
         let is_shared = !self.shared_turns.is_empty();
         let is_used_up = self.last_turn > 0 && !self.gives_turns && !is_shared;
         let next = self.next_user(now).filter(|_| !is_used_up);
@@ -644,6 +673,7 @@ impl Keeper {
         let guest_turn = GuestTurn { guest, ttl, granted, extended, ends, repeat, limit, leaves };
         self.turn =
             Some(Turn { id: turn, guest_turn: Some(guest_turn), min_hold: None, token: None });
+        self.delayed.granted(guest);
         self.send(guest, Response::Granted(granted));
     }
 
@@ -683,10 +713,11 @@ impl Keeper {
         }
     }
 
-    /// Ends this turn, if it is the present one and has this guest (`None`: a caller).
-    fn end_turn(&mut self, now: Now, turn: TurnId, guest: Option<GuestId>) {
+    /// Ends this turn, if it is the present one and has this guest (`None`: a caller). Returns
+    /// whether it is.
+    fn end_turn(&mut self, now: Now, turn: TurnId, guest: Option<GuestId>) -> bool {
         if guest.is_none() && self.shared_turns.remove(&turn) {
-            return;
+            return true;
         }
         let is_present = self.turn.as_ref().is_some_and(|present| {
             let is_named = present.id == turn || SeededBug::AnyReturnCounts.is_planted();
@@ -695,6 +726,7 @@ impl Keeper {
         if is_present {
             self.finish_turn(now);
         }
+        is_present
     }
 
     fn finish_turn(&mut self, now: Now) {
@@ -710,7 +742,7 @@ impl Keeper {
             self.finished.pop_first();
         }
         let last = self.finished.entry(guest).or_default();
-        *last = request.max(*last);
+        last.request = request.max(last.request);
     }
 
     fn guest_turn(&self) -> Option<&GuestTurn> {

@@ -67,6 +67,8 @@ pub(crate) enum Request {
     Renew {
         /// The turn.
         turn: TurnId,
+        /// For as long as the guest asked for, not [`SUBLEASE_MAX`](super::sublease::SUBLEASE_MAX).
+        is_long: bool,
     },
     /// Give me a fencing token. Repeated until it is answered.
     IssueToken {

@@ -8,6 +8,10 @@ use crate::core::bakery::SeededBug;
 /// The first sublease lasts this long at most; a guest that is still inside extends it.
 pub(crate) const FIRST_LENGTH_MAX: Duration = Duration::from_secs(2);
 
+/// Later ones last this long at most, unless the guest needs a longer one: a guest that died keeps
+/// others out for so long.
+pub(crate) const SUBLEASE_MAX: Duration = Duration::from_secs(10);
+
 /// A guest that is still inside after this time extends its turn.
 pub(crate) const FIRST_RENEWAL: Duration = Duration::from_millis(50);
 

@@ -179,6 +179,7 @@ enum RequestFormat {
     Renew {
         #[serde(with = "TurnIdFormat")]
         turn: TurnId,
+        is_long: bool,
     },
     IssueToken {
         #[serde(with = "TurnIdFormat")]

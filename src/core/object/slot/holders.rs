@@ -210,6 +210,15 @@ impl Holder {
         Some(wanted)
     }
 
+    /// The longest lease that a request waits for.
+    pub(super) fn needed_lease(&self) -> Duration {
+        let needs = self.confirming.iter().map(|it| match it.need {
+            Need::Lease(min) => min,
+            Need::Rows => Duration::ZERO,
+        });
+        needs.max().unwrap_or_default()
+    }
+
     /// Whether the lease lasts so long without renewal.
     fn lasts(&self, now: Duration, min: Duration) -> Reply {
         let remaining = self.remaining(now);

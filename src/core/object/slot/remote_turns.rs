@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::holders::Holder;
 use super::{SLOT_OF_TURNS, Slot};
 use crate::core::bakery::{Acquire, ContenderId, ContenderInput, Lease, Mode, Patience, SeededBug};
 use crate::core::object::io::{Caller, Expiring, Loss, Now, Output, Refusal};
 use crate::core::turns::{
     Guest, GuestEvent, GuestInput, GuestOutput, KeeperId, KeeperInput, Request, Response,
-    TimedRequest, TurnId,
+    SUBLEASE_MAX, TimedRequest, TurnId,
 };
 
 /// The maximum number of keepers that a client asks in one acquisition.
@@ -426,7 +427,10 @@ impl Slot {
     pub(super) fn renew_sublease(&mut self, now: Now, turn: TurnId) -> bool {
         let is_sublease = self.remote_turns.turn() == Some(turn);
         if is_sublease {
-            self.remote_turns.tell_present(now, GuestInput::Renew);
+            let need = self.holders.get(turn).map_or(Duration::ZERO, Holder::needed_lease);
+            // A usual one may be on its way for a while.
+            let is_long = need > SUBLEASE_MAX / 2;
+            self.remote_turns.tell_present(now, GuestInput::Renew { is_long });
         }
         is_sublease
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::core::bakery::ContenderId;
 
 const TTL: Duration = s(60);
+const RENEWAL: Request = Request::Renew { turn: turn(1), is_long: false };
 
 /// A guest and what it said that the script has not expected yet.
 struct Script {
@@ -90,7 +91,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn turn(number: u64) -> TurnId {
+const fn turn(number: u64) -> TurnId {
     TurnId { place: ContenderId { host: 1, client: 7, slot: 0 }, round: 40, number }
 }
 
@@ -243,12 +244,30 @@ fn return_is_repeated_until_answered_or_over() {
 }
 
 #[test]
+fn next_turn_answers_the_return_of_the_last_one() {
+    let mut script = Script::inside();
+    script.tell(GuestInput::Leave);
+    script.returns(1);
+    script.tell(GuestInput::Ask { ttl: TTL, is_try: false });
+    script.asks(2);
+    // It knows the keeper, which delays its answer.
+    script.sleeps(ms(21));
+    script.says(&[]);
+    script.hears(granted(2, 3, s(100)));
+    script.is_inside(3, s(102));
+    script.now += ms(300);
+    script.said.clear();
+    script.tell(GuestInput::Leave);
+    script.returns(3);
+}
+
+#[test]
 fn turn_is_extended_while_it_lasts() {
     let mut script = Script::inside();
     script.sleeps(ms(50));
-    script.sends(Request::Renew { turn: turn(1) });
+    script.sends(RENEWAL);
     script.sleeps(ms(250));
-    script.sends(Request::Renew { turn: turn(1) });
+    script.sends(RENEWAL);
     script.hears(extended(1, s(100) + ms(50), s(30)));
     script.tells(GuestEvent::Extended { until: s(130) + ms(50), sent: s(100) + ms(50) });
     // The same again, an older one, one of another turn; and the next renewal when a third has
@@ -264,21 +283,32 @@ fn turn_is_extended_while_it_lasts() {
 fn turn_is_extended_when_asked_for() {
     let mut script = Script::inside();
     script.sleeps(ms(10));
-    script.tell(GuestInput::Renew);
-    script.sends(Request::Renew { turn: turn(1) });
+    script.tell(GuestInput::Renew { is_long: false });
+    script.sends(RENEWAL);
     let sent = script.now;
     script.hears(extended(1, sent, s(50)));
     script.tells(GuestEvent::Extended { until: sent + s(50), sent });
     // The place was not renewed meanwhile, so the turn is not longer; but the keeper has answered.
     script.sleeps(ms(10));
-    script.tell(GuestInput::Renew);
+    script.tell(GuestInput::Renew { is_long: false });
     script.said.clear();
     script.hears(extended(1, script.now, s(40)));
     script.tells(GuestEvent::Extended { until: sent + s(50), sent: script.now });
     assert_eq!(script.guest.deadline(), Some(script.now + s(40) / 3));
 
+    // A longer one, until it is answered.
+    let long = Request::Renew { turn: turn(1), is_long: true };
+    script.tell(GuestInput::Renew { is_long: true });
+    script.sends(long);
+    script.sleeps(ms(250));
+    script.sends(long);
+    script.hears(extended(1, script.now, s(59)));
+    script.said.clear();
+    script.sleeps(s(59) / 3);
+    script.sends(RENEWAL);
+
     let mut asking = Script::asking();
-    asking.tell(GuestInput::Renew);
+    asking.tell(GuestInput::Renew { is_long: false });
     asking.says(&[]);
 }
 
@@ -307,7 +337,7 @@ fn guest_asked_to_leave_stops_extending() {
     script.hears(Response::Leave { turn: turn(1) });
     script.says(&[GuestOutput::Event(GuestEvent::Expiring)]);
     script.hears(Response::Leave { turn: turn(1) });
-    script.tell(GuestInput::Renew);
+    script.tell(GuestInput::Renew { is_long: false });
     script.says(&[]);
     let ends = script.guest.deadline().expect("its turn ends");
     assert!(Some(ends) > until, "it is still to be extended");
@@ -341,7 +371,7 @@ fn after_a_new_connection_all_is_sent_again() {
     asking.asks(1);
     let mut inside = Script::inside();
     inside.tell(GuestInput::Reconnected);
-    inside.sends(Request::Renew { turn: turn(1) });
+    inside.sends(RENEWAL);
     inside.tell(GuestInput::Leave);
     inside.returns(1);
     inside.tell(GuestInput::Reconnected);

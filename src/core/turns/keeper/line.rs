@@ -53,11 +53,17 @@ impl Line {
     }
 
     pub(super) fn first(&self) -> Option<LineUser> {
-        self.users.first_key_value().map(|(_, user)| *user)
+        self.first_with_position().map(|(_, user)| user)
+    }
+
+    /// The first one, and its position.
+    pub(super) fn first_with_position(&self) -> Option<(u64, LineUser)> {
+        self.users.first_key_value().map(|(position, user)| (*position, *user))
     }
 
     pub(super) fn push_caller(&mut self, caller: u64, demand: Demand) {
-        let number = self.push(LineUser::Caller(caller, demand));
+        let number = self.reserve();
+        self.users.insert(number, LineUser::Caller(caller, demand));
         self.callers.insert(caller, number);
     }
 
@@ -67,8 +73,10 @@ impl Line {
         }
     }
 
-    pub(super) fn push_guest(&mut self, guest: GuestId, waiting: Waiter) {
-        let number = self.push(LineUser::Guest(guest));
+    /// At a position that was reserved for it, or at the end.
+    pub(super) fn push_guest(&mut self, guest: GuestId, waiting: Waiter, position: Option<u64>) {
+        let number = position.unwrap_or_else(|| self.reserve());
+        self.users.insert(number, LineUser::Guest(guest));
         self.guests.insert(guest, (number, waiting));
     }
 
@@ -109,10 +117,10 @@ impl Line {
         ahead.map_or(0, |(_, count)| count)
     }
 
-    fn push(&mut self, user: LineUser) -> u64 {
+    /// A position at the present end of the line, for one that comes later.
+    pub(super) fn reserve(&mut self) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.users.insert(number, user);
         number
     }
 }

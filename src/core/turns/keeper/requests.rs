@@ -8,7 +8,7 @@ use crate::core::bakery::SeededBug;
 use crate::core::turns::messages::{
     Extended, GuestId, Now, Request, Response, TimedRequest, TurnId,
 };
-use crate::core::turns::sublease::Sublease;
+use crate::core::turns::sublease::{SUBLEASE_MAX, Sublease};
 
 impl Keeper {
     pub(super) fn request(&mut self, now: Now, guest: GuestId, request: TimedRequest) {
@@ -16,24 +16,25 @@ impl Keeper {
         match request {
             Request::Ask { request, ttl, is_try } => {
                 let waiting = Waiter { request, ttl, sent, heard: now.boot };
-                self.ask(guest, waiting, is_try);
+                self.ask(now, guest, waiting, is_try);
             }
             Request::Withdraw { request } => self.withdraw(now, guest, request),
-            Request::Renew { turn } => self.renew(now, guest, sent, turn),
+            Request::Renew { turn, is_long } => self.renew(now, guest, sent, (turn, is_long)),
             Request::IssueToken { turn, number } => self.issue_token(Some(guest), turn, number),
             Request::Return { turn } => {
-                self.end_turn(now, turn, Some(guest));
-                // The next one first: it waits, unlike the guest that returned its turn.
-                self.proceed(now);
-                // In any case: the answer to the first one may be lost.
-                self.send(guest, Response::Returned { turn });
+                if self.end_turn(now, turn, Some(guest)) {
+                    self.delay_returned(now, guest, turn);
+                } else {
+                    // The answer to the first one may be lost.
+                    self.send(guest, Response::Returned { turn });
+                }
             }
         }
     }
 
-    fn ask(&mut self, guest: GuestId, asking: Waiter, is_try: bool) {
+    fn ask(&mut self, now: Now, guest: GuestId, asking: Waiter, is_try: bool) {
         let Waiter { request, sent, heard, .. } = asking;
-        let is_late = self.finished.get(&guest).is_some_and(|last| request <= *last);
+        let is_late = self.finished.get(&guest).is_some_and(|last| request <= last.request);
         if is_late && !SeededBug::FinishedRequestsCount.is_planted() {
             return;
         }
@@ -61,11 +62,11 @@ impl Keeper {
             return self.send(guest, Response::Elsewhere { request });
         }
         if self.line.guest(guest).is_none() {
-            self.line.push_guest(guest, asking);
+            let position = self.comes_back(now, guest);
+            self.line.push_guest(guest, asking, position);
         }
-        if !is_try {
-            let ahead = self.line.ahead_of(guest);
-            self.send(guest, Response::Queued { request, ahead });
+        if !is_try && !self.is_answered_later(guest) {
+            self.send_queued(guest, request);
         }
     }
 
@@ -92,7 +93,7 @@ impl Keeper {
         self.finish_request(guest, request);
     }
 
-    fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, turn: TurnId) {
+    fn renew(&mut self, now: Now, guest: GuestId, sent: Duration, (turn, is_long): (TurnId, bool)) {
         let deadline = match &self.place {
             Place::Held(held) => Some(held.deadline),
             Place::None
@@ -120,7 +121,9 @@ impl Keeper {
             Some(extended) if extended.echo > sent => return,
             Some(extended) if extended.echo == sent => extended,
             Some(_) | None => {
-                let Sublease { length, ends } = Sublease::until(deadline, guest_turn.ttl, now);
+                let usual = guest_turn.ttl.min(SUBLEASE_MAX);
+                let wanted = if is_long { guest_turn.ttl } else { usual };
+                let Sublease { length, ends } = Sublease::until(deadline, wanted, now);
                 guest_turn.ends = guest_turn.ends.max(ends);
                 Extended { turn, echo: sent, length }
             }

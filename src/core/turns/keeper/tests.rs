@@ -131,6 +131,10 @@ fn block(first: i64) -> TokenBlock {
     TokenBlock::from(first, first, ms(4)).expect("it begins with the clock")
 }
 
+fn renewal(number: u64) -> Request {
+    Request::Renew { turn: turn(number), is_long: false }
+}
+
 fn turn(number: u64) -> TurnId {
     TurnId { place: PLACE, round: ROUND, number }
 }
@@ -418,7 +422,7 @@ fn another_ttl_is_written_between_turns_only() {
     script.says(&[]);
     script.is_renewed(terms(10));
     script.is_granted(GUEST, 1, turn(2), ms(300));
-    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(400), renewal(2));
     let length = s(8) * 100 / 101;
     let extended = Extended { turn: turn(2), echo: ms(400), length };
     script.answers(GUEST, Response::Extended(extended));
@@ -434,7 +438,7 @@ fn turn_is_granted_again_to_the_letter() {
     script.sleeps(ms(1));
     script.is_granted(GUEST, 1, turn(2), ms(300));
     // Once the guest names its turn it knows.
-    script.hears(GUEST, ms(550), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(550), renewal(2));
     script.said.clear();
     script.sleeps(s(1));
     script.says(&[]);
@@ -443,19 +447,21 @@ fn turn_is_granted_again_to_the_letter() {
 #[test]
 fn turn_is_extended_once_for_each_renewal() {
     let mut script = Script::with_guest();
-    let left = s(58);
-    let extended =
-        |echo, left: Duration| Extended { turn: turn(2), echo, length: left * 100 / 101 };
-    let first = Response::Extended(extended(ms(350), left));
-    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    let extended = |echo, length| Extended { turn: turn(2), echo, length };
+    let first = Response::Extended(extended(ms(350), s(10)));
+    script.hears(GUEST, ms(350), renewal(2));
     script.answers(GUEST, first);
     script.sleeps(s(2));
-    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(350), renewal(2));
     script.answers(GUEST, first);
-    script.hears(GUEST, ms(2_350), Request::Renew { turn: turn(2) });
-    script.answers(GUEST, Response::Extended(extended(ms(2_350), left - s(2))));
+    script.hears(GUEST, ms(2_350), renewal(2));
+    script.answers(GUEST, Response::Extended(extended(ms(2_350), s(10))));
+    // As long as the place, if the guest needs that.
+    let long = Request::Renew { turn: turn(2), is_long: true };
+    script.hears(GUEST, ms(2_351), long);
+    script.answers(GUEST, Response::Extended(extended(ms(2_351), s(56) * 100 / 101)));
     // An older one that comes late.
-    script.hears(GUEST, ms(350), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(350), renewal(2));
     script.says(&[]);
 }
 
@@ -463,14 +469,14 @@ fn turn_is_extended_once_for_each_renewal() {
 fn renewal_of_other_turn_gets_lost() {
     let mut script = Script::with_guest();
     for (guest, number) in [(OTHER, 2), (GUEST, 1), (GUEST, 3)] {
-        script.hears(guest, ms(400), Request::Renew { turn: turn(number) });
+        script.hears(guest, ms(400), renewal(number));
         script.answers(guest, Response::Lost { turn: turn(number) });
     }
     script.tell(KeeperInput::Lost);
     script.answers(GUEST, Response::Lost { turn: turn(2) });
     script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
     script.said.clear();
-    script.hears(GUEST, ms(600), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(600), renewal(2));
     script.answers(GUEST, Response::Lost { turn: turn(2) });
 }
 
@@ -483,9 +489,13 @@ fn turn_ends_when_it_is_returned_or_over() {
         script.answers(guest, Response::Returned { turn: turn(number) });
     }
     script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(3) }]);
+    script.sleeps(ms(9));
+    script.says(&[]);
+    script.sleeps(ms(1));
     let returned =
         KeeperOutput::Send { guest: GUEST, response: Response::Returned { turn: turn(2) } };
-    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(3) }, returned]);
+    script.says(&[returned]);
     // Its answer may have been lost.
     script.hears(GUEST, ms(650), Request::Return { turn: turn(2) });
     script.says(&[returned]);
@@ -507,7 +517,92 @@ fn request_that_is_over_is_not_granted_again() {
     script.asks(GUEST, 1, ms(350));
     script.says(&[]);
     script.asks(GUEST, 2, ms(450));
-    script.is_queued(GUEST, 2, 0);
+    script.says(&[]);
+    script.tell(KeeperInput::Returned { turn: turn(3) });
+    script.is_granted(GUEST, 2, turn(4), ms(450));
+}
+
+/// A guest and a caller that lock again at once; the guest has its turn, and the caller waits.
+fn in_turn() -> Script {
+    let mut script = Script::with_guest();
+    script.joins(2, 60);
+    script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(3) }]);
+    script.asks(GUEST, 2, ms(401));
+    script.joins(3, 60);
+    script.tell(KeeperInput::Returned { turn: turn(3) });
+    script.is_granted(GUEST, 2, turn(4), ms(401));
+    script
+}
+
+#[test]
+fn caller_waits_for_a_guest_that_comes_back() {
+    let mut script = in_turn();
+    script.hears(GUEST, ms(500), Request::Return { turn: turn(4) });
+    script.says(&[KeeperOutput::Grant { caller: 3, turn: turn(5) }]);
+    script.joins(4, 60);
+    script.tell(KeeperInput::Returned { turn: turn(5) });
+    script.says(&[]);
+    script.now += Duration::from_micros(300);
+    script.asks(GUEST, 3, ms(501));
+    script.is_granted(GUEST, 3, turn(6), ms(501));
+
+    // It does not come back this time, and is not waited for the next time.
+    script.hears(GUEST, ms(600), Request::Return { turn: turn(6) });
+    script.says(&[KeeperOutput::Grant { caller: 4, turn: turn(7) }]);
+    script.joins(5, 60);
+    script.tell(KeeperInput::Returned { turn: turn(7) });
+    script.sleeps(Duration::from_micros(999));
+    script.says(&[]);
+    script.sleeps(Duration::from_micros(1));
+    script.says(&[KeeperOutput::Grant { caller: 5, turn: turn(8) }]);
+    script.asks(GUEST, 4, ms(602));
+    script.tell(KeeperInput::Returned { turn: turn(8) });
+    script.is_granted(GUEST, 4, turn(9), ms(602));
+    script.joins(6, 60);
+    script.hears(GUEST, ms(700), Request::Return { turn: turn(9) });
+    script.says(&[KeeperOutput::Grant { caller: 6, turn: turn(10) }]);
+}
+
+#[test]
+fn expected_guest_does_not_delay_the_end_of_a_place() {
+    let mut script = in_turn();
+    script.hears(GUEST, ms(500), Request::Return { turn: turn(4) });
+    script.joins(4, 60);
+    script.asks(OTHER, 1, ms(500));
+    script.said.clear();
+    script.tell(KeeperInput::Returned { turn: turn(5) });
+    script.says(&[]);
+    script.says(&[]);
+    script.tell(KeeperInput::Expiring);
+    assert!(script.said.contains(&KeeperOutput::Release), "{:?}", script.said);
+}
+
+#[test]
+fn next_grant_answers_what_came_before() {
+    let mut script = Script::with_guest();
+    script.joins(2, 60);
+    script.joins(3, 60);
+    script.hears(GUEST, ms(400), Request::Return { turn: turn(2) });
+    script.asks(GUEST, 2, ms(401));
+    script.asks(GUEST, 2, ms(402));
+    script.says(&[KeeperOutput::Grant { caller: 2, turn: turn(3) }]);
+    let mut is_slow = Script { keeper: script.keeper.clone(), said: VecDeque::new(), ..script };
+
+    script.sleeps(ms(5));
+    script.tell(KeeperInput::Returned { turn: turn(3) });
+    script.says(&[KeeperOutput::Grant { caller: 3, turn: turn(4) }]);
+    script.tell(KeeperInput::Returned { turn: turn(4) });
+    script.is_granted(GUEST, 2, turn(5), ms(402));
+    script.sleeps(ms(20));
+    script.says(&[]);
+
+    is_slow.sleeps(ms(10));
+    let answers = [Response::Returned { turn: turn(2) }, Response::Queued { request: 2, ahead: 1 }];
+    is_slow.says(&answers.map(|response| KeeperOutput::Send { guest: GUEST, response }));
+    // Nothing is owed any more.
+    is_slow.asks(GUEST, 2, ms(700));
+    is_slow.is_queued(GUEST, 2, 1);
 }
 
 #[test]
@@ -522,7 +617,7 @@ fn guest_is_asked_to_leave_when_its_time_is_over() {
     for second in 1..10 {
         script.said.clear();
         script.now = began + s(second);
-        script.hears(GUEST, s(second), Request::Renew { turn: turn(2) });
+        script.hears(GUEST, s(second), renewal(2));
         let extended = script.said.pop_back();
         assert!(
             matches!(extended, Some(KeeperOutput::Send { response: Response::Extended(_), .. })),
@@ -534,7 +629,7 @@ fn guest_is_asked_to_leave_when_its_time_is_over() {
     script.said.clear();
     script.sleeps(s(1));
     script.answers(GUEST, Response::Leave { turn: turn(2) });
-    script.hears(GUEST, s(10), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, s(10), renewal(2));
     script.answers(GUEST, Response::Leave { turn: turn(2) });
     script.hears(GUEST, s(11), Request::Return { turn: turn(2) });
     assert!(script.said.iter().any(|it| matches!(it, KeeperOutput::Grant { caller: 2, .. })));
@@ -552,7 +647,7 @@ fn disconnected_guest_keeps_only_its_turn() {
     assert_eq!(script.keeper.line().collect::<Vec<_>>(), [LineUser::Caller(2, demand(60))]);
     assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
     // It may come back, over another connection.
-    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(400), renewal(2));
     assert!(matches!(script.said.pop_front(), Some(KeeperOutput::Send { guest: GUEST, .. })));
     script.asks(OTHER, 1, ms(500));
     script.is_queued(OTHER, 1, 1);
@@ -589,7 +684,6 @@ fn newer_request_takes_the_end_of_the_line() {
     script.tell(KeeperInput::Returned { turn: turn(1) });
     script.is_granted(OTHER, 1, turn(2), ms(0));
     script.hears(OTHER, ms(20), Request::Return { turn: turn(2) });
-    script.said.pop_back();
     script.is_granted(GUEST, 2, turn(3), ms(10));
 }
 
@@ -621,7 +715,7 @@ fn outlasts_its_end_for_the_turn(end: KeeperInput, response: Response) {
     ]);
     script.asks(OTHER, 2, ms(10));
     script.answers(OTHER, Response::Elsewhere { request: 2 });
-    script.hears(GUEST, ms(400), Request::Renew { turn: turn(2) });
+    script.hears(GUEST, ms(400), renewal(2));
     script.answers(GUEST, response);
     script.hears(GUEST, ms(410), Request::Return { turn: turn(2) });
     script.said.pop_back();

@@ -46,7 +46,7 @@ fn requests() -> impl Strategy<Value = Request> {
         (any::<u64>(), durations(), any::<bool>())
             .prop_map(|(request, ttl, is_try)| Request::Ask { request, ttl, is_try }),
         any::<u64>().prop_map(|request| Request::Withdraw { request }),
-        turns().prop_map(|turn| Request::Renew { turn }),
+        (turns(), any::<bool>()).prop_map(|(turn, is_long)| Request::Renew { turn, is_long }),
         (turns(), any::<u64>()).prop_map(|(turn, number)| Request::IssueToken { turn, number }),
         turns().prop_map(|turn| Request::Return { turn }),
     ]
@@ -206,7 +206,7 @@ fn format_is_this() {
     };
     sends(Request::Ask { request: 1, ttl: length, is_try: true }, &[&[0, 1, 0xac, 2, 1]]);
     sends(Request::Withdraw { request: 1 }, &[&[1, 1]]);
-    sends(Request::Renew { turn }, &[&[2], &turn_bytes]);
+    sends(Request::Renew { turn, is_long: true }, &[&[2], &turn_bytes, &[1]]);
     sends(Request::IssueToken { turn, number: 4 }, &[&[3], &turn_bytes, &[4]]);
     sends(Request::Return { turn }, &[&[4], &turn_bytes]);
     assert_eq!(encoded(&ToKeeper::Who { object }), [&[1], object_bytes.as_slice()].concat());

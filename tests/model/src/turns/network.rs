@@ -18,7 +18,10 @@ impl Frame {
                 let request = match request {
                     Request::Ask { request, .. } => format!("ask {request}"),
                     Request::Withdraw { request } => format!("withdraw {request}"),
-                    Request::Renew { turn } => format!("renew {}", short(*turn)),
+                    Request::Renew { turn, is_long: false } => format!("renew {}", short(*turn)),
+                    Request::Renew { turn, is_long: true } => {
+                        format!("renew {} for long", short(*turn))
+                    }
                     Request::IssueToken { turn, number } => {
                         format!("token {number} of {}", short(*turn))
                     }
