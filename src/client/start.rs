@@ -103,6 +103,7 @@ impl LockClient {
             acquire_timeout,
             local_handoff,
             keep_idle,
+            idle_looks: ClientContext::idle_looks(),
             longest_terms: LeaseTerms::new(max_ttl, max_clock_skew),
             network,
             checks: check_sender,

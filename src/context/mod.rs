@@ -1,5 +1,6 @@
 //! What the tasks and guards of a client share.
 
+pub(crate) mod pace;
 pub(crate) mod retry;
 pub(crate) mod tally;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use self::pace::Pace;
 use self::tally::Tally;
 use crate::clock::{Clock, Stamps, WallClockBound};
 use crate::core::bakery::{ContenderId, LeaseTerms};
@@ -43,6 +45,8 @@ pub(crate) struct ClientContext {
     pub(crate) local_handoff: bool,
     /// How long an idle place is kept at most; zero: not at all.
     pub(crate) keep_idle: Duration,
+    /// How often idle places are checked for contenders in the table, all together.
+    pub(crate) idle_looks: Pace,
     /// The terms of the rows that live longest in the table.
     pub(crate) longest_terms: LeaseTerms,
     /// How messages go to its peers, if it has any.
@@ -55,7 +59,17 @@ pub(crate) struct ClientContext {
     pub(crate) process: Process,
 }
 
+/// A client checks its idle places this often in a second, and this often at once: more of them are
+/// checked less often each.
+const IDLE_LOOKS: u32 = 1_000;
+const IDLE_LOOKS_AT_ONCE: u32 = 100;
+
 impl ClientContext {
+    /// How often a client checks its idle places.
+    pub(crate) const fn idle_looks() -> Pace {
+        Pace::new(IDLE_LOOKS, IDLE_LOOKS_AT_ONCE)
+    }
+
     /// The present moment, for timers.
     pub(crate) fn moment(&self) -> turns::Now {
         turns::Now { elapsed: self.clock.elapsed(), boot: self.clock.since_boot() }

@@ -11,11 +11,13 @@ mod replies;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::iter;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tracing::{Span, debug, trace, warn};
 
 use self::operations::{Completed, Database, Kind, LastError, Operations};
@@ -105,9 +107,6 @@ pub(crate) struct ObjectTask {
 
 /// Why the task woke up.
 enum Wake {
-    /// A fork copied this task into another process. There, rows and connections belong to the
-    /// parent.
-    Forked,
     Completed(Completed),
     Request(TurnId, GuardRequest),
     Command(Command),
@@ -203,12 +202,34 @@ impl ObjectTask {
     }
 
     /// Runs until there is nothing left to do. A task begins with a command.
+    ///
+    /// A fork copies the task into another process. There it ends, because rows and connections
+    /// belong to the parent.
     pub(crate) async fn run(&mut self) {
+        let process = self.shared.process;
+        let mut serving = pin!(self.serve());
+        // At each poll, so that a fork sends nothing.
+        poll_fn(|context| match process.is_current() {
+            true => serving.as_mut().poll(context),
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+
+    async fn serve(&mut self) {
         while !self.object.is_idle() {
             match self.wake().await {
-                Wake::Forked => return,
                 Wake::Completed(answer) => self.answered(answer),
-                Wake::Request(turn, request) => self.request(turn, request),
+                Wake::Request(turn, request) => {
+                    // Callers in other tasks that returned a turn lock again before this one gives
+                    // the place up, if they are given the time.
+                    if matches!(request, GuardRequest::Release { .. })
+                        && self.object.was_handed_on()
+                    {
+                        yield_now().await;
+                    }
+                    self.request(turn, request);
+                }
                 Wake::Command(command) => self.command(command),
                 Wake::Received(message) => self.received(message),
                 Wake::Timer => self.handle(Input::Tick),
@@ -220,13 +241,8 @@ impl ObjectTask {
         // By the look at the clocks with which the last input was handled: the timer is late by as
         // long as that took.
         let sleep = self.object.sleep(self.looked).map(|sleep| sleep.min(SLEEP_MAX));
-        let process = self.shared.process;
-        // First at each poll, so that a fork sends nothing.
-        let forked =
-            poll_fn(|_| if process.is_current() { Poll::Pending } else { Poll::Ready(()) });
         tokio::select! {
             biased;
-            () = forked => Wake::Forked,
             answer = self.operations.next() => Wake::Completed(answer),
             Some((turn, request)) = self.requests.recv() => Wake::Request(turn, request),
             // After the answers: commands and messages may come faster than they are handled, and a
@@ -387,7 +403,8 @@ impl ObjectTask {
                 self.begin(Kind::Contender(slot), |it| it.read(slot, op, read));
             }
             Output::ReadOneReplica { slot } => {
-                self.begin(Kind::OneReplicaRead(slot), |it| it.read_one_replica(slot));
+                let is_idle = self.object.is_kept();
+                self.begin(Kind::OneReplicaRead(slot), |it| it.read_one_replica(slot, is_idle));
             }
             Output::Look => self.begin(Kind::Look, Database::look),
             Output::SweepRead => self.begin(Kind::Sweep, Database::sweep_read),

@@ -33,6 +33,7 @@ fn shared(store: &FaultyStore) -> Arc<ClientContext> {
         owner: String::from("host pid 1").into(),
         local_handoff: true,
         keep_idle: Duration::ZERO,
+        idle_looks: ClientContext::idle_looks(),
         longest_terms: LeaseTerms::new(Duration::from_secs(120), Duration::from_secs(1)),
         network: None,
         checks: tokio::sync::mpsc::unbounded_channel().0,

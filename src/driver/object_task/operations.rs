@@ -120,7 +120,10 @@ impl Database {
     }
 
     /// A read of one replica. One that fails shows nothing.
-    pub(super) async fn read_one_replica(self, slot: i16) -> Completed {
+    pub(super) async fn read_one_replica(self, slot: i16, is_idle: bool) -> Completed {
+        if is_idle {
+            self.shared.idle_looks.wait().await;
+        }
         let rows = self.shared.store.rows.read_one_replica(&self.object).await.unwrap_or_default();
         Completed { input: Input::OneReplicaRead { slot, rows }, last_error: LastError::None }
     }
