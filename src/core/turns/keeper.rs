@@ -489,7 +489,7 @@ impl Keeper {
             held.is_looking = false;
             let since = held.outsiders_since.unwrap_or(now.boot);
             held.outsiders_since = outsiders.then_some(since);
-            if outsiders {
+            if outsiders && self.may_keep() {
                 self.usage.outsiders_came(now.boot);
             }
         }
@@ -578,7 +578,9 @@ impl Keeper {
         if held.is_look_due(now) {
             self.look_for_outsiders(now);
         }
-        self.usage.turn_begins(now.boot, self.keep_idle);
+        if self.may_keep() {
+            self.usage.turn_begins(now.boot, self.keep_idle);
+        }
         match user {
             LineUser::Caller(caller, demand) if demand.mode == Mode::Shared => {
                 self.share(caller, id);
@@ -730,7 +732,9 @@ impl Keeper {
     }
 
     fn finish_turn(&mut self, now: Now) {
-        self.usage.turn_ended(now.boot, self.keep_idle);
+        if self.may_keep() {
+            self.usage.turn_ended(now.boot, self.keep_idle);
+        }
         if let Some(Turn { guest_turn: Some(guest_turn), .. }) = self.turn.take() {
             self.finish_request(guest_turn.guest, guest_turn.granted.request);
         }

@@ -125,6 +125,11 @@ impl Held {
 }
 
 impl Keeper {
+    /// Whether idle places are kept. Otherwise it does not matter how the object is used.
+    pub(super) fn may_keep(&self) -> bool {
+        !self.keep_idle.is_zero()
+    }
+
     /// How the object is used, for the next keeper.
     pub(crate) fn usage(&self) -> Usage {
         self.usage
