@@ -1,14 +1,15 @@
 //! Objects of one and several clients, on a table that answers at once, with messages that arrive.
 
 mod kept;
+mod sweeps;
 mod world;
 
 use std::time::Duration;
 
-use self::world::{Ended, World, limited, ms, s, shared, wants};
+use self::world::{Ended, World, limited, ms, s, shared, tries, wants};
 use super::Object;
 use super::io::{Caller, Health, HolderRequest, Input, Loss, Refusal, Reply};
-use crate::core::bakery::{self, Acquire, Patience};
+use crate::core::bakery::{self, Acquire, LeaseTerms, Patience};
 use crate::core::turns::TurnId;
 
 #[test]
@@ -237,6 +238,45 @@ fn rows_of_failed_task_are_waited_for() {
 }
 
 #[test]
+fn rows_with_the_longest_ttl_of_failed_task_are_waited_for() {
+    let mut world = World::of(1);
+    let on_ttl = |number, ttl| {
+        let acquire = Acquire { terms: LeaseTerms::new(ttl, s(1)), ..wants(number).acquire };
+        Caller { acquire, ..wants(number) }
+    };
+    world.granted(0, on_ttl(1, s(20)));
+    world.asks(0, on_ttl(2, s(60)));
+    world.asks(0, on_ttl(3, s(20)));
+    world.fails(0);
+    world.asks_for(0, wants(4), s(300));
+    world.passes(s(75));
+    assert_eq!(world.turn_of(4), None);
+    world.passes(s(2));
+    assert!(world.turn_of(4).is_some());
+}
+
+#[test]
+fn try_does_not_wait_for_rows_of_failed_task() {
+    let mut world = World::of(1);
+    world.granted(0, wants(1));
+    world.fails(0);
+    world.asks(0, tries(wants(2)));
+    assert_eq!(world.refusal(2), Some(&Refusal::Taken));
+}
+
+#[test]
+fn callers_that_no_slot_has_are_dismissed_once_clocks_differ() {
+    let mut world = World::of(1);
+    world.granted(0, wants(1));
+    world.fails(0);
+    world.asks_for(0, wants(2), s(300));
+    world.health(0, Health::Good);
+    assert_eq!(world.refusal(2), None);
+    world.health(0, Health::ClocksDiffer);
+    assert_eq!(world.refusal(2), Some(&Refusal::Unhealthy(Health::ClocksDiffer)));
+}
+
+#[test]
 fn grant_that_is_not_collected_is_given_back() {
     let mut world = World::of(1);
     world.collects = false;
@@ -278,16 +318,12 @@ fn caller_yields_no_longer_than_its_limit() {
 fn try_that_yields_gives_up_when_it_sees_a_sharer() {
     let mut world = World::without_messages(2);
     let turn = world.granted(0, shared(1));
-    let tries = |number| Caller {
-        yields: Some(s(5)),
-        acquire: Acquire { patience: Patience::Try, ..wants(number).acquire },
-        ..wants(number)
-    };
-    world.asks(1, tries(2));
+    let yields = |number| Caller { yields: Some(s(5)), ..tries(wants(number)) };
+    world.asks(1, yields(2));
     assert_eq!(world.refusal(2), Some(&Refusal::Taken));
     assert!(world.is_idle(1));
     world.returns(0, turn);
-    world.granted(1, tries(3));
+    world.granted(1, yields(3));
 }
 
 #[test]
@@ -307,10 +343,8 @@ fn waiting_callers_come_first_and_tries_last() {
     let turn =
         TurnId { place: bakery::ContenderId { host: 1, client: 1, slot: 0 }, round: 1, number: 1 };
     let returned = Input::Holder { turn, request: HolderRequest::Return { request: None } };
-    let tries =
-        Caller { acquire: Acquire { patience: Patience::Try, ..wants(1).acquire }, ..wants(1) };
-    let mut inputs =
-        [Input::Acquire(tries), returned, Input::Acquire(wants(2)), Input::Acquire(wants(3))];
+    let [two, three] = [2, 3].map(|number| Input::Acquire(wants(number)));
+    let mut inputs = [Input::Acquire(tries(wants(1))), returned, two, three];
     Object::arrange(&mut inputs);
     let number = |input| if let Input::Acquire(caller) = input { caller.number } else { 0 };
     let order = inputs.map(number);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::world::{World, limited, ms, s, shared, wants};
-use crate::core::bakery::{Acquire, LeaseTerms, Patience};
+use super::world::{World, limited, ms, s, shared, tries, wants};
+use crate::core::bakery::{Acquire, LeaseTerms};
 use crate::core::object::io::{Caller, CallerId, Health, Refusal, Reply};
 use crate::core::turns::KeptEnd;
 
@@ -43,11 +43,6 @@ fn next_caller_has_a_kept_place_without_an_operation() {
     }
     assert_eq!(world.operations(0), before);
     assert_eq!(world.kept_ends(), [KeptEnd::Used; 98]);
-}
-
-fn tries(caller: Caller) -> Caller {
-    let acquire = Acquire { patience: Patience::Try, ..caller.acquire };
-    Caller { acquire, ..caller }
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::core::bakery::{
-    Acquire, Change, ContenderId, LeaseTerms, Mode, Patience, Read, Revocation, RevokeKind, Write,
+    Acquire, Change, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, Revocation, RevokeKind,
+    Seen, Statics, Write,
 };
 use crate::core::object::io::{
     Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
@@ -54,6 +55,12 @@ fn in_mode(number: CallerId, mode: Mode) -> Caller {
     Caller { acquire: Acquire { mode, ..caller.acquire }, ..caller }
 }
 
+/// The same caller, which does not wait.
+pub(super) fn tries(caller: Caller) -> Caller {
+    let acquire = Acquire { patience: Patience::Try, ..caller.acquire };
+    Caller { acquire, ..caller }
+}
+
 /// How a turn ended for its guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
@@ -68,6 +75,7 @@ struct Client {
     operations: usize,
     operations_of_machine: usize,
     looks: usize,
+    sweep_reads: usize,
 }
 
 pub(super) struct World {
@@ -82,7 +90,9 @@ pub(super) struct World {
     refusals: BTreeMap<CallerId, Refusal>,
     replies: BTreeMap<RequestId, Reply>,
     ended: BTreeMap<TurnId, Ended>,
-    kept_ends: Vec<KeptEnd>,
+    reports: Vec<Report>,
+    /// The mark of the object.
+    mark: Option<i64>,
 }
 
 impl World {
@@ -119,8 +129,9 @@ impl World {
             // As clients choose their ids.
             let id = ContenderId { host: 1, client: 4 << 76 | number, slot: 0 };
             let object = Object::new(id, settings, Memory::default());
-            let (inputs, operations, operations_of_machine, looks) = (VecDeque::new(), 0, 0, 0);
-            Client { id, object, inputs, operations, operations_of_machine, looks }
+            let (inputs, operations, operations_of_machine) = (VecDeque::new(), 0, 0);
+            let (looks, sweep_reads) = (0, 0);
+            Client { id, object, inputs, operations, operations_of_machine, looks, sweep_reads }
         };
         World {
             now: s(1_000),
@@ -133,7 +144,8 @@ impl World {
             refusals: BTreeMap::new(),
             replies: BTreeMap::new(),
             ended: BTreeMap::new(),
-            kept_ends: Vec::new(),
+            reports: Vec::new(),
+            mark: None,
         }
     }
 
@@ -185,6 +197,23 @@ impl World {
         let change = Change::Revoke { revocation, ttl_seconds: 60 };
         let stamp = self.moment().stamp;
         self.table.write(self.now, &Write { stamp, change });
+    }
+
+    /// A read of a client is answered that met very many dead rows.
+    pub(super) fn meets_dead_rows(&mut self, client: usize, read: Read) {
+        self.sees(client, read, Statics::default(), true);
+    }
+
+    /// A read of a client shows a mark that is this far ahead of its clock.
+    pub(super) fn sees_mark_ahead(&mut self, client: usize, ahead: Duration) {
+        let ahead = i64::try_from(ahead.as_micros()).expect("it is short");
+        let mark = Some(self.moment().wall + ahead);
+        self.sees(client, Read::Object, Statics { mark, ..Statics::default() }, false);
+    }
+
+    fn sees(&mut self, client: usize, read: Read, statics: Statics, many_dead: bool) {
+        let seen = Ok(Seen { rows: Vec::new(), statics, many_dead });
+        self.tell(client, Input::Read { slot: 0, op: OpId::default(), read, seen });
     }
 
     pub(super) fn closes(&mut self, client: usize) {
@@ -272,8 +301,18 @@ impl World {
                 })
             }
             Output::Look => Some(Input::Looked(self.table.read(now, Read::Object))),
-            Output::SweepRead => Some(Input::SweepRead(None)),
-            Output::SweepWrite(_) => Some(Input::SweepWritten(false)),
+            Output::SweepRead => {
+                self.clients[client].sweep_reads += 1;
+                let statics = Statics { mark: self.mark, ..Statics::default() };
+                let seen = self.table.read(now, Read::Object).ok();
+                Some(Input::SweepRead(seen.map(|seen| Seen { statics, ..seen })))
+            }
+            Output::SweepWrite(write) => {
+                if write.change == Change::Mark {
+                    self.mark = self.mark.max(Some(write.stamp));
+                }
+                Some(Input::SweepWritten(true))
+            }
             Output::IssueBlock { claim, max_clock_skew } => {
                 let wall = self.moment().wall;
                 let block = TokenBlock::from(wall, wall, max_clock_skew).ok();
@@ -313,9 +352,7 @@ impl World {
                 None
             }
             Output::Report(report) => {
-                if let Report::KeptEnds(end) = report {
-                    self.kept_ends.push(end);
-                }
+                self.reports.push(report);
                 None
             }
         };
@@ -377,9 +414,22 @@ impl World {
         self.clients[client].looks
     }
 
+    /// How often the sweeps of a client have read the object.
+    pub(super) fn sweep_reads(&self, client: usize) -> usize {
+        self.clients[client].sweep_reads
+    }
+
     /// How kept places ended.
-    pub(super) fn kept_ends(&self) -> &[KeptEnd] {
-        &self.kept_ends
+    pub(super) fn kept_ends(&self) -> Vec<KeptEnd> {
+        let ends = self.reports.iter().filter_map(|report| match report {
+            Report::KeptEnds(end) => Some(*end),
+            _ => None,
+        });
+        ends.collect()
+    }
+
+    pub(super) fn reports(&self) -> &[Report] {
+        &self.reports
     }
 
     pub(super) fn is_kept(&self, client: usize) -> bool {
