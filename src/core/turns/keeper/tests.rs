@@ -1,5 +1,6 @@
 //! Scripts of the keeper: what happens to it, and what it must ask for.
 
+mod keeping;
 mod min_hold;
 mod sharing;
 
@@ -389,6 +390,26 @@ fn finished_requests_are_remembered_of_so_many_guests() {
 }
 
 #[test]
+fn late_request_is_ignored_although_another_guest_has_finished() {
+    let mut script = Script::held();
+    for guest in [GUEST, OTHER] {
+        script.hears(guest, ms(0), Request::Withdraw { request: 5 });
+    }
+    for guest in [GUEST, OTHER] {
+        script.asks(guest, 5, ms(1));
+        script.says(&[]);
+    }
+}
+
+#[test]
+fn nothing_is_due_while_a_caller_has_its_turn() {
+    let mut script = Script::held();
+    script.joins(2, 60);
+    script.tell(KeeperInput::Looked { outsiders: true });
+    assert_eq!(script.keeper.deadline(), None);
+}
+
+#[test]
 fn old_lease_is_renewed_before_the_next_turn() {
     let mut script = Script::held();
     script.joins(2, 60);
@@ -562,6 +583,16 @@ fn caller_waits_for_a_guest_that_comes_back() {
     script.joins(6, 60);
     script.hears(GUEST, ms(700), Request::Return { turn: turn(9) });
     script.says(&[KeeperOutput::Grant { caller: 6, turn: turn(10) }]);
+}
+
+#[test]
+fn guest_is_waited_for_only_when_no_turn_is_out() {
+    let mut script = in_turn();
+    script.hears(GUEST, ms(500), Request::Return { turn: turn(4) });
+    script.joins(4, 60);
+    assert_eq!(script.keeper.deadline(), Some(script.now + ms(10)), "its answer is delayed");
+    script.tell(KeeperInput::Returned { turn: turn(5) });
+    assert_eq!(script.keeper.deadline(), Some(script.now + ms(1)));
 }
 
 #[test]

@@ -96,6 +96,31 @@ fn none_joins_for_long_once_one_waits_in_the_table() {
 }
 
 #[test]
+fn slow_look_is_not_repeated_before_turns_end() {
+    let mut script = Script::shared();
+    script.now += ms(28_900);
+    script.shares(3);
+    script.says(&[KeeperOutput::Look, shared_grant(3, 3)]);
+    script.now += ms(200);
+    script.tell(KeeperInput::Looked { outsiders: true });
+    // It waits for a renewal.
+    script.shares(4);
+    script.says(&[KeeperOutput::Renew { terms: terms(60) }]);
+    assert_eq!(script.keeper.deadline(), Some(script.now + ms(100)));
+}
+
+#[test]
+fn client_that_closes_does_not_look_again() {
+    let mut script = Script::shared();
+    script.tell(KeeperInput::Looked { outsiders: true });
+    script.sleeps(ms(100));
+    script.shares(3);
+    assert!(script.keeper.deadline().is_some());
+    script.tell(KeeperInput::Shutdown);
+    assert_eq!(script.keeper.deadline(), None);
+}
+
+#[test]
 fn place_in_use_is_shared_on_its_terms() {
     let mut script = Script::shared();
     script.tell(KeeperInput::Join { caller: 3, demand: to_share(10) });

@@ -1,0 +1,72 @@
+//! Scripts of places that are kept idle, and of what is known of their use.
+
+use super::*;
+
+/// A keeper that may keep its place for a second, whose caller 1 has the first turn.
+fn held() -> Script {
+    let mut script = Script::new();
+    script.keeper = Keeper::new(true).with_keep_idle(s(1), Usage::with_mean_gap(ms(300)));
+    script.joins(1, 60);
+    script.is_held(terms(60));
+    script.said.clear();
+    script
+}
+
+fn ends_turn(script: &mut Script) {
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+}
+
+#[test]
+fn kept_place_is_renewed_for_min_hold() {
+    let mut script = held();
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Keep]);
+    script.now += ms(500);
+    // The lease of 58 s has half a second less left.
+    let demand = Demand { min_hold: ms(57_600), ..demand(60) };
+    script.tell(KeeperInput::Join { caller: 2, demand });
+    let renew = KeeperOutput::Renew { terms: terms(60) };
+    script.says(&[KeeperOutput::KeptEnds(KeptEnd::Used), renew]);
+}
+
+#[test]
+fn old_place_is_not_kept() {
+    let mut script = held();
+    script.now += s(29);
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Release]);
+}
+
+#[test]
+fn place_is_not_kept_on_terms_that_are_being_written() {
+    let mut script = held();
+    script.joins(2, 10);
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Renew { terms: terms(10) }]);
+    script.tell(KeeperInput::Leave { caller: 2 });
+    script.says(&[KeeperOutput::Release]);
+}
+
+#[test]
+fn usage_counts_for_twice_the_longest_keeping() {
+    let mut usage = Usage::default();
+    assert!(!usage.counts(s(10)));
+    usage.turn_ended(s(10), s(1));
+    assert!(usage.counts(s(12) - ms(1)) && !usage.counts(s(12)));
+}
+
+#[test]
+fn outsiders_count_for_twice_as_long_as_they_bar() {
+    let mut usage = Usage::default();
+    usage.outsiders_came(s(20));
+    assert!(usage.counts(s(22) - ms(1)) && !usage.counts(s(22)));
+    // More of them change nothing meanwhile.
+    usage.outsiders_came(ms(20_500));
+    assert!(!usage.counts(s(22)));
+    // Right after the bar, it is twice as long: two seconds.
+    usage.outsiders_came(s(21));
+    assert!(usage.counts(s(25) - ms(1)) && !usage.counts(s(25)));
+    // Once it is forgotten, the next one is short again.
+    usage.outsiders_came(s(25));
+    assert!(!usage.counts(s(27)));
+}
