@@ -224,6 +224,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn terms_for_min_hold_are_the_shortest_that_last_as_long() {
+        let ms = Duration::from_millis;
+        let ttl = |min_hold, skew| LeaseTerms::for_min_hold(min_hold, skew).ttl();
+        // Half a second to pass the place on, what a TTL may lose, and the skew.
+        assert_eq!(ttl(ms(10_500), s(1)), s(13));
+        assert_eq!(ttl(ms(10_501), s(1)), s(14));
+        assert_eq!(ttl(s(1), s(5)), s(13), "some lease must be left");
+        assert_eq!(ttl(ms(1), ms(100)), TTL_MIN);
+        assert_eq!(LeaseTerms::longest_min_hold(s(13), s(1)), ms(10_500));
+    }
+
     /// The announcement and three more writes.
     const WRITES: usize = 4;
     const MOMENT: Duration = Duration::from_millis(1);

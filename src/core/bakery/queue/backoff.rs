@@ -333,6 +333,33 @@ mod tests {
     }
 
     #[test]
+    fn limited_waiter_counts_those_that_may_still_be_inside() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let mut queue = limited(3, &tickets(11));
+        assert!(queue.answered(id(6), &Snapshot::default(), ms(8)));
+        assert_eq!(queue.pause(ms(8), ms(1), 0.5), us(1_400), "four have left within 8 ms");
+    }
+
+    #[test]
+    fn whole_read_times_no_handoffs_of_one_that_is_not_limited() {
+        let ms = Duration::from_millis;
+        let mut queue = queue_after(ms(20), &tickets(8));
+        let before = queue.pause(ms(300), ms(1), 0.5);
+        assert!(!queue.confirmed(&Snapshot::of(&rows(&tickets(8))), ms(300)));
+        assert_eq!(queue.pause(ms(300), ms(1), 0.5), before);
+    }
+
+    #[test]
+    fn release_reports_the_mean_time_of_a_handoff() {
+        let ms = Duration::from_millis;
+        let snapshot = Snapshot::of(&rows(&tickets(8)));
+        let queue = Queue::new(ME, Mode::Exclusive, &snapshot, ms(100), ms(20));
+        assert_eq!(queue.handoff(ms(180)), ms(10));
+        let alone = Queue::new(ME, Mode::Exclusive, &Snapshot::default(), ms(100), ms(20));
+        assert_eq!(alone.handoff(ms(180)), ms(80));
+    }
+
+    #[test]
     fn handoffs_are_timed_from_when_the_line_began() {
         let (ms, us) = (Duration::from_millis, Duration::from_micros);
         for began in [ms(0), ms(86_400_000)] {

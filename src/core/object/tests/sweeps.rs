@@ -1,6 +1,6 @@
 //! Sweeps that reads of an object call for.
 
-use super::world::{World, ms, s};
+use super::world::{World, ms, s, wants};
 use crate::core::bakery::Read;
 use crate::core::object::io::{Health, Report};
 
@@ -46,4 +46,16 @@ fn mark_ahead_of_the_clock_is_reported_once() {
         world.sees_mark_ahead(0, s(10));
     }
     assert!(matches!(world.reports(), [Report::MarkAhead(_)]), "{:?}", world.reports());
+}
+
+#[test]
+fn object_with_a_mark_ahead_of_the_clock_is_used_again_and_again() {
+    let mut world = World::of(1);
+    world.is_marked_ahead(s(30));
+    for caller in 1..=3 {
+        let turn = world.granted(0, wants(caller));
+        assert_eq!(world.live_rows(), 1);
+        world.returns(0, turn);
+        assert_eq!(world.live_rows(), 0);
+    }
 }

@@ -211,6 +211,12 @@ impl World {
         self.sees(client, Read::Object, Statics { mark, ..Statics::default() }, false);
     }
 
+    /// The object has a mark that is this far ahead of all clocks.
+    pub(super) fn is_marked_ahead(&mut self, ahead: Duration) {
+        let ahead = i64::try_from(ahead.as_micros()).expect("it is short");
+        self.mark = Some(self.moment().wall + ahead);
+    }
+
     fn sees(&mut self, client: usize, read: Read, statics: Statics, many_dead: bool) {
         let seen = Ok(Seen { rows: Vec::new(), statics, many_dead });
         self.tell(client, Input::Read { slot: 0, op: OpId::default(), read, seen });
@@ -289,7 +295,8 @@ impl World {
                 Some(Input::Written { slot, op, outcome })
             }
             Output::Read { slot, op, read } => {
-                let seen = self.table.read(now, read);
+                let statics = Statics { mark: self.mark, ..Statics::default() };
+                let seen = self.table.read(now, read).map(|seen| Seen { statics, ..seen });
                 Some(Input::Read { slot, op, read, seen })
             }
             Output::ReadOneReplica { slot } => {

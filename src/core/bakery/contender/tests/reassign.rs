@@ -127,6 +127,49 @@ fn without_renewal_nothing_is_written_after_the_turn_before() {
 }
 
 #[test]
+fn failed_read_back_is_repeated_without_renewal() {
+    let mut script = Script::held(exclusive());
+    script.renews();
+    script.is_reassigned(TTL, false);
+    script.read_fails(ReadFailure::Failed);
+    script.wakes();
+    script.reads(Read::Object);
+    script.sees(&[]);
+    script.is_silent();
+}
+
+#[test]
+fn resting_place_does_not_retry_a_write() {
+    let mut failed_before = Script::held(exclusive());
+    failed_before.begins_to_renew();
+    failed_before.written(WriteOutcome::NotApplied);
+    failed_before.tell(ContenderInput::Rest);
+
+    let mut fails_later = Script::held(exclusive());
+    fails_later.begins_to_renew();
+    fails_later.tell(ContenderInput::Rest);
+    fails_later.written(WriteOutcome::NotApplied);
+
+    for mut script in [failed_before, fails_later] {
+        script.sleeps(LEASE - RENEWAL_DUE);
+        script.is_lost(Loss::Expired, Rows::Entering);
+    }
+}
+
+#[test]
+fn write_that_was_sent_before_a_place_rests_counts() {
+    let mut script = Script::held(exclusive());
+    script.begins_to_renew();
+    script.tell(ContenderInput::Rest);
+    script.applied();
+    script.is_renewed_for(LEASE);
+    script.reads(Read::Object);
+    script.sees(&[]);
+    script.sleeps(LEASE);
+    script.is_lost(Loss::Expired, Rows::Entering);
+}
+
+#[test]
 fn unrenewed_place_is_renewed_for_the_next_turn() {
     let mut script = Script::held(Acquire { renew: false, ..exclusive() });
     script.pass(s(10));
