@@ -402,11 +402,34 @@ fn late_request_is_ignored_although_another_guest_has_finished() {
 }
 
 #[test]
-fn nothing_is_due_while_a_caller_has_its_turn() {
+fn rows_stay_for_the_turn_although_others_wait_in_the_table() {
     let mut script = Script::held();
     script.joins(2, 60);
     script.tell(KeeperInput::Looked { outsiders: true });
     assert_eq!(script.keeper.deadline(), None);
+    script.now += s(1);
+    script.tell(KeeperInput::Tick);
+    script.says(&[]);
+}
+
+#[test]
+fn place_was_handed_on_once_it_has_had_two_turns() {
+    let mut script = Script::held();
+    assert!(!script.keeper.was_handed_on());
+    script.joins(2, 60);
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    assert!(script.keeper.was_handed_on());
+    script.joins(3, 60);
+    assert!(!script.keeper.was_handed_on(), "one waits for it");
+
+    let mut shared = Script::new();
+    shared.keeper = Keeper::new(false);
+    for caller in [1, 2] {
+        let demand = Demand { mode: Mode::Shared, ..demand(60) };
+        shared.tell(KeeperInput::Join { caller, demand });
+    }
+    shared.is_held(terms(60));
+    assert!(!shared.keeper.was_handed_on(), "it is used once, by both");
 }
 
 #[test]

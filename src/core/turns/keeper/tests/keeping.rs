@@ -40,9 +40,9 @@ fn old_place_is_not_kept() {
 #[test]
 fn place_is_not_kept_on_terms_that_are_being_written() {
     let mut script = held();
-    script.joins(2, 10);
+    script.joins(2, 120);
     ends_turn(&mut script);
-    script.says(&[KeeperOutput::Renew { terms: terms(10) }]);
+    script.says(&[KeeperOutput::Renew { terms: terms(120) }]);
     script.tell(KeeperInput::Leave { caller: 2 });
     script.says(&[KeeperOutput::Release]);
 }
