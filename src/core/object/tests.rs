@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use self::world::{Ended, World, limited, ms, s, shared, tries, wants};
 use super::Object;
-use super::io::{Caller, Health, HolderRequest, Input, Loss, Refusal, Reply};
+use super::io::{Caller, Health, HolderRequest, Input, Loss, Refusal, Reply, User};
 use crate::core::bakery::{self, Acquire, LeaseTerms, Patience};
 use crate::core::turns::TurnId;
 
@@ -74,6 +74,34 @@ fn guest_leaves_the_table_and_has_its_turn() {
     world.passes(s(1));
     assert_eq!(world.live_rows(), 0);
     assert!(world.is_idle(0) && world.is_idle(1));
+}
+
+#[test]
+fn object_says_who_has_the_turn_and_who_waits() {
+    let mut world = World::of(2);
+    let [keeper, guest] = [0, 1].map(|client| world.id(client));
+    assert!(!world.object(0).has_place() && world.object(0).user().is_none());
+    assert!(!world.object(0).knows_name(guest));
+    let turn = world.granted(0, wants(1));
+    assert!(world.object(0).has_place());
+    assert_eq!(world.object(0).waiting(), 0);
+    world.asks(1, wants(2));
+    world.passes(ms(100));
+    world.asks(0, wants(3));
+    let as_guest = User::Guest(guest, Some("client 1".into()));
+    let own = |number| User::Own(format!("caller {number}").into());
+    assert_eq!(world.object(0).user(), Some(own(1)));
+    assert_eq!(world.object(0).waiting(), 2);
+    assert_eq!(world.object(0).line().collect::<Vec<_>>(), [as_guest.clone(), own(3)]);
+    assert!(world.object(0).knows_name(guest) && !world.object(0).knows_name(keeper));
+    assert_eq!(world.object(1).user(), Some(User::OfKeeper(keeper)));
+    world.returns(0, turn);
+    assert_eq!(world.object(0).user(), Some(as_guest));
+    assert_eq!(world.object(1).user(), Some(own(2)));
+    assert!(!world.object(1).has_place() && !world.object(0).was_handed_on());
+    let turn = world.turn_of(2).expect("it is its turn");
+    world.returns(1, turn);
+    assert!(world.object(0).was_handed_on(), "none waits any more");
 }
 
 #[test]
@@ -312,6 +340,34 @@ fn caller_yields_no_longer_than_its_limit() {
     assert_eq!(world.turn_of(2), None);
     let refusal = world.refusal(3).expect("its timeout has passed");
     assert!(matches!(refusal, Refusal::TimedOut { ahead, .. } if ahead.len() == 1));
+}
+
+#[test]
+fn caller_that_yields_looks_less_often_the_longer_it_waits() {
+    let mut world = World::without_messages(2);
+    let _shares = world.granted(0, shared(1));
+    world.asks(1, Caller { yields: Some(s(60)), ..wants(2) });
+    // Every 20 ms at first, then after a sixteenth of its wait, then each second.
+    for (pass, time, looks) in [(ms(0), ms(190), 9), (s(4), s(1), 3), (s(20), ms(9_900), 10)] {
+        world.passes(pass);
+        let before = world.operations(1);
+        world.passes(time);
+        assert_eq!(world.operations(1) - before, looks, "{time:?}");
+    }
+}
+
+#[test]
+fn nothing_is_looked_at_for_a_caller_that_has_left() {
+    let mut world = World::without_messages(2);
+    let _shares = world.granted(0, shared(1));
+    world.asks_for(1, Caller { yields: Some(s(5)), ..wants(2) }, s(2));
+    world.passes(s(1));
+    assert!(!world.is_idle(1));
+    world.passes(s(1) + ms(1));
+    assert!(world.refusal(2).is_some() && world.is_idle(1));
+    let before = world.operations(1);
+    world.passes(s(2));
+    assert_eq!(world.operations(1), before);
 }
 
 #[test]

@@ -384,6 +384,15 @@ impl World {
 
     // What is seen.
 
+    pub(super) fn object(&self, client: usize) -> &Object {
+        &self.clients[client].object
+    }
+
+    /// The id of a client, for others.
+    pub(super) fn id(&self, client: usize) -> u128 {
+        self.clients[client].id.client
+    }
+
     fn number_of(&self, client: u128) -> Option<usize> {
         self.clients.iter().position(|it| it.id.client == client)
     }
