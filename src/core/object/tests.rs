@@ -105,6 +105,30 @@ fn object_says_who_has_the_turn_and_who_waits() {
 }
 
 #[test]
+fn guest_whose_connection_has_ended_leaves_the_line() {
+    let mut world = World::of(2);
+    world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    assert_eq!(world.object(0).waiting(), 1);
+    world.is_disconnected(1, 0);
+    assert_eq!(world.object(0).waiting(), 0);
+}
+
+#[test]
+fn names_of_guests_are_remembered_until_there_are_very_many() {
+    let mut world = World::of(1);
+    world.granted(0, wants(1));
+    let (guests, newest) = (1..=1_024, 1_025);
+    for guest in guests.clone() {
+        world.withdraws(guest, 0);
+    }
+    assert!(guests.clone().all(|guest| world.object(0).knows_name(guest)));
+    world.withdraws(newest, 0);
+    assert!(!guests.clone().any(|guest| world.object(0).knows_name(guest)));
+    assert!(world.object(0).knows_name(newest));
+}
+
+#[test]
 fn keeper_that_served_of_late_is_asked_before_the_table() {
     let mut world = World::of(2);
     let mut turn = world.granted(0, wants(1));

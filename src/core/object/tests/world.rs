@@ -13,7 +13,7 @@ use crate::core::object::io::{
 };
 use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{KeptEnd, TokenBlock, TurnId};
+use crate::core::turns::{KeptEnd, Request, TimedRequest, TokenBlock, TurnId};
 
 pub(super) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -162,6 +162,19 @@ impl World {
     pub(super) fn asks(&mut self, client: usize, caller: Caller) {
         let caller = Caller { asked: self.now, ..caller };
         self.tell(client, Input::Acquire(caller));
+    }
+
+    /// A client takes back a request that was never in the line of another one.
+    pub(super) fn withdraws(&mut self, guest: u128, keeper: usize) {
+        let request = TimedRequest { sent: self.now, request: Request::Withdraw { request: 1 } };
+        let name = Some(format!("client {guest}").into());
+        self.tell(keeper, Input::Request { guest, name, request });
+    }
+
+    /// The connection of a client to its keeper has ended.
+    pub(super) fn is_disconnected(&mut self, client: usize, keeper: usize) {
+        let guest = self.clients[client].id.client;
+        self.tell(keeper, Input::GuestLeft { guest });
     }
 
     /// A caller asks that waits for so long.
