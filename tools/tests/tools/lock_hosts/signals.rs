@@ -23,8 +23,9 @@ async fn locked(tool: &Tool) {
     let client = client.host("holder").register_host(true).acquire_timeout(pace::limit());
     built(client).await;
     let insert = format!(
-        "INSERT INTO \"{}\".lock_table (object_name, row_name, host, client, slot, round, mode, \
-         owner) VALUES ('{REGISTRY_LOCK}', 'entering::', 0, {HOLDER}, 0, 1, 0, 'holder pid {}')",
+        "INSERT INTO \"{}\".lock_table (object_name, row_name, host, client, slot, state, about) \
+         VALUES ('{REGISTRY_LOCK}', 'entering::', 0, {HOLDER}, 0, (1, 0, null, null, null), \
+         ('holder pid {}', null, null))",
         tool.keyspace,
         std::process::id()
     );
