@@ -89,6 +89,13 @@ mod tests {
     }
 
     #[test]
+    fn keeper_that_served_of_late_is_worth_remembering() {
+        let remembered = Some(Remembered { keeper: 7, answered: Duration::from_secs(4) });
+        let memory = Memory { remembered, ..Memory::default() };
+        assert!(memory.is_of_use(now(4, 0)) && !memory.is_of_use(now(5, 0)));
+    }
+
+    #[test]
     fn memory_counts_while_rows_of_a_failed_task_may_be_there() {
         let memory = Memory { orphaned_until: Some(Duration::from_secs(60)), ..Memory::default() };
         assert!(memory.is_needed(now(59, 0)) && memory.is_orphaned(now(59, 0)));

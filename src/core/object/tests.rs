@@ -1,5 +1,7 @@
 //! Objects of one and several clients, on a table that answers at once, with messages that arrive.
 
+mod guests;
+mod holders;
 mod kept;
 mod sweeps;
 mod world;

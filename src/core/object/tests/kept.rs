@@ -63,6 +63,17 @@ fn unused_place_is_kept_for_twice_the_mean_gap() {
 }
 
 #[test]
+fn use_is_worth_remembering_for_two_seconds() {
+    let mut world = World::keeping(1, false);
+    let turn = world.granted(0, wants(1));
+    world.returns(0, turn);
+    for is_of_use in [true, false] {
+        assert_eq!(world.remembers(0), is_of_use);
+        world.passes(s(2));
+    }
+}
+
+#[test]
 fn object_must_be_used_twice_within_a_second() {
     let mut world = World::keeping(1, false);
     world.forgets(0);

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::core::bakery::{
-    Acquire, Change, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, Revocation, RevokeKind,
-    Seen, Statics, Write,
+    Acquire, Change, Claim, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, ReadFailure,
+    Revocation, RevokeKind, Seen, Statics, Write, WriteOutcome,
 };
 use crate::core::object::io::{
-    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Now, Output, Refusal, Reply,
-    Report, RequestId,
+    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Need, Now, Output, Refusal,
+    Reply, Report, RequestId,
 };
 use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
@@ -76,6 +76,7 @@ struct Client {
     operations_of_machine: usize,
     looks: usize,
     sweep_reads: usize,
+    connections: usize,
 }
 
 pub(super) struct World {
@@ -86,10 +87,22 @@ pub(super) struct World {
     pub(super) table: Table,
     /// Whether callers collect their guards.
     pub(super) collects: bool,
+    /// Whether messages are lost.
+    pub(super) loses_messages: bool,
+    /// Whether deletions by clients have no effect, and no answer.
+    pub(super) loses_deletions: bool,
+    /// Whether the database refuses all statements.
+    pub(super) refuses: bool,
+    /// Whether blocks of tokens can be issued.
+    pub(super) issues_blocks: bool,
     turns: BTreeMap<CallerId, TurnId>,
     refusals: BTreeMap<CallerId, Refusal>,
     replies: BTreeMap<RequestId, Reply>,
     ended: BTreeMap<TurnId, Ended>,
+    /// The turns that were said to be at risk, each time.
+    at_risk: Vec<TurnId>,
+    /// The turns whose holders were asked to finish.
+    expiring: Vec<TurnId>,
     reports: Vec<Report>,
     /// The mark of the object.
     mark: Option<i64>,
@@ -130,8 +143,17 @@ impl World {
             let id = ContenderId { host: 1, client: 4 << 76 | number, slot: 0 };
             let object = Object::new(id, settings, Memory::default());
             let (inputs, operations, operations_of_machine) = (VecDeque::new(), 0, 0);
-            let (looks, sweep_reads) = (0, 0);
-            Client { id, object, inputs, operations, operations_of_machine, looks, sweep_reads }
+            let (looks, sweep_reads, connections) = (0, 0, 0);
+            Client {
+                id,
+                object,
+                inputs,
+                operations,
+                operations_of_machine,
+                looks,
+                sweep_reads,
+                connections,
+            }
         };
         World {
             now: s(1_000),
@@ -140,10 +162,16 @@ impl World {
             clients: (0..clients).map(client).collect(),
             table: Table::default(),
             collects: true,
+            loses_messages: false,
+            loses_deletions: false,
+            refuses: false,
+            issues_blocks: true,
             turns: BTreeMap::new(),
             refusals: BTreeMap::new(),
             replies: BTreeMap::new(),
             ended: BTreeMap::new(),
+            at_risk: Vec::new(),
+            expiring: Vec::new(),
             reports: Vec::new(),
             mark: None,
         }
@@ -182,13 +210,45 @@ impl World {
         self.asks(client, Caller { deadline: self.now + patience, ..caller });
     }
 
+    /// A caller stops waiting.
+    pub(super) fn leaves(&mut self, client: usize, caller: CallerId) {
+        self.tell(client, Input::Leave { caller });
+    }
+
+    /// Another contender, of a client that can't be reached, holds the object, without an end.
+    pub(super) fn is_held_by_stranger(&mut self, contender: ContenderId, round: i64, mode: Mode) {
+        let owner = "stranger".into();
+        let claim = Claim { contender, round, mode, ticket: None, owner, held_since: None };
+        let change = Change::Put { claim, ttl_seconds: 100_000 };
+        let stamp = self.moment().stamp;
+        self.table.write(self.now, &Write { stamp, change });
+    }
+
     /// A turn is returned; what became of that at once.
     pub(super) fn returns(&mut self, client: usize, turn: TurnId) -> Option<Reply> {
+        self.requests(client, turn, |request| HolderRequest::Return { request: Some(request) })
+    }
+
+    /// A holder wants something confirmed; the answer, if it comes at once.
+    pub(super) fn confirms(&mut self, client: usize, turn: TurnId, need: Need) -> Option<Reply> {
+        self.requests(client, turn, |request| HolderRequest::Confirm { need, request })
+    }
+
+    /// A holder wants a token; the answer, if it comes at once.
+    pub(super) fn issues_token(&mut self, client: usize, turn: TurnId) -> Option<Reply> {
+        self.requests(client, turn, |request| HolderRequest::IssueToken { request })
+    }
+
+    fn requests(
+        &mut self,
+        client: usize,
+        turn: TurnId,
+        request: impl FnOnce(RequestId) -> HolderRequest,
+    ) -> Option<Reply> {
         self.last_request += 1;
-        let request = self.last_request;
-        let returns = HolderRequest::Return { request: Some(request) };
-        self.tell(client, Input::Holder { turn, request: returns });
-        self.replies.get(&request).cloned()
+        let number = self.last_request;
+        self.tell(client, Input::Holder { turn, request: request(number) });
+        self.replies.get(&number).cloned()
     }
 
     pub(super) fn health(&mut self, client: usize, health: Health) {
@@ -243,6 +303,14 @@ impl World {
     pub(super) fn forgets(&mut self, client: usize) {
         let Client { id, object, .. } = &mut self.clients[client];
         *object = Object::new(*id, object.settings, Memory::default());
+    }
+
+    /// An object that is idle is forgotten, but for what counts later, and used again.
+    pub(super) fn begins_anew(&mut self, client: usize) {
+        let now = self.moment();
+        let Client { id, object, .. } = &mut self.clients[client];
+        assert!(object.is_idle());
+        *object = Object::new(*id, object.settings, object.memory(now));
     }
 
     /// The task of an object fails, and another one begins.
@@ -303,6 +371,17 @@ impl World {
         self.clients[client].operations += operations;
         self.clients[client].operations_of_machine += operations;
         let answer = match output {
+            Output::Write { slot, op, .. } if self.refuses => {
+                Some(Input::Written { slot, op, outcome: WriteOutcome::Rejected })
+            }
+            Output::Read { slot, op, read } if self.refuses => {
+                Some(Input::Read { slot, op, read, seen: Err(ReadFailure::Rejected) })
+            }
+            Output::Write { slot, op, write }
+                if self.loses_deletions && matches!(write.change, Change::Delete { .. }) =>
+            {
+                Some(Input::Written { slot, op, outcome: WriteOutcome::Unknown })
+            }
             Output::Write { slot, op, write } => {
                 let outcome = self.table.write(now, &write);
                 Some(Input::Written { slot, op, outcome })
@@ -336,12 +415,15 @@ impl World {
             Output::IssueBlock { claim, max_clock_skew } => {
                 let wall = self.moment().wall;
                 let block = TokenBlock::from(wall, wall, max_clock_skew).ok();
+                let block = block.filter(|_| self.issues_blocks);
                 Some(Input::Block { round: claim.round, block })
             }
             Output::Connect { keeper, .. } => {
+                self.clients[client].connections += 1;
                 let is_reachable = self.number_of(keeper).is_some();
                 Some(Input::Connected { keeper, is_reachable })
             }
+            Output::Ask { .. } | Output::Answer { .. } if self.loses_messages => None,
             Output::Ask { keeper, request } => {
                 let guest = self.clients[client].id.client;
                 if let Some(keeper) = self.number_of(keeper) {
@@ -388,10 +470,15 @@ impl World {
             HolderEvent::AskWhetherCollected if !self.collects => {
                 Some(Input::Holder { turn, request: HolderRequest::Uncollected })
             }
-            HolderEvent::AskWhetherCollected
-            | HolderEvent::Renewed(_)
-            | HolderEvent::Expiring(_)
-            | HolderEvent::AtRisk { .. } => None,
+            HolderEvent::AtRisk { .. } => {
+                self.at_risk.push(turn);
+                None
+            }
+            HolderEvent::Expiring(_) => {
+                self.expiring.push(turn);
+                None
+            }
+            HolderEvent::AskWhetherCollected | HolderEvent::Renewed(_) => None,
         }
     }
 
@@ -438,6 +525,21 @@ impl World {
         self.clients[client].operations_of_machine
     }
 
+    /// How often a client has connected to others.
+    pub(super) fn connections(&self, client: usize) -> usize {
+        self.clients[client].connections
+    }
+
+    /// Whether the holder of a turn was asked to finish.
+    pub(super) fn is_expiring(&self, turn: TurnId) -> bool {
+        self.expiring.contains(&turn)
+    }
+
+    /// How often a turn was said to be at risk.
+    pub(super) fn warnings(&self, turn: TurnId) -> usize {
+        self.at_risk.iter().filter(|it| **it == turn).count()
+    }
+
     /// How often a client has looked for contenders in the table.
     pub(super) fn looks(&self, client: usize) -> usize {
         self.clients[client].looks
@@ -463,6 +565,12 @@ impl World {
 
     pub(super) fn is_kept(&self, client: usize) -> bool {
         self.clients[client].object.is_kept()
+    }
+
+    /// Whether what a client would remember of the object is of use.
+    pub(super) fn remembers(&mut self, client: usize) -> bool {
+        let now = self.moment();
+        self.clients[client].object.memory(now).is_of_use(now)
     }
 
     pub(super) fn is_idle(&self, client: usize) -> bool {

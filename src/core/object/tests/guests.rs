@@ -1,0 +1,282 @@
+//! Turns that a client has of other keepers, and when it asks for one.
+
+use std::time::Duration;
+
+use super::world::{Ended, World, limited, ms, s, shared, tries, wants};
+use crate::core::bakery::{ContenderId, Mode};
+use crate::core::object::io::{Caller, Loss, Need, Refusal, Reply};
+use crate::core::turns::{GuestLoss, TurnId};
+
+/// A turn of client 0's place that client 1 has.
+fn guest_turn(world: &mut World) -> TurnId {
+    let turn = world.granted(0, wants(1));
+    let guests = world.granted_by_keeper(turn, 2);
+    assert_eq!(guests.place, turn.place);
+    guests
+}
+
+impl World {
+    /// Client 0 returns its turn and asks again, and client 1 has the next one.
+    fn granted_by_keeper(&mut self, turn: TurnId, caller: u64) -> TurnId {
+        self.asks(1, wants(caller));
+        self.passes(ms(100));
+        self.asks(0, wants(100 + caller));
+        self.returns(0, turn);
+        self.turn_of(caller).expect("it is its turn")
+    }
+}
+
+#[test]
+fn keeper_that_served_a_second_ago_is_not_asked_first() {
+    for (pause, is_asked_first) in [(ms(900), true), (ms(1_000), false)] {
+        let mut world = World::of(2);
+        let turn = guest_turn(&mut world);
+        world.returns(1, turn);
+        world.passes(pause);
+        let before = world.operations(1);
+        world.loses_messages = true;
+        world.asks(1, wants(3));
+        assert_eq!(world.operations(1) == before, is_asked_first, "{pause:?}");
+    }
+}
+
+#[test]
+fn keeper_is_remembered_while_the_object_is_idle() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.returns(1, turn);
+    world.passes(ms(100));
+    world.begins_anew(1);
+    let before = world.operations(1);
+    world.asks(1, wants(3));
+    assert_eq!((world.connections(1), world.operations(1)), (2, before));
+}
+
+#[test]
+fn silent_keeper_is_left_for_the_table() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.returns(1, turn);
+    world.passes(ms(100));
+    world.loses_messages = true;
+    world.asks(1, wants(3));
+    world.passes(ms(19));
+    assert_eq!(world.live_rows(), 1);
+    world.passes(s(2));
+    assert!(world.live_rows() > 1);
+}
+
+#[test]
+fn only_callers_that_wait_alone_ask_a_keeper() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.returns(1, turn);
+    let before = world.connections(1);
+    let stays = |caller| Caller { min_hold: s(1), ..caller };
+    for caller in [shared(3), limited(4, 2), stays(wants(5)), tries(shared(6))] {
+        let number = caller.number;
+        world.asks(1, caller);
+        world.passes(ms(100));
+        assert_eq!(world.connections(1), before, "{number}");
+        world.leaves(1, number);
+        world.passes(s(1));
+    }
+    world.asks(1, wants(7));
+    assert_eq!(world.connections(1), before + 1);
+}
+
+#[test]
+fn clients_without_network_ask_none() {
+    let mut world = World::without_messages(2);
+    world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.passes(s(3));
+    assert_eq!(world.connections(1), 0);
+}
+
+#[test]
+fn only_places_for_turns_are_asked_for() {
+    let mut world = World::of(2);
+    world.granted(0, limited(1, 2));
+    world.asks(0, wants(2));
+    world.asks(1, wants(3));
+    world.passes(s(1));
+    assert_eq!((world.connections(0), world.connections(1)), (0, 1), "of client 0's second slot");
+}
+
+#[test]
+fn eight_keepers_are_asked_at_most() {
+    let mut world = World::of(1);
+    for number in 1..=10 {
+        let contender = ContenderId { host: 2, client: 5 << 76 | number, slot: 0 };
+        world.is_held_by_stranger(contender, 1, Mode::Shared);
+    }
+    world.asks(0, wants(1));
+    world.passes(s(20));
+    assert_eq!(world.connections(0), 8);
+    assert_eq!(world.turn_of(1), None);
+}
+
+#[test]
+fn next_caller_stays_in_the_line_of_the_keeper() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    for caller in [2, 3] {
+        world.asks(1, wants(caller));
+    }
+    world.passes(ms(100));
+    let before = world.operations(1);
+    world.leaves(1, 2);
+    world.passes(ms(100));
+    world.returns(0, turn);
+    assert!(world.turn_of(3).is_some());
+    assert_eq!(world.operations(1), before);
+}
+
+#[test]
+fn next_caller_that_shares_leaves_the_line_of_the_keeper() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.asks(1, shared(3));
+    world.passes(ms(100));
+    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 1));
+    world.leaves(1, 2);
+    assert_eq!(world.object(0).waiting(), 0);
+    world.passes(ms(100));
+    world.returns(0, turn);
+    world.passes(s(1));
+    assert!(world.turn_of(3).is_some_and(|turn| turn.place.client == world.id(1)));
+}
+
+#[test]
+fn guests_far_back_return_to_the_table_later() {
+    let mut world = World::of(13);
+    let turn = world.granted(0, wants(1));
+    for client in 1..=12 {
+        world.asks(client, wants(10 + client as u64));
+        world.passes(ms(30));
+    }
+    assert_eq!(world.object(0).waiting(), 12);
+    let before = world.operations(12);
+    world.closes(0);
+    assert!(matches!(world.ended(turn), Some(Ended::Lost(Loss::Closed))));
+    // Three after the first eight, 5 ms apart.
+    world.passes(ms(14));
+    assert_eq!(world.operations(12), before);
+    world.passes(ms(2));
+    assert!(world.operations(12) > before);
+}
+
+#[test]
+fn guest_that_is_sent_elsewhere_while_it_leaves_the_table_comes_back() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.loses_deletions = true;
+    world.asks(1, wants(2));
+    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 3), "none is deleted");
+    world.closes(0);
+    assert!(world.ended(turn).is_some());
+    world.loses_deletions = false;
+    world.passes(s(100));
+    assert!(world.turn_of(2).is_some());
+}
+
+#[test]
+fn none_comes_back_for_a_caller_that_left() {
+    let mut world = World::of(2);
+    world.granted(0, wants(1));
+    world.loses_deletions = true;
+    world.asks(1, wants(2));
+    world.leaves(1, 2);
+    world.loses_deletions = false;
+    world.passes(s(10));
+    assert!(world.is_idle(1));
+    assert_eq!(world.live_rows(), 1);
+}
+
+#[test]
+fn sublease_lasts_as_long_as_its_holder_needs() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    for min in [s(4), s(7), s(15), s(50)] {
+        world.passes(ms(10));
+        let Some(Reply::Held { remaining }) = world.confirms(1, turn, Need::Lease(min)) else {
+            panic!("the keeper answers");
+        };
+        assert!(remaining >= min, "{remaining:?} instead of {min:?}");
+    }
+}
+
+#[test]
+fn guest_without_its_keeper_loses_its_turn_within_ten_seconds() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.passes(s(1));
+    world.loses_messages = true;
+    world.passes(s(8));
+    assert_eq!(world.ended(turn), None);
+    world.passes(s(2));
+    let lost = Ended::Lost(Loss::Guest(GuestLoss::KeeperUnreachable));
+    assert_eq!(world.ended(turn), Some(&lost));
+    assert!(world.turn_of(102).is_none_or(|own| own.place == turn.place));
+}
+
+#[test]
+fn each_token_of_a_turn_is_another() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    let mut last = 0;
+    for _ in 0..5 {
+        let Some(Reply::Token(token)) = world.issues_token(0, turn) else {
+            panic!("tokens are issued");
+        };
+        assert!(token > last);
+        last = token;
+    }
+    let turn = world.granted_by_keeper(turn, 2);
+    for _ in 0..5 {
+        let Some(Reply::Token(token)) = world.issues_token(1, turn) else {
+            panic!("tokens are issued");
+        };
+        assert!(token > last);
+        last = token;
+    }
+}
+
+#[test]
+fn there_is_no_token_without_a_block() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.issues_blocks = false;
+    assert_eq!(world.issues_token(0, turn), Some(Reply::NoToken));
+    world.issues_blocks = true;
+    assert!(matches!(world.issues_token(0, turn), Some(Reply::Token(_))));
+}
+
+#[test]
+fn requests_of_a_turn_that_is_over_are_answered() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.returns(0, turn);
+    assert!(world.is_idle(0));
+    assert_eq!(world.returns(0, turn), Some(Reply::Over));
+    assert_eq!(world.confirms(0, turn, Need::Rows), Some(Reply::Over));
+    assert_eq!(world.issues_token(0, turn), Some(Reply::Over));
+}
+
+#[test]
+fn place_for_a_guest_is_acquired_for_it_alone() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, shared(1));
+    world.asks(1, wants(2));
+    world.passes(ms(100));
+    assert_eq!(world.object(0).waiting(), 1);
+    world.returns(0, turn);
+    world.passes(s(1));
+    let turn = world.turn_of(2).expect("none shares the object any more");
+    assert_eq!(turn.place.client, world.id(0));
+    world.asks(1, shared(3));
+    world.passes(s(70));
+    assert_eq!((world.turn_of(3), world.ended(turn)), (None, None));
+}

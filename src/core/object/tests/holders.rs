@@ -1,0 +1,183 @@
+//! What holders are told, and what becomes of their turns.
+
+use std::time::Duration;
+
+use super::world::{Ended, World, ms, s, shared, tries, wants};
+use crate::core::bakery;
+use crate::core::object::io::{
+    Caller, CheckReason, Expiring, Health, Loss, Refusal, Reply, Report, User,
+};
+use crate::core::turns::{GuestLoss, HoldTerms};
+
+fn checks(world: &World, reason: CheckReason) -> usize {
+    world.reports().iter().filter(|report| **report == Report::Check(reason)).count()
+}
+
+#[test]
+fn revoked_holder_is_asked_to_finish_and_loses_the_place_with_its_lease() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.revokes(0);
+    world.passes(s(40));
+    assert!(world.is_expiring(turn));
+    assert_eq!(world.ended(turn), None);
+    world.passes(s(60));
+    let ended = world.ended(turn);
+    assert!(matches!(ended, Some(Ended::Lost(Loss::Place(bakery::Loss::Revoked(_))))), "{ended:?}");
+}
+
+#[test]
+fn reason_to_finish_is_why_a_turn_is_lost_unless_it_is_renewed() {
+    assert_eq!(Expiring::Keeper.loss(), Some(Loss::Guest(GuestLoss::PlaceLost)));
+    assert_eq!(Expiring::HoldLimit.loss(), None);
+}
+
+#[test]
+fn holder_is_warned_once_each_time_it_is_at_risk() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    for warnings in 1..=2 {
+        // Leases are renewed every 20 s, and at risk after 39 s without.
+        world.passes(s(50));
+        assert_eq!(world.warnings(turn), warnings - 1);
+        world.table.is_down = true;
+        world.passes(s(39));
+        world.table.is_down = false;
+        assert_eq!(world.warnings(turn), warnings);
+    }
+    assert_eq!(world.ended(turn), None);
+}
+
+#[test]
+fn holder_that_is_to_finish_is_not_warned() {
+    let mut world = World::of(1);
+    let hold_terms = Some(HoldTerms { max_hold: s(10), grace: s(1_000) });
+    let turn = world.granted(0, Caller { hold_terms, ..wants(1) });
+    world.passes(s(11));
+    assert!(world.is_expiring(turn));
+    world.table.is_down = true;
+    world.passes(s(55));
+    assert_eq!(world.warnings(turn), 0);
+}
+
+#[test]
+fn holders_are_at_risk_while_clocks_differ() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.health(0, Health::ClocksDiffer);
+    assert_eq!(world.warnings(turn), 1);
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.health(0, Health::TableGone);
+    assert_eq!((world.warnings(turn), world.ended(turn)), (0, Some(&Ended::Lost(Loss::TableGone))));
+}
+
+#[test]
+fn clocks_are_looked_at_after_renewals_and_refusals() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    assert_eq!(checks(&world, CheckReason::Renewal), 0);
+    world.passes(s(30));
+    assert!(checks(&world, CheckReason::Renewal) > 0);
+    world.returns(0, turn);
+    assert_eq!(checks(&world, CheckReason::Refusal), 0);
+    world.refuses = true;
+    world.asks(0, wants(2));
+    assert!(matches!(world.refusal(2), Some(Refusal::Failed { .. })), "{:?}", world.refusal(2));
+    assert!(checks(&world, CheckReason::Refusal) > 0);
+}
+
+#[test]
+fn read_that_is_refused_is_a_reason_to_look_at_clocks() {
+    let mut world = World::without_messages(2);
+    world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.refuses = true;
+    world.passes(ms(500));
+    assert!(matches!(world.refusal(2), Some(Refusal::Failed { .. })), "{:?}", world.refusal(2));
+    assert!(checks(&world, CheckReason::Refusal) > 0);
+}
+
+#[test]
+fn caller_that_timed_out_knows_who_was_ahead() {
+    let mut world = World::without_messages(2);
+    world.granted(0, wants(1));
+    world.asks_for(1, wants(2), s(2));
+    world.passes(s(3));
+    let Some(Refusal::TimedOut { user: None, ahead, .. }) = world.refusal(2) else {
+        panic!("{:?}", world.refusal(2));
+    };
+    let clients: Vec<_> = ahead.iter().map(|seen| seen.contender.client).collect();
+    assert_eq!(clients, [world.id(0)]);
+}
+
+#[test]
+fn caller_that_timed_out_knows_whose_turn_it_waited_for() {
+    let mut world = World::of(2);
+    world.granted(0, wants(1));
+    world.asks_for(0, wants(2), s(2));
+    world.asks_for(1, wants(3), s(2));
+    world.passes(s(3));
+    let user = |caller| match world.refusal(caller) {
+        Some(Refusal::TimedOut { user, ahead, .. }) => (user.clone(), ahead.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(user(2), (Some(User::Own("caller 1".into())), 1));
+    assert_eq!(user(3).0, Some(User::OfKeeper(world.id(0))));
+}
+
+#[test]
+fn min_hold_outlasts_a_shutdown() {
+    let mut world = World::without_messages(2);
+    let turn = world.granted(0, Caller { min_hold: s(20), ..wants(1) });
+    world.asks(1, wants(2));
+    world.closes(0);
+    assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::Closed)));
+    world.passes(s(1));
+    assert!(world.is_idle(0), "nothing is left to do");
+    world.passes(s(17));
+    assert_eq!(world.turn_of(2), None);
+    world.passes(s(60));
+    assert!(world.turn_of(2).is_some());
+}
+
+#[test]
+fn shutdown_waits_until_rows_are_deleted() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.table.is_down = true;
+    world.closes(0);
+    assert_eq!(world.returns(0, turn), Some(Reply::Over));
+    world.passes(s(1));
+    assert!(!world.is_idle(0));
+    world.table.is_down = false;
+    world.passes(s(5));
+    assert!(world.is_idle(0));
+}
+
+#[test]
+fn without_messages_a_failed_task_is_not_waited_for() {
+    let mut world = World::without_messages(1);
+    world.granted(0, wants(1));
+    world.fails(0);
+    world.asks(0, wants(2));
+    world.passes(Duration::from_secs(1));
+    assert!(world.turn_of(2).is_some());
+}
+
+#[test]
+fn caller_leaves_wherever_it_waits() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, shared(1));
+    world.asks(0, Caller { yields: Some(s(5)), ..wants(2) });
+    world.asks(0, wants(3));
+    world.leaves(0, 2);
+    world.leaves(0, 3);
+    assert_eq!(world.object(0).waiting(), 0);
+    world.returns(0, turn);
+    world.passes(s(10));
+    assert_eq!((world.turn_of(2), world.turn_of(3)), (None, None));
+    assert!(world.is_idle(0));
+    world.asks(0, tries(wants(4)));
+    assert!(world.turn_of(4).is_some());
+}
