@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::world::{Ended, World, limited, ms, s, shared, tries, wants};
-use crate::core::bakery::{ContenderId, Mode};
-use crate::core::object::io::{Caller, Loss, Need, Refusal, Reply};
+use crate::core::bakery::{Acquire, ContenderId, Mode};
+use crate::core::object::io::{Caller, Loss, Need, Reply, User};
 use crate::core::turns::{GuestLoss, TurnId};
 
 /// A turn of client 0's place that client 1 has.
@@ -266,17 +266,70 @@ fn requests_of_a_turn_that_is_over_are_answered() {
 }
 
 #[test]
-fn place_for_a_guest_is_acquired_for_it_alone() {
+fn guest_after_those_that_share_has_the_object_for_itself() {
     let mut world = World::of(2);
-    let turn = world.granted(0, shared(1));
+    let acquire = Acquire { renew: false, ..shared(1).acquire };
+    let turn = world.granted(0, Caller { acquire, ..shared(1) });
     world.asks(1, wants(2));
     world.passes(ms(100));
     assert_eq!(world.object(0).waiting(), 1);
     world.returns(0, turn);
-    world.passes(s(1));
+    world.passes(ms(100));
     let turn = world.turn_of(2).expect("none shares the object any more");
     assert_eq!(turn.place.client, world.id(0));
+    assert_eq!(world.modes(), [Some(0)], "the place is exclusive");
+    world.passes(s(200));
+    assert_eq!(world.ended(turn), None, "the place is renewed for it");
+}
+
+#[test]
+fn keepers_are_asked_one_after_the_other() {
+    let mut world = World::of(3);
+    world.connects_slowly = true;
+    world.granted(0, wants(1));
+    for client in [1, 2] {
+        world.asks(client, wants(client as u64 + 1));
+    }
+    world.passes(s(3));
+    assert_eq!(world.connections(2), 1, "the first one has not answered");
+    world.is_connected(2, 0, false);
+    assert_eq!(world.connections(2), 2);
+}
+
+#[test]
+fn line_stays_when_its_client_finds_a_keeper() {
+    let mut world = World::of(3);
+    world.connects_slowly = true;
+    world.granted(0, wants(1));
+    for client in [1, 2] {
+        world.asks(client, wants(client as u64 + 1));
+    }
+    world.is_connected(2, 0, false);
+    world.is_connected(2, 1, true);
+    assert_eq!(world.object(1).waiting(), 2);
+    world.is_connected(1, 0, true);
+    assert_eq!(world.object(1).waiting(), 2);
+}
+
+#[test]
+fn guest_keeps_its_turn_when_another_caller_leaves() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
     world.asks(1, shared(3));
-    world.passes(s(70));
-    assert_eq!((world.turn_of(3), world.ended(turn)), (None, None));
+    world.asks(1, wants(4));
+    world.leaves(1, 4);
+    assert_eq!(world.object(1).user(), Some(User::Own("caller 2".into())));
+    assert!(matches!(world.object(0).user(), Some(User::Guest(..))));
+    assert_eq!(world.returns(1, turn), Some(Reply::Returned));
+}
+
+#[test]
+fn sublease_is_extended_three_times_in_its_length() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.passes(s(5));
+    let before = world.requests_to_keepers(1);
+    world.passes(s(100));
+    assert_eq!(world.requests_to_keepers(1) - before, 30);
+    assert_eq!(world.ended(turn), None);
 }

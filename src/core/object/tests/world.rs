@@ -77,6 +77,7 @@ struct Client {
     looks: usize,
     sweep_reads: usize,
     connections: usize,
+    requests_to_keepers: usize,
 }
 
 pub(super) struct World {
@@ -87,6 +88,8 @@ pub(super) struct World {
     pub(super) table: Table,
     /// Whether callers collect their guards.
     pub(super) collects: bool,
+    /// Whether connections take longer than the test, unless it says that one is there.
+    pub(super) connects_slowly: bool,
     /// Whether messages are lost.
     pub(super) loses_messages: bool,
     /// Whether deletions by clients have no effect, and no answer.
@@ -143,7 +146,7 @@ impl World {
             let id = ContenderId { host: 1, client: 4 << 76 | number, slot: 0 };
             let object = Object::new(id, settings, Memory::default());
             let (inputs, operations, operations_of_machine) = (VecDeque::new(), 0, 0);
-            let (looks, sweep_reads, connections) = (0, 0, 0);
+            let (looks, sweep_reads, connections, requests_to_keepers) = (0, 0, 0, 0);
             Client {
                 id,
                 object,
@@ -153,6 +156,7 @@ impl World {
                 looks,
                 sweep_reads,
                 connections,
+                requests_to_keepers,
             }
         };
         World {
@@ -162,6 +166,7 @@ impl World {
             clients: (0..clients).map(client).collect(),
             table: Table::default(),
             collects: true,
+            connects_slowly: false,
             loses_messages: false,
             loses_deletions: false,
             refuses: false,
@@ -222,6 +227,12 @@ impl World {
         let change = Change::Put { claim, ttl_seconds: 100_000 };
         let stamp = self.moment().stamp;
         self.table.write(self.now, &Write { stamp, change });
+    }
+
+    /// A client is connected to another one, or can't be.
+    pub(super) fn is_connected(&mut self, client: usize, keeper: usize, is_reachable: bool) {
+        let keeper = self.clients[keeper].id.client;
+        self.tell(client, Input::Connected { keeper, is_reachable });
     }
 
     /// A turn is returned; what became of that at once.
@@ -421,12 +432,13 @@ impl World {
             Output::Connect { keeper, .. } => {
                 self.clients[client].connections += 1;
                 let is_reachable = self.number_of(keeper).is_some();
-                Some(Input::Connected { keeper, is_reachable })
+                (!self.connects_slowly).then_some(Input::Connected { keeper, is_reachable })
             }
-            Output::Ask { .. } | Output::Answer { .. } if self.loses_messages => None,
+            Output::Answer { .. } if self.loses_messages => None,
             Output::Ask { keeper, request } => {
+                self.clients[client].requests_to_keepers += 1;
                 let guest = self.clients[client].id.client;
-                if let Some(keeper) = self.number_of(keeper) {
+                if let Some(keeper) = self.number_of(keeper).filter(|_| !self.loses_messages) {
                     let name = Some(format!("client {client}").into());
                     let request = Input::Request { guest, name, request };
                     self.clients[keeper].inputs.push_back(request);
@@ -528,6 +540,17 @@ impl World {
     /// How often a client has connected to others.
     pub(super) fn connections(&self, client: usize) -> usize {
         self.clients[client].connections
+    }
+
+    /// How many requests a client has sent to keepers.
+    pub(super) fn requests_to_keepers(&self, client: usize) -> usize {
+        self.clients[client].requests_to_keepers
+    }
+
+    /// How the rows in the table want the object.
+    pub(super) fn modes(&self) -> Vec<Option<i8>> {
+        let seen = self.table.read(self.now, Read::Object).expect("the table is there");
+        seen.rows.iter().map(|row| row.mode).collect()
     }
 
     /// Whether the holder of a turn was asked to finish.
