@@ -36,12 +36,15 @@ pub(crate) struct Arguments {
     /// Another build of this bench, whose locks are measured beside these: what a change costs.
     #[arg(long)]
     pub(crate) before: Option<PathBuf>,
+    /// Measure these parts only; failures are not among them.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Part>,
     /// How many contenders want one name [default: 2,8,32,128]
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<usize>,
     /// Leave out what happens when holders and servers fail.
     #[arg(long)]
-    pub(crate) no_failures: bool,
+    no_failures: bool,
     /// Where the figures are kept [default: bench/locks.json in cargo's target directory]
     #[arg(long)]
     json: Option<PathBuf>,
@@ -54,6 +57,21 @@ pub(crate) struct Arguments {
     /// Given by cargo.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// What each half round has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// One client, names that it has not used for long.
+    Uncontended,
+    /// One caller, names that it uses again and again.
+    InTurn,
+    /// Callers of one client with names of their own.
+    Distinct,
+    /// Contenders for one name.
+    HotName,
+    /// Very many callers of one client for one name.
+    Crowds,
 }
 
 /// When servers write to disk that have a choice.
@@ -119,10 +137,28 @@ impl Arguments {
     pub(crate) fn plan(&self) -> Plan {
         let plan = if self.quick { Plan::QUICK } else { Plan::FULL };
         let contenders = match self.contenders.as_slice() {
+            _ if !self.has(Part::HotName) => Cow::Borrowed(&[][..]),
             [] => plan.contenders,
             chosen => Cow::Owned(chosen.to_vec()),
         };
-        Plan { rounds: self.rounds.unwrap_or(plan.rounds), contenders, ..plan }
+        Plan {
+            rounds: self.rounds.unwrap_or(plan.rounds),
+            blocks: if self.has(Part::Uncontended) { plan.blocks } else { 0 },
+            in_turn: if self.has(Part::InTurn) { plan.in_turn } else { &[] },
+            callers: if self.has(Part::Distinct) { plan.callers } else { &[] },
+            crowds: if self.has(Part::Crowds) { plan.crowds } else { &[] },
+            contenders,
+            ..plan
+        }
+    }
+
+    fn has(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// Whether holders and servers are made to fail.
+    pub(crate) fn with_failures(&self) -> bool {
+        !self.no_failures && self.only.is_empty()
     }
 
     pub(crate) fn json_file(&self) -> PathBuf {

@@ -86,7 +86,7 @@ async fn measure(arguments: &Arguments, kinds: &[Kind]) -> Result<Report> {
     let bench =
         Bench::set_up(servers, kinds, arguments.before.clone(), plan.clone(), progress.clone())
             .await?;
-    let measured = bench.run(!arguments.no_failures).await?;
+    let measured = bench.run(arguments.with_failures()).await?;
     progress.finish_and_clear();
     Ok(Report::of(plan, arguments.durability, facts, measured))
 }
