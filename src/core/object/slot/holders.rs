@@ -1,6 +1,9 @@
 //! The holders of a place: one, or several that share it; and for each the requests that wait for
 //! confirmation that it still holds.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
