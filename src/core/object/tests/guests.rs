@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::{Ended, World, limited, ms, s, shared, tries, wants};
 use crate::core::bakery::{Acquire, ContenderId, Mode};
-use crate::core::object::io::{Caller, Loss, Need, Reply, User};
+use crate::core::object::io::{Caller, Loss, Need, Origin, Reply, Report, User};
 use crate::core::turns::{GuestLoss, TurnId};
 
 /// A turn of client 0's place that client 1 has.
@@ -102,6 +102,11 @@ fn only_places_for_turns_are_asked_for() {
     world.asks(1, wants(3));
     world.passes(s(1));
     assert_eq!((world.connections(0), world.connections(1)), (0, 1), "of client 0's second slot");
+    let mut world = World::of(2);
+    world.granted(0, limited(1, 2));
+    world.asks(1, wants(2));
+    world.passes(s(1));
+    assert_eq!(world.connections(1), 0);
 }
 
 #[test]
@@ -113,8 +118,88 @@ fn eight_keepers_are_asked_at_most() {
     }
     world.asks(0, wants(1));
     world.passes(s(20));
-    assert_eq!(world.connections(0), 8);
+    assert_eq!((world.connections(0), world.requests_to_keepers(0)), (8, 0));
     assert_eq!(world.turn_of(1), None);
+}
+
+#[test]
+fn each_keeper_is_asked_once() {
+    let mut world = World::of(1);
+    let contender = ContenderId { host: 2, client: 5 << 76, slot: 0 };
+    world.is_held_by_stranger(contender, 1, Mode::Exclusive);
+    world.asks(0, wants(1));
+    world.passes(s(20));
+    assert_eq!(world.connections(0), 1);
+}
+
+#[test]
+fn requests_are_repeated_on_a_new_connection() {
+    let mut world = World::of(2);
+    world.granted(0, wants(1));
+    world.asks(1, wants(2));
+    world.passes(ms(100));
+    let before = world.requests_to_keepers(1);
+    world.is_reconnected(1, 0);
+    assert_eq!(world.requests_to_keepers(1), before + 1);
+}
+
+#[test]
+fn return_is_repeated_until_the_turn_is_over_in_any_case() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.loses_messages = true;
+    assert_eq!(world.returns(1, turn), Some(Reply::Returned));
+    let before = world.requests_to_keepers(1);
+    world.passes(s(1));
+    assert!(!world.is_idle(1));
+    assert_eq!(world.requests_to_keepers(1) - before, 3, "every 250 ms");
+    world.passes(s(5));
+    assert!(world.is_idle(1));
+}
+
+#[test]
+fn request_for_a_token_ends_with_its_turn() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.loses_messages = true;
+    assert_eq!(world.issues_token(1, turn), None);
+    let request = world.last_request();
+    world.returns(1, turn);
+    assert_eq!(world.reply_to(request), Some(&Reply::Over));
+}
+
+#[test]
+fn line_of_guests_waits_although_its_first_caller_only_tried() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, tries(shared(1)));
+    world.asks(1, wants(2));
+    let contender = ContenderId { host: 2, client: 5 << 76, slot: 0 };
+    world.is_held_by_stranger(contender, 1, Mode::Shared);
+    world.passes(ms(100));
+    world.returns(0, turn);
+    world.passes(s(3));
+    assert_eq!((world.object(0).waiting(), world.turn_of(2)), (1, None));
+}
+
+#[test]
+fn turn_comes_from_the_table_a_caller_before_or_a_keeper() {
+    let mut world = World::of(2);
+    let turn = world.granted(0, wants(1));
+    world.asks(0, wants(2));
+    world.asks(1, wants(3));
+    world.returns(0, turn);
+    let turn = world.turn_of(2).expect("it is its turn");
+    assert_eq!(lent(&world), 0);
+    world.returns(0, turn);
+    let origins = [1, 2, 3].map(|caller| world.origin_of(caller));
+    assert_eq!(origins, [Origin::Table, Origin::Turn, Origin::Keeper].map(Some));
+    world.passes(s(1));
+    assert_eq!(lent(&world), 1);
+}
+
+/// How many turns guests had.
+fn lent(world: &World) -> usize {
+    world.reports().iter().filter(|report| matches!(report, Report::Lent { .. })).count()
 }
 
 #[test]
@@ -134,19 +219,21 @@ fn next_caller_stays_in_the_line_of_the_keeper() {
 }
 
 #[test]
-fn next_caller_that_shares_leaves_the_line_of_the_keeper() {
-    let mut world = World::of(2);
-    let turn = world.granted(0, wants(1));
-    world.asks(1, wants(2));
-    world.asks(1, shared(3));
-    world.passes(ms(100));
-    assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 1));
-    world.leaves(1, 2);
-    assert_eq!(world.object(0).waiting(), 0);
-    world.passes(ms(100));
-    world.returns(0, turn);
-    world.passes(s(1));
-    assert!(world.turn_of(3).is_some_and(|turn| turn.place.client == world.id(1)));
+fn next_caller_that_can_not_be_a_guest_leaves_the_line_of_the_keeper() {
+    for caller in [shared(3), Caller { min_hold: s(1), ..wants(3) }] {
+        let mut world = World::of(2);
+        let turn = world.granted(0, wants(1));
+        world.asks(1, wants(2));
+        world.asks(1, caller);
+        world.passes(ms(100));
+        assert_eq!((world.object(0).waiting(), world.live_rows()), (1, 1));
+        world.leaves(1, 2);
+        assert_eq!(world.object(0).waiting(), 0);
+        world.passes(ms(100));
+        world.returns(0, turn);
+        world.passes(s(1));
+        assert!(world.turn_of(3).is_some_and(|turn| turn.place.client == world.id(1)));
+    }
 }
 
 #[test]
@@ -197,14 +284,16 @@ fn none_comes_back_for_a_caller_that_left() {
 
 #[test]
 fn sublease_lasts_as_long_as_its_holder_needs() {
-    let mut world = World::of(2);
-    let turn = guest_turn(&mut world);
-    for min in [s(4), s(7), s(15), s(50)] {
+    for (min, is_long) in [(s(2), false), (s(5), false), (s(7), true), (s(15), true), (s(50), true)]
+    {
+        let mut world = World::of(2);
+        let turn = guest_turn(&mut world);
         world.passes(ms(10));
         let Some(Reply::Held { remaining }) = world.confirms(1, turn, Need::Lease(min)) else {
             panic!("the keeper answers");
         };
         assert!(remaining >= min, "{remaining:?} instead of {min:?}");
+        assert_eq!(remaining > s(10), is_long, "{remaining:?} instead of {min:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::world::{Ended, World, ms, s, shared, tries, wants};
-use crate::core::bakery;
+use crate::core::bakery::{self, Acquire};
 use crate::core::object::io::{
     Caller, CheckReason, Expiring, Health, Loss, Refusal, Reply, Report, User,
 };
@@ -180,4 +180,80 @@ fn caller_leaves_wherever_it_waits() {
     assert!(world.is_idle(0));
     world.asks(0, tries(wants(4)));
     assert!(world.turn_of(4).is_some());
+}
+
+#[test]
+fn row_that_is_missing_is_a_reason_to_look_at_clocks() {
+    let mut world = World::of(1);
+    world.loses_rows = true;
+    world.asks(0, wants(1));
+    assert!(matches!(world.refusal(1), Some(Refusal::Failed { .. })), "{:?}", world.refusal(1));
+    assert_eq!(checks(&world, CheckReason::RowMissing), 1);
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.loses_rows = true;
+    world.passes(s(30));
+    assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::Place(bakery::Loss::RowMissing))));
+    assert_eq!(checks(&world, CheckReason::RowMissing), 1);
+}
+
+#[test]
+fn refused_statement_is_no_missing_row() {
+    let mut world = World::of(1);
+    world.refuses = true;
+    world.asks(0, wants(1));
+    assert!(matches!(world.refusal(1), Some(Refusal::Failed { .. })), "{:?}", world.refusal(1));
+    assert_eq!(checks(&world, CheckReason::RowMissing), 0);
+}
+
+#[test]
+fn release_that_is_not_acknowledged_is_waited_for_until_patience_ends() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.table.is_down = true;
+    assert_eq!(world.returns(0, turn), None);
+    let request = world.last_request();
+    world.passes(ms(4_999));
+    assert_eq!(world.reply_to(request), None);
+    world.passes(ms(2));
+    let reply = world.reply_to(request);
+    assert!(matches!(reply, Some(Reply::Unacknowledged { .. })), "{reply:?}");
+}
+
+#[test]
+fn turn_beyond_its_limit_leaves_the_place_to_the_next_one() {
+    let mut world = World::of(1);
+    let hold_terms = Some(HoldTerms { max_hold: s(3), grace: s(2) });
+    let turn = world.granted(0, Caller { hold_terms, ..wants(1) });
+    world.asks(0, wants(2));
+    let before = world.operations(0);
+    world.passes(s(3));
+    assert_eq!((world.is_expiring(turn), world.ended(turn)), (true, None));
+    world.passes(s(2));
+    assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::HoldLimit)));
+    assert!(world.turn_of(2).is_some());
+    assert_eq!(world.operations(0), before);
+}
+
+#[test]
+fn place_is_renewed_while_one_of_those_that_share_it_renews() {
+    let mut world = World::of(1);
+    let once = |number| {
+        let acquire = Acquire { renew: false, ..shared(number).acquire };
+        Caller { acquire, ..shared(number) }
+    };
+    let renewing = world.granted(0, shared(1));
+    let once_too = world.granted(0, once(2));
+    world.passes(s(30));
+    assert_eq!(world.owners(), [Some("caller 2".into())], "the last one that came");
+    world.passes(s(40));
+    assert_eq!(world.ended(renewing), None);
+    let expired = Ended::Lost(Loss::Place(bakery::Loss::Expired));
+    assert_eq!(world.ended(once_too), Some(&expired));
+    world.passes(s(30));
+    assert_eq!(world.owners(), [Some("caller 1".into())]);
+    world.granted(0, once(3));
+    world.returns(0, renewing);
+    world.passes(s(70));
+    assert_eq!(world.live_rows(), 0, "none renews it any more");
 }

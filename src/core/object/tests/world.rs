@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::core::bakery::{
     Acquire, Change, Claim, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, ReadFailure,
-    Revocation, RevokeKind, Seen, Statics, Write, WriteOutcome,
+    Revocation, RevokeKind, Seen, Statics, StoredRow, Write, WriteOutcome,
 };
 use crate::core::object::io::{
-    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Need, Now, Output, Refusal,
-    Reply, Report, RequestId,
+    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Need, Now, Origin, Output,
+    Refusal, Reply, Report, RequestId,
 };
 use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
@@ -96,9 +96,12 @@ pub(super) struct World {
     pub(super) loses_deletions: bool,
     /// Whether the database refuses all statements.
     pub(super) refuses: bool,
+    /// Whether reads show no rows.
+    pub(super) loses_rows: bool,
     /// Whether blocks of tokens can be issued.
     pub(super) issues_blocks: bool,
     turns: BTreeMap<CallerId, TurnId>,
+    origins: BTreeMap<CallerId, Origin>,
     refusals: BTreeMap<CallerId, Refusal>,
     replies: BTreeMap<RequestId, Reply>,
     ended: BTreeMap<TurnId, Ended>,
@@ -170,8 +173,10 @@ impl World {
             loses_messages: false,
             loses_deletions: false,
             refuses: false,
+            loses_rows: false,
             issues_blocks: true,
             turns: BTreeMap::new(),
+            origins: BTreeMap::new(),
             refusals: BTreeMap::new(),
             replies: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -227,6 +232,12 @@ impl World {
         let change = Change::Put { claim, ttl_seconds: 100_000 };
         let stamp = self.moment().stamp;
         self.table.write(self.now, &Write { stamp, change });
+    }
+
+    /// A client has a new connection to its keeper.
+    pub(super) fn is_reconnected(&mut self, client: usize, keeper: usize) {
+        let keeper = self.clients[keeper].id.client;
+        self.tell(client, Input::Reconnected { keeper });
     }
 
     /// A client is connected to another one, or can't be.
@@ -399,7 +410,10 @@ impl World {
             }
             Output::Read { slot, op, read } => {
                 let statics = Statics { mark: self.mark, ..Statics::default() };
-                let seen = self.table.read(now, read).map(|seen| Seen { statics, ..seen });
+                let seen = self.table.read(now, read).map(|mut seen| {
+                    seen.rows.retain(|_| !self.loses_rows);
+                    Seen { statics, ..seen }
+                });
                 Some(Input::Read { slot, op, read, seen })
             }
             Output::ReadOneReplica { slot } => {
@@ -454,6 +468,7 @@ impl World {
             }
             Output::Granted(granted) => {
                 self.turns.insert(granted.caller, granted.turn);
+                self.origins.insert(granted.caller, granted.origin);
                 None
             }
             Output::Refused { caller, refusal } => {
@@ -514,6 +529,20 @@ impl World {
         self.turns.get(&caller).copied()
     }
 
+    /// Where the turn of a caller came from.
+    pub(super) fn origin_of(&self, caller: CallerId) -> Option<Origin> {
+        self.origins.get(&caller).copied()
+    }
+
+    /// The number of the last request of a holder.
+    pub(super) fn last_request(&self) -> RequestId {
+        self.last_request
+    }
+
+    pub(super) fn reply_to(&self, request: RequestId) -> Option<&Reply> {
+        self.replies.get(&request)
+    }
+
     pub(super) fn refusal(&self, caller: CallerId) -> Option<&Refusal> {
         self.refusals.get(&caller)
     }
@@ -549,8 +578,16 @@ impl World {
 
     /// How the rows in the table want the object.
     pub(super) fn modes(&self) -> Vec<Option<i8>> {
-        let seen = self.table.read(self.now, Read::Object).expect("the table is there");
-        seen.rows.iter().map(|row| row.mode).collect()
+        self.rows().iter().map(|row| row.mode).collect()
+    }
+
+    /// Whom the rows in the table name.
+    pub(super) fn owners(&self) -> Vec<Option<String>> {
+        self.rows().into_iter().map(|row| row.owner).collect()
+    }
+
+    fn rows(&self) -> Vec<StoredRow> {
+        self.table.read(self.now, Read::Object).expect("the table is there").rows
     }
 
     /// Whether the holder of a turn was asked to finish.

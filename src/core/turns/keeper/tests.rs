@@ -910,3 +910,13 @@ fn keeper_tells_who_has_the_turn_and_who_waits() {
     assert!(script.keeper.has_place(), "its rows wait for the end of the turn");
     assert_eq!(script.keeper.user(), Some(TurnOf::Guest(GUEST)));
 }
+
+#[test]
+fn client_is_served_while_it_waits_or_has_the_turn() {
+    let mut script = Script::with_guest();
+    script.asks(OTHER, 1, ms(400));
+    script.is_queued(OTHER, 1, 0);
+    assert!(script.keeper.serves(GUEST) && script.keeper.serves(OTHER));
+    script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
+    assert!(!script.keeper.serves(GUEST) && script.keeper.serves(OTHER));
+}

@@ -48,6 +48,40 @@ fn place_is_not_kept_on_terms_that_are_being_written() {
 }
 
 #[test]
+fn place_is_not_kept_where_pauses_are_too_long() {
+    for (gap, is_kept) in [(ms(999), true), (s(1), false)] {
+        let mut script = Script::new();
+        script.keeper = Keeper::new(true).with_keep_idle(s(1), Usage::with_mean_gap(gap));
+        script.joins(1, 60);
+        script.is_held(terms(60));
+        script.said.clear();
+        ends_turn(&mut script);
+        script.says(&[if is_kept { KeeperOutput::Keep } else { KeeperOutput::Release }]);
+    }
+}
+
+#[test]
+fn place_is_kept_again_a_second_after_outsiders_came() {
+    for (pause, is_kept) in [(ms(999), false), (s(1), true)] {
+        let mut script = held();
+        script.tell(KeeperInput::Looked { outsiders: true });
+        script.tell(KeeperInput::Looked { outsiders: false });
+        script.now += pause;
+        ends_turn(&mut script);
+        script.says(&[if is_kept { KeeperOutput::Keep } else { KeeperOutput::Release }]);
+    }
+}
+
+#[test]
+fn place_is_not_kept_while_outsiders_wait() {
+    let mut script = held();
+    script.tell(KeeperInput::Looked { outsiders: true });
+    script.now += s(2);
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Release]);
+}
+
+#[test]
 fn usage_counts_for_twice_the_longest_keeping() {
     let mut usage = Usage::default();
     assert!(!usage.counts(s(10)));
