@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::world::{Ended, World, limited, ms, s, shared, tries, wants};
 use super::Object;
 use super::io::{Caller, Health, HolderRequest, Input, Loss, Refusal, Reply, User};
-use crate::core::bakery::{self, Acquire, LeaseTerms, Patience};
+use crate::core::bakery::{self, Acquire, LeaseTerms};
 use crate::core::turns::TurnId;
 
 #[test]

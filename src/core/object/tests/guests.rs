@@ -1,7 +1,5 @@
 //! Turns that a client has of other keepers, and when it asks for one.
 
-use std::time::Duration;
-
 use super::world::{Ended, World, limited, ms, s, shared, tries, wants};
 use crate::core::bakery::{Acquire, ContenderId, Mode};
 use crate::core::object::io::{Caller, Loss, Need, Origin, Reply, Report, User};
@@ -280,6 +278,21 @@ fn none_comes_back_for_a_caller_that_left() {
     world.passes(s(10));
     assert!(world.is_idle(1));
     assert_eq!(world.live_rows(), 1);
+}
+
+#[test]
+fn keeper_that_is_not_reached_is_forgotten_once_its_caller_left() {
+    let mut world = World::of(2);
+    let turn = guest_turn(&mut world);
+    world.returns(1, turn);
+    world.passes(ms(100));
+    world.connects_slowly = true;
+    world.asks(1, wants(3));
+    world.leaves(1, 3);
+    let before = world.operations(1);
+    world.is_connected(1, 0, false);
+    world.passes(s(1));
+    assert_eq!(world.operations(1), before);
 }
 
 #[test]

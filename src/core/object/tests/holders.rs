@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::world::{Ended, World, ms, s, shared, tries, wants};
 use crate::core::bakery::{self, Acquire};
 use crate::core::object::io::{
-    Caller, CheckReason, Expiring, Health, Loss, Refusal, Reply, Report, User,
+    Caller, CheckReason, Expiring, Health, Loss, Need, Refusal, Reply, Report, User,
 };
 use crate::core::turns::{GuestLoss, HoldTerms};
 
@@ -92,6 +92,10 @@ fn read_that_is_refused_is_a_reason_to_look_at_clocks() {
     let mut world = World::without_messages(2);
     world.granted(0, wants(1));
     world.asks(1, wants(2));
+    world.table.is_down = true;
+    world.passes(ms(500));
+    world.table.is_down = false;
+    assert_eq!(checks(&world, CheckReason::Refusal), 0, "no answer is no refusal");
     world.refuses = true;
     world.passes(ms(500));
     assert!(matches!(world.refusal(2), Some(Refusal::Failed { .. })), "{:?}", world.refusal(2));
@@ -233,6 +237,20 @@ fn turn_beyond_its_limit_leaves_the_place_to_the_next_one() {
     assert_eq!(world.ended(turn), Some(&Ended::Lost(Loss::HoldLimit)));
     assert!(world.turn_of(2).is_some());
     assert_eq!(world.operations(0), before);
+}
+
+#[test]
+fn renewal_under_way_is_followed_by_the_one_that_is_needed() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    world.table.is_down = true;
+    world.passes(s(25));
+    assert_eq!(world.confirms(0, turn, Need::Lease(s(56))), None);
+    let request = world.last_request();
+    world.table.is_down = false;
+    world.passes(s(1));
+    let reply = world.reply_to(request);
+    assert!(matches!(reply, Some(Reply::Held { remaining }) if *remaining >= s(56)), "{reply:?}");
 }
 
 #[test]

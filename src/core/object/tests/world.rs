@@ -1,19 +1,21 @@
 //! What the tests of objects drive: objects of several clients, a table, and messages.
 
+mod perform;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::core::bakery::{
-    Acquire, Change, Claim, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, ReadFailure,
-    Revocation, RevokeKind, Seen, Statics, StoredRow, Write, WriteOutcome,
+    Acquire, Change, Claim, ContenderId, LeaseTerms, Mode, OpId, Patience, Read, Revocation,
+    RevokeKind, Seen, Statics, StoredRow, Write,
 };
 use crate::core::object::io::{
-    Caller, CallerId, Health, HolderEvent, HolderRequest, Input, Loss, Need, Now, Origin, Output,
-    Refusal, Reply, Report, RequestId,
+    Caller, CallerId, Health, HolderRequest, Input, Loss, Need, Now, Origin, Refusal, Reply,
+    Report, RequestId,
 };
 use crate::core::object::table::Table;
 use crate::core::object::{Memory, Object, Settings};
-use crate::core::turns::{KeptEnd, Request, TimedRequest, TokenBlock, TurnId};
+use crate::core::turns::{KeptEnd, Request, TimedRequest, TurnId};
 
 pub(super) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -387,128 +389,6 @@ impl World {
         Now { elapsed: self.now, boot: self.now, wall, stamp, jitter: 0.5, chance: 0.5 }
     }
 
-    fn perform(&mut self, client: usize, output: Output) {
-        let now = self.now;
-        let operations = usize::from(is_of_table(&output));
-        self.clients[client].operations += operations;
-        self.clients[client].operations_of_machine += operations;
-        let answer = match output {
-            Output::Write { slot, op, .. } if self.refuses => {
-                Some(Input::Written { slot, op, outcome: WriteOutcome::Rejected })
-            }
-            Output::Read { slot, op, read } if self.refuses => {
-                Some(Input::Read { slot, op, read, seen: Err(ReadFailure::Rejected) })
-            }
-            Output::Write { slot, op, write }
-                if self.loses_deletions && matches!(write.change, Change::Delete { .. }) =>
-            {
-                Some(Input::Written { slot, op, outcome: WriteOutcome::Unknown })
-            }
-            Output::Write { slot, op, write } => {
-                let outcome = self.table.write(now, &write);
-                Some(Input::Written { slot, op, outcome })
-            }
-            Output::Read { slot, op, read } => {
-                let statics = Statics { mark: self.mark, ..Statics::default() };
-                let seen = self.table.read(now, read).map(|mut seen| {
-                    seen.rows.retain(|_| !self.loses_rows);
-                    Seen { statics, ..seen }
-                });
-                Some(Input::Read { slot, op, read, seen })
-            }
-            Output::ReadOneReplica { slot } => {
-                self.clients[client].looks += 1;
-                let seen = self.table.read(now, Read::Object);
-                Some(Input::OneReplicaRead {
-                    slot,
-                    rows: seen.map(|seen| seen.rows).unwrap_or_default(),
-                })
-            }
-            Output::Look => Some(Input::Looked(self.table.read(now, Read::Object))),
-            Output::SweepRead => {
-                self.clients[client].sweep_reads += 1;
-                let statics = Statics { mark: self.mark, ..Statics::default() };
-                let seen = self.table.read(now, Read::Object).ok();
-                Some(Input::SweepRead(seen.map(|seen| Seen { statics, ..seen })))
-            }
-            Output::SweepWrite(write) => {
-                if write.change == Change::Mark {
-                    self.mark = self.mark.max(Some(write.stamp));
-                }
-                Some(Input::SweepWritten(true))
-            }
-            Output::IssueBlock { claim, max_clock_skew } => {
-                let wall = self.moment().wall;
-                let block = TokenBlock::from(wall, wall, max_clock_skew).ok();
-                let block = block.filter(|_| self.issues_blocks);
-                Some(Input::Block { round: claim.round, block })
-            }
-            Output::Connect { keeper, .. } => {
-                self.clients[client].connections += 1;
-                let is_reachable = self.number_of(keeper).is_some();
-                (!self.connects_slowly).then_some(Input::Connected { keeper, is_reachable })
-            }
-            Output::Answer { .. } if self.loses_messages => None,
-            Output::Ask { keeper, request } => {
-                self.clients[client].requests_to_keepers += 1;
-                let guest = self.clients[client].id.client;
-                if let Some(keeper) = self.number_of(keeper).filter(|_| !self.loses_messages) {
-                    let name = Some(format!("client {client}").into());
-                    let request = Input::Request { guest, name, request };
-                    self.clients[keeper].inputs.push_back(request);
-                }
-                None
-            }
-            Output::Answer { guest, response, .. } => {
-                let keeper = self.clients[client].id.client;
-                if let Some(guest) = self.number_of(guest) {
-                    self.clients[guest].inputs.push_back(Input::Response { keeper, response });
-                }
-                None
-            }
-            Output::Granted(granted) => {
-                self.turns.insert(granted.caller, granted.turn);
-                self.origins.insert(granted.caller, granted.origin);
-                None
-            }
-            Output::Refused { caller, refusal } => {
-                self.refusals.insert(caller, refusal);
-                None
-            }
-            Output::Holder { turn, event } => self.holder_event(turn, event),
-            Output::Reply { request, reply } => {
-                self.replies.insert(request, reply);
-                None
-            }
-            Output::Report(report) => {
-                self.reports.push(report);
-                None
-            }
-        };
-        self.clients[client].inputs.extend(answer);
-    }
-
-    fn holder_event(&mut self, turn: TurnId, event: HolderEvent) -> Option<Input> {
-        match event {
-            HolderEvent::Lost(loss) => {
-                self.ended.insert(turn, Ended::Lost(loss));
-                None
-            }
-            HolderEvent::AskWhetherCollected if !self.collects => {
-                Some(Input::Holder { turn, request: HolderRequest::Uncollected })
-            }
-            HolderEvent::AtRisk { .. } => {
-                self.at_risk.push(turn);
-                None
-            }
-            HolderEvent::Expiring(_) => {
-                self.expiring.push(turn);
-                None
-            }
-            HolderEvent::AskWhetherCollected | HolderEvent::Renewed(_) => None,
-        }
-    }
-
     // What is seen.
 
     pub(super) fn object(&self, client: usize) -> &Object {
@@ -612,9 +492,8 @@ impl World {
 
     /// How kept places ended.
     pub(super) fn kept_ends(&self) -> Vec<KeptEnd> {
-        let ends = self.reports.iter().filter_map(|report| match report {
-            Report::KeptEnds(end) => Some(*end),
-            _ => None,
+        let ends = self.reports.iter().filter_map(|report| {
+            if let Report::KeptEnds(end) = report { Some(*end) } else { None }
         });
         ends.collect()
     }
@@ -636,16 +515,4 @@ impl World {
     pub(super) fn is_idle(&self, client: usize) -> bool {
         self.clients[client].object.is_idle()
     }
-}
-
-/// Whether it is a request to the table.
-fn is_of_table(output: &Output) -> bool {
-    matches!(
-        output,
-        Output::Write { .. }
-            | Output::Read { .. }
-            | Output::Look
-            | Output::SweepRead
-            | Output::SweepWrite(_)
-    )
 }

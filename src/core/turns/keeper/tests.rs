@@ -920,3 +920,16 @@ fn client_is_served_while_it_waits_or_has_the_turn() {
     script.hears(GUEST, ms(500), Request::Return { turn: turn(2) });
     assert!(!script.keeper.serves(GUEST) && script.keeper.serves(OTHER));
 }
+
+#[test]
+fn repeated_renewal_has_the_same_answer() {
+    let mut script = Script::with_guest();
+    let mut renews = |sent| {
+        script.now += s(1);
+        script.hears(GUEST, sent, Request::Renew { turn: turn(2), is_long: true });
+        script.said.pop_front().expect("it is answered")
+    };
+    let [first, again, later] = [ms(500), ms(500), ms(501)].map(&mut renews);
+    assert_eq!(first, again);
+    assert_ne!(first, later);
+}

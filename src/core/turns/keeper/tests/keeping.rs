@@ -82,6 +82,15 @@ fn place_is_not_kept_while_outsiders_wait() {
 }
 
 #[test]
+fn kept_place_is_released_at_once_for_outsiders() {
+    let mut script = held();
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Keep]);
+    script.tell(KeeperInput::Looked { outsiders: true });
+    script.says(&[KeeperOutput::KeptEnds(KeptEnd::Outsiders), KeeperOutput::Release]);
+}
+
+#[test]
 fn usage_counts_for_twice_the_longest_keeping() {
     let mut usage = Usage::default();
     assert!(!usage.counts(s(10)));

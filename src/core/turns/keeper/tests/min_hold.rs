@@ -59,6 +59,15 @@ fn late_return_ends_turn_at_once() {
 }
 
 #[test]
+fn place_that_must_be_given_up_outlasts_no_return() {
+    let mut script = held();
+    script.tell(KeeperInput::Expiring);
+    script.said.clear();
+    script.tell(KeeperInput::Returned { turn: turn(1) });
+    script.says(&[KeeperOutput::Release]);
+}
+
+#[test]
 fn unwritten_rest_ends_in_time() {
     let mut script = returned();
     script.sleeps(s(6));
