@@ -91,6 +91,15 @@ fn kept_place_is_released_at_once_for_outsiders() {
 }
 
 #[test]
+fn kept_place_is_released_at_once_when_it_is_revoked() {
+    let mut script = held();
+    ends_turn(&mut script);
+    script.says(&[KeeperOutput::Keep]);
+    script.tell(KeeperInput::Expiring);
+    script.says(&[KeeperOutput::KeptEnds(KeptEnd::Revoked), KeeperOutput::Release]);
+}
+
+#[test]
 fn usage_counts_for_twice_the_longest_keeping() {
     let mut usage = Usage::default();
     assert!(!usage.counts(s(10)));
