@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_that_served_of_late_is_worth_remembering() {
+    fn recent_keeper_is_worth_remembering() {
         let remembered = Some(Remembered { keeper: 7, answered: Duration::from_secs(4) });
         let memory = Memory { remembered, ..Memory::default() };
         assert!(memory.is_of_use(now(4, 0)) && !memory.is_of_use(now(5, 0)));

@@ -117,7 +117,7 @@ fn guest_whose_connection_has_ended_leaves_the_line() {
 }
 
 #[test]
-fn names_of_guests_are_remembered_until_there_are_very_many() {
+fn names_of_1024_guests_are_remembered() {
     let mut world = World::of(1);
     world.granted(0, wants(1));
     let (guests, newest) = (1..=1_024, 1_025);
@@ -319,7 +319,7 @@ fn try_does_not_wait_for_rows_of_failed_task() {
 }
 
 #[test]
-fn callers_that_no_slot_has_are_dismissed_once_clocks_differ() {
+fn callers_without_a_slot_are_refused_when_clocks_differ() {
     let mut world = World::of(1);
     world.granted(0, wants(1));
     world.fails(0);

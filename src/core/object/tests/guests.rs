@@ -13,6 +13,11 @@ fn guest_turn(world: &mut World) -> TurnId {
     guests
 }
 
+/// A contender of a client that can't be reached.
+fn stranger(number: u128) -> ContenderId {
+    ContenderId { host: 2, client: 5 << 76 | number, slot: 0 }
+}
+
 impl World {
     /// Client 0 returns its turn and asks again, and client 1 has the next one.
     fn granted_by_keeper(&mut self, turn: TurnId, caller: u64) -> TurnId {
@@ -111,8 +116,7 @@ fn only_places_for_turns_are_asked_for() {
 fn eight_keepers_are_asked_at_most() {
     let mut world = World::of(1);
     for number in 1..=10 {
-        let contender = ContenderId { host: 2, client: 5 << 76 | number, slot: 0 };
-        world.is_held_by_stranger(contender, 1, Mode::Shared);
+        world.is_held_by_stranger(stranger(number), 1, Mode::Shared);
     }
     world.asks(0, wants(1));
     world.passes(s(20));
@@ -123,8 +127,7 @@ fn eight_keepers_are_asked_at_most() {
 #[test]
 fn each_keeper_is_asked_once() {
     let mut world = World::of(1);
-    let contender = ContenderId { host: 2, client: 5 << 76, slot: 0 };
-    world.is_held_by_stranger(contender, 1, Mode::Exclusive);
+    world.is_held_by_stranger(stranger(0), 1, Mode::Exclusive);
     world.asks(0, wants(1));
     world.passes(s(20));
     assert_eq!(world.connections(0), 1);
@@ -167,12 +170,11 @@ fn request_for_a_token_ends_with_its_turn() {
 }
 
 #[test]
-fn line_of_guests_waits_although_its_first_caller_only_tried() {
+fn guests_wait_after_a_caller_that_tried() {
     let mut world = World::of(2);
     let turn = world.granted(0, tries(shared(1)));
     world.asks(1, wants(2));
-    let contender = ContenderId { host: 2, client: 5 << 76, slot: 0 };
-    world.is_held_by_stranger(contender, 1, Mode::Shared);
+    world.is_held_by_stranger(stranger(0), 1, Mode::Shared);
     world.passes(ms(100));
     world.returns(0, turn);
     world.passes(s(3));
@@ -217,7 +219,7 @@ fn next_caller_stays_in_the_line_of_the_keeper() {
 }
 
 #[test]
-fn next_caller_that_can_not_be_a_guest_leaves_the_line_of_the_keeper() {
+fn unsuitable_next_caller_leaves_the_keeper() {
     for caller in [shared(3), Caller { min_hold: s(1), ..wants(3) }] {
         let mut world = World::of(2);
         let turn = world.granted(0, wants(1));
@@ -329,21 +331,18 @@ fn each_token_of_a_turn_is_another() {
     let mut world = World::of(2);
     let turn = world.granted(0, wants(1));
     let mut last = 0;
-    for _ in 0..5 {
-        let Some(Reply::Token(token)) = world.issues_token(0, turn) else {
-            panic!("tokens are issued");
-        };
-        assert!(token > last);
-        last = token;
-    }
+    let mut five_grow = |world: &mut World, client, turn| {
+        for _ in 0..5 {
+            let Some(Reply::Token(token)) = world.issues_token(client, turn) else {
+                panic!("tokens are issued");
+            };
+            assert!(token > last);
+            last = token;
+        }
+    };
+    five_grow(&mut world, 0, turn);
     let turn = world.granted_by_keeper(turn, 2);
-    for _ in 0..5 {
-        let Some(Reply::Token(token)) = world.issues_token(1, turn) else {
-            panic!("tokens are issued");
-        };
-        assert!(token > last);
-        last = token;
-    }
+    five_grow(&mut world, 1, turn);
 }
 
 #[test]

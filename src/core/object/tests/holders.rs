@@ -1,4 +1,4 @@
-//! What holders are told, and what becomes of their turns.
+//! Events of holders, and how their turns end.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Scripts of holders: what they are told, and what the place must do for them.
+//! Scripts of holders: their events and replies, and which renewals and reads they need.
 
 use super::*;
 use crate::core::bakery::{ContenderId, LeaseTerms, Loss as PlaceLoss};
@@ -135,7 +135,7 @@ fn holder_that_is_to_finish_is_renewed_for_its_limit_alone() {
 }
 
 #[test]
-fn holder_that_is_to_finish_gets_no_renewal_that_it_waited_for() {
+fn expiring_holder_is_answered_without_a_renewal() {
     let mut holder = holder(1);
     needs(&mut holder, 10, 1);
     needs(&mut holder, 50, 2);
@@ -230,7 +230,7 @@ fn only_what_should_last_is_at_risk() {
 }
 
 #[test]
-fn warning_that_was_given_is_not_repeated_for_another_reason() {
+fn warning_is_not_repeated_for_another_reason() {
     let mut holder = Holder { clocks_differ: true, ..once() };
     assert_eq!(warned(&mut holder, 150), 1);
     holder.clocks_differ = false;

@@ -4,8 +4,13 @@ use super::*;
 
 /// A keeper that may keep its place for a second, whose caller 1 has the first turn.
 fn held() -> Script {
+    held_after_pauses(ms(300))
+}
+
+/// The same, if its object is used with so much time between two turns.
+fn held_after_pauses(gap: Duration) -> Script {
     let mut script = Script::new();
-    script.keeper = Keeper::new(true).with_keep_idle(s(1), Usage::with_mean_gap(ms(300)));
+    script.keeper = Keeper::new(true).with_keep_idle(s(1), Usage::with_mean_gap(gap));
     script.joins(1, 60);
     script.is_held(terms(60));
     script.said.clear();
@@ -50,11 +55,7 @@ fn place_is_not_kept_on_terms_that_are_being_written() {
 #[test]
 fn place_is_not_kept_where_pauses_are_too_long() {
     for (gap, is_kept) in [(ms(999), true), (s(1), false)] {
-        let mut script = Script::new();
-        script.keeper = Keeper::new(true).with_keep_idle(s(1), Usage::with_mean_gap(gap));
-        script.joins(1, 60);
-        script.is_held(terms(60));
-        script.said.clear();
+        let mut script = held_after_pauses(gap);
         ends_turn(&mut script);
         script.says(&[if is_kept { KeeperOutput::Keep } else { KeeperOutput::Release }]);
     }
