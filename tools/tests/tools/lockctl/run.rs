@@ -46,9 +46,14 @@ pub(super) fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
     run_on(tool, NAME, options, script)
 }
 
+/// In a group of its own: where no shell has an eye on this program's group, as in a container or
+/// with `nohup`, the kernel hangs up on all of the group if a command ends while its `lockctl` is
+/// stopped (`kill_orphaned_pgrp` in Linux's kernel/exit.c).
 pub(super) fn run_on(tool: &Tool, name: &str, options: &[&str], script: &str) -> Command {
     let arguments = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
-    tool.lockctl_command(&arguments)
+    let mut command = tool.lockctl_command(&arguments);
+    command.process_group(0);
+    command
 }
 
 async fn ended(mut command: Command) -> Answer {
