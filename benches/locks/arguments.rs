@@ -90,6 +90,8 @@ pub(crate) struct Plan {
     pub(crate) warm: Duration,
     /// and with at least this many pairs of operations of each side.
     pub(crate) warm_pairs: u32,
+    /// For how long contenders of each side want one name before.
+    pub(crate) warm_slot: Duration,
     /// How long each set of parameters is tried for locks that poll.
     pub(crate) tuning_slot: Duration,
     /// For how many contenders they are tried.
@@ -176,6 +178,7 @@ impl Plan {
     const FULL: Plan = Plan {
         warm: Duration::from_secs(60),
         warm_pairs: 2_500,
+        warm_slot: Duration::from_secs(30),
         tuning_slot: Duration::from_secs(2),
         tuning_contenders: &[8, 32],
         rounds: 2,
@@ -204,6 +207,7 @@ impl Plan {
         // With less, what is compared is how long Java takes to compile.
         warm: Duration::from_secs(30),
         warm_pairs: 1_000,
+        warm_slot: Duration::from_secs(3),
         tuning_slot: Duration::from_millis(500),
         tuning_contenders: &[8],
         rounds: 1,

@@ -210,6 +210,19 @@ impl Bench {
             self.alone(1).await?;
         }
         self.progress.inc(1);
+        self.warm_contention(shares).await
+    }
+
+    /// Lets as many contenders as will be measured want one name, on each side in turn: what their
+    /// long reads need is compiled only then.
+    async fn warm_contention(&mut self, shares: u32) -> Result<()> {
+        let Some(&contenders) = self.plan.contenders.iter().max() else { return Ok(()) };
+        for subject in self.subjects.clone() {
+            if subject.kind.is_lock() {
+                self.say(&format!("warming: {contenders} contenders, {}", self.label(subject)));
+                self.contend(subject, contenders, self.plan.warm_slot / shares).await?;
+            }
+        }
         Ok(())
     }
 
@@ -366,20 +379,30 @@ impl Bench {
     }
 
     async fn hot_name(&mut self, subject: Subject, contenders: usize) -> Result<()> {
-        let kind = subject.kind;
-        let (name, tuning) = (self.next_name(), self.tuning(kind, contenders));
         let length = match contenders {
             JUDGED_BY => self.plan.long_slot,
             _ => self.plan.slot,
         };
+        let record = self.contend(subject, contenders, length).await?;
+        self.keep(subject, record);
+        Ok(())
+    }
+
+    async fn contend(
+        &mut self,
+        subject: Subject,
+        contenders: usize,
+        length: Duration,
+    ) -> Result<Record> {
+        let kind = subject.kind;
+        let (name, tuning) = (self.next_name(), self.tuning(kind, contenders));
         let workers = if kind == Kind::LocalTurns { 1 } else { contenders };
         let pool = self.pools.get_mut(&subject).context("each side has a pool")?;
         pool.ready(workers, tuning).await?;
         let record =
             hot_name::measure(pool, &self.servers, kind, contenders, &name, length).await?;
         pool.shrink().await?;
-        self.keep(subject, record);
-        Ok(())
+        Ok(record)
     }
 
     async fn crowds(&mut self) -> Result<()> {
