@@ -32,7 +32,7 @@ use crate::driver::timer::when_some;
 use crate::error::LockError;
 use crate::store::DatabaseError;
 
-/// How long a registration counts, and so how often it is read at most (design section 9).
+/// How long a registration counts, and so how often it is read at most (design section 8).
 const LIFE: Duration = Duration::from_secs(60);
 
 /// How long callers wait for the registry before they proceed without it: a request takes a second

@@ -346,6 +346,7 @@ impl Script {
         }
     }
 
+    #[track_caller]
     fn reads(&mut self, expected: Read) {
         match self.said.pop_front() {
             Some(ContenderOutput::Read { read, .. }) => assert_eq!(read, expected),
