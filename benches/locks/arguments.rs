@@ -90,7 +90,7 @@ pub(crate) struct Plan {
     pub(crate) warm: Duration,
     /// and with at least this many pairs of operations of each side.
     pub(crate) warm_pairs: u32,
-    /// For how long contenders of each side want one name before.
+    /// and with contenders for one name, in slots of this length.
     pub(crate) warm_slot: Duration,
     /// How long each set of parameters is tried for locks that poll.
     pub(crate) tuning_slot: Duration,
@@ -178,7 +178,7 @@ impl Plan {
     const FULL: Plan = Plan {
         warm: Duration::from_secs(60),
         warm_pairs: 2_500,
-        warm_slot: Duration::from_secs(30),
+        warm_slot: Duration::from_secs(20),
         tuning_slot: Duration::from_secs(2),
         tuning_contenders: &[8, 32],
         rounds: 2,

@@ -25,6 +25,9 @@ use crate::sides::{Build, Kind, Setup, Subject, Tuning, before};
 /// The number of contenders, and of callers, by which sides are judged.
 pub(crate) const JUDGED_BY: usize = 32;
 
+/// A side is warm once a slot brings less than this of the one before.
+const WARMING: f64 = 1.1;
+
 /// All sides, ready to be measured.
 pub(crate) struct Bench {
     servers: Servers,
@@ -210,17 +213,25 @@ impl Bench {
             self.alone(1).await?;
         }
         self.progress.inc(1);
-        self.warm_contention(shares).await
+        self.warm_contention().await
     }
 
-    /// Lets as many contenders as will be measured want one name, on each side in turn: what their
-    /// long reads need is compiled only then.
-    async fn warm_contention(&mut self, shares: u32) -> Result<()> {
-        let Some(&contenders) = self.plan.contenders.iter().max() else { return Ok(()) };
+    /// Lets contenders want one name, on each side in turn, until they get it no more often than
+    /// before: servers become faster at their long reads for minutes.
+    async fn warm_contention(&mut self) -> Result<()> {
+        let all = &self.plan.contenders;
+        let judged = all.iter().find(|&&contenders| contenders == JUDGED_BY);
+        let Some(&contenders) = judged.or(all.iter().max()) else { return Ok(()) };
         for subject in self.subjects.clone() {
-            if subject.kind.is_lock() {
+            let mut before = 0.0;
+            while subject.kind.is_lock() {
                 self.say(&format!("warming: {contenders} contenders, {}", self.label(subject)));
-                self.contend(subject, contenders, self.plan.warm_slot / shares).await?;
+                let record = self.contend(subject, contenders, self.plan.warm_slot).await?;
+                let handoffs = record.figure("handoffs_per_second").unwrap_or(0.0);
+                if handoffs < before * WARMING {
+                    break;
+                }
+                before = handoffs;
             }
         }
         Ok(())
