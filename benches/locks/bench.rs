@@ -104,6 +104,7 @@ impl Bench {
             self.warm(variants.len()).await?;
             self.tune().await?;
         }
+        self.warm_contention().await?;
         for round in 0..self.plan.rounds {
             // Back and forth: the next round begins with the variant that is set.
             let mut order = variants.clone();
@@ -213,7 +214,7 @@ impl Bench {
             self.alone(1).await?;
         }
         self.progress.inc(1);
-        self.warm_contention().await
+        Ok(())
     }
 
     /// Lets contenders want one name, on each side in turn, until they get it no more often than
@@ -223,8 +224,11 @@ impl Bench {
         let judged = all.iter().find(|&&contenders| contenders == JUDGED_BY);
         let Some(&contenders) = judged.or(all.iter().max()) else { return Ok(()) };
         for subject in self.subjects.clone() {
+            if !subject.kind.is_lock() {
+                continue;
+            }
             let mut before = 0.0;
-            while subject.kind.is_lock() {
+            loop {
                 self.say(&format!("warming: {contenders} contenders, {}", self.label(subject)));
                 let record = self.contend(subject, contenders, self.plan.warm_slot).await?;
                 let handoffs = record.figure("handoffs_per_second").unwrap_or(0.0);
