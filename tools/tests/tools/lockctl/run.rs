@@ -46,9 +46,9 @@ pub(super) fn run(tool: &Tool, options: &[&str], script: &str) -> Command {
     run_on(tool, NAME, options, script)
 }
 
-/// In a group of its own: where no shell has an eye on this program's group, as in a container or
-/// with `nohup`, the kernel hangs up on all of the group if a command ends while its `lockctl` is
-/// stopped (`kill_orphaned_pgrp` in Linux's kernel/exit.c).
+/// Runs `lockctl` in its own process group. In a container or under `nohup` no shell watches the
+/// group of the tests, and Linux sends HUP to the whole group if a command ends while its `lockctl`
+/// is stopped (`kill_orphaned_pgrp` in kernel/exit.c).
 pub(super) fn run_on(tool: &Tool, name: &str, options: &[&str], script: &str) -> Command {
     let arguments = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
     let mut command = tool.lockctl_command(&arguments);
