@@ -96,7 +96,7 @@ impl Display {
 
 async fn at_a_gate() -> Result<()> {
     let client = LockClient::builder_in_memory(&MemoryStore::new());
-    let client = client.register_host(true).ttl(TTL).build().await?;
+    let client = client.ttl(TTL).build().await?;
     let (mut plain, mut fenced) = (Display::default(), Display::default());
 
     // A lease that is not renewed ends as that of a stopped process does.

@@ -74,7 +74,7 @@ async fn lead(election: &Election) -> Result<()> {
 /// Prints the leaders each time that others lead.
 async fn show(election: Election) -> Result<()> {
     let mut leaders = election.observe();
-    while let Some(leaders) = leaders.next().await? {
+    while let Some(leaders) = leaders.try_next().await? {
         let owners: Vec<_> = leaders.iter().map(|leader| leader.owner.as_str()).collect();
         match owners[..] {
             [] => println!("none leads"),
@@ -89,7 +89,7 @@ async fn in_memory(name: &str) -> Result<()> {
     let store = MemoryStore::new();
     let mut candidates = JoinSet::new();
     for priority in 1..=3 {
-        let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+        let client = LockClient::builder_in_memory(&store).build().await?;
         let label = format!("candidate {priority}");
         let election = client.election(name).priority(priority).label(label);
         candidates.spawn(async move {
@@ -99,7 +99,7 @@ async fn in_memory(name: &str) -> Result<()> {
             Ok::<_, Box<dyn Error + Send + Sync>>(client.shutdown().await?)
         });
     }
-    let observer = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    let observer = LockClient::builder_in_memory(&store).build().await?;
     let shown = tokio::spawn(show(observer.election(name)));
     while let Some(done) = candidates.join_next().await {
         done??;

@@ -53,7 +53,7 @@ async fn main() -> Result<()> {
 async fn in_memory(name: &str) -> Result<()> {
     let store = MemoryStore::new();
     let client = |peers| {
-        let builder = LockClient::builder_in_memory(&store).register_host(true);
+        let builder = LockClient::builder_in_memory(&store);
         async { builder.peers(peers).build().await }
     };
     let (keeper, guest) = (client(PeerOptions::auto()).await?, client(PeerOptions::auto()).await?);

@@ -18,26 +18,21 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// Creates a user, unless there is one of that name. Returns whether it did.
 async fn create_user(client: &LockClient, users: &Table, name: &str) -> Result<bool> {
     let lock = format!("users::{name}");
-    client
-        .with_lock(&lock, async |_| {
-            if users.read(name).await.is_some() {
-                return Ok(false);
-            }
+    let created = client.with_lock(lock, async |_| {
+        let is_free = users.read(name).await.is_none();
+        if is_free {
             users.write(name, 1).await;
-            Ok(true)
-        })
-        .await
+        }
+        is_free
+    });
+    Ok(created.await?)
 }
 
 /// Runs a job, unless another machine has run it within the last minute.
 async fn run_hourly_job(client: &LockClient, reports: &Table) -> Result<bool> {
     let request = client.request("reports::hourly").min_hold(Duration::from_secs(60));
-    let Some(guard) = request.try_acquire().await? else {
-        return Ok(false);
-    };
-    reports.add("reports", 1).await;
-    guard.unlock().await?;
-    Ok(true)
+    let ran = request.try_with_lock(async |_| reports.add("reports", 1).await).await?;
+    Ok(ran.is_some())
 }
 
 /// Reads what a cache has, and fills it if it has nothing: once, however many ask.
@@ -46,17 +41,16 @@ async fn read_through(client: &LockClient, cache: &Table, key: &str) -> Result<i
         return Ok(value);
     }
     let lock = format!("cache::{key}");
-    client
-        .with_lock(&lock, async |_| {
-            // Another one may have filled it while this one waited.
-            if let Some(value) = cache.read(key).await {
-                return Ok(value);
-            }
-            let value = compute(cache).await;
-            cache.write(key, value).await;
-            Ok(value)
-        })
-        .await
+    let value = client.with_lock(lock, async |_| {
+        // Another one may have filled it while this one waited.
+        if let Some(value) = cache.read(key).await {
+            return value;
+        }
+        let value = compute(cache).await;
+        cache.write(key, value).await;
+        value
+    });
+    Ok(value.await?)
 }
 
 /// Reads two values that belong together.
@@ -91,14 +85,7 @@ async fn print(client: &LockClient, in_use: &AtomicI64) -> Result<i64> {
 /// Leads whenever it is elected, until the work is done.
 async fn lead(client: &LockClient, priority: u8, work: &Table) -> Result<()> {
     let election = client.election("scheduler").priority(priority);
-    loop {
-        let leadership = election.campaign().await?;
-        tokio::select! {
-            biased;
-            reason = leadership.expiring() => eprintln!("another one leads soon: {reason:?}"),
-            () = schedule(work) => return Ok(leadership.resign().await?),
-        }
-    }
+    Ok(election.lead(async |_| schedule(work).await).await?)
 }
 
 /// Moves money. What a stopped process writes after its locks are lost loses against later writes.
@@ -122,8 +109,7 @@ async fn transfer(
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let client = LockClient::builder_in_memory(&MemoryStore::new());
-    let client = client.register_host(true).build().await?;
+    let client = LockClient::builder_in_memory(&MemoryStore::new()).build().await?;
     let table: &'static Table = Box::leak(Box::default());
 
     let created =

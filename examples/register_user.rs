@@ -51,8 +51,7 @@ struct Options {
 async fn main() -> Result<()> {
     let options = Options::parse();
     if options.nodes.is_empty() {
-        let client = LockClient::builder_in_memory(&MemoryStore::new());
-        let client = client.register_host(true).build().await?;
+        let client = LockClient::builder_in_memory(&MemoryStore::new()).build().await?;
         return race(&client, &Users::Memory(Arc::default()), &options.user).await;
     }
     let session = SessionBuilder::new().known_nodes(&options.nodes).build().await?;

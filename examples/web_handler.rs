@@ -52,7 +52,7 @@ async fn create_user(State(app): State<App>, Path(name): Path<String>) -> Status
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = MemoryStore::new();
     // On a cluster: LockClient::builder(session, "bakery_lock").build().await?
-    let locks = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    let locks = LockClient::builder_in_memory(&store).build().await?;
     let app = App { locks: locks.clone(), users: Users::default() };
     let router = Router::new().route("/users/{name}", put(create_user)).with_state(app);
     let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -1,11 +1,15 @@
 //! The one clock that tasks, guards and store read (design section 5).
 
+mod tokio;
+
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+
+pub(crate) use self::tokio::TokioClock;
 
 /// The longest sleep before the clock is read again, however far the next deadline is: timers stop
 /// while the machine is suspended, the clock does not (design section 5).

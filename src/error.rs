@@ -1,14 +1,22 @@
-//! Errors: one type per operation.
+//! Errors: one type for locks, one for what is read or changed beside them, one for each use of a
+//! guard.
+//!
+//! Each message is complete by itself. Sources are there for programs that look for a cause: what
+//! prints a whole chain says some things twice.
+
+mod class;
+mod table;
 
 use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
 
+pub(crate) use self::class::{Class, predicates};
+pub use self::table::{QueueError, TableError};
 use crate::admin::types::{ContenderInfo, TurnUser};
 use crate::finding::{Finding, Joined};
 use crate::options::{InvalidOption, shell_operand, shown};
-use crate::owner::Owner;
 use crate::store::DatabaseError;
 
 /// Why a lock was not obtained. In every case nothing is held, and rows that were written are being
@@ -17,15 +25,16 @@ use crate::store::DatabaseError;
 #[non_exhaustive]
 pub enum LockError {
     /// The name or an option is invalid. Nothing was written.
-    #[error(transparent)]
+    #[error("{0}")]
     Option(#[from] InvalidOption),
     /// The timeout passed before the lock was free, or while the database did not answer. A caller
     /// whose timeout is shorter than two seconds may have waited for the host's registration.
     #[error(
         "lock {:?} was not obtained within {waited:?}{}",
         shown(name),
-        AheadOf(user.as_ref(), ahead)
+        AheadOf { user: user.as_ref(), held_by_self: *held_by_self, ahead }
     )]
+    #[non_exhaustive]
     TimedOut {
         /// The object.
         name: String,
@@ -37,6 +46,9 @@ pub enum LockError {
         /// The contenders that hold the lock or are ahead, as last seen in the table; empty if none
         /// was seen.
         ahead: Vec<ContenderInfo>,
+        /// Whether `user` is this client itself: another task of the program, or the caller, if it
+        /// holds the lock and requests it once more.
+        held_by_self: bool,
         /// The last error of the database, if its last answer was one.
         #[source]
         cause: Option<DatabaseError>,
@@ -50,6 +62,7 @@ pub enum LockError {
         shown(name),
         cause.remedy("; run `lock-hosts doctor`")
     )]
+    #[non_exhaustive]
     Refused {
         /// The object.
         name: String,
@@ -63,12 +76,14 @@ pub enum LockError {
         "lock {:?}: our own row is missing although it was acknowledged; run `lock-hosts doctor`",
         shown(name)
     )]
+    #[non_exhaustive]
     RowMissing {
         /// The object.
         name: String,
     },
     /// Another client [revoked](crate::LockClient::revoke) this acquisition while it waited.
     #[error("lock {:?}: waiting for it was revoked by {by}: {why}", shown(name))]
+    #[non_exhaustive]
     Revoked {
         /// The object.
         name: String,
@@ -82,14 +97,28 @@ pub enum LockError {
     /// [several at once](crate::LockClient::lock_all), one was lost while the others were waited
     /// for. The caller never held it.
     #[error("lock {:?} was obtained and lost before the caller looked: {reason}", shown(name))]
+    #[non_exhaustive]
     Lost {
         /// The object.
         name: String,
         /// Why it is no longer held.
+        #[source]
+        reason: LostReason,
+    },
+    /// The lock was lost or revoked before the body of [`with_lock`](crate::LockClient::with_lock)
+    /// had ended. The body, or its output, was dropped; another client may hold the lock by now.
+    #[error("lock {:?} was lost before the work under it was done: {reason}", shown(name))]
+    #[non_exhaustive]
+    WorkStopped {
+        /// The object.
+        name: String,
+        /// Why it is no longer held.
+        #[source]
         reason: LostReason,
     },
     /// The largest possible ticket was written; it expires with the TTL of its row.
     #[error("lock {:?}: no ticket is left; a row with an absurd ticket is in the way", shown(name))]
+    #[non_exhaustive]
     NoTicketLeft {
         /// The object.
         name: String,
@@ -102,6 +131,7 @@ pub enum LockError {
         shown(name),
         shell_operand(&shown(name))
     )]
+    #[non_exhaustive]
     MarkOutOfReach {
         /// The object.
         name: String,
@@ -113,6 +143,7 @@ pub enum LockError {
         "host {host:?} is not registered any more; run `lock-hosts add {}`",
         shell_operand(host)
     )]
+    #[non_exhaustive]
     HostRemoved {
         /// The host's name.
         host: String,
@@ -129,6 +160,7 @@ pub enum LockError {
         shown(name),
         Joined(problems)
     )]
+    #[non_exhaustive]
     ClocksDiffer {
         /// The object.
         name: String,
@@ -142,6 +174,7 @@ pub enum LockError {
          `lock-hosts doctor`, `lock-hosts init` if the table is missing, and build another client",
         shown(name)
     )]
+    #[non_exhaustive]
     TableGone {
         /// The object.
         name: String,
@@ -154,18 +187,36 @@ pub enum LockError {
     /// This process is a fork of the one that built the client. Nothing was written.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
     Forked,
+    /// A call of the module [`blocking`](crate::blocking) was made inside an async runtime, whose
+    /// other tasks it would stop. Nothing was written.
+    #[cfg(feature = "blocking")]
+    #[error(
+        "a call of `bakery_lock::blocking` inside an async runtime would stop its other tasks: use \
+         `bakery_lock::LockClient` there"
+    )]
+    InsideRuntime,
 }
 
 /// Who has the lock, or else the contenders ahead, for people.
-struct AheadOf<'a>(Option<&'a TurnUser>, &'a [ContenderInfo]);
+struct AheadOf<'a> {
+    user: Option<&'a TurnUser>,
+    held_by_self: bool,
+    ahead: &'a [ContenderInfo],
+}
 
 impl fmt::Display for AheadOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AheadOf(Some(user), _) => write!(f, ": {} holds it", user.owner),
-            AheadOf(None, []) => Ok(()),
-            AheadOf(None, [one]) => write!(f, ": {} holds it or is ahead", one.owner),
-            AheadOf(None, [first, others @ ..]) => {
+        match (self.user, self.ahead) {
+            (Some(user), _) if self.held_by_self => write!(
+                f,
+                ": this client holds it itself ({}); a caller that holds a lock can't acquire it \
+                 again",
+                user.owner
+            ),
+            (Some(user), _) => write!(f, ": {} holds it", user.owner),
+            (None, []) => Ok(()),
+            (None, [one]) => write!(f, ": {} holds it or is ahead", one.owner),
+            (None, [first, others @ ..]) => {
                 write!(f, ": {} and {} more hold it or are ahead", first.owner, others.len())
             }
         }
@@ -177,12 +228,26 @@ impl fmt::Display for AheadOf<'_> {
 #[non_exhaustive]
 pub enum UnlockError {
     /// The lock had been lost before. Nothing is held; another client may hold it by now.
-    #[error("the lock was lost before it was given back: {0}")]
-    Lost(LostReason),
+    #[error("lock {:?} was lost before it was given back: {reason}", shown(name))]
+    #[non_exhaustive]
+    Lost {
+        /// The object.
+        name: String,
+        /// Why it was no longer held.
+        #[source]
+        reason: LostReason,
+    },
     /// No quorum acknowledged the release in time. It continues in the background; at the latest
     /// the rows expire by their TTL.
-    #[error("the release was not acknowledged within {waited:?}")]
+    #[error(
+        "lock {:?}: its release was not acknowledged within {waited:?}; it continues in the \
+         background",
+        shown(name)
+    )]
+    #[non_exhaustive]
     Unacknowledged {
+        /// The object.
+        name: String,
         /// How long the call waited.
         waited: Duration,
         /// The last error of the database, if any.
@@ -206,6 +271,7 @@ pub enum LostReason {
     RowMissing,
     /// Another client [revoked](crate::LockClient::revoke) it.
     #[error("it was revoked by {by}: {why}")]
+    #[non_exhaustive]
     Revoked {
         /// The revoking client: host name and process id.
         by: String,
@@ -216,6 +282,7 @@ pub enum LostReason {
     /// for a while, because an assumption about the database or its clocks failed. Of two such
     /// holders, the earlier one loses the lock, within two thirds of a TTL.
     #[error("{holder} holds it too, and was granted it later: rows of the lock had been lost")]
+    #[non_exhaustive]
     Conflict {
         /// The other holder: host name, process id and label.
         holder: String,
@@ -251,6 +318,7 @@ pub enum LostReason {
 pub enum ExpiringReason {
     /// Another client [revoked](crate::LockClient::revoke) it.
     #[error("it was revoked by {by}: {why}")]
+    #[non_exhaustive]
     Revoked {
         /// The revoking client: host name and process id.
         by: String,
@@ -287,22 +355,36 @@ impl ExpiringReason {
 #[non_exhaustive]
 pub enum EnsureError {
     /// The lock is no longer held.
-    #[error("the lock is lost: {0}")]
-    Lost(LostReason),
+    #[error("lock {:?} is lost: {reason}", shown(name))]
+    #[non_exhaustive]
+    Lost {
+        /// The object.
+        name: String,
+        /// Why it is no longer held.
+        #[source]
+        reason: LostReason,
+    },
     /// A lease of the requested length is not possible. The lock is held.
     #[error(
-        "the lock can't be held for {min:?} without another renewal, but for {remaining:?}: use a \
-         longer ttl, one that is renewed, or a later hold limit"
+        "lock {:?} can't be held for {min:?} without another renewal, but for {remaining:?}: use a \
+         longer ttl, one that is renewed, or a later hold limit",
+        shown(name)
     )]
+    #[non_exhaustive]
     TooLong {
+        /// The object.
+        name: String,
         /// The requested time.
         min: Duration,
         /// How long it is held.
         remaining: Duration,
     },
     /// The database did not confirm it in time. The lock is held until its lease ends.
-    #[error("could not confirm within {waited:?} that the lock is held")]
+    #[error("could not confirm within {waited:?} that lock {:?} is held", shown(name))]
+    #[non_exhaustive]
     Unconfirmed {
+        /// The object.
+        name: String,
         /// How long the call waited.
         waited: Duration,
         /// The last error of the database, if any.
@@ -310,229 +392,61 @@ pub enum EnsureError {
         cause: Option<DatabaseError>,
     },
     /// The lock is released. Only a [handle](crate::LockHandle) that outlived its guard finds that.
-    #[error("the lock is released")]
-    Released,
+    #[error("lock {:?} is released", shown(name))]
+    #[non_exhaustive]
+    Released {
+        /// The object.
+        name: String,
+    },
     /// The client's runtime has ended.
     #[error("the lock client is closed")]
     Closed,
 }
 
-/// Why [`with_lock`](crate::LockClient::with_lock) returned no output of its body.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum WithLockError {
-    /// The lock was not obtained, and the body did not run.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The lock was lost before the body finished. The body, or its output, was dropped; another
-    /// client may hold the lock by now.
-    #[error("the lock was lost before the work under it was done: {0}")]
-    Lost(LostReason),
-}
+predicates!(LockError);
+predicates!(UnlockError);
+predicates!(EnsureError);
 
-/// Why a request to the lock table that is no acquisition failed.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum TableError {
-    /// The name is invalid. Nothing was written.
-    #[error(transparent)]
-    Option(#[from] InvalidOption),
-    /// The database did not answer within the client's acquire timeout. A write may have been
-    /// applied or not; trying again does no harm.
-    #[error("lock {:?}: the database did not answer within {waited:?}; try again", shown(name))]
-    TimedOut {
-        /// The object.
-        name: String,
-        /// How long the call waited.
-        waited: Duration,
-        /// The last error of the database, if any.
-        #[source]
-        cause: Option<DatabaseError>,
-    },
-    /// The database refuses a statement: the table is gone, or access is denied. `lock-hosts
-    /// doctor` shows what is wrong.
-    #[error(
-        "lock {:?}: the database refuses the request{}",
-        shown(name),
-        cause.remedy("; run `lock-hosts doctor`")
-    )]
-    Refused {
-        /// The object.
-        name: String,
-        /// The error of the database.
-        #[source]
-        cause: DatabaseError,
-    },
-    /// The client was shut down, or the runtime that it was built on has ended. A write may have
-    /// been applied or not.
-    #[error("the lock client is closed")]
-    Closed,
-    /// This process is a fork of the one that built the client. Nothing was written.
-    #[error("the lock client belongs to the process that this one was forked from: build another")]
-    Forked,
-}
-
-impl TableError {
-    /// Whether each later request fails in the same way.
-    pub(crate) fn is_final(&self) -> bool {
+impl LockError {
+    pub(crate) fn class(&self) -> Class {
         match self {
-            TableError::Option(_) | TableError::Closed | TableError::Forked => true,
-            TableError::TimedOut { .. } | TableError::Refused { .. } => false,
+            LockError::Option(_)
+            | LockError::Refused { .. }
+            | LockError::HostRemoved { .. }
+            | LockError::TableGone { .. } => Class::Misconfigured,
+            LockError::TimedOut { .. } => Class::TimedOut,
+            LockError::RowMissing { .. }
+            | LockError::MarkOutOfReach { .. }
+            | LockError::ClocksDiffer { .. } => Class::Disorder,
+            LockError::NoTicketLeft { .. } => Class::Passing,
+            LockError::Lost { .. } => Class::LostUnused,
+            LockError::WorkStopped { .. } => Class::Lost,
+            LockError::Revoked { .. } | LockError::Closed | LockError::Forked => Class::Final,
+            #[cfg(feature = "blocking")]
+            LockError::InsideRuntime => Class::Final,
         }
     }
 }
 
-impl From<TableError> for LockError {
-    fn from(error: TableError) -> Self {
-        match error {
-            TableError::Option(invalid) => LockError::Option(invalid),
-            TableError::TimedOut { name, waited, cause } => {
-                LockError::TimedOut { name, waited, user: None, ahead: Vec::new(), cause }
-            }
-            TableError::Refused { name, cause } => LockError::Refused { name, cause },
-            TableError::Closed => LockError::Closed,
-            TableError::Forked => LockError::Forked,
-        }
-    }
-}
-
-/// Why a read of [all locks](crate::LockClient::locks) failed. Nothing is changed in any case.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum LocksError {
-    /// The database did not answer within the client's acquire timeout. The next call tries again.
-    #[error("all locks: the database did not answer within {waited:?}; try again")]
-    TimedOut {
-        /// How long the call waited.
-        waited: Duration,
-        /// The last error of the database, if any.
-        #[source]
-        cause: Option<DatabaseError>,
-    },
-    /// The database refuses the read: the table is gone, or access is denied. `lock-hosts doctor`
-    /// shows what is wrong.
-    #[error(
-        "all locks: the database refuses the request{}",
-        cause.remedy("; run `lock-hosts doctor`")
-    )]
-    Refused {
-        /// The error of the database.
-        #[source]
-        cause: DatabaseError,
-    },
-    /// The client was shut down, or the runtime that it was built on has ended.
-    #[error("the lock client is closed")]
-    Closed,
-    /// This process is a fork of the one that built the client.
-    #[error("the lock client belongs to the process that this one was forked from: build another")]
-    Forked,
-}
-
-impl LocksError {
-    /// Whether each later read fails in the same way.
-    pub(crate) fn is_final(&self) -> bool {
+impl UnlockError {
+    fn class(&self) -> Class {
         match self {
-            LocksError::Closed | LocksError::Forked => true,
-            LocksError::TimedOut { .. } | LocksError::Refused { .. } => false,
+            UnlockError::Lost { .. } => Class::Lost,
+            UnlockError::Unacknowledged { .. } => Class::Continues,
+            UnlockError::Closed => Class::Final,
         }
     }
 }
 
-/// Why a contender was not [revoked](crate::LockClient::revoke), or not for certain.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum RevokeError {
-    /// The contender is gone, or in another round: the acquisition that was seen is over. Nothing
-    /// was written.
-    #[error("lock {:?}: {owner} neither holds it nor waits for it any more", shown(name))]
-    Gone {
-        /// The object.
-        name: String,
-        /// The contender's `owner`.
-        owner: Owner,
-    },
-    /// The contender's rows are not of this version, or incomplete: what it would take from them
-    /// is not known. Nothing was written; the rows expire by their TTL.
-    #[error(
-        "lock {:?}: the rows of {owner} can't be read; use the version that wrote them",
-        shown(name)
-    )]
-    Unreadable {
-        /// The object.
-        name: String,
-        /// The contender's `owner`.
-        owner: Owner,
-    },
-    /// The request failed. If it [timed out](TableError::TimedOut) or the client was
-    /// [closed](TableError::Closed), the contender may be revoked or not.
-    #[error(transparent)]
-    Table(#[from] TableError),
-}
-
-/// Why the mark of a lock was not [repaired](crate::LockClient::repair_mark), or not for certain.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum RepairError {
-    /// The write timestamp of the mark is larger than any clock shows as well. A mark that replaces
-    /// it would be as large, and no round would be above it. Nothing was written.
-    #[error(
-        "lock {:?}: the write timestamp of its mark is more than any clock shows, so that nothing \
-         can replace it: use another name",
-        shown(name)
-    )]
-    OutOfReach {
-        /// The object.
-        name: String,
-    },
-    /// The request failed. If it [timed out](TableError::TimedOut) or the client was
-    /// [closed](TableError::Closed), the mark may be repaired or not.
-    #[error(transparent)]
-    Table(#[from] TableError),
-}
-
-/// Why a client does not know the [line](crate::LockClient::queue) of a lock. Nothing was changed
-/// in any case.
-#[derive(Clone, Debug, Error)]
-#[non_exhaustive]
-pub enum QueueError {
-    /// The table was not read.
-    #[error(transparent)]
-    Table(#[from] TableError),
-    /// No client has a place, or the lock passes from one to another at this moment.
-    #[error("lock {:?}: no client holds it", shown(name))]
-    NotHeld {
-        /// The object.
-        name: String,
-    },
-    /// Another client holds the lock or is about to, and this one asks no others: it was built
-    /// without the feature `peers`, or without `LockClientBuilder::peers`.
-    #[error(
-        "lock {:?}: {} holds it or is ahead, and this client asks no others: build it with the \
-         feature `peers` and with `LockClientBuilder::peers`",
-        shown(name),
-        contender.owner
-    )]
-    AsksNone {
-        /// The object.
-        name: String,
-        /// The contender that may hold it.
-        contender: ContenderInfo,
-    },
-    /// A client that holds the lock or is about to did not answer. It lets no others take turns
-    /// (its row in `lock_peers` is missing), it is not reached at its address, it was not reached a
-    /// short time ago, or it is too busy.
-    #[error(
-        "lock {:?}: {} holds it or is ahead, and did not answer: it lets no other client take \
-         turns, or can't be reached at its advertised address",
-        shown(name),
-        contender.owner
-    )]
-    NotReached {
-        /// The object.
-        name: String,
-        /// The contender that may hold it.
-        contender: ContenderInfo,
-    },
+impl EnsureError {
+    fn class(&self) -> Class {
+        match self {
+            EnsureError::Lost { .. } => Class::Lost,
+            EnsureError::TooLong { .. } => Class::Misconfigured,
+            EnsureError::Unconfirmed { .. } => Class::TimedOut,
+            EnsureError::Released { .. } | EnsureError::Closed => Class::Final,
+        }
+    }
 }
 
 /// A shutdown that did not finish in time: releases are not acknowledged yet. They continue in the

@@ -84,7 +84,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let store = MemoryStore::new();
-//! # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+//! # let client = LockClient::builder_in_memory(&store).build().await?;
 //! let guard = client.lock("users::snap").await?;
 //! tokio::select! {
 //!     () = one_step() => guard.unlock().await?,
@@ -106,7 +106,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let store = MemoryStore::new();
-//! # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+//! # let client = LockClient::builder_in_memory(&store).build().await?;
 //! let guard = client.lock("users::snap").await?;
 //! let token = guard.fencing_token().await?;
 //! let stamp = token.write_timestamp(0).ok_or("a token has room for 1000 writes")?;
@@ -153,7 +153,7 @@
 //! # let store = MemoryStore::new();
 //! let runtime =
 //!     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-//! let builder = LockClient::builder_in_memory(&store).register_host(true);
+//! let builder = LockClient::builder_in_memory(&store);
 //! let client = runtime.block_on(builder.build())?;
 //! let guard = runtime.block_on(client.lock("users::snap"))?;
 //! // Blocking work.
@@ -175,6 +175,8 @@
 struct Readme;
 
 pub mod admin;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod builder;
 mod client;
 mod clock;
@@ -207,7 +209,6 @@ pub use client::{LockClient, LockRequest, MultiGuard, MultiLockRequest, MultiLos
 pub use election::{Election, Leaders, Leadership};
 pub use error::{
     EnsureError, ExpiringReason, LockError, LostReason, ShutdownError, TableError, UnlockError,
-    WithLockError,
 };
 pub use fencing::{FenceGate, FencingError, FencingToken, StaleToken};
 pub use guard::grant::GuardState;

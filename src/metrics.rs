@@ -26,7 +26,7 @@
 //! let metrics = exporter.install_recorder()?;
 //!
 //! let store = MemoryStore::new();
-//! let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+//! let client = LockClient::builder_in_memory(&store).build().await?;
 //! client.lock("users::snap").await?.unlock().await?;
 //! // The first lock was that of the registry, to register the host.
 //! assert!(metrics.render().contains("bakery_lock_wait_seconds_count 2"));

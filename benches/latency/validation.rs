@@ -139,7 +139,7 @@ async fn measure(plan: Plan, rounds: u32) -> Result<Measured> {
 }
 
 fn builder(cluster: &TestCluster) -> LockClientBuilder {
-    let builder = cluster.client_builder().host("bench").register_host(true);
+    let builder = cluster.client_builder().host("bench");
     builder_for(builder, Way::Table)
 }
 

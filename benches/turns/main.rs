@@ -69,7 +69,7 @@ fn measure(callers: u32, threads: usize, turns: u32) -> Result<(Duration, Alloca
     };
     let store = MemoryStore::new();
     let client = runtime.block_on(async {
-        let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+        let client = LockClient::builder_in_memory(&store).build().await?;
         contend(&client, callers, WARM_UP).await.map(|()| client)
     })?;
     let begun = Instant::now();

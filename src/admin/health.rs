@@ -59,7 +59,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// assert_eq!(ready(&client).await, (200, "ready".to_owned()));
     /// client.shutdown().await?;
     /// assert_eq!(ready(&client).await.0, 503);

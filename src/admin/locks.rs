@@ -11,10 +11,10 @@ use futures_core::Stream;
 use tokio::time::Instant;
 
 use crate::admin::types::ContenderInfo;
-use crate::client::{Interruption, LockClient};
+use crate::client::LockClient;
 use crate::context::retry::until_answered;
-use crate::error::LocksError;
-use crate::store::{Cursor, DatabaseError, Page, Part, TimedRow};
+use crate::error::TableError;
+use crate::store::{Cursor, Page, Part, TimedRow};
 
 /// The longest pause between two reads.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -36,11 +36,11 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let mut seen = 0;
     /// let _guard = client.lock("users::snap").await?;
     /// let mut locks = client.locks();
-    /// while let Some(lock) = locks.next().await? {
+    /// while let Some(lock) = locks.try_next().await? {
     ///     let owners = lock.contenders.iter().map(|contender| contender.owner.as_str());
     ///     println!("{}: {}", lock.name, owners.collect::<Vec<_>>().join(", "));
     ///     # seen += 1;
@@ -95,7 +95,7 @@ pub struct Locks {
 }
 
 struct Reading {
-    page: Result<Page, LocksError>,
+    page: Result<Page, TableError>,
     took: Duration,
 }
 
@@ -104,8 +104,8 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// See [`LocksError`]. The next call makes the failed read again; after
-    /// [`Closed`](LocksError::Closed) and [`Forked`](LocksError::Forked) it returns `None`.
+    /// See [`TableError`]. The next call makes the failed read again; after
+    /// [`Closed`](TableError::Closed) and [`Forked`](TableError::Forked) it returns `None`.
     ///
     /// # Cancel safety
     ///
@@ -114,7 +114,7 @@ impl Locks {
     /// # Panics
     ///
     /// The future panics when polled on a tokio runtime without timers.
-    pub async fn next(&mut self) -> Result<Option<LockInUse>, LocksError> {
+    pub async fn try_next(&mut self) -> Result<Option<LockInUse>, TableError> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await.transpose()
     }
 
@@ -157,7 +157,7 @@ impl Locks {
 }
 
 impl Stream for Locks {
-    type Item = Result<LockInUse, LocksError>;
+    type Item = Result<LockInUse, TableError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
@@ -177,7 +177,7 @@ impl Stream for Locks {
             match page {
                 Ok(page) => self.take(page),
                 Err(error) => {
-                    self.is_over = error.is_final();
+                    self.is_over = error.ends_reads();
                     return Poll::Ready(Some(Err(error)));
                 }
             }
@@ -197,20 +197,10 @@ async fn read_page(
     let table = &client.shared().store.rows;
     let page = until_answered(|| table.read_page(part, next.as_ref()), &mut last_error);
     let page = match client.unless_interrupted(page).await {
-        Ok(page) => page.map_err(|cause| LocksError::Refused { cause }),
-        Err(interruption) => Err(interruption.on_locks(last_error)),
+        Ok(page) => page.map_err(|cause| TableError::Refused { name: None, cause }),
+        Err(interruption) => Err(interruption.on_table(None, last_error)),
     };
     Reading { page, took: began.elapsed() }
-}
-
-impl Interruption {
-    fn on_locks(self, cause: Option<DatabaseError>) -> LocksError {
-        match self {
-            Interruption::TimedOut { waited } => LocksError::TimedOut { waited, cause },
-            Interruption::Closed => LocksError::Closed,
-            Interruption::Forked => LocksError::Forked,
-        }
-    }
 }
 
 impl fmt::Debug for Locks {

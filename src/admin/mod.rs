@@ -3,7 +3,7 @@
 //! All of it is reached by methods of [`LockClient`](crate::LockClient), defined here with
 //! the types that they return.
 
-mod contenders;
+pub(crate) mod contenders;
 mod health;
 mod locks;
 mod queue;
@@ -13,5 +13,5 @@ pub(crate) mod types;
 
 pub use self::locks::{LockInUse, Locks};
 pub use self::types::HolderQueue;
-pub use crate::error::{LocksError, QueueError, RepairError, RevokeError};
+pub use crate::error::QueueError;
 pub use crate::options::{ParseDurationError, check_name, parse_duration, shell_operand};

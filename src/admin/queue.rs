@@ -38,7 +38,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let _guard = client.request("users::snap").label("nightly job").acquire().await?;
     /// let line = client.queue("users::snap").await?;
     /// if let Some(user) = line.user {
@@ -65,7 +65,7 @@ impl LockClient {
             Ok(line) => line,
             Err(Interruption::TimedOut { .. }) => None,
             Err(ended @ (Interruption::Closed | Interruption::Forked)) => {
-                return Err(ended.on_table(name, None).into());
+                return Err(ended.on_table(Some(name), None).into());
             }
         };
         line.ok_or_else(|| self.no_line(name, unasked.into_iter().next()))

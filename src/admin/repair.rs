@@ -5,7 +5,7 @@ use tracing::debug;
 use crate::client::LockClient;
 use crate::context::retry::until_answered;
 use crate::core::bakery::{Change, Write, sweep};
-use crate::error::{RepairError, TableError};
+use crate::error::TableError;
 use crate::options::check_name;
 use crate::store::StoredMark;
 
@@ -21,7 +21,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// See [`RepairError`].
+    /// See [`TableError`].
     ///
     /// # Cancel safety
     ///
@@ -34,17 +34,17 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// if client.repair_mark("users::snap").await? {
     ///     println!("its mark was written by hand");
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn repair_mark(&self, name: &str) -> Result<bool, RepairError> {
-        check_name(name).map_err(TableError::from)?;
+    pub async fn repair_mark(&self, name: &str) -> Result<bool, TableError> {
+        check_name(name)?;
         let table = &self.shared().store.rows;
-        let refused = |cause| TableError::Refused { name: name.to_owned(), cause };
+        let refused = |cause| TableError::Refused { name: Some(name.to_owned()), cause };
         let mut last_error = None;
         let repaired = self.unless_interrupted(async {
             let mark = until_answered(|| table.read_mark(name), &mut last_error).await;
@@ -53,7 +53,7 @@ impl LockClient {
             };
             let Some(stamp) = sweep::repaired(value, stamp) else {
                 let is_in_reach = value <= sweep::MARK_MAX;
-                let error = || RepairError::OutOfReach { name: name.to_owned() };
+                let error = || TableError::MarkOutOfReach { name: name.to_owned() };
                 return if is_in_reach { Ok(false) } else { Err(error()) };
             };
             let write = Write { stamp, change: Change::Mark };
@@ -63,6 +63,6 @@ impl LockClient {
             Ok(true)
         });
         let repaired = repaired.await;
-        repaired.map_err(|interruption| interruption.on_table(name, last_error))?
+        repaired.map_err(|interruption| interruption.on_table(Some(name), last_error))?
     }
 }

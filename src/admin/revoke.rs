@@ -7,7 +7,7 @@ use crate::client::LockClient;
 use crate::context::ClientContext;
 use crate::context::retry::until_answered;
 use crate::core::bakery::{Change, Revocation, RevokeKind, Write, row_name, ttl_seconds};
-use crate::error::{RevokeError, TableError};
+use crate::error::TableError;
 use crate::options::{check_name, check_reason};
 use crate::owner::Owner;
 use crate::store::{DatabaseError, RowStamp};
@@ -27,7 +27,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// See [`RevokeError`].
+    /// See [`TableError`].
     ///
     /// # Cancel safety
     ///
@@ -41,7 +41,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// let contenders = client.contenders("users::snap").await?;
     /// let holder = contenders.first().ok_or("the lock is held")?;
@@ -58,7 +58,7 @@ impl LockClient {
         name: &str,
         contender: &ContenderInfo,
         why: &str,
-    ) -> Result<(), RevokeError> {
+    ) -> Result<(), TableError> {
         self.revoke_as(name, contender, why, RevokeKind::Request).await
     }
 
@@ -81,7 +81,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// See [`RevokeError`].
+    /// See [`TableError`].
     ///
     /// # Cancel safety
     ///
@@ -95,7 +95,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// std::mem::forget(guard); // Its process was killed.
     /// let contenders = client.contenders("users::snap").await?;
@@ -109,7 +109,7 @@ impl LockClient {
         name: &str,
         contender: &ContenderInfo,
         why: &str,
-    ) -> Result<(), RevokeError> {
+    ) -> Result<(), TableError> {
         self.revoke_as(name, contender, why, RevokeKind::Force).await
     }
 
@@ -119,11 +119,11 @@ impl LockClient {
         contender: &ContenderInfo,
         why: &str,
         kind: RevokeKind,
-    ) -> Result<(), RevokeError> {
-        check_name(name).and_then(|()| check_reason(why)).map_err(TableError::from)?;
+    ) -> Result<(), TableError> {
+        check_name(name).and_then(|()| check_reason(why))?;
         let owner = &contender.owner;
         let Some(round) = contender.round else {
-            return Err(RevokeError::Unreadable { name: name.to_owned(), owner: owner.clone() });
+            return Err(TableError::Unreadable { name: name.to_owned(), owner: owner.clone() });
         };
         let revocation = Revocation {
             contender: contender.id(),
@@ -144,7 +144,7 @@ impl LockClient {
             }
         });
         let carried_out = carried_out.await;
-        carried_out.map_err(|interruption| interruption.on_table(name, last_error))?
+        carried_out.map_err(|interruption| interruption.on_table(Some(name), last_error))?
     }
 }
 
@@ -163,7 +163,7 @@ impl Revoking<'_> {
         &self,
         ttl_seconds: i32,
         last_error: &mut Option<DatabaseError>,
-    ) -> Result<(), RevokeError> {
+    ) -> Result<(), TableError> {
         let Revocation { contender, round, ref why, .. } = self.revocation;
         let stamps = self.stamps(last_error).await?;
         self.stamp_of_round(&stamps).ok_or_else(|| self.gone())?;
@@ -182,7 +182,7 @@ impl Revoking<'_> {
 
     /// Deletes the contender's rows, once the `revoked::` row is acknowledged: a live holder reads
     /// that row after each renewal, so it leaves no recreated rows behind.
-    async fn delete_rows(&self, last_error: &mut Option<DatabaseError>) -> Result<(), RevokeError> {
+    async fn delete_rows(&self, last_error: &mut Option<DatabaseError>) -> Result<(), TableError> {
         let Revocation { contender, .. } = self.revocation;
         let stamps = self.stamps(last_error).await?;
         let Some(newest) = self.stamp_of_round(&stamps) else {
@@ -208,18 +208,18 @@ impl Revoking<'_> {
         own.map(|row| row.stamp).max().filter(|_| entering)
     }
 
-    fn gone(&self) -> RevokeError {
-        RevokeError::Gone { name: self.object.to_owned(), owner: self.owner.clone() }
+    fn gone(&self) -> TableError {
+        TableError::Gone { name: self.object.to_owned(), owner: self.owner.clone() }
     }
 
-    fn refused(&self, cause: DatabaseError) -> RevokeError {
-        TableError::Refused { name: self.object.to_owned(), cause }.into()
+    fn refused(&self, cause: DatabaseError) -> TableError {
+        TableError::Refused { name: Some(self.object.to_owned()), cause }
     }
 
     async fn stamps(
         &self,
         last_error: &mut Option<DatabaseError>,
-    ) -> Result<Vec<RowStamp>, RevokeError> {
+    ) -> Result<Vec<RowStamp>, TableError> {
         let read = || self.shared.store.rows.read_stamps(self.object, self.revocation.contender);
         until_answered(read, last_error).await.map_err(|cause| self.refused(cause))
     }
@@ -228,7 +228,7 @@ impl Revoking<'_> {
         &self,
         write: Write,
         last_error: &mut Option<DatabaseError>,
-    ) -> Result<(), RevokeError> {
+    ) -> Result<(), TableError> {
         let write = || self.shared.store.rows.write(self.object, &write);
         until_answered(write, last_error).await.map_err(|cause| self.refused(cause))
     }

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::error::{Class, predicates};
 use crate::options::{InvalidOption, shell_operand};
 use crate::peers::JoinError;
 use crate::setup::hosts::RegistryError;
@@ -14,10 +15,10 @@ use crate::store::DatabaseError;
 #[non_exhaustive]
 pub enum BuildError {
     /// An option can't be used.
-    #[error(transparent)]
+    #[error("{0}")]
     Option(#[from] InvalidOption),
     /// The tables are missing or not as they must be.
-    #[error(transparent)]
+    #[error("{0}")]
     Schema(#[from] SchemaError),
     /// The host has no number.
     #[error(
@@ -25,6 +26,7 @@ pub enum BuildError {
          the client with `register_host(true)`",
         shell_operand(host)
     )]
+    #[non_exhaustive]
     UnknownHost {
         /// The host's name.
         host: String,
@@ -38,6 +40,7 @@ pub enum BuildError {
          {}` to let it take locks again, or build the client with another host name",
         shell_operand(host)
     )]
+    #[non_exhaustive]
     HostRemoved {
         /// The host's name.
         host: String,
@@ -48,6 +51,7 @@ pub enum BuildError {
     /// of this machine's.
     #[cfg(feature = "peers")]
     #[error("can't listen for other clients at {address}: use another address, or port 0")]
+    #[non_exhaustive]
     Peers {
         /// The address.
         address: std::net::SocketAddr,
@@ -62,6 +66,7 @@ pub enum BuildError {
         "{address} is no address at which other clients reach this one: advertise one, by \
          `PeerOptions::advertised`"
     )]
+    #[non_exhaustive]
     NotAdvertised {
         /// The address that it listens at.
         address: std::net::SocketAddr,
@@ -73,6 +78,7 @@ pub enum BuildError {
         "this machine has no route to {node}, so it can't choose an address for other clients: \
          give one, by `PeerOptions::new`"
     )]
+    #[non_exhaustive]
     NoRoute {
         /// One of the database's nodes.
         node: std::net::SocketAddr,
@@ -85,7 +91,7 @@ pub enum BuildError {
     #[error("the system gave no randomness for the key of this client")]
     NoRandomness(#[source] std::sync::Arc<std::io::Error>),
     /// The registry of hosts could not be read, or the host could not be added.
-    #[error(transparent)]
+    #[error("{0}")]
     Registry(#[from] RegistryError),
     /// The database did not answer.
     #[error("the client could not be prepared{}", .0.remedy(""))]
@@ -108,5 +114,26 @@ impl From<JoinError> for BuildError {
 impl From<JoinError> for BuildError {
     fn from(error: JoinError) -> Self {
         match error {}
+    }
+}
+
+predicates!(BuildError);
+
+impl BuildError {
+    fn class(&self) -> Class {
+        match self {
+            BuildError::Schema(error) => error.class(),
+            BuildError::Registry(error) => error.class(),
+            BuildError::Database(error) => Class::of_database(error),
+            BuildError::Option(_)
+            | BuildError::UnknownHost { .. }
+            | BuildError::HostRemoved { .. } => Class::Misconfigured,
+            #[cfg(feature = "peers")]
+            BuildError::Peers { .. }
+            | BuildError::NotAdvertised { .. }
+            | BuildError::NoRoute { .. } => Class::Misconfigured,
+            #[cfg(feature = "peers")]
+            BuildError::NoRandomness(_) => Class::Final,
+        }
     }
 }

@@ -61,7 +61,7 @@ impl LockClient {
     }
 
     /// Builds a client on a store in memory, for examples and tests. The clients of one store
-    /// exclude one another.
+    /// exclude one another. Their hosts are registered by themselves.
     pub fn builder_in_memory(store: &MemoryStore) -> LockClientBuilder {
         LockClientBuilder::embedded(store.embedded())
     }
@@ -81,7 +81,6 @@ impl LockClient {
 /// let store = MemoryStore::new();
 /// let client = LockClient::builder_in_memory(&store)
 ///     .host("web1")
-///     .register_host(true)
 ///     .acquire_timeout(Duration::from_secs(2))
 ///     .ttl(Duration::from_secs(30))
 ///     .build()
@@ -108,9 +107,9 @@ pub struct LockClientBuilder {
 }
 
 impl LockClientBuilder {
-    /// Builds a client without a cluster.
+    /// Builds a client without a cluster. No operator registers hosts there.
     pub(crate) fn embedded(embedded: Embedded) -> Self {
-        Self::new(Backend::Embedded(embedded))
+        Self::new(Backend::Embedded(embedded)).register_host(true)
     }
 
     fn new(backend: Backend) -> Self {
@@ -143,8 +142,8 @@ impl LockClientBuilder {
     }
 
     /// Whether to register the host if it is missing, for machines that come and go; `false` by
-    /// default. A removed host is not missing: it stays removed, and [`build`](Self::build) fails,
-    /// until an operator adds it again (`lock-hosts add`).
+    /// default, except on a store in memory. A removed host is not missing: it stays removed, and
+    /// [`build`](Self::build) fails, until an operator adds it again (`lock-hosts add`).
     pub fn register_host(mut self, register: bool) -> Self {
         self.register_host = register;
         self

@@ -7,6 +7,7 @@ use std::time::Duration;
 pub use self::guard::{MultiGuard, MultiLostFuture};
 use super::{LockClient, LockRequest};
 use crate::error::LockError;
+use crate::guard::LockGuard;
 use crate::options::InvalidOption;
 
 impl LockClient {
@@ -39,7 +40,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let accounts = client.lock_all(["accounts::7", "accounts::3"]).await?;
     /// // Move money from one to the other.
     /// for account in accounts.guards() {
@@ -49,7 +50,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lock_all<N: Into<String>>(
+    pub async fn lock_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<MultiGuard, LockError> {
@@ -57,7 +58,7 @@ impl LockClient {
     }
 
     /// A request for the locks of all `names` with options of its own.
-    pub fn request_all<N: Into<String>>(
+    pub fn request_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> MultiLockRequest {
@@ -77,7 +78,7 @@ impl LockClient {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = MemoryStore::new();
-/// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// # let client = LockClient::builder_in_memory(&store).build().await?;
 /// let request = client.request_all(["accounts::3", "accounts::7"]).label("transfer 42");
 /// let accounts = request.timeout(Duration::from_secs(2)).acquire().await?;
 /// accounts.unlock().await?;
@@ -85,7 +86,7 @@ impl LockClient {
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a request does nothing until `acquire`"]
+#[must_use = "a request does nothing until `acquire`, `try_acquire` or `with_lock`"]
 pub struct MultiLockRequest {
     client: LockClient,
     requests: Vec<LockRequest>,
@@ -102,6 +103,36 @@ impl MultiLockRequest {
     /// As [`LockRequest::ttl`], for each lock.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.each(|request| request.ttl(ttl))
+    }
+
+    /// Requests further locks, each of which this caller [shares](LockRequest::shared) with others.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let reader = client.request("settings").shared().acquire().await?;
+    /// let request = client.request_all(["accounts::3"]).and_shared(["settings"]);
+    /// let both = request.acquire().await?;
+    /// assert_eq!(both.guards().len(), 2);
+    /// # both.unlock().await?;
+    /// # reader.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn and_shared<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        let shared = names.into_iter().map(|name| self.client.request(name).shared());
+        self.requests.extend(shared);
+        self
+    }
+
+    /// As [`LockRequest::auto_renew`], for each lock.
+    pub fn auto_renew(self, auto_renew: bool) -> Self {
+        self.each(|request| request.auto_renew(auto_renew))
     }
 
     /// As [`LockRequest::max_hold`], for each lock from its own grant on.
@@ -129,7 +160,31 @@ impl MultiLockRequest {
     /// # Cancel safety
     ///
     /// As for [`LockClient::lock_all`].
+    #[expect(clippy::missing_panics_doc, reason = "only a bug gets there")]
     pub async fn acquire(self) -> Result<MultiGuard, LockError> {
+        let guard = self.acquire_each(async |request| request.acquire().await.map(Some)).await?;
+        Ok(guard.expect("only a try comes back without a guard"))
+    }
+
+    /// Acquires the locks if no client holds any of them or waits for it; `None`, and none of them
+    /// held, if one does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::lock_all`]. A lock that is taken is not an error but `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockClient::lock_all`].
+    pub async fn try_acquire(self) -> Result<Option<MultiGuard>, LockError> {
+        self.acquire_each(LockRequest::try_acquire).await
+    }
+
+    /// Acquires the locks one after the other, each by `get`, until that comes back without one.
+    async fn acquire_each(
+        self,
+        get: impl AsyncFn(LockRequest) -> Result<Option<LockGuard>, LockError>,
+    ) -> Result<Option<MultiGuard>, LockError> {
         let requests = self.checked()?;
         let clock = &self.client.shared().clock;
         let asked = clock.elapsed();
@@ -138,12 +193,15 @@ impl MultiLockRequest {
         for request in requests {
             // The one before it may have come with the last of the time.
             let left = self.timeout.saturating_sub(waited()).max(Duration::from_nanos(1));
-            let guard = acquired.unless_lost(request.timeout(left).acquire()).await;
-            acquired.push(guard.map_err(|error| after(waited(), error))?);
+            let guard = acquired.unless_lost(get(request.timeout(left))).await;
+            match guard.map_err(|error| after(waited(), error))? {
+                Some(guard) => acquired.push(guard),
+                None => return Ok(None),
+            }
         }
         // Last: any time may have passed since one of them was acquired.
         acquired.check_held()?;
-        Ok(acquired)
+        Ok(Some(acquired))
     }
 
     fn each(mut self, set: impl Fn(LockRequest) -> LockRequest) -> Self {

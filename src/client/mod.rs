@@ -18,10 +18,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub use self::lock_all::{MultiGuard, MultiLockRequest, MultiLostFuture};
 pub use self::request::LockRequest;
 pub(crate) use self::start::{ClientSetup, Registered};
+pub(crate) use self::with_lock::finish;
+#[cfg(feature = "blocking")]
+pub(crate) use self::with_lock::output_of;
 use crate::context::{ClientContext, with_timers};
 use crate::driver::client_task::Call;
 use crate::driver::objects::Objects;
@@ -47,7 +51,7 @@ use crate::store::{Counted, DatabaseError};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// // On a cluster: LockClient::builder(session, "bakery_lock").build().await?
 /// let store = MemoryStore::new();
-/// let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// let client = LockClient::builder_in_memory(&store).build().await?;
 ///
 /// let guard = client.lock("users::snap").await?;
 /// assert!(client.try_lock("users::snap").await?.is_none(), "the lock is held");
@@ -93,11 +97,12 @@ pub(crate) enum Interruption {
 }
 
 impl Interruption {
-    /// The error of a request to the lock table. `cause` is the last error of the database.
-    pub(crate) fn on_table(self, name: &str, cause: Option<DatabaseError>) -> TableError {
+    /// The error of a request to the lock table, about one lock or about all. `cause` is the last
+    /// error of the database.
+    pub(crate) fn on_table(self, name: Option<&str>, cause: Option<DatabaseError>) -> TableError {
         match self {
             Interruption::TimedOut { waited } => {
-                TableError::TimedOut { name: name.to_owned(), waited, cause }
+                TableError::TimedOut { name: name.map(str::to_owned), waited, cause }
             }
             Interruption::Closed => TableError::Closed,
             Interruption::Forked => TableError::Forked,
@@ -138,7 +143,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// match client.lock("users::snap").await {
     ///     Ok(guard) => {
     ///         // No other client holds "users::snap" here.
@@ -150,8 +155,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lock(&self, name: &str) -> Result<LockGuard, LockError> {
-        LockRequest::new(Arc::clone(&self.inner), Arc::from(name)).acquire().await
+    pub async fn lock(&self, name: impl AsRef<str>) -> Result<LockGuard, LockError> {
+        self.request(name).acquire().await
     }
 
     /// Acquires the lock of `name` if no client holds it or waits for it, without waiting for
@@ -175,7 +180,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// if let Some(guard) = client.try_lock("reports::daily").await? {
     ///     // Write the report.
     ///     guard.unlock().await?;
@@ -185,13 +190,19 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_lock(&self, name: &str) -> Result<Option<LockGuard>, LockError> {
-        LockRequest::new(Arc::clone(&self.inner), Arc::from(name)).try_acquire().await
+    pub async fn try_lock(&self, name: impl AsRef<str>) -> Result<Option<LockGuard>, LockError> {
+        self.request(name).try_acquire().await
     }
 
     /// A request for the lock of `name` with options of its own; [`LockRequest`] has an example.
-    pub fn request(&self, name: impl Into<String>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.inner), Arc::from(name.into()))
+    pub fn request(&self, name: impl AsRef<str>) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.inner), Arc::from(name.as_ref()))
+    }
+
+    /// The id of this client: [`ContenderInfo::client`](crate::ContenderInfo::client) of its rows.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        Uuid::from_u128(self.inner.shared.id.client)
     }
 
     /// Refuses new requests, fails waiting ones with [`LockError::Closed`], releases the locks that
@@ -214,7 +225,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// client.shutdown().await?;
     /// assert!(client.lock("users::snap").await.is_err());
     /// # Ok(())
@@ -237,7 +248,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// // On the fast path: one write, and one read of the whole object.
     /// assert_eq!(client.statistics().writes, 1);

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tracing::debug_span;
+use tracing::field::Empty;
+use tracing::{Span, debug_span};
 
 use super::Inner;
 use crate::context::ClientContext;
@@ -18,7 +19,7 @@ use crate::driver::client_task::Call;
 use crate::driver::host::REGISTRAR;
 use crate::error::{LockError, LostReason};
 use crate::guard::LockGuard;
-use crate::guard::grant::GuardState;
+use crate::guard::grant::{GuardState, Trace};
 use crate::options::{
     InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
 };
@@ -34,7 +35,7 @@ use crate::options::{
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = MemoryStore::new();
-/// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// # let client = LockClient::builder_in_memory(&store).build().await?;
 /// let guard = client
 ///     .request("reports::daily")
 ///     .timeout(Duration::from_secs(2))
@@ -61,7 +62,7 @@ pub struct LockRequest {
     max_hold: Option<Duration>,
     grace: Option<Duration>,
     min_hold: Duration,
-    label: Option<String>,
+    label: Option<Arc<str>>,
 }
 
 impl LockRequest {
@@ -116,7 +117,7 @@ impl LockRequest {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let reader = client.request("settings").shared().acquire().await?;
     /// let another = client.request("settings").shared().acquire().await?;
     /// assert!(client.request("settings").try_acquire().await?.is_none(), "a writer must wait");
@@ -145,7 +146,7 @@ impl LockRequest {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let first = client.request("printers").max_holders(2).acquire().await?;
     /// let second = client.request("printers").max_holders(2).acquire().await?;
     /// assert!(client.request("printers").max_holders(2).try_acquire().await?.is_none());
@@ -226,7 +227,7 @@ impl LockRequest {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let request = client.request("reports::hourly").min_hold(Duration::from_secs(10));
     /// if let Some(guard) = request.try_acquire().await? {
     ///     // The job.
@@ -243,7 +244,7 @@ impl LockRequest {
 
     /// What others see of this client besides host name and process id: 1,024 bytes at most.
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.label = Some(Arc::from(label.into()));
         self
     }
 
@@ -366,9 +367,13 @@ impl LockRequest {
     /// Joins the line of the object.
     async fn join(self, wants: io::Caller) -> Reply {
         let (number, patience) = (wants.number, wants.acquire.patience);
-        let span = debug_span!(parent: None, "lock", object = shown(&self.name), ?patience);
+        let (object, label) = (shown(&self.name), self.label);
+        let span = debug_span!(
+            parent: None, "lock", object, label = label.as_deref(), ?patience, token = Empty
+        );
+        span.follows_from(Span::current());
         let (reply, answer) = oneshot::channel();
-        let caller = Caller { wants, reply_to: ReplyTo { reply, span } };
+        let caller = Caller { wants, reply_to: ReplyTo { reply, trace: Trace { span, label } } };
         let object = self.name;
         let unregistered = self.inner.objects.acquire((Arc::clone(&object), caller));
         let by_task = unregistered.is_some();

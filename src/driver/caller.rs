@@ -1,13 +1,14 @@
 //! Who waits for an answer: callers that want a lock, and those that ask for its queue.
 
 use tokio::sync::oneshot;
-use tracing::{Span, debug};
+use tracing::debug;
 
 use crate::admin::types::HolderQueue;
 use crate::core::object::io;
 use crate::core::turns::GuestId;
 use crate::error::LockError;
 use crate::guard::LockGuard;
+use crate::guard::grant::Trace;
 use crate::peers::{Network, ObjectKey};
 
 /// The answer to a caller: a guard, `None` for a try that found the lock taken, or an error.
@@ -28,8 +29,7 @@ pub(crate) struct ReplyTo {
     /// The answer carries the guard itself, so that a caller that left in the meantime leaves no
     /// lock behind.
     pub(crate) reply: oneshot::Sender<Reply>,
-    /// The root span of the acquisition.
-    pub(crate) span: Span,
+    pub(crate) trace: Trace,
 }
 
 impl Caller {
@@ -48,7 +48,7 @@ impl ReplyTo {
     /// Answers the caller.
     pub(crate) fn answer(self, answer: Reply) {
         if let Err(error) = &answer {
-            debug!(parent: &self.span, %error, "not obtained");
+            debug!(parent: &self.trace.span, %error, "not obtained");
         }
         // A caller that stopped waiting needs no answer; a guard in it is dropped and so released.
         let _ = self.reply.send(answer);

@@ -40,7 +40,7 @@ use crate::driver::health::HealthProblem;
 use crate::driver::timer::{Timer, when_some};
 use crate::error::LostReason;
 use crate::fencing::FencingError;
-use crate::guard::grant::{End, Grant, GuardRequest, Requests};
+use crate::guard::grant::{End, Grant, GuardRequest, Requests, Trace};
 use crate::guard::token_issuer::TokenIssuer;
 use crate::guard::{LockGuard, Tokens};
 use crate::options::shown;
@@ -296,7 +296,7 @@ impl ObjectTask {
                     return None;
                 }
                 if self.span.is_none() {
-                    self.span = reply_to.span.clone();
+                    self.span = reply_to.trace.span.clone();
                 }
                 self.callers.insert(wants.number, reply_to);
                 Some(Input::Acquire(wants))
@@ -430,7 +430,7 @@ impl ObjectTask {
             Output::Reply { request, reply } => {
                 let (last_error, block_error) =
                     (self.last_error.as_ref(), self.block_error.as_ref());
-                self.replies.answer(request, reply, last_error, block_error);
+                self.replies.answer(&self.name, (request, reply), last_error, block_error);
             }
             Output::Report(report) => self.report(report),
         }
@@ -463,7 +463,7 @@ impl ObjectTask {
     fn granted(&mut self, granted: Granted) {
         let Granted { caller, turn, lease, limit, origin, claim, waited, waiting, .. } = granted;
         // A caller that leaves is removed before the machine knows.
-        let Some(ReplyTo { reply, span }) = self.callers.remove(&caller) else {
+        let Some(ReplyTo { reply, trace }) = self.callers.remove(&caller) else {
             let request = HolderRequest::Return { request: None };
             return self.inputs.push_back(Input::Holder { turn, request });
         };
@@ -476,7 +476,7 @@ impl ObjectTask {
         let (clock, tally) = (Arc::clone(&self.shared.clock), Arc::clone(&self.shared.tally));
         let name = Arc::clone(&self.name);
         let lease = (lease, expiry);
-        let grant = Arc::new(Grant::new(name, span, clock, granted.granted, lease, limit, tally));
+        let grant = Arc::new(Grant::new(name, trace, clock, granted.granted, lease, limit, tally));
         let requests = Requests::of(turn, self.requests_sender.clone());
         let tokens = match claim {
             Some(claim) if self.shared.network.is_none() || claim.mode != Mode::Exclusive => {
@@ -504,7 +504,9 @@ impl ObjectTask {
         if let Refusal::Failed { failure: Failure::Revoked(_), waited } = refusal
             && let Some(error) = &error
         {
-            warn!(parent: &reply_to.span, %error, ?waited, "not obtained");
+            let Trace { span, label } = &reply_to.trace;
+            let label = label.as_deref();
+            warn!(parent: span, label, %error, ?waited, "not obtained");
         }
         reply_to.answer(error.map_or(Ok(None), Err));
     }

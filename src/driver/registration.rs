@@ -370,6 +370,7 @@ impl Registration {
                 waited: now.saturating_sub(caller.wants.asked),
                 user: None,
                 ahead: Vec::new(),
+                held_by_self: false,
                 cause: self.last_error.clone(),
             };
             caller.answer(Err(error));

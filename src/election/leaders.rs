@@ -55,7 +55,7 @@ impl Leaders {
     /// # Panics
     ///
     /// The future panics when polled on a tokio runtime without timers.
-    pub async fn next(&mut self) -> Result<Option<Vec<ContenderInfo>>, TableError> {
+    pub async fn try_next(&mut self) -> Result<Option<Vec<ContenderInfo>>, TableError> {
         poll_fn(|cx| self.poll_leaders(cx)).await.transpose()
     }
 
@@ -65,7 +65,7 @@ impl Leaders {
                 return Poll::Ready(None);
             };
             let seen = ready!(looking.as_mut().poll(cx));
-            self.look = if seen.as_ref().is_err_and(TableError::is_final) {
+            self.look = if seen.as_ref().is_err_and(TableError::ends_reads) {
                 None
             } else {
                 Some(Box::pin(look_after_pause(self.election.clone())))

@@ -28,6 +28,17 @@ impl Leadership {
         Leadership { guard }
     }
 
+    /// The guard of the seat.
+    pub(super) fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+
+    /// A handle for tasks that work for the leader: [`LockGuard::handle`].
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
+    }
+
     /// Gives the seat up, and waits until a quorum has acknowledged that.
     ///
     /// The best candidate is elected next: this one again, if it is that and campaigns at once.

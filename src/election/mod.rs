@@ -6,6 +6,7 @@
 mod leaders;
 mod leadership;
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,9 +14,11 @@ use tracing::debug;
 
 pub use self::leaders::Leaders;
 pub use self::leadership::Leadership;
+use crate::admin::contenders::ReadFailure;
 use crate::admin::types::LockMode;
-use crate::client::{LockClient, LockRequest};
-use crate::error::{LockError, TableError};
+use crate::client::{Interruption, LockClient, LockRequest, finish};
+use crate::error::LockError;
+use crate::guard::LockHandle;
 use crate::options::{InvalidOption, PRIORITIES};
 
 /// How often a candidate looks for a free seat by default.
@@ -40,7 +43,7 @@ impl LockClient {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let election = client.election("scheduler").priority(1);
     /// let leadership = election.campaign().await?;
     /// tokio::select! {
@@ -50,7 +53,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn election(&self, name: impl Into<String>) -> Election {
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
         let request = self.request(name);
         let (client, seats, priority) = (self.clone(), 1, *PRIORITIES.start());
         Election { client, request, seats, priority, watch: WATCH_DEFAULT }
@@ -161,12 +164,65 @@ impl Election {
                 match request.clone().try_acquire().await {
                     Ok(Some(guard)) => return Ok(Leadership::new(guard)),
                     Ok(None) => {}
-                    Err(error) if is_passing(&error) => debug!(%error, "no seat yet"),
+                    Err(error) if error.is_retryable() => debug!(%error, "no seat yet"),
                     Err(error) => return Err(error),
                 }
             }
             free_since = None;
             self.client.pause(self.pause()).await;
+        }
+    }
+
+    /// Leads whenever it can, until `body` is done: [campaigns](Self::campaign), runs the body
+    /// while this candidate leads, and gives the seat up when the body has ended. If leadership
+    /// ends before that, because it is lost or revoked, the body is dropped at its current `await`,
+    /// as [`LockClient::with_lock`] does, and is begun once more when this candidate leads again. A
+    /// candidate that has just led lets others go first for one [watch interval](Self::watch).
+    ///
+    /// # Errors
+    ///
+    /// As for [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and ends the candidacy or the leadership.
+    ///
+    /// # Panics
+    ///
+    /// The future panics when polled on a tokio runtime without timers.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let done = client
+    ///     .election("scheduler")
+    ///     .lead(async |leadership| {
+    ///         // What a leader does for as long as it leads; mostly a loop without an end.
+    ///         leadership.name().len()
+    ///     })
+    ///     .await?;
+    /// assert_eq!(done, 9);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lead<W: Future>(
+        &self,
+        // Not `AsyncFnMut`: futures with such a body are not seen to be `Send`.
+        mut body: impl FnMut(LockHandle) -> W,
+    ) -> Result<W::Output, LockError> {
+        loop {
+            let leadership = self.campaign().await?;
+            let work = body(leadership.handle());
+            match finish(leadership.into_guard(), work).await {
+                Ok(output) => return Ok(output),
+                Err(error) => debug!(%error, "it leads no more"),
+            }
+            self.client.pause(self.watch).await;
         }
     }
 
@@ -180,9 +236,9 @@ impl Election {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let mut leaders = client.election("scheduler").observe();
-    /// for leader in leaders.next().await?.ok_or("the client was shut down")? {
+    /// for leader in leaders.try_next().await?.ok_or("the client was shut down")? {
     ///     println!("{} leads", leader.owner);
     /// }
     /// # Ok(())
@@ -218,17 +274,36 @@ impl Election {
     /// candidates that are taking a seat, and none that has another number of seats. Not certain
     /// while the database does not answer.
     async fn has_free_seat(&self) -> Result<bool, LockError> {
-        match self.client.contenders(self.request.name()).await {
+        match self.client.read_contenders(self.request.name()).await {
             Ok(taken) => {
                 let mode = self.mode();
                 let is_alike = taken.iter().all(|other| other.mode == Some(mode));
                 Ok(is_alike && taken.len() < self.seats as usize)
             }
-            Err(error @ TableError::TimedOut { .. }) => {
-                debug!(%error, "no look at the seats");
-                Ok(false)
+            Err(failure) => {
+                let error = self.no_seat(failure);
+                if error.is_timeout() {
+                    debug!(%error, "no look at the seats");
+                    Ok(false)
+                } else {
+                    Err(error)
+                }
             }
-            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The error of a candidate that can't see who has a seat.
+    fn no_seat(&self, failure: ReadFailure) -> LockError {
+        let name = self.request.name().to_owned();
+        match failure {
+            ReadFailure::Option(invalid) => LockError::Option(invalid),
+            ReadFailure::Refused(cause) => LockError::Refused { name, cause },
+            ReadFailure::Interrupted(Interruption::TimedOut { waited }, cause) => {
+                let (user, ahead, held_by_self) = (None, Vec::new(), false);
+                LockError::TimedOut { name, waited, user, ahead, held_by_self, cause }
+            }
+            ReadFailure::Interrupted(Interruption::Closed, _) => LockError::Closed,
+            ReadFailure::Interrupted(Interruption::Forked, _) => LockError::Forked,
         }
     }
 
@@ -242,24 +317,5 @@ impl Election {
     fn times(&self, factor: f64) -> Duration {
         let seconds = self.watch.as_secs_f64() * factor;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-    }
-}
-
-/// Whether a later try may succeed by itself.
-fn is_passing(error: &LockError) -> bool {
-    match error {
-        LockError::TimedOut { .. }
-        | LockError::RowMissing { .. }
-        | LockError::NoTicketLeft { .. }
-        | LockError::MarkOutOfReach { .. }
-        | LockError::ClocksDiffer { .. }
-        | LockError::Lost { .. } => true,
-        LockError::Option(_)
-        | LockError::Refused { .. }
-        | LockError::Revoked { .. }
-        | LockError::HostRemoved { .. }
-        | LockError::TableGone { .. }
-        | LockError::Closed
-        | LockError::Forked => false,
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 pub use self::gate::{FenceGate, StaleToken};
 pub use self::token::FencingToken;
-use crate::error::LostReason;
+use crate::error::{Class, LostReason, predicates};
 use crate::options::shown;
 use crate::store::DatabaseError;
 
@@ -20,11 +20,25 @@ use crate::store::DatabaseError;
 #[non_exhaustive]
 pub enum FencingError {
     /// The lock was lost before a token was confirmed. Another client may hold it by now.
-    #[error("no fencing token: the lock is lost: {0}")]
-    Lost(LostReason),
+    #[error("no fencing token: lock {:?} is lost: {reason}", shown(name))]
+    #[non_exhaustive]
+    Lost {
+        /// The object.
+        name: String,
+        /// Why it is no longer held.
+        #[source]
+        reason: LostReason,
+    },
     /// A limited number of holders share the lock and exclude others, so they have no order.
-    #[error("no fencing token: one of a limited number of holders has none")]
-    Limited,
+    #[error(
+        "no fencing token: one of a limited number of holders of lock {:?} has none",
+        shown(name)
+    )]
+    #[non_exhaustive]
+    Limited {
+        /// The object.
+        name: String,
+    },
     /// The last token is ahead of this machine's clock by more than clocks may differ. A client
     /// with a wrong clock drew it, or this machine's clock is wrong. Tokens are refused until the
     /// clock catches up, because timestamps in the future would hide the writes of others.
@@ -33,6 +47,7 @@ pub enum FencingError {
          set the clocks of all clients right, then wait that long or use another name",
         shown(name)
     )]
+    #[non_exhaustive]
     Poisoned {
         /// The object.
         name: String,
@@ -46,6 +61,7 @@ pub enum FencingError {
         shown(name),
         cause.remedy("; run `lock-hosts doctor`")
     )]
+    #[non_exhaustive]
     Refused {
         /// The object.
         name: String,
@@ -55,6 +71,7 @@ pub enum FencingError {
     },
     /// No quorum answered within the client's acquire timeout. A retry may help.
     #[error("no fencing token of lock {:?} within {waited:?}", shown(name))]
+    #[non_exhaustive]
     TimedOut {
         /// The object.
         name: String,
@@ -65,9 +82,37 @@ pub enum FencingError {
         cause: Option<DatabaseError>,
     },
     /// The lock is released. Only a [handle](crate::LockHandle) that outlived its guard finds that.
-    #[error("no fencing token: the lock is released")]
-    Released,
+    #[error("no fencing token: lock {:?} is released", shown(name))]
+    #[non_exhaustive]
+    Released {
+        /// The object.
+        name: String,
+    },
     /// The client's runtime has ended.
     #[error("no fencing token: the lock client is closed")]
     Closed,
+}
+
+predicates!(FencingError);
+
+impl FencingError {
+    /// The error of a lock that was lost.
+    pub(crate) fn lost(name: &str, reason: LostReason) -> Self {
+        FencingError::Lost { name: name.to_owned(), reason }
+    }
+
+    /// The error of a lock that is released.
+    pub(crate) fn released(name: &str) -> Self {
+        FencingError::Released { name: name.to_owned() }
+    }
+
+    fn class(&self) -> Class {
+        match self {
+            FencingError::Lost { .. } => Class::Lost,
+            FencingError::Poisoned { .. } => Class::Disorder,
+            FencingError::Limited { .. } | FencingError::Refused { .. } => Class::Misconfigured,
+            FencingError::TimedOut { .. } => Class::TimedOut,
+            FencingError::Released { .. } | FencingError::Closed => Class::Final,
+        }
+    }
 }

@@ -53,6 +53,7 @@ use crate::core::bakery::SPACING;
 /// [`FenceGate`](crate::FenceGate) keeps the largest token seen, for any resource that can ask it
 /// before each write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct FencingToken(i64);
 
 impl FencingToken {
@@ -81,6 +82,12 @@ impl FencingToken {
     }
 }
 
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -90,6 +97,15 @@ impl fmt::Display for FencingToken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn token_is_stored_as_its_number() {
+        let token = FencingToken::from_value(7);
+        let stored = serde_json::to_string(&token).expect("a number can be written");
+        assert_eq!(stored, "7");
+        assert_eq!(serde_json::from_str::<FencingToken>(&stored).expect("it is a number"), token);
+    }
 
     #[test]
     fn token_has_room_for_a_thousand_writes() {
@@ -103,5 +119,6 @@ mod tests {
         let next = FencingToken::from_value(token.value() + i64::from(SPACING));
         assert!(next.write_timestamp(0) > token.write_timestamp(FencingToken::WRITES - 1));
         assert_eq!(token.to_string(), "1700000000000000");
+        assert_eq!(i64::from(token), token.value());
     }
 }

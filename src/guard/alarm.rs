@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -20,12 +20,14 @@ pub(super) struct Alarm {
     next: Option<Pin<Box<dyn Future<Output = Phase> + Send + Sync>>>,
     /// Wakes to look at the clock. The client's task may be unable to: its runtime may be blocked.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whether what was looked for has been found.
+    is_done: bool,
 }
 
 impl Alarm {
     pub(super) fn new(grant: Arc<Grant>) -> Self {
         let next = Box::pin(grant.phase_after(Phase::Held));
-        Alarm { grant, next: Some(next), timer: None }
+        Alarm { grant, next: Some(next), timer: None, is_done: false }
     }
 
     /// The grant, for a look that misses no phase: the task is woken by one that comes later.
@@ -40,6 +42,29 @@ impl Alarm {
             };
         }
         &self.grant
+    }
+
+    /// Looks at the grant until `look` has found what it wants; it returns the time until the next
+    /// look if not.
+    pub(super) fn poll_for<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        look: impl Fn(&Grant) -> Result<T, Duration>,
+    ) -> Poll<T> {
+        loop {
+            match look(self.look(cx)) {
+                Ok(found) => {
+                    self.is_done = true;
+                    return Poll::Ready(found);
+                }
+                Err(pause) => ready!(self.arm(cx, pause)),
+            }
+        }
+    }
+
+    /// Whether [`poll_for`](Self::poll_for) has found what was looked for.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
     }
 
     /// Arms the timer for the next look; ready when it is time for it.

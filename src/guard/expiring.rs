@@ -4,7 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+
+use futures_core::future::FusedFuture;
 
 use super::alarm::Alarm;
 use crate::error::ExpiringReason;
@@ -24,19 +26,17 @@ impl Future for ExpiringFuture {
     type Output = Option<ExpiringReason>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            let grant = self.0.look(cx);
-            match grant.state() {
-                GuardState::Expiring { reason, .. } => return Poll::Ready(Some(reason)),
-                GuardState::Lost(_) | GuardState::Released => {
-                    return Poll::Ready(grant.expiring());
-                }
-                GuardState::Held { .. } | GuardState::AtRisk { .. } => {
-                    let pause = grant.changes_in();
-                    ready!(self.0.arm(cx, pause));
-                }
-            }
-        }
+        self.0.poll_for(cx, |grant| match grant.state() {
+            GuardState::Expiring { reason, .. } => Ok(Some(reason)),
+            GuardState::Lost(_) | GuardState::Released => Ok(grant.expiring()),
+            GuardState::Held { .. } | GuardState::AtRisk { .. } => Err(grant.changes_in()),
+        })
+    }
+}
+
+impl FusedFuture for ExpiringFuture {
+    fn is_terminated(&self) -> bool {
+        self.0.is_done()
     }
 }
 

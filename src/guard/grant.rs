@@ -1,6 +1,7 @@
 //! One grant of a lock: the state that its guard and the task of its object share, and the guard's
 //! requests.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,12 +22,20 @@ use crate::error::{EnsureError, ExpiringReason, LostReason, UnlockError};
 use crate::fencing::{FencingError, FencingToken};
 use crate::options::shown;
 
+/// What the log says of an acquisition, from its request to the end of its grant.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    /// It follows from the caller's span, which may end earlier. It gets the last fencing token.
+    pub(crate) span: Span,
+    /// The label of the request. Spans may be off where warnings are on.
+    pub(crate) label: Option<Arc<str>>,
+}
+
 /// The state that the task of the object and the guard of one grant share.
 #[derive(Debug)]
 pub(crate) struct Grant {
     name: Arc<str>,
-    /// The root span of the acquisition.
-    span: Span,
+    trace: Trace,
     clock: Arc<dyn Clock>,
     process: Process,
     granted: Duration,
@@ -161,7 +170,7 @@ impl GuardState {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// let handle = guard.handle();
     /// assert!(handle.state().is_held());
@@ -187,6 +196,20 @@ impl GuardState {
             | GuardState::AtRisk { remaining }
             | GuardState::Expiring { remaining, .. } => remaining,
             GuardState::Lost(_) | GuardState::Released => Duration::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for GuardState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GuardState::Held { remaining } => write!(f, "held for {remaining:?} at least"),
+            GuardState::AtRisk { remaining } => write!(f, "at risk, held for {remaining:?}"),
+            GuardState::Expiring { reason, remaining } => {
+                write!(f, "held for {remaining:?} more: {reason}")
+            }
+            GuardState::Lost(reason) => write!(f, "lost: {reason}"),
+            GuardState::Released => f.write_str("released"),
         }
     }
 }
@@ -223,12 +246,20 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The error of an `unlock` after this end.
-    pub(crate) fn into_unlock_error(self) -> UnlockError {
+    /// The error of an `unlock` of this lock after this end.
+    pub(crate) fn into_unlock_error(self, name: &str) -> UnlockError {
         match self {
-            End::Lost(reason) => UnlockError::Lost(reason),
+            End::Lost(reason) => UnlockError::Lost { name: name.to_owned(), reason },
             // Only a guard releases, and that consumes it.
             End::Released => UnlockError::Closed,
+        }
+    }
+
+    /// The error of a token of this lock after this end.
+    pub(crate) fn into_fencing_error(self, name: &str) -> FencingError {
+        match self {
+            End::Lost(reason) => FencingError::lost(name, reason),
+            End::Released => FencingError::released(name),
         }
     }
 }
@@ -238,7 +269,7 @@ impl Grant {
     /// hold limit. The tally, which has counted it, counts its end.
     pub(crate) fn new(
         name: Arc<str>,
-        span: Span,
+        trace: Trace,
         clock: Arc<dyn Clock>,
         granted: Duration,
         (lease, expiry): (Lease, LostReason),
@@ -247,7 +278,7 @@ impl Grant {
     ) -> Self {
         Grant {
             name,
-            span,
+            trace,
             clock,
             process: Process::current(),
             granted,
@@ -274,9 +305,14 @@ impl Grant {
         &self.name
     }
 
-    /// The root span of the acquisition.
+    /// The span of the acquisition.
     pub(crate) fn span(&self) -> &Span {
-        &self.span
+        &self.trace.span
+    }
+
+    /// Notes the token that a guard has got.
+    pub(crate) fn trace_token(&self, token: FencingToken) {
+        self.trace.span.record("token", token.value());
     }
 
     /// When the lock is taken from its holder, if it has a hold limit.
@@ -366,11 +402,7 @@ impl Grant {
 
     /// Whether the lock is held, when a token is issued.
     pub(crate) fn check_held(&self) -> Result<(), FencingError> {
-        match self.ended() {
-            None => Ok(()),
-            Some(End::Lost(reason)) => Err(FencingError::Lost(reason)),
-            Some(End::Released) => Err(FencingError::Released),
-        }
+        self.ended().map_or(Ok(()), |end| Err(end.into_fencing_error(&self.name)))
     }
 
     /// Ends the grant as lost. If the guard had released it, [`overtaken`](Self::overtaken) keeps
@@ -482,20 +514,23 @@ impl Grant {
         self.tally.at_risk();
         let acknowledged = self.standing().acknowledged;
         let (held_for, unrenewed_for) = self.times(acknowledged);
-        let object = shown(&self.name);
-        warn!(parent: &self.span, object, ?remaining, ?held_for, ?unrenewed_for, "lock at risk");
+        let (Trace { span, label }, object) = (&self.trace, shown(&self.name));
+        let label = label.as_deref();
+        warn!(parent: span, object, label, ?remaining, ?held_for, ?unrenewed_for, "lock at risk");
     }
 
     fn warn_expiring(&self, reason: &ExpiringReason) {
         let remaining = self.state().remaining();
-        let object = shown(&self.name);
-        warn!(parent: &self.span, object, %reason, ?remaining, "lock expiring");
+        let (Trace { span, label }, object) = (&self.trace, shown(&self.name));
+        let label = label.as_deref();
+        warn!(parent: span, object, label, %reason, ?remaining, "lock expiring");
     }
 
     fn warn_lost(&self, reason: &LostReason, acknowledged: Duration) {
         let (held_for, unrenewed_for) = self.times(acknowledged);
-        let object = shown(&self.name);
-        warn!(parent: &self.span, object, %reason, ?held_for, ?unrenewed_for, "lock lost");
+        let (Trace { span, label }, object) = (&self.trace, shown(&self.name));
+        let label = label.as_deref();
+        warn!(parent: span, object, label, %reason, ?held_for, ?unrenewed_for, "lock lost");
     }
 
     /// How long the lock has been held, and how long no renewal was acknowledged.

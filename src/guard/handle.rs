@@ -94,7 +94,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// match guard.state() {
     ///     GuardState::Held { remaining } => println!("held for {remaining:?} at least"),
@@ -138,7 +138,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// tokio::select! {
     ///     () = async { /* the work */ } => println!("done"),
@@ -176,7 +176,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// let lost = guard.lost();
     /// tokio::spawn(async move {
@@ -209,11 +209,11 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// let mut states = guard.states();
     /// let watch = tokio::spawn(async move {
-    ///     while let Some(state) = states.next().await {
+    ///     while let Some(state) = states.changed().await {
     ///         println!("users::snap: {state:?}");
     ///     }
     /// });
@@ -240,7 +240,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// let token = guard.cancellation_token();
     /// let work = tokio::spawn(token.run_until_cancelled_owned(async { /* the work */ }));
@@ -291,7 +291,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// // Sending the file takes up to 20 s.
     /// guard.ensure(Duration::from_secs(20)).await?;
@@ -328,7 +328,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// let remaining = guard.check().await?;
     /// println!("the rows are there, and the lease lasts {remaining:?}");
@@ -376,8 +376,10 @@ impl LockHandle {
     /// How long the lock is still held, by the clock.
     fn held_for(&self) -> Result<Duration, EnsureError> {
         match self.state() {
-            GuardState::Lost(reason) => Err(EnsureError::Lost(reason)),
-            GuardState::Released => Err(EnsureError::Released),
+            GuardState::Lost(reason) => {
+                Err(EnsureError::Lost { name: self.name().to_owned(), reason })
+            }
+            GuardState::Released => Err(EnsureError::Released { name: self.name().to_owned() }),
             state @ (GuardState::Held { .. }
             | GuardState::AtRisk { .. }
             | GuardState::Expiring { .. }) => Ok(state.remaining()),
@@ -416,7 +418,7 @@ impl LockHandle {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// let token = guard.fencing_token().await?;
     /// assert!(guard.fencing_token().await? > token);
@@ -424,10 +426,12 @@ impl LockHandle {
     /// # }
     /// ```
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
-        match &self.tokens {
-            Tokens::Own(issuer) => issuer.issue().await,
-            Tokens::OfKeeper { limit, runtime } => self.ask_keeper(*limit, runtime).await,
-        }
+        let token = match &self.tokens {
+            Tokens::Own(issuer) => issuer.issue().await?,
+            Tokens::OfKeeper { limit, runtime } => self.ask_keeper(*limit, runtime).await?,
+        };
+        self.grant.trace_token(token);
+        Ok(token)
     }
 }
 

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_core::future::FusedFuture;
+
 use super::alarm::Alarm;
 use crate::error::LostReason;
 use crate::guard::grant::{End, Grant};
@@ -24,19 +26,17 @@ impl Future for LostFuture {
     type Output = Option<LostReason>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
-            let grant = self.0.look(cx);
-            match grant.ended() {
-                Some(End::Lost(reason)) => return Poll::Ready(Some(reason)),
-                Some(End::Released) => return Poll::Ready(None),
-                None => {
-                    let remaining = grant.state().remaining();
-                    if self.0.arm(cx, remaining).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
-            }
-        }
+        self.0.poll_for(cx, |grant| match grant.ended() {
+            Some(End::Lost(reason)) => Ok(Some(reason)),
+            Some(End::Released) => Ok(None),
+            None => Err(grant.state().remaining()),
+        })
+    }
+}
+
+impl FusedFuture for LostFuture {
+    fn is_terminated(&self) -> bool {
+        self.0.is_done()
     }
 }
 

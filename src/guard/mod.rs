@@ -48,7 +48,7 @@ use crate::error::UnlockError;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let store = MemoryStore::new();
-/// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+/// # let client = LockClient::builder_in_memory(&store).build().await?;
 /// let guard = client.lock("users::snap").await?;
 /// println!("held for {:?} without a renewal", guard.remaining());
 /// tokio::select! {
@@ -85,7 +85,7 @@ impl LockGuard {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// let guard = client.lock("users::snap").await?;
     /// let handle = guard.handle();
     /// let part = tokio::spawn(async move { handle.state().is_held() });
@@ -128,11 +128,11 @@ impl LockGuard {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let store = MemoryStore::new();
-    /// # let client = LockClient::builder_in_memory(&store).register_host(true).build().await?;
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
     /// # let guard = client.lock("users::snap").await?;
     /// match guard.unlock().await {
     ///     Ok(()) => println!("the next client can have it"),
-    ///     Err(UnlockError::Lost(reason)) => println!("another client may have had it: {reason}"),
+    ///     Err(UnlockError::Lost { reason, .. }) => println!("another may have had it: {reason}"),
     ///     Err(error) => println!("it continues in the background, or expires: {error}"),
     /// }
     /// # Ok(())
@@ -141,12 +141,12 @@ impl LockGuard {
     pub async fn unlock(self) -> Result<(), UnlockError> {
         let (reply, answer) = oneshot::channel();
         if let Err(ended) = self.handle.grant().end(End::Released) {
-            return Err(ended.into_unlock_error());
+            return Err(ended.into_unlock_error(self.name()));
         }
         // If the client lost the lock before it learned of the release, there is no answer.
         self.handle.requests().send(GuardRequest::Release { reply: Some(reply) });
-        let overtaken =
-            || self.handle.grant().overtaken().map_or(UnlockError::Closed, UnlockError::Lost);
+        let lost = |reason| UnlockError::Lost { name: self.name().to_owned(), reason };
+        let overtaken = || self.handle.grant().overtaken().map_or(UnlockError::Closed, lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
     }
 }

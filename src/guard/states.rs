@@ -34,7 +34,7 @@ impl GuardStates {
     /// # Panics
     ///
     /// The future panics when polled on a tokio runtime without timers.
-    pub async fn next(&mut self) -> Option<GuardState> {
+    pub async fn changed(&mut self) -> Option<GuardState> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }

@@ -53,7 +53,7 @@ impl TokenIssuer {
 
     /// Issues a token; see [`LockHandle::fencing_token`](crate::LockHandle::fencing_token).
     pub(crate) async fn issue(self: &Arc<Self>) -> Result<FencingToken, FencingError> {
-        let right = Right::of(self.fence.claim.mode).ok_or(FencingError::Limited)?;
+        let right = Right::of(self.fence.claim.mode).ok_or_else(|| self.fence.limited())?;
         self.grant.check_held()?;
         let fence = Arc::clone(self);
         let issuing = async move { fence.issue_while_held(right).await };
@@ -97,11 +97,9 @@ impl TokenIssuer {
         self.fence.rows_stand(last_error).await?.map_err(|loss| {
             let reason = LostReason::from(loss.clone());
             self.requests.send(GuardRequest::RowsLost(loss));
-            match self.grant.end(End::Lost(reason.clone())) {
-                Ok(()) => FencingError::Lost(reason),
-                Err(End::Lost(before)) => FencingError::Lost(before),
-                Err(End::Released) => FencingError::Released,
-            }
+            let lost = End::Lost(reason);
+            let end = self.grant.end(lost.clone()).err().unwrap_or(lost);
+            end.into_fencing_error(self.grant.name())
         })?;
         Ok(FencingToken::from_value(value))
     }
@@ -136,7 +134,7 @@ impl ObjectFence {
         &self,
         last_error: &mut Option<DatabaseError>,
     ) -> Result<TokenBlock, FencingError> {
-        let right = Right::of(self.claim.mode).ok_or(FencingError::Limited)?;
+        let right = Right::of(self.claim.mode).ok_or_else(|| self.limited())?;
         let block = loop {
             let first = self.next(right, last_error).await?;
             let now = self.shared.clock.unix_micros();
@@ -147,8 +145,12 @@ impl ObjectFence {
         };
         self.raise(block.last(), last_error).await?;
         let stand = self.rows_stand(last_error).await?;
-        stand.map_err(|loss| FencingError::Lost(loss.into()))?;
+        stand.map_err(|loss| FencingError::lost(&self.name, loss.into()))?;
         Ok(block)
+    }
+
+    fn limited(&self) -> FencingError {
+        FencingError::Limited { name: self.name.to_string() }
     }
 
     /// The value above the present one.

@@ -42,7 +42,7 @@ const BACKLOG: u32 = 1_024;
 /// # let store = MemoryStore::new();
 /// let peers = PeerOptions::auto().max_guests(100);
 /// // On a cluster: LockClient::builder(session, "bakery_lock").peers(peers).build().await?
-/// let client = LockClient::builder_in_memory(&store).register_host(true).peers(peers);
+/// let client = LockClient::builder_in_memory(&store).peers(peers);
 /// let client = client.build().await?;
 /// client.lock("users::snap").await?.unlock().await?;
 /// // Others may wait in its line.

@@ -15,7 +15,7 @@ use super::{
     NodeReport, Page, Part, PeerRow, PeerTable, RowStamp, Store, StoreFuture, StoredMark,
     Testimonies, TimedRow,
 };
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, TokioClock};
 use crate::core::bakery::{
     Change, ContenderId, FENCE_TTL_SECONDS, Read, Seen, Statics, StoredRow, Write,
 };
@@ -75,10 +75,10 @@ impl Embedded {
 }
 
 impl MemoryStore {
-    /// An empty store on the system's clocks.
+    /// An empty store. Its rows expire by tokio's clock, paused or not.
     #[must_use]
     pub fn new() -> Self {
-        Self::on(Arc::new(SystemClock::new()), Arc::new(SystemEntropy))
+        Self::on(Arc::new(TokioClock::new()), Arc::new(SystemEntropy))
     }
 
     /// An empty store whose rows expire by `clock`.
@@ -407,21 +407,16 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::core::bakery::{Change, LastRelease};
-    use crate::testing::clock::TokioClock;
     use crate::testing::instrumented::conformance::conforms;
-
-    fn on_paused_time() -> MemoryStore {
-        MemoryStore::on(Arc::new(TokioClock::new()), Arc::new(SystemEntropy))
-    }
 
     #[tokio::test(start_paused = true)]
     async fn store_keeps_the_promises_of_the_trait() {
-        conforms(&on_paused_time().embedded().store, "test").await;
+        conforms(&MemoryStore::new().embedded().store, "test").await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn dead_rows_are_forgotten_in_the_end() {
-        let store = on_paused_time();
+        let store = MemoryStore::new();
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
         let change = Change::Delete { contender, ticket: true, revoked: false, last_release: None };
         let delete = |stamp| Write { stamp, change: change.clone() };
@@ -435,7 +430,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn last_release_is_known_for_a_minute() {
-        let store = on_paused_time();
+        let store = MemoryStore::new();
         let last = LastRelease { client: 2, round: 1, handoff: Duration::ZERO, stamp: 1 };
         let contender = ContenderId { host: 1, client: 2, slot: 3 };
         let last_release = Some(last);
@@ -450,7 +445,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fence_outlives_the_rows_by_weeks() {
-        let store = on_paused_time();
+        let store = MemoryStore::new();
         let day = Duration::from_secs(24 * 60 * 60);
         store.write_fence("a", 7).await.expect("memory does not fail");
         for (days, expected) in [(29, Some(7)), (2, None)] {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::clock::TokioClock;
 use crate::builder::LockClientBuilder;
-use crate::clock::Clock;
+use crate::clock::{Clock, TokioClock};
 use crate::core::bakery::{Change, ContenderId, Read, Seen, StoredRow, Write};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::setup::hosts::HostRegistry;
@@ -54,7 +53,7 @@ pub enum Fault {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let store = FaultyStore::new();
-/// let client = store.client_builder().host("web1").register_host(true).build().await?;
+/// let client = store.client_builder().host("web1").build().await?;
 ///
 /// store.fail_next(usize::MAX, Fault::NotApplied);
 /// let request = client.request("users::snap").timeout(Duration::from_millis(50));
@@ -152,7 +151,8 @@ impl FaultyStore {
         self.set(|plan| plan.failing = (calls > 0).then_some((calls, fault)));
     }
 
-    /// Makes each call take `delay`: half of it passes before the call is applied, half after.
+    /// Makes each call take `delay`, also those that fail: half of it passes before the call is
+    /// applied, half after.
     pub fn delay_calls(&self, delay: Duration) {
         self.set(|plan| plan.delay = delay);
     }
@@ -209,13 +209,14 @@ impl FaultyStore {
         }
     }
 
-    /// Sets the clock of the second of two nodes ahead by `apart`. With `None`, no node answers
-    /// requests for its clock and the table.
-    pub fn set_clocks_apart(&self, apart: Option<Duration>) {
-        self.set(|plan| {
-            plan.silent = apart.is_none();
-            plan.clocks_apart = apart.unwrap_or_default();
-        });
+    /// Sets the clock of the second of two nodes ahead by `apart`.
+    pub fn set_clocks_apart(&self, apart: Duration) {
+        self.set(|plan| plan.clocks_apart = apart);
+    }
+
+    /// Leaves requests to nodes for their clocks and the table unanswered, or answers them again.
+    pub fn silence_nodes(&self, silent: bool) {
+        self.set(|plan| plan.silent = silent);
     }
 
     /// Adds `error` to the error of each clock reading, as when the nodes are far away.
@@ -227,7 +228,6 @@ impl FaultyStore {
     pub fn drop_table(&self) {
         self.memory.tables().replicas = Default::default();
         self.set(|plan| plan.table_dropped = true);
-        self.fail_next(usize::MAX, Fault::Refused);
     }
 
     /// Creates the [dropped](Self::drop_table) lock table again: an empty one with another id.
@@ -235,7 +235,6 @@ impl FaultyStore {
         let id = &mut self.memory.tables().lock_table;
         *id = Uuid::from_u128(id.as_u128() + 1);
         self.set(|plan| plan.table_dropped = false);
-        self.fail_next(0, Fault::Refused);
     }
 
     /// How often clients have checked clocks and table since they were built.
@@ -286,9 +285,6 @@ impl FaultyStore {
             let (fault, delay) = self.set(|plan| (plan.next_fault(), plan.delay));
             pass(delay / 2).await;
             let answer = meet(fault, call).await;
-            if !matches!(fault, None | Some(Fault::UnknownApplied)) {
-                return answer;
-            }
             let delay = self.set(|plan| plan.delay);
             pass(delay / 2).await;
             answer
@@ -464,6 +460,9 @@ impl NodeProbe for FaultyStore {
 
 impl Plan {
     fn next_fault(&mut self) -> Option<Fault> {
+        if self.table_dropped {
+            return Some(Fault::Refused);
+        }
         let (calls, fault) = self.failing?;
         self.failing = (calls > 1).then_some((calls - 1, fault));
         Some(fault)

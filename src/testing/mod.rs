@@ -22,7 +22,7 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let store = FaultyStore::new();
-//!     let client = store.client_builder().host("web1").register_host(true).build().await?;
+//!     let client = store.client_builder().host("web1").build().await?;
 //!     let guard = client.lock("users::snap").await?;
 //!
 //!     store.lose_rows("users::snap");
@@ -46,7 +46,7 @@
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let store = FaultyStore::new();
-//!     let client = store.client_builder().host("web1").register_host(true).build().await?;
+//!     let client = store.client_builder().host("web1").build().await?;
 //!     let guard = client.lock("users::snap").await?;
 //!
 //!     store.fail_next(usize::MAX, Fault::UnknownNotApplied);

@@ -11,7 +11,7 @@ use super::shared;
 use crate::core::bakery::{Claim, Lease, LeaseTerms, Mode};
 use crate::core::turns::{HoldTerms, TurnId};
 use crate::error::{LostReason, UnlockError};
-use crate::guard::grant::{End, Grant, GuardRequest, GuardState, Requests};
+use crate::guard::grant::{End, Grant, GuardRequest, GuardState, Requests, Trace};
 use crate::guard::token_issuer::TokenIssuer;
 use crate::guard::{LockGuard, Tokens};
 use crate::testing::FaultyStore;
@@ -44,7 +44,8 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let (lease, tally) = ((lease, LostReason::Expired), Arc::clone(&shared.tally));
     let granted = clock.elapsed();
     let limit = hold.map(|terms| terms.limit(granted));
-    let grant = Grant::new(name, Span::none(), clock, granted, lease, limit, tally);
+    let trace = Trace { span: Span::none(), label: None };
+    let grant = Grant::new(name, trace, clock, granted, lease, limit, tally);
     let grant = Arc::new(grant);
     let (sender, receiver) = mpsc::unbounded_channel();
     let requests = Requests::of(turn, sender);
@@ -89,7 +90,10 @@ async fn unlock_that_the_client_overtakes_is_told_why() {
         assert_eq!(grant.ended(), Some(End::Released), "it was held until then");
         drop(request);
         let error = unlocking.await.expect("it does not panic").expect_err("the rows were lost");
-        assert!(matches!(&error, UnlockError::Lost(why) if *why == reason), "{error:?}");
+        assert!(
+            matches!(&error, UnlockError::Lost { reason: why, .. } if *why == reason),
+            "{error:?}"
+        );
     }
 }
 
@@ -122,6 +126,6 @@ async fn first_reason_is_the_reason() {
         grant.lose(ClientClosed);
         assert_eq!(guard.state(), GuardState::Lost(expected), "{max_hold:?}, {lost_at:?}");
         let error = guard.unlock().await.expect_err("it was lost");
-        assert!(matches!(error, UnlockError::Lost(_)), "{error:?}");
+        assert!(matches!(error, UnlockError::Lost { .. }), "{error:?}");
     }
 }

@@ -15,6 +15,7 @@ use crate::core::object::Memory;
 use crate::core::object::io;
 use crate::driver::caller::{Caller, Reply, ReplyTo};
 use crate::driver::object_task::{Command, ObjectTask};
+use crate::guard::grant::Trace;
 use crate::testing::FaultyStore;
 
 const CALLERS: u64 = 1_000;
@@ -32,10 +33,11 @@ fn caller(number: u64, asked: Duration) -> (Caller, oneshot::Receiver<Reply>) {
         gives_up: None,
         owner: "snap".into(),
     };
-    let (deadline, span) = (asked + Duration::from_secs(3_600), Span::none());
+    let deadline = asked + Duration::from_secs(3_600);
+    let trace = Trace { span: Span::none(), label: None };
     let (hold_terms, yields, min_hold) = (None, None, Duration::ZERO);
     let wants = io::Caller { number, acquire, hold_terms, yields, min_hold, asked, deadline };
-    (Caller { wants, reply_to: ReplyTo { reply, span } }, answer)
+    (Caller { wants, reply_to: ReplyTo { reply, trace } }, answer)
 }
 
 /// Polls the task until it waits, as a waker that counts for how many things it waits.

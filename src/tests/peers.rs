@@ -231,7 +231,10 @@ async fn guest_makes_sure_of_its_turn() {
     assert!(matches!(error, EnsureError::TooLong { .. }), "{error:?}");
     scene.network.cut_off(scene.keeper_id().await);
     let error = scene.turn.check().await.expect_err("the keeper does not answer");
-    assert!(matches!(error, EnsureError::Lost(LostReason::KeeperUnreachable)), "{error:?}");
+    assert!(
+        matches!(error, EnsureError::Lost { reason: LostReason::KeeperUnreachable, .. }),
+        "{error:?}"
+    );
 }
 
 // Goal: those that wait learn which guest has the turn: from the keeper at once, in the table from

@@ -399,7 +399,7 @@ async fn hand_written_number_is_reserved_on_add() {
 #[tokio::test(start_paused = true)]
 async fn renumbered_host_is_not_seen_by_its_old_client() {
     let store = FaultyStore::new();
-    let client = store.client_builder().host("a").register_host(true);
+    let client = store.client_builder().host("a");
     let client = client.build().await.expect("a client in memory is built");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(store.last_seen_writes(), 1);
@@ -415,7 +415,7 @@ async fn renumbered_host_is_not_seen_by_its_old_client() {
 
 /// A client of a host that is removed behind its back, with a registration that is overdue.
 async fn client_of_a_removed_host(store: &FaultyStore) -> LockClient {
-    let client = store.client_builder().host("a").register_host(true);
+    let client = store.client_builder().host("a");
     let client = client.build().await.expect("a client in memory is built");
     let registered = store.read_host("a").await.expect("the store answers");
     let registered = registered.expect("the client registered it");
@@ -491,7 +491,7 @@ async fn slow_registry_is_waited_for() {
 async fn refused_registry_stops_no_lock() {
     let store = Planned::new(&[]);
     let builder = LockClientBuilder::embedded(store.embedded());
-    let client = builder.host("a").register_host(true).build().await;
+    let client = builder.host("a").build().await;
     let client = client.expect("a client in memory is built");
     store.plan(&[Fate::Refused; 100]);
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -529,7 +529,8 @@ async fn reads_are_repeated_for_some_seconds() {
     store.plan(&SILENT);
     assert_eq!(registry.list().await.expect("they are read in the end").len(), 1);
     store.plan(&SILENT);
-    let client = LockClientBuilder::embedded(store.embedded()).host("b").build().await;
+    let client = LockClientBuilder::embedded(store.embedded()).host("b");
+    let client = client.register_host(false).build().await;
     assert!(matches!(client, Err(BuildError::UnknownHost { .. })), "{client:?}");
 
     store.plan(&[Fate::LostUnknown; 1000]);

@@ -50,7 +50,7 @@ impl Scene {
     }
 
     pub(super) async fn client(&self, host: &str) -> LockClient {
-        let builder = self.faulty.client_builder().host(host).register_host(true).ttl(TTL);
+        let builder = self.faulty.client_builder().host(host).ttl(TTL);
         builder.build().await.expect("a client in memory is built")
     }
 

@@ -368,7 +368,7 @@ async fn wrong_register_gives_no_number_twice() {
     let mut numbers: Vec<_> = hosts.iter().map(Host::number).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, [1, 2, 3, 4, i32::MAX]);
-    let builder = scene.faulty.client_builder().host("late").register_host(true);
+    let builder = scene.faulty.client_builder().host("late");
     let error = builder.build().await.expect_err("no number is left");
     assert!(matches!(error, BuildError::Registry(RegistryError::NoNumberLeft)), "{error:?}");
     assert!(lock_once(&first).await < SOON);

@@ -149,7 +149,10 @@ async fn shutdown_leaves_nothing() {
     assert!(token.is_cancelled());
     assert_eq!(held.state(), GuardState::Lost(LostReason::ClientClosed));
     let error = held.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(
+        matches!(error, UnlockError::Lost { reason: LostReason::ClientClosed, .. }),
+        "{error:?}"
+    );
 
     expect_closed(&closing).await;
     expect_closed(&closing.clone()).await;
@@ -163,7 +166,7 @@ async fn shutdown_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_without_database_ends_too() {
     let store = store();
-    let builder = store.client_builder().host("a").register_host(true);
+    let builder = store.client_builder().host("a");
     let client = builder.acquire_timeout(s(2)).build().await.expect("a client is built");
     let _held = client.lock(OBJECT).await.expect("the lock is free");
     store.fail_next(usize::MAX, Fault::UnknownNotApplied);
@@ -227,7 +230,10 @@ fn client_whose_runtime_ended_is_closed() {
         assert_eq!(held.state(), GuardState::Lost(LostReason::ClientClosed));
         let error = timeout(s(5), unlocked.unlock()).await.expect("it does not hang");
         let error = error.expect_err("no task renews it any more");
-        assert!(matches!(error, UnlockError::Lost(LostReason::ClientClosed)), "{error:?}");
+        assert!(
+            matches!(error, UnlockError::Lost { reason: LostReason::ClientClosed, .. }),
+            "{error:?}"
+        );
         timeout(s(5), client.shutdown()).await.expect("it does not hang").expect("nothing runs");
         drop(held);
     });

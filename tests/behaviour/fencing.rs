@@ -68,13 +68,16 @@ async fn lost_guard_gets_no_token() {
     assert_eq!(guard.lost().await, Some(LostReason::Expired));
     let asked = Instant::now();
     let error = guard.fencing_token().await.expect_err("it is lost");
-    assert!(matches!(error, FencingError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, FencingError::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     assert_eq!(asked.elapsed(), Duration::ZERO);
 
     let guard = client.lock(OBJECT).await.expect("the lock is free");
     client.shutdown().await.expect("the store answers");
     let error = guard.fencing_token().await.expect_err("it is lost");
-    assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(
+        matches!(error, FencingError::Lost { reason: LostReason::ClientClosed, .. }),
+        "{error:?}"
+    );
     assert_eq!(client.statistics().fence_reads, 0);
 }
 
@@ -98,7 +101,7 @@ async fn token_that_comes_after_the_lease_is_not_handed_out() {
                 assert!(before_the_end > 1_200, "it takes 1.2 s");
                 tokens.push(token);
             }
-            Err(FencingError::Lost(LostReason::Expired)) => {
+            Err(FencingError::Lost { reason: LostReason::Expired, .. }) => {
                 let late = Instant::now() - lease_ends;
                 assert!(late < SOON, "noticed {late:?} after the end");
                 refused += 1;
@@ -139,7 +142,10 @@ async fn removed_holder_gets_no_token_above_its_successor() {
         let before = token(&next).await;
         let first = first.await.expect("no panic");
         let second = guard.fencing_token().await.expect_err("it was removed");
-        assert!(matches!(second, FencingError::Lost(LostReason::Revoked { .. })), "{second:?}");
+        assert!(
+            matches!(second, FencingError::Lost { reason: LostReason::Revoked { .. }, .. }),
+            "{second:?}"
+        );
         assert!(matches!(guard.state(), GuardState::Lost(LostReason::Revoked { .. })));
         let after = token(&next).await;
         match first {
@@ -147,7 +153,7 @@ async fn removed_holder_gets_no_token_above_its_successor() {
                 expect_growing(&[first, before, after]);
                 drawn += 1;
             }
-            Err(FencingError::Lost(LostReason::Revoked { .. })) => refused += 1,
+            Err(FencingError::Lost { reason: LostReason::Revoked { .. }, .. }) => refused += 1,
             Err(other) => panic!("another error came: {other:?}"),
         }
     }
@@ -166,7 +172,7 @@ async fn poisoned_fence_is_refused() {
     let error = guard.fencing_token().await.expect_err("the fence is poisoned");
     let message = error.to_string();
     assert!(message.contains("ahead of this machine's clock"), "{message}");
-    let FencingError::Poisoned { name, ahead } = error else {
+    let FencingError::Poisoned { name, ahead, .. } = error else {
         panic!("another error came: {error:?}");
     };
     assert_eq!(name, OBJECT);
@@ -213,7 +219,7 @@ async fn clock_is_followed_once_it_was_found_to_agree() {
     let began = token(&guard).await;
     store.set_wall_clock_ahead(AHEAD);
     for apart in [s(3), s(0)] {
-        store.set_clocks_apart(Some(apart));
+        store.set_clocks_apart(apart);
         // The next renewal looks at the clocks.
         sleep(s(21)).await;
         let ahead =
@@ -276,7 +282,7 @@ async fn without_a_database_there_is_no_token() {
         let asked = Instant::now();
         let error = guard.fencing_token().await.expect_err("nothing is acknowledged");
         assert!((s(5)..s(5) + SOON).contains(&asked.elapsed()), "{:?}", asked.elapsed());
-        let FencingError::TimedOut { name, waited, cause: Some(cause) } = error else {
+        let FencingError::TimedOut { name, waited, cause: Some(cause), .. } = error else {
             panic!("another error came: {error:?}");
         };
         assert_eq!((name.as_str(), waited, cause.outcome()), (OBJECT, s(5), outcome));
@@ -353,7 +359,10 @@ fn without_its_runtime_a_guard_gets_no_token() {
     drop(first);
     let call = pace::within_limit("a token", guard.fencing_token());
     let error = second.block_on(call).expect_err("no task renews it any more");
-    assert!(matches!(error, FencingError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(
+        matches!(error, FencingError::Lost { reason: LostReason::ClientClosed, .. }),
+        "{error:?}"
+    );
 }
 
 // Goal: at a gate the next holder's token shuts out the one before.

@@ -55,7 +55,7 @@ async fn calls_do_not_delay_what_holders_are_told() {
     let client = client(&store, "a").await;
     let guard = client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
     let _other = client.lock("other").await.expect("the lock is free");
-    store.set_clocks_apart(Some(s(3)));
+    store.set_clocks_apart(s(3));
     flood(TTL * 2, || client.try_lock("other")).await;
     // Its lease was renewed at a third of it, so no more than that is missing of it.
     assert!(guard.remaining() > LEASE / 3, "{:?}", guard.remaining());

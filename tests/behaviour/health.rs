@@ -34,7 +34,7 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
         tokio::spawn(async move { (request.acquire().await, began.elapsed()) })
     });
     sleep(RENEWAL / 2).await;
-    store.set_clocks_apart(Some(APART));
+    store.set_clocks_apart(APART);
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     sleep(RENEWAL / 2 + SOON).await;
     let GuardState::AtRisk { remaining } = guard.state() else {
@@ -59,7 +59,7 @@ async fn clocks_that_differ_put_guards_at_risk_and_refuse_callers() {
     assert!(matches!(guard.state(), GuardState::AtRisk { .. }), "{:?}", guard.state());
     assert!(guard.remaining() > s(30), "it is renewed: {:?}", guard.remaining());
 
-    store.set_clocks_apart(Some(ms(999)));
+    store.set_clocks_apart(ms(999));
     sleep(RENEWAL + SOON).await;
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     here.lock("free").await.expect("clocks agree").unlock().await.expect("it was held");
@@ -78,7 +78,7 @@ async fn client_of_short_locks_looks_once_a_minute() {
     lock_for(&client, s(330)).await.expect("clocks agree");
     assert_eq!(store.looks(), 5);
 
-    store.set_clocks_apart(Some(APART));
+    store.set_clocks_apart(APART);
     let began = Instant::now();
     expect_figure(lock_for(&client, s(120)).await.expect_err("clocks differ"));
     assert!(began.elapsed() <= s(60) + SOON, "noticed after {:?}", began.elapsed());
@@ -90,7 +90,7 @@ async fn client_of_short_locks_looks_once_a_minute() {
     }
     assert!((11..=12).contains(&(store.looks() - looks)), "{} looks", store.looks() - looks);
 
-    store.set_clocks_apart(Some(s(0)));
+    store.set_clocks_apart(s(0));
     let agreed = Instant::now();
     while client.lock("short").await.is_err() {
         sleep(s(1)).await;
@@ -147,7 +147,7 @@ async fn looks_do_not_grow_with_locks() {
     assert!((18..=20).contains(&looks), "{looks} looks in 100 s");
     drop((guards, many));
 
-    let builder = store.client_builder().host("short").register_host(true);
+    let builder = store.client_builder().host("short");
     let short = builder.ttl(s(5)).build().await.expect("a client in memory is built");
     let before = store.looks();
     let guard = short.lock(OBJECT).await.expect("the lock is free");
@@ -188,7 +188,7 @@ async fn table_that_was_made_again_ends_the_client() {
     }
     assert_eq!(guard.state(), GuardState::Lost(LostReason::RowMissing));
     let error = guard.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::RowMissing)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::RowMissing, .. }), "{error:?}");
     old.shutdown().await.expect("no row is left");
     assert!(matches!(next.state(), GuardState::Held { .. }), "{:?}", next.state());
     next.unlock().await.expect("it was held to the end");
@@ -221,15 +221,16 @@ async fn look_without_an_answer_changes_nothing() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
-    store.set_clocks_apart(None);
+    store.silence_nodes(true);
     sleep(s(300)).await;
     assert!(store.looks() > 10, "it has not looked");
     assert!(matches!(guard.state(), GuardState::Held { .. }), "{:?}", guard.state());
     short_lock(&client).await.expect("nothing is known to be wrong");
 
-    store.set_clocks_apart(Some(APART));
+    store.silence_nodes(false);
+    store.set_clocks_apart(APART);
     sleep(RENEWAL + SOON).await;
-    store.set_clocks_apart(None);
+    store.silence_nodes(true);
     sleep(s(300)).await;
     assert!(matches!(guard.state(), GuardState::AtRisk { .. }), "{:?}", guard.state());
     expect_figure(short_lock(&client).await.expect_err("clocks differed when last seen"));
@@ -244,11 +245,11 @@ async fn clocks_that_can_not_be_told_apart_let_in_again() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
-    store.set_clocks_apart(Some(APART));
+    store.set_clocks_apart(APART);
     sleep(RENEWAL + SOON).await;
     expect_figure(short_lock(&client).await.expect_err("clocks differ"));
 
-    store.set_clocks_apart(Some(ms(999)));
+    store.set_clocks_apart(ms(999));
     store.set_clock_error(ms(5));
     let agreed = Instant::now();
     while short_lock(&client).await.is_err() {
@@ -267,7 +268,7 @@ async fn clocks_that_can_not_be_told_apart_let_in_again() {
 async fn registry_does_not_mind_clocks() {
     let store = store();
     let registry = store.host_registry();
-    store.set_clocks_apart(Some(APART));
+    store.set_clocks_apart(APART);
     for host in ["one", "other"] {
         sleep(s(300)).await;
         registry.add(host).await.expect("the registry works");

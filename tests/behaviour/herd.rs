@@ -59,6 +59,6 @@ pub(crate) async fn behind_a_herd(
 }
 
 async fn client(store: &FaultyStore, host: &str) -> LockClient {
-    let builder = store.client_builder().host(host).register_host(true);
+    let builder = store.client_builder().host(host);
     builder.build().await.expect("a client in memory is built")
 }

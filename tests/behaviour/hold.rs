@@ -97,7 +97,7 @@ async fn unanswered_question_ends_in_time() {
     let asked = Instant::now();
     let (ensured, checked) = tokio::join!(guard.ensure(LEASE), guard.check());
     for error in [ensured.expect_err("nothing answers"), checked.expect_err("nothing answers")] {
-        let EnsureError::Unconfirmed { waited, cause: Some(_) } = error else {
+        let EnsureError::Unconfirmed { waited, cause: Some(_), .. } = error else {
             panic!("another error came: {error:?}");
         };
         assert!((s(5)..s(5) + SOON).contains(&waited), "{waited:?}");
@@ -105,12 +105,12 @@ async fn unanswered_question_ends_in_time() {
     assert!(asked.elapsed() < s(5) + SOON, "{:?}", asked.elapsed());
     sleep(s(2)).await;
     let error = guard.ensure(LEASE).await.expect_err("the lease ends before");
-    assert!(matches!(error, EnsureError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, EnsureError::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     // The lease counts from the first write, which was a moment before the question.
     let lost = asked.elapsed();
     assert!((LEASE - ms(10)..LEASE + SOON).contains(&lost), "{lost:?}");
     let error = guard.check().await.expect_err("it is lost");
-    assert!(matches!(error, EnsureError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, EnsureError::Lost { reason: LostReason::Expired, .. }), "{error:?}");
 }
 
 // Goal: dropping the question changes nothing; neither does giving the lock back meanwhile.
@@ -160,7 +160,7 @@ async fn hold_limit_ends_the_lock() {
     // A client that has waited for long looks every second or so.
     assert!((lost..lost + ms(1_300)).contains(&granted), "granted after {granted:?}");
     let error = guard.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::HoldLimit)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::HoldLimit, .. }), "{error:?}");
     next.expect("it was taken back").unlock().await.expect("the store answers");
     expect_rows(&store, 0).await;
 }

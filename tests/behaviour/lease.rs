@@ -58,7 +58,7 @@ async fn without_renewal_a_lock_is_held_for_one_lease() {
     assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
     assert_eq!(guard.remaining(), Duration::ZERO);
     let error = guard.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     next.unlock().await.expect("the store answers");
     expect_rows(&store, 0).await;
 }

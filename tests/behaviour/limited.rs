@@ -161,7 +161,7 @@ async fn limited_holder_has_no_token() {
     let store = store();
     let guard = hold(&client(&store, "one").await).await;
     let error = guard.fencing_token().await.expect_err("holders have no order");
-    assert!(matches!(error, FencingError::Limited), "{error:?}");
+    assert!(matches!(error, FencingError::Limited { .. }), "{error:?}");
     guard.ensure(s(30)).await.expect("it is held");
     guard.check().await.expect("its row is there");
     guard.unlock().await.expect("it was held");

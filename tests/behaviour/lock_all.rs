@@ -143,7 +143,7 @@ async fn one_that_is_lost_counts_for_all() {
     store.lose_rows(ACCOUNTS[0]);
     let error = timeout(s(30), asking).await.expect("it does not wait on");
     let error = error.expect("it does not panic").expect_err("one is lost");
-    let LockError::Lost { name, reason: LostReason::RowMissing } = error else {
+    let LockError::Lost { name, reason: LostReason::RowMissing, .. } = error else {
         panic!("{error:?}");
     };
     assert_eq!(name, ACCOUNTS[0]);
@@ -210,7 +210,7 @@ async fn overlapping_sets_do_not_wait_in_a_circle() {
 #[tokio::test(start_paused = true)]
 async fn many_locks_are_released_within_one_timeout() {
     let store = store();
-    let builder = store.client_builder().host("holder").register_host(true).acquire_timeout(s(5));
+    let builder = store.client_builder().host("holder").acquire_timeout(s(5));
     let client = builder.build().await.expect("a client in memory is built");
     let names: Vec<_> = (0..10).map(|number| format!("accounts::{number}")).collect();
     let guard = client.lock_all(names.iter().map(String::as_str)).await;
@@ -220,4 +220,40 @@ async fn many_locks_are_released_within_one_timeout() {
     let error = guard.unlock().await.expect_err("the database is down");
     assert!(matches!(error, UnlockError::Unacknowledged { .. }), "{error:?}");
     assert_eq!(began.elapsed(), s(5));
+}
+
+// Goal: a try of several locks gets all of them or none, and waits for none.
+// Method: one of them is held by another client, and then by none.
+#[tokio::test(start_paused = true)]
+async fn try_gets_all_or_none() {
+    let store = store();
+    let (holder, other) = (client(&store, "holder").await, client(&store, "other").await);
+    let held = holder.lock("accounts::2").await.expect("the lock is free");
+    let names = ["accounts::1", "accounts::2"];
+    let tried = other.request_all(names).try_acquire().await.expect("the store answers");
+    assert!(tried.is_none(), "{tried:?}");
+    held.unlock().await.expect("it was held");
+    expect_no_rows(&store).await;
+    let tried = other.request_all(names).try_acquire().await.expect("the store answers");
+    tried.expect("both are free").unlock().await.expect("they were held");
+}
+
+// Goal: of several locks some are shared with others.
+// Method: two callers share one of their names and hold another one each.
+#[tokio::test(start_paused = true)]
+async fn some_of_the_locks_are_shared() {
+    let store = store();
+    let (one, other) = (client(&store, "one").await, client(&store, "other").await);
+    let with = |client: &LockClient, name: &str| {
+        client.request_all([name]).and_shared(["accounts::all"]).try_acquire()
+    };
+    let first = with(&one, "accounts::1").await.expect("the store answers");
+    let second = with(&other, "accounts::2").await.expect("the store answers");
+    assert!(first.is_some() && second.is_some());
+    let third = with(&other, "accounts::1").await.expect("the store answers");
+    assert!(third.is_none(), "{third:?}");
+    let alone = other.try_lock("accounts::all").await.expect("the store answers");
+    assert!(alone.is_none(), "{alone:?}");
+    drop((first, second));
+    expect_no_rows(&store).await;
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use bakery_lock::admin::{LockInUse, Locks, LocksError};
+use bakery_lock::TableError;
+use bakery_lock::admin::{LockInUse, Locks};
 use bakery_lock::testing::Fault;
 use bakery_lock::{ContenderState, LockClient};
 use tokio::time::Instant;
@@ -21,7 +22,7 @@ async fn all(client: &LockClient) -> Vec<LockInUse> {
 }
 
 async fn next(locks: &mut Locks) -> Option<LockInUse> {
-    locks.next().await.expect("the store answers")
+    locks.try_next().await.expect("the store answers")
 }
 
 // Goal: each lock in use is found once, with its holder and waiters, and none that is free, whether
@@ -71,20 +72,20 @@ async fn failed_read_loses_no_lock() {
     let mut locks = client.locks();
     store.fail_next(usize::MAX, Fault::NotApplied);
     let began = Instant::now();
-    let error = locks.next().await.expect_err("the store fails");
-    assert!(matches!(error, LocksError::TimedOut { cause: Some(_), .. }), "{error:?}");
+    let error = locks.try_next().await.expect_err("the store fails");
+    assert!(matches!(error, TableError::TimedOut { cause: Some(_), .. }), "{error:?}");
     assert_eq!(began.elapsed().as_secs(), 5, "the client's timeout");
     store.fail_next(usize::MAX, Fault::Refused);
-    let error = locks.next().await.expect_err("the store refuses");
-    assert!(matches!(error, LocksError::Refused { .. }), "{error:?}");
+    let error = locks.try_next().await.expect_err("the store refuses");
+    assert!(matches!(error, TableError::Refused { .. }), "{error:?}");
     store.fail_next(0, Fault::Refused);
     assert_eq!(next(&mut locks).await.map(|lock| lock.name).as_deref(), Some(OBJECT));
     assert_eq!(next(&mut locks).await, None);
 
     let mut locks = client.locks();
     client.shutdown().await.expect("the store answers");
-    let error = locks.next().await.expect_err("the client is shut down");
-    assert!(matches!(error, LocksError::Closed), "{error:?}");
+    let error = locks.try_next().await.expect_err("the client is shut down");
+    assert!(matches!(error, TableError::Closed), "{error:?}");
     for _ in 0..2 {
         assert_eq!(next(&mut locks).await, None, "it has ended");
     }

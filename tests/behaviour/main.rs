@@ -1,14 +1,17 @@
 //! What clients and guards do, on the memory store. Time is tokio's and paused wherever it can be,
 //! so that minutes pass in milliseconds and always the same way.
 
+mod blocking;
 mod chance;
 mod closing;
 mod dead;
 mod dropped;
 mod election;
+mod errors;
 mod fencing;
 mod flood;
 mod foreign_code;
+mod forms;
 mod health;
 mod herd;
 mod hold;
@@ -30,6 +33,7 @@ mod rows_lost;
 mod runners;
 mod seen;
 mod shared;
+mod spans;
 mod stalled;
 mod states;
 mod statistics;
@@ -69,13 +73,13 @@ fn store() -> FaultyStore {
 
 /// A client with the defaults.
 async fn client(store: &FaultyStore, host: &str) -> LockClient {
-    let builder = store.client_builder().host(host).register_host(true);
+    let builder = store.client_builder().host(host);
     builder.build().await.expect("a client in memory is built")
 }
 
 /// The same where time is not paused: callers wait as long as tests do.
 async fn client_on_the_wall(store: &FaultyStore, host: &str) -> LockClient {
-    let builder = store.client_builder().host(host).register_host(true);
+    let builder = store.client_builder().host(host);
     let client = builder.acquire_timeout(pace::limit()).build().await;
     client.expect("a client in memory is built")
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use bakery_lock::admin::RepairError;
-
-use bakery_lock::{LockClient, LockError};
+use bakery_lock::{LockClient, LockError, TableError};
 use tokio::time::{Instant, sleep};
 
 use super::{OBJECT, SOON, client, expect_rows, s, store};
@@ -110,6 +108,6 @@ async fn only_a_mark_written_by_hand_is_repaired() {
     let error = client.lock(OBJECT).await.expect_err("no round is above it");
     assert!(matches!(error, LockError::MarkOutOfReach { .. }), "{error:?}");
     let error = client.repair_mark(OBJECT).await.expect_err("no stamp is above it");
-    assert!(matches!(error, RepairError::OutOfReach { .. }), "{error:?}");
+    assert!(matches!(error, TableError::MarkOutOfReach { .. }), "{error:?}");
     assert!(error.to_string().contains("use another name"), "{error}");
 }

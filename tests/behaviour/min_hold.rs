@@ -129,7 +129,7 @@ async fn lock_that_stays_taken_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn unlock_without_an_answer_is_told() {
     let store = store();
-    let builder = store.client_builder().host("one").register_host(true).acquire_timeout(s(2));
+    let builder = store.client_builder().host("one").acquire_timeout(s(2));
     let one = builder.build().await.expect("a client in memory is built");
     let guard = job(&one).await.expect("the lock is free");
     let began = Instant::now();
@@ -152,7 +152,7 @@ async fn lock_stays_taken_when_database_is_down_at_release() {
     const LONG: Duration = s(60);
     for renew in [true, false] {
         let store = store();
-        let builder = store.client_builder().host("one").register_host(true).acquire_timeout(s(2));
+        let builder = store.client_builder().host("one").acquire_timeout(s(2));
         let one = builder.build().await.expect("a client in memory is built");
         let other = client(&store, "other").await;
         let ttl = if renew { s(5) } else { s(63) };

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use bakery_lock::admin::RevokeError;
-
 use bakery_lock::{BuildError, InvalidOption, LockError, Statistics, TableError};
 
 use super::{OBJECT, client, ms, s, store};
@@ -112,7 +110,7 @@ async fn long_labels_and_reasons_are_refused() {
     assert_eq!(seen[0].owner.label(), Some(longest.as_str()));
     let before = client.statistics();
     let error = client.revoke(OBJECT, &seen[0], &too_long).await.expect_err("it is too long");
-    let RevokeError::Table(TableError::Option(InvalidOption::ReasonTooLong { .. })) = error else {
+    let TableError::Option(InvalidOption::ReasonTooLong { .. }) = error else {
         panic!("another error came: {error:?}");
     };
     assert_eq!(client.statistics(), before);

@@ -62,7 +62,7 @@ async fn callers_of_one_client_are_served_in_the_order_in_which_they_asked() {
 async fn without_turns_each_grant_leaves_the_queue() {
     let (store, order) = (store(), Order::default());
     let holder = client(&store, "holder").await;
-    let busy = store.client_builder().host("busy").register_host(true).local_handoff(false);
+    let busy = store.client_builder().host("busy").local_handoff(false);
     let busy = busy.build().await.expect("a client in memory is built");
     let modest = client(&store, "modest").await;
     let held = holder.lock(OBJECT).await.expect("the lock is free");
@@ -132,8 +132,12 @@ async fn holder_of_the_same_client_is_named_too() {
     let held = client.request(&name).label("mine").acquire().await.expect("the lock is free");
     let error = client.request(&name).timeout(s(1)).acquire().await.expect_err("it is held");
     let message = error.to_string();
-    assert!(message.contains("mine holds it") && !message.contains("ahead"), "{message}");
-    assert!(message.contains("(4000 bytes)") && message.len() < 300, "{message}");
+    assert!(
+        message.contains("this client holds it itself") && message.contains("mine"),
+        "{message}"
+    );
+    assert!(matches!(error, LockError::TimedOut { held_by_self: true, .. }), "{error:?}");
+    assert!(message.contains("(4000 bytes)") && message.len() < 350, "{message}");
     drop(held);
 }
 

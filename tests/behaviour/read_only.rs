@@ -34,7 +34,7 @@ async fn observer_sees_and_revokes_and_takes_no_lock() {
 
     let seen = first(&observer).await;
     assert_eq!(seen.owner.host_name(), Some("holder"));
-    let lock = observer.locks().next().await.expect("the store answers");
+    let lock = observer.locks().try_next().await.expect("the store answers");
     assert_eq!(lock.map(|lock| lock.name).as_deref(), Some(OBJECT));
     observer.revoke(OBJECT, &seen, "it hangs").await.expect("the holder is there");
     sleep(s(60)).await;

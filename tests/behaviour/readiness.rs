@@ -98,20 +98,20 @@ async fn each_reason_is_named_and_passes() {
     sleep(LIFE).await;
     expect_lock(&client).await;
 
-    store.set_clocks_apart(Some(s(3)));
+    store.set_clocks_apart(s(3));
     sleep(LIFE).await;
     assert!(matches!(reason(&client).await, UnreadyReason::ClocksDiffer { .. }));
     expect_refusal(&client, "synchronize the clocks").await;
-    store.set_clocks_apart(Some(ms(10)));
+    store.set_clocks_apart(ms(10));
     sleep(s(5)).await;
     client.health().await;
     expect_lock(&client).await;
 
     // No node tells anything, which is no reason: the rows are there.
-    store.set_clocks_apart(None);
+    store.silence_nodes(true);
     sleep(LIFE).await;
     expect_lock(&client).await;
-    store.set_clocks_apart(Some(ms(0)));
+    store.silence_nodes(false);
     sleep(LIFE).await;
 
     store.drop_table();

@@ -18,7 +18,7 @@ const LEASE: Duration = s(3);
 
 /// A client whose acquisitions, questions and releases wait for as long as it takes.
 async fn patient(store: &FaultyStore) -> LockClient {
-    let builder = store.client_builder().host("patient").register_host(true);
+    let builder = store.client_builder().host("patient");
     builder.acquire_timeout(Duration::MAX).build().await.expect("a client in memory is built")
 }
 
@@ -103,7 +103,10 @@ async fn name_outlives_the_task_behind_it() {
     assert_eq!(lost.state(), GuardState::Lost(LostReason::ClientClosed));
     assert!(other.try_lock(OBJECT).await.expect("the store answers").is_none());
     let error = lost.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::ClientClosed)), "{error:?}");
+    assert!(
+        matches!(error, UnlockError::Lost { reason: LostReason::ClientClosed, .. }),
+        "{error:?}"
+    );
     sleep(TTL * 3).await;
     assert!(matches!(next.state(), GuardState::Held { .. }), "{:?}", next.state());
     next.unlock().await.expect("it was held");

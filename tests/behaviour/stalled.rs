@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason, WithLockError};
+use bakery_lock::{GuardState, LockClient, LockError, LockGuard, LostReason};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -47,13 +47,10 @@ async fn lock_lost_before_its_caller_looks_is_an_error() {
     expect_lost(&attempt.await.expect_err("the lease is over"), &LostReason::Expired);
 
     let began = AtomicU32::new(0);
-    let mut work = pin!(request().with_lock(async |_| Ok(began.fetch_add(1, Ordering::SeqCst))));
+    let mut work = pin!(request().with_lock(async |_| began.fetch_add(1, Ordering::SeqCst)));
     begin(work.as_mut()).await;
     sleep(LEASE + s(1)).await;
-    let WithLockError::Lock(error) = work.await.expect_err("the lease is over") else {
-        panic!("the body did not begin, so there is nothing to lose");
-    };
-    expect_lost(&error, &LostReason::Expired);
+    expect_lost(&work.await.expect_err("the lease is over"), &LostReason::Expired);
     assert_eq!(began.load(Ordering::SeqCst), 0);
 
     expect_rows(&store, 0).await;
@@ -61,7 +58,7 @@ async fn lock_lost_before_its_caller_looks_is_an_error() {
 }
 
 fn expect_lost(error: &LockError, expected: &LostReason) {
-    let LockError::Lost { name, reason } = error else {
+    let LockError::Lost { name, reason, .. } = error else {
         panic!("another error came: {error:?}");
     };
     assert_eq!((&**name, reason), (OBJECT, expected));
@@ -124,14 +121,16 @@ fn work_stops_while_the_runtime_of_the_client_is_blocked() {
     let request = client.request(OBJECT).ttl(TTL);
     let work = request.with_lock(async |_| {
         sleep(LEASE * 10).await;
-        Ok::<_, WithLockError>(())
     });
     let mut work = pin!(work);
     stalled.block_on(async { assert!(timeout(SOON, work.as_mut()).await.is_err()) });
     let began = working.block_on(async { Instant::now() });
     let outcome = working.block_on(async { timeout(LEASE * 20, work).await });
     let error = outcome.expect("it stops").expect_err("the lease is over");
-    assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(
+        matches!(error, LockError::WorkStopped { reason: LostReason::Expired, .. }),
+        "{error:?}"
+    );
     let waited = working.block_on(async { began.elapsed() });
     assert!(waited < LEASE + SOON, "stopped after {waited:?}");
 }

@@ -12,7 +12,7 @@ const TTL: std::time::Duration = s(5);
 
 /// The next state, which is of the kind that is expected, within some time.
 async fn expect(states: &mut GuardStates, expected: &GuardState, within: std::time::Duration) {
-    let next = timeout(within, states.next()).await.expect("it comes in time");
+    let next = timeout(within, states.changed()).await.expect("it comes in time");
     let state = next.expect("it is not the end");
     assert_eq!(discriminant(&state), discriminant(expected), "{state:?}, not {expected:?}");
 }
@@ -31,7 +31,7 @@ async fn stream_tells_each_state_of_a_guard() {
     let guard = request.max_hold(s(60)).acquire().await.expect("the lock is free");
     let mut states = guard.states();
     expect(&mut states, &HELD, ms(1)).await;
-    assert!(timeout(s(20), states.next()).await.is_err(), "it is held and renewed");
+    assert!(timeout(s(20), states.changed()).await.is_err(), "it is held and renewed");
 
     store.fail_next(usize::MAX, Fault::UnknownNotApplied);
     expect(&mut states, &AT_RISK, s(4)).await;
@@ -44,15 +44,15 @@ async fn stream_tells_each_state_of_a_guard() {
     store.fail_next(usize::MAX, Fault::UnknownNotApplied);
     let began = Instant::now();
     let last = loop {
-        match states.next().await {
+        match states.changed().await {
             Some(GuardState::AtRisk { .. }) => {}
             last => break last,
         }
     };
     assert_eq!(last, Some(GuardState::Lost(LostReason::Expired)));
     assert!(began.elapsed() < s(4), "{:?}", began.elapsed());
-    assert_eq!(states.next().await, None);
-    assert_eq!(states.next().await, None);
+    assert_eq!(states.changed().await, None);
+    assert_eq!(states.changed().await, None);
 }
 
 // Goal: the stream ends when the lock is given back, and a handle tells so from then on.
@@ -66,7 +66,7 @@ async fn handle_outlives_its_guard() {
         let (handle, mut states) = (guard.handle(), guard.states());
         let watch = tokio::spawn(async move {
             let mut seen = Vec::new();
-            while let Some(state) = states.next().await {
+            while let Some(state) = states.changed().await {
                 seen.push(state);
             }
             seen
@@ -86,11 +86,11 @@ async fn handle_outlives_its_guard() {
         assert!(!handle.state().is_held());
         assert_eq!(handle.lost().await, None);
         let error = handle.ensure(s(1)).await.expect_err("it is given back");
-        assert!(matches!(error, EnsureError::Released), "{error:?}");
+        assert!(matches!(error, EnsureError::Released { .. }), "{error:?}");
         let error = handle.check().await.expect_err("it is given back");
-        assert!(matches!(error, EnsureError::Released), "{error:?}");
+        assert!(matches!(error, EnsureError::Released { .. }), "{error:?}");
         let error = handle.fencing_token().await.expect_err("it is given back");
-        assert!(matches!(error, FencingError::Released), "{error:?}");
+        assert!(matches!(error, FencingError::Released { .. }), "{error:?}");
         // The lock is free, although the handle is still there.
         client.lock(OBJECT).await.expect("the lock is free").unlock().await.expect("it was held");
     }

@@ -29,7 +29,7 @@ fn operations(client: &LockClient, before: Statistics) -> u64 {
 }
 
 async fn client_without_turns(store: &FaultyStore, host: &str) -> LockClient {
-    let builder = store.client_builder().host(host).register_host(true).local_handoff(false);
+    let builder = store.client_builder().host(host).local_handoff(false);
     builder.build().await.expect("a client in memory is built")
 }
 
@@ -207,7 +207,7 @@ async fn hold_limit_ends_the_turn_alone() {
     assert_eq!(operations(&client, before), 0);
     assert!(next.remaining() > s(50), "{:?}", next.remaining());
     let error = first.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::HoldLimit)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::HoldLimit, .. }), "{error:?}");
     next.unlock().await.expect("the lock was held");
 }
 

@@ -86,7 +86,8 @@ async fn at_risk_and_lost_are_said_once_each() {
     let warnings = Warnings::listen();
     let store = store();
     let client = client(&store, "a").await;
-    let guard = client.request(OBJECT).ttl(TTL).acquire().await.expect("the lock is free");
+    let request = client.request(OBJECT).ttl(TTL).label("nightly run");
+    let guard = request.acquire().await.expect("the lock is free");
     sleep(TTL * 3).await;
     assert!(warnings.take().is_empty(), "all is well");
 
@@ -112,9 +113,14 @@ async fn at_risk_and_lost_are_said_once_each() {
         panic!("it was at risk, and then lost: {said:?}");
     };
     assert!(at_risk.contains("at risk") && lost.contains("lost"), "{said:?}");
-    for part in
-        ["WARN", "users::snap", "reason=the lease ran out", "held_for=3", "unrenewed_for=2.99"]
-    {
+    for part in [
+        "WARN",
+        "users::snap",
+        "label=\"nightly run\"",
+        "reason=the lease ran out",
+        "held_for=3",
+        "unrenewed_for=2.99",
+    ] {
         assert!(lost.contains(part), "{part:?} is missing: {lost}");
     }
     drop(guard);
@@ -131,7 +137,7 @@ async fn client_that_does_not_reach_itself_warns() {
     let dead = anywhere.local_addr().expect("it is bound");
     drop(anywhere);
     let peers = PeerOptions::new(([127, 0, 0, 1], 0).into()).advertised(dead.to_string());
-    let builder = store().client_builder().host("a").register_host(true).peers(peers);
+    let builder = store().client_builder().host("a").peers(peers);
     let client = builder.acquire_timeout(pace::limit()).build().await;
     let client = client.expect("a client in memory is built");
     let mut said = Vec::new();
@@ -174,7 +180,7 @@ async fn holder_is_warned_of_clocks_that_differ() {
     let store = store();
     let client = client(&store, "a").await;
     let guard = client.lock(OBJECT).await.expect("the lock is free");
-    store.set_clocks_apart(Some(s(3)));
+    store.set_clocks_apart(s(3));
     sleep(s(21)).await;
     assert!(matches!(guard.state(), GuardState::AtRisk { .. }), "{:?}", guard.state());
     let said = warnings.take();

@@ -275,7 +275,7 @@ impl Observed {
 
 /// The next leader, or `None` for a look that shows none.
 async fn one_leader(leaders: &mut Leaders) -> Option<u8> {
-    let leaders = leaders.next().await.expect("the cluster answers").expect("the client lives");
+    let leaders = leaders.try_next().await.expect("the cluster answers").expect("the client lives");
     assert!(leaders.len() <= 1, "two lead: {leaders:?}");
     leaders.first().map(candidate_of)
 }
@@ -334,7 +334,7 @@ async fn candidate() {
         let client = Scene::new().await.client().await;
         let election = client.election(support::unique("election"));
         let leadership = election.campaign().await.expect("it is the only one");
-        let shown = election.observe().next().await.expect("the cluster answers");
+        let shown = election.observe().try_next().await.expect("the cluster answers");
         let shown = shown.expect("the client lives");
         assert!(shown.iter().all(|leader| leader.client == shown[0].client), "{shown:?}");
         return leadership.resign().await.expect("it led");
@@ -380,7 +380,7 @@ async fn candidate() {
         }
         // Until another one leads.
         let mut others = election.observe();
-        let mut lead = async || others.next().await.expect("the cluster answers");
+        let mut lead = async || others.try_next().await.expect("the cluster answers");
         while lead().await.expect("the client lives").len() < seats as usize {}
     }
     client.shutdown().await.expect("the cluster answers");

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bakery_lock::{GuardState, LockHandle, LockRequest, LostReason, WithLockError};
+use bakery_lock::{GuardState, LockError, LockHandle, LockRequest, LostReason};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -82,10 +82,9 @@ async fn hang(request: LockRequest, hanging: Hanging, watch: &Watch) -> u64 {
                 reason = guard.lost() => reason.expect("it is not given back"),
             }
         }
-        Hanging::Work => match request.with_lock(async |lock| Ok(watch.look_at(&lock).await)).await
-        {
+        Hanging::Work => match request.with_lock(async |lock| watch.look_at(&lock).await).await {
             Ok(never) => match never {},
-            Err(WithLockError::Lost(reason)) => reason,
+            Err(LockError::WorkStopped { reason, .. }) => reason,
             Err(other) => panic!("the lock is free: {other}"),
         },
     };

@@ -132,7 +132,7 @@ async fn holder_whose_row_is_deleted_is_lost() {
     let reason = pace::within_limit("the next renewal", lost).await;
     assert_eq!(reason, Some(LostReason::RowMissing));
     let error = guard.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::RowMissing)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::RowMissing, .. }), "{error:?}");
     scene.wait_until_deleted(&name).await;
 }
 

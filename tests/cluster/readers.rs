@@ -472,7 +472,9 @@ async fn work(
                     Ok(()) => {}
                     // The process was stopped, here and below: after that, a release may be over
                     // its time as well, and continues in the background.
-                    Err(error @ (UnlockError::Lost(_) | UnlockError::Unacknowledged { .. })) => {
+                    Err(
+                        error @ (UnlockError::Lost { .. } | UnlockError::Unacknowledged { .. }),
+                    ) => {
                         program::say(&format!("error {error}"));
                     }
                     Err(error) => panic!("the cluster answers: {error}"),

@@ -230,7 +230,10 @@ impl Held {
         assert!(let_in > deadline, "let in {:?} too early", between(let_in, deadline));
         assert_eq!(guard.state(), GuardState::Lost(LostReason::Expired));
         let error = guard.unlock().await.expect_err("it was lost");
-        assert!(matches!(error, UnlockError::Lost(LostReason::Expired)), "{error:?}");
+        assert!(
+            matches!(error, UnlockError::Lost { reason: LostReason::Expired, .. }),
+            "{error:?}"
+        );
         // Whatever was on its way has come by now.
         sleep(Duration::from_secs(1)).await;
         assert_eq!(scene.rows(&name).await, ["entering::", "tickets::"], "of the next one alone");

@@ -173,7 +173,7 @@ async fn first_contender(client: &LockClient, name: &str) -> ContenderInfo {
 }
 
 fn expect_revoked(reason: Option<LostReason>) {
-    let Some(LostReason::Revoked { by, why }) = reason else { panic!("{reason:?}") };
+    let Some(LostReason::Revoked { by, why, .. }) = reason else { panic!("{reason:?}") };
     assert!(by.starts_with("test-host pid ") && why == WHY, "revoked by {by}: {why}");
 }
 

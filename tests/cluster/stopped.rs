@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bakery_lock::{LostReason, WithLockError};
+use bakery_lock::{LockError, LostReason};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
@@ -102,7 +102,7 @@ async fn working_program() {
     let Some(order) = program::order() else {
         let client = Scene::new().await.client().await;
         let request = client.request(support::unique("stopped")).ttl(ttl());
-        let work = async |_| Ok::<_, WithLockError>(note_polls(&Polls::default(), 1_000).await);
+        let work = async |_| note_polls(&Polls::default(), 1_000).await;
         let polls = request.with_lock(work).await;
         return assert_eq!(polls.expect("nothing stops it"), 1_000);
     };
@@ -114,10 +114,13 @@ async fn working_program() {
     let polls = Polls::default();
     let work = client.with_lock(name, async |_| {
         program::say("held");
-        Ok(note_polls(&polls, usize::MAX).await)
+        note_polls(&polls, usize::MAX).await
     });
     let error = work.await.expect_err("it is stopped before it ends");
-    assert!(matches!(error, WithLockError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(
+        matches!(error, LockError::WorkStopped { reason: LostReason::Expired, .. }),
+        "{error:?}"
+    );
     let polls = polls.lock().expect("the mutex is not poisoned");
     for poll in polls.iter().rev().take(2) {
         program::say(&poll.to_string());

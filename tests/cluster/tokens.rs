@@ -137,7 +137,7 @@ async fn draw(client: &LockClient, name: &str, numbers: impl Iterator<Item = usi
         let asked = now();
         let token = match guard.fencing_token().await {
             Ok(token) => Some(token),
-            Err(FencingError::Lost(_)) => None,
+            Err(FencingError::Lost { .. }) => None,
             Err(other) => panic!("another error came: {other:?}"),
         };
         all.push(Drawn { name: number, asked, token });

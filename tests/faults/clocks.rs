@@ -148,7 +148,7 @@ async fn is_let_in(client: &LockClient) -> bool {
 async fn refusal(scene: &Scene) -> Option<(String, Vec<Finding>)> {
     let error = scene.builder().build().await.err()?;
     let told = error.to_string();
-    let BuildError::Schema(SchemaError::ClocksDiffer { problems }) = error else {
+    let BuildError::Schema(SchemaError::ClocksDiffer { problems, .. }) = error else {
         println!("a client is refused for something else: {error:?}");
         return None;
     };

@@ -205,7 +205,7 @@ async fn no_quorum_is_left(client: &LockClient, held: LockGuard, object: &str) {
     );
     assert_eq!(lost, Some(LostReason::Expired));
     let error = held.unlock().await.expect_err("it was lost");
-    assert!(matches!(error, UnlockError::Lost(LostReason::Expired)), "{error:?}");
+    assert!(matches!(error, UnlockError::Lost { reason: LostReason::Expired, .. }), "{error:?}");
     expect_timeout(client, object).await;
 }
 

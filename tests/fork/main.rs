@@ -36,7 +36,7 @@ fn main() {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime can be built").block_on(async {
         let store = FaultyStore::new();
-        let builder = store.client_builder().register_host(true);
+        let builder = store.client_builder();
         let client = builder.ttl(TTL).build().await.expect("a client in memory is built");
         let guard = client.lock(OBJECT).await.expect("the lock is free");
         match fork::fork().expect("this process may fork") {
@@ -88,7 +88,9 @@ async fn expect_nothing_held(
     let before = client.statistics();
     check(|| assert_eq!(guard.state(), GuardState::Lost(LostReason::Forked)))?;
     let checked = guard.check().await;
-    check(|| assert!(matches!(checked, Err(EnsureError::Lost(LostReason::Forked)))))?;
+    check(|| {
+        assert!(matches!(checked, Err(EnsureError::Lost { reason: LostReason::Forked, .. })));
+    })?;
     for name in [OBJECT, "users::snoop"] {
         let locked = client.lock(name).await;
         check(|| assert!(matches!(locked, Err(LockError::Forked))))?;
@@ -101,7 +103,9 @@ async fn expect_nothing_held(
     sleep(LIVES).await;
     check(|| assert!(guard.cancellation_token().is_cancelled()))?;
     let unlocked = guard.unlock().await;
-    check(|| assert!(matches!(unlocked, Err(UnlockError::Lost(LostReason::Forked)))))?;
+    check(|| {
+        assert!(matches!(unlocked, Err(UnlockError::Lost { reason: LostReason::Forked, .. })));
+    })?;
     check(|| assert_eq!(client.statistics(), before, "operations in the child"))?;
     check(|| assert_eq!(store.live_rows(OBJECT), 0, "not renewed, it expired in the child"))
 }

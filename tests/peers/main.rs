@@ -39,7 +39,7 @@ fn store() -> FaultyStore {
 
 /// A client whose callers wait as long as tests do.
 async fn client(store: &FaultyStore, options: PeerOptions) -> LockClient {
-    let builder = store.client_builder().host("host").register_host(true).peers(options);
+    let builder = store.client_builder().host("host").peers(options);
     let builder = builder.acquire_timeout(pace::limit());
     builder.build().await.expect("a client in memory is built")
 }
@@ -348,7 +348,7 @@ async fn operator_sees_who_is_inside() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_keeps_no_place_can_not_be_asked() {
     let store = quick_store();
-    let without = store.client_builder().host("host").register_host(true);
+    let without = store.client_builder().host("host");
     let without = without.build().await.expect("a client in memory is built");
     let operator = client(&store, PeerOptions::new(ANY_PORT).serve_guests(false)).await;
     let held = without.request(OBJECT).label("nightly job").acquire().await;
@@ -479,7 +479,7 @@ async fn callers_that_give_up_together_leave_nothing() {
 async fn client_advertises_no_wildcard() {
     let store = quick_store();
     let anywhere = PeerOptions::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-    let builder = store.client_builder().host("host").register_host(true);
+    let builder = store.client_builder().host("host");
     let error = builder.clone().peers(anywhere.clone()).build().await;
     let error = error.expect_err("others can't connect to it");
     assert!(matches!(error, BuildError::NotAdvertised { .. }), "{error:?}");

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
-use bakery_lock::admin::{LocksError, RepairError, RevokeError};
 use bakery_lock::hosts::RegistryError;
 use bakery_lock::schema::SchemaError;
 use bakery_lock::{BuildError, LockError, TableError};
@@ -124,6 +123,7 @@ impl From<LockError> for Failure {
             | LockError::RowMissing { .. }
             | LockError::Revoked { .. }
             | LockError::Lost { .. }
+            | LockError::WorkStopped { .. }
             | LockError::NoTicketLeft { .. }
             | LockError::MarkOutOfReach { .. }
             | LockError::HostRemoved { .. }
@@ -207,39 +207,15 @@ impl From<TableError> for Failure {
         let kind = match &error {
             TableError::Option(_) => Failure::Usage,
             TableError::TimedOut { .. } => Failure::Unreachable,
-            TableError::Refused { .. } | TableError::Closed | TableError::Forked | _ => Failure::No,
+            TableError::Refused { .. }
+            | TableError::Gone { .. }
+            | TableError::Unreadable { .. }
+            | TableError::MarkOutOfReach { .. }
+            | TableError::Closed
+            | TableError::Forked
+            | _ => Failure::No,
         };
         kind(Box::new(error))
-    }
-}
-
-impl From<LocksError> for Failure {
-    fn from(error: LocksError) -> Self {
-        let kind = match &error {
-            LocksError::TimedOut { .. } => Failure::Unreachable,
-            LocksError::Refused { .. } | LocksError::Closed | LocksError::Forked | _ => Failure::No,
-        };
-        kind(Box::new(error))
-    }
-}
-
-impl From<RevokeError> for Failure {
-    fn from(error: RevokeError) -> Self {
-        match error {
-            RevokeError::Table(error) => error.into(),
-            error @ (RevokeError::Gone { .. } | RevokeError::Unreadable { .. } | _) => {
-                Failure::No(Box::new(error))
-            }
-        }
-    }
-}
-
-impl From<RepairError> for Failure {
-    fn from(error: RepairError) -> Self {
-        match error {
-            RepairError::Table(error) => error.into(),
-            error @ (RepairError::OutOfReach { .. } | _) => Failure::No(Box::new(error)),
-        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::future::FusedFuture;
+
 use crate::error::{EnsureError, LockError, LostReason, UnlockError};
 use crate::guard::grant::GuardState;
 use crate::guard::{LockGuard, LostFuture};
@@ -35,10 +37,10 @@ impl MultiGuard {
     }
 
     /// Waits for the next lock, unless one of these is lost meanwhile.
-    pub(super) async fn unless_lost(
+    pub(super) async fn unless_lost<T>(
         &self,
-        next: impl Future<Output = Result<LockGuard, LockError>>,
-    ) -> Result<LockGuard, LockError> {
+        next: impl Future<Output = Result<T, LockError>>,
+    ) -> Result<T, LockError> {
         let (mut next, mut lost) = (pin!(next), self.lost());
         poll_fn(|cx| {
             // This wakes the task when one is lost. The clock decides.
@@ -130,7 +132,9 @@ impl MultiGuard {
                 return Ok(remaining);
             }
         }
-        Err(EnsureError::TooLong { min, remaining: self.remaining() })
+        let shortest = self.guards.iter().min_by_key(|guard| guard.remaining());
+        let name = shortest.map_or("", |guard| guard.name()).to_owned();
+        Err(EnsureError::TooLong { name, min, remaining: self.remaining() })
     }
 
     /// Releases the locks at the same time, as [`LockGuard::unlock`] does.
@@ -190,5 +194,11 @@ impl Future for MultiLostFuture {
             Poll::Pending => None,
         });
         ready.next().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl FusedFuture for MultiLostFuture {
+    fn is_terminated(&self) -> bool {
+        self.each.iter().any(FusedFuture::is_terminated)
     }
 }

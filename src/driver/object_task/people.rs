@@ -32,12 +32,15 @@ impl Context<'_> {
             Refusal::Taken => return None,
             Refusal::TimedOut { waited, user, ahead } => {
                 let user = user.as_ref().and_then(|user| self.user(user));
+                let own = Uuid::from_u128(self.client);
+                let held_by_self = user.as_ref().is_some_and(|user| user.client == own);
                 let ahead = ahead.iter().cloned().map(ContenderInfo::from).collect();
                 LockError::TimedOut {
                     name,
                     waited: *waited,
                     user,
                     ahead,
+                    held_by_self,
                     cause: self.last_error.cloned(),
                 }
             }

@@ -32,33 +32,33 @@ impl Replies {
         self.last
     }
 
-    /// Answers a request, with the last error of the database, and why no block of tokens was
-    /// drawn. A guard that stopped waiting needs no answer.
+    /// Answers a request about this lock, with the last error of the database, and why no block of
+    /// tokens was drawn. A guard that stopped waiting needs no answer.
     pub(super) fn answer(
         &mut self,
-        request: RequestId,
-        reply: Reply,
+        name: &str,
+        (request, reply): (RequestId, Reply),
         last_error: Option<&DatabaseError>,
         no_block: Option<&FencingError>,
     ) {
         let Some(reply_to) = self.waiting.remove(&request) else {
             return;
         };
-        let cause = || last_error.cloned();
+        let (name, cause) = (name.to_owned(), || last_error.cloned());
         match (reply_to, reply) {
             (GuardReply::Release(to), Reply::Returned) => drop(to.send(Ok(()))),
             (GuardReply::Release(to), Reply::Unacknowledged { waited }) => {
-                drop(to.send(Err(UnlockError::Unacknowledged { waited, cause: cause() })));
+                drop(to.send(Err(UnlockError::Unacknowledged { name, waited, cause: cause() })));
             }
             (GuardReply::Release(to), Reply::Lost(loss)) => {
-                drop(to.send(Err(UnlockError::Lost(loss.into()))));
+                drop(to.send(Err(UnlockError::Lost { name, reason: loss.into() })));
             }
             (GuardReply::Confirm(to), Reply::Held { remaining }) => drop(to.send(Ok(remaining))),
             (GuardReply::Confirm(to), Reply::TooLong { min, remaining }) => {
-                drop(to.send(Err(EnsureError::TooLong { min, remaining })));
+                drop(to.send(Err(EnsureError::TooLong { name, min, remaining })));
             }
             (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
-                drop(to.send(Err(EnsureError::Unconfirmed { waited, cause: cause() })));
+                drop(to.send(Err(EnsureError::Unconfirmed { name, waited, cause: cause() })));
             }
             (GuardReply::IssueToken(to), Reply::Token(value)) => {
                 drop(to.send(Ok(FencingToken::from_value(value))));

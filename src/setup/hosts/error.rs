@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::HostNameError;
-use crate::error::LockError;
+use crate::error::{Class, LockError, predicates};
 use crate::setup::schema::SchemaError;
 use crate::store::DatabaseError;
 
@@ -14,10 +14,10 @@ use crate::store::DatabaseError;
 #[non_exhaustive]
 pub enum RegistryError {
     /// The name is invalid. Nothing was sent.
-    #[error(transparent)]
+    #[error("{0}")]
     Name(#[from] HostNameError),
     /// The tables are missing or unfit. Nothing was changed.
-    #[error(transparent)]
+    #[error("{0}")]
     Schema(#[from] SchemaError),
     /// Another client is changing the registry, or the database does not answer. Nothing was
     /// changed.
@@ -39,6 +39,7 @@ pub enum RegistryError {
         "host {name:?} may or may not have been changed in the registry, as that was not confirmed \
          within {waited:?}; do the same again"
     )]
+    #[non_exhaustive]
     Unconfirmed {
         /// The host's name.
         name: String,
@@ -54,6 +55,7 @@ pub enum RegistryError {
         "hosts can't be asked not to have been seen for {time:?}: those in use are seen once a \
          day, so use at least two days"
     )]
+    #[non_exhaustive]
     UnseenTooShort {
         /// The requested time.
         time: Duration,
@@ -83,5 +85,23 @@ impl RegistryError {
     /// The error of a change with an unknown outcome.
     pub(super) fn unconfirmed(name: &str, waited: Duration, cause: Option<DatabaseError>) -> Self {
         RegistryError::Unconfirmed { name: name.to_owned(), waited, cause }
+    }
+}
+
+predicates!(RegistryError);
+
+impl RegistryError {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            RegistryError::Schema(error) => error.class(),
+            RegistryError::Locked(error) => error.class(),
+            RegistryError::Unanswered(_) => Class::Passing,
+            RegistryError::Unconfirmed { .. } => Class::TimedOut,
+            RegistryError::Name(_)
+            | RegistryError::Refused(_)
+            | RegistryError::UnseenTooShort { .. }
+            | RegistryError::NotSeen => Class::Misconfigured,
+            RegistryError::NoNumberLeft => Class::Final,
+        }
     }
 }

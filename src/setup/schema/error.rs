@@ -5,6 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::{LOCK_HOSTS, LOCK_PEERS, LOCK_TABLE_DEFAULT, settings};
+use crate::error::{Class, predicates};
 use crate::finding::{Finding, Joined};
 use crate::options::{Consistency, MAX_CLOCK_SKEW_RANGE};
 use crate::store::{DatabaseError, InvalidIdentifier};
@@ -14,7 +15,7 @@ use crate::store::{DatabaseError, InvalidIdentifier};
 #[non_exhaustive]
 pub enum SchemaError {
     /// A name is invalid for a keyspace or a table. Nothing was sent.
-    #[error(transparent)]
+    #[error("{0}")]
     Name(#[from] InvalidIdentifier),
     /// The lock table would have the name of the registry of hosts, or that of the table of peers.
     /// Nothing was sent.
@@ -25,6 +26,7 @@ pub enum SchemaError {
     ReservedName,
     /// The longest TTL is not in whole seconds, or out of bounds. Nothing was sent.
     #[error("a max_ttl of {max_ttl:?} can't be used: use whole seconds, from 30 to 600")]
+    #[non_exhaustive]
     MaxTtl {
         /// The requested one.
         max_ttl: Duration,
@@ -35,6 +37,7 @@ pub enum SchemaError {
          {}, so that the shortest ttl leaves a lease",
         MAX_CLOCK_SKEW_RANGE.end().as_millis()
     )]
+    #[non_exhaustive]
     MaxClockSkew {
         /// The requested one.
         max_clock_skew: Duration,
@@ -45,6 +48,7 @@ pub enum SchemaError {
         "a max_clock_skew of {max_clock_skew:?} can't be kept here: the clocks of the nodes can be \
          compared to within {measurable:?} at best; use {usable:?} or more"
     )]
+    #[non_exhaustive]
     Unmeasurable {
         /// The requested one.
         max_clock_skew: Duration,
@@ -62,6 +66,7 @@ pub enum SchemaError {
         "keyspace {keyspace:?} does not exist: run `lock-hosts init --keyspace {keyspace} \
          --replication 3`"
     )]
+    #[non_exhaustive]
     MissingKeyspace {
         /// Its name.
         keyspace: String,
@@ -72,6 +77,7 @@ pub enum SchemaError {
          {keyspace}{}`, or see whether the names are right",
         lock_table_option(table)
     )]
+    #[non_exhaustive]
     MissingTable {
         /// The keyspace.
         keyspace: String,
@@ -84,6 +90,7 @@ pub enum SchemaError {
         "it exists already, but not as asked for; nothing was changed: {}",
         Joined(differences)
     )]
+    #[non_exhaustive]
     Differs {
         /// The differences, and what to do.
         differences: Vec<Finding>,
@@ -91,6 +98,7 @@ pub enum SchemaError {
     /// With the keyspace and the tables as they are or would be created, locks would not work, or
     /// would admit two holders. Nothing was changed.
     #[error("the tables can't be used for locks: {}", Joined(problems))]
+    #[non_exhaustive]
     Unfit {
         /// The problems, and what to do.
         problems: Vec<Finding>,
@@ -102,6 +110,7 @@ pub enum SchemaError {
          {}s`, with the --consistency and the --max-clock-skew that all clients shall use",
         max_ttl.as_secs()
     )]
+    #[non_exhaustive]
     NotRecorded {
         /// The keyspace.
         keyspace: String,
@@ -117,6 +126,7 @@ pub enum SchemaError {
          two that differ could hold one lock; use {recorded}, or {}",
         settings::how_to_change(keyspace, lock_table)
     )]
+    #[non_exhaustive]
     OtherConsistency {
         /// The keyspace.
         keyspace: String,
@@ -135,6 +145,7 @@ pub enum SchemaError {
          knows protocol {recorded}, or {}",
         settings::how_to_change_the_protocol(keyspace, lock_table)
     )]
+    #[non_exhaustive]
     OtherProtocol {
         /// The keyspace.
         keyspace: String,
@@ -148,6 +159,7 @@ pub enum SchemaError {
     /// Clocks certainly differ by more than the settings of the lock table allow. Nothing was
     /// changed.
     #[error("the clocks differ by too much for locks: {}", Joined(problems))]
+    #[non_exhaustive]
     ClocksDiffer {
         /// Which ones, by how much, and what to do.
         problems: Vec<Finding>,
@@ -157,6 +169,7 @@ pub enum SchemaError {
         "lock table {lock_table:?} of keyspace {keyspace:?} was dropped or made again just now: do \
          the same again"
     )]
+    #[non_exhaustive]
     Replaced {
         /// The keyspace.
         keyspace: String,
@@ -200,5 +213,30 @@ mod tests {
         };
         assert!(advice("jobs").contains("`lock-hosts init --keyspace app --lock-table jobs`"));
         assert!(advice("lock_hosts").contains("`lock-hosts init --keyspace app`"));
+    }
+}
+
+predicates!(SchemaError);
+
+impl SchemaError {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            SchemaError::Database(error) => Class::of_database(error),
+            SchemaError::Replaced { .. } => Class::Passing,
+            SchemaError::ClocksDiffer { .. } => Class::Disorder,
+            SchemaError::Name(_)
+            | SchemaError::ReservedName
+            | SchemaError::MaxTtl { .. }
+            | SchemaError::MaxClockSkew { .. }
+            | SchemaError::Unmeasurable { .. }
+            | SchemaError::NoReplicas
+            | SchemaError::MissingKeyspace { .. }
+            | SchemaError::MissingTable { .. }
+            | SchemaError::Differs { .. }
+            | SchemaError::Unfit { .. }
+            | SchemaError::NotRecorded { .. }
+            | SchemaError::OtherConsistency { .. }
+            | SchemaError::OtherProtocol { .. } => Class::Misconfigured,
+        }
     }
 }

@@ -297,7 +297,7 @@ async fn draw(object: &str, guard: &LockGuard) {
 async fn give_back(object: &str, guard: LockGuard) -> bool {
     match guard.unlock().await {
         Ok(()) => true,
-        Err(UnlockError::Lost(reason)) => {
+        Err(UnlockError::Lost { reason, .. }) => {
             say(object, What::Failed(format!("{LOST}{reason}")));
             false
         }

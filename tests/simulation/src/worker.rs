@@ -258,11 +258,13 @@ impl Worker {
             // It found so just then, in the read that verifies a renewal: a request, or that its
             // rows were lost before all was healed, and another client has held since.
             Err(
-                error @ UnlockError::Lost(
-                    LostReason::Revoked { .. }
-                    | LostReason::RowMissing
-                    | LostReason::Conflict { .. },
-                ),
+                error @ UnlockError::Lost {
+                    reason:
+                        LostReason::Revoked { .. }
+                        | LostReason::RowMissing
+                        | LostReason::Conflict { .. },
+                    ..
+                },
             ) => {
                 self.site.failure(object, kind(&error));
             }

@@ -179,7 +179,7 @@ async fn stand(
 pub(super) async fn observe(client: &LockClient, options: &ElectOptions) -> Result<(), Failure> {
     let mut leaders = options.election(client).observe();
     loop {
-        match leaders.next().await {
+        match leaders.try_next().await {
             Ok(Some(leaders)) => output::print(&options.line(&leaders))?,
             Ok(None) => return Ok(()),
             // The next look may be answered.

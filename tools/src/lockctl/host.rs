@@ -68,10 +68,10 @@ enum HostError {
 
 impl HostError {
     fn of(error: &BuildError) -> Option<Self> {
-        if let BuildError::UnknownHost { host, keyspace } = error {
+        if let BuildError::UnknownHost { host, keyspace, .. } = error {
             return Some(HostError::Unknown { host: host.clone(), keyspace: keyspace.clone() });
         }
-        if let BuildError::HostRemoved { host, keyspace } = error {
+        if let BuildError::HostRemoved { host, keyspace, .. } = error {
             return Some(HostError::Removed { host: host.clone(), keyspace: keyspace.clone() });
         }
         None

@@ -42,7 +42,7 @@ pub(super) async fn list(client: &LockClient, options: &ListOptions) -> Result<(
     let mut locks = client.locks();
     let bar = progress_bar("{bar:40} {percent}% read, {msg}");
     let mut found = 0_u64;
-    while let Some(lock) = locks.next().await? {
+    while let Some(lock) = locks.try_next().await? {
         show_progress(&bar, &locks, found);
         if !options.wants(&lock) {
             continue;

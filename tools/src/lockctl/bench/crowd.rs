@@ -159,7 +159,7 @@ mod tests {
         let store = MemoryStore::new();
         let mut clients = Vec::new();
         for _ in 0..3 {
-            let builder = LockClient::builder_in_memory(&store).register_host(true);
+            let builder = LockClient::builder_in_memory(&store);
             clients.push(builder.build().await.expect("the store is ready"));
         }
         let block = Duration::from_millis(100);

@@ -28,7 +28,7 @@ async fn holder_is_asked_to_leave() {
     let expected = format!("web1 pid {} is asked to give up {NAME}; its lease ends in ", pid());
     assert!(asked.stdout.starts_with(&expected), "{}", asked.stdout);
     let reason = pace::within_limit("the holder learns of it", guard.expiring()).await;
-    let Some(ExpiringReason::Revoked { by, why }) = reason else { panic!("{reason:?}") };
+    let Some(ExpiringReason::Revoked { by, why, .. }) = reason else { panic!("{reason:?}") };
     assert!(by.starts_with(&bakery_lock::hosts::this_host()), "{by}");
     assert_eq!(why, "it hangs");
     guard.unlock().await.expect("it is held until then");
