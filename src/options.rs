@@ -86,6 +86,12 @@ pub enum InvalidOption {
         /// Its length.
         bytes: usize,
     },
+    /// The [prefix](crate::LockClientBuilder::prefix) of a client's names is too long.
+    #[error("a prefix has {TEXT_BYTES_MAX} bytes at most, not {bytes}")]
+    PrefixTooLong {
+        /// Its length.
+        bytes: usize,
+    },
     /// The name is that of the lock under which the registry of hosts is changed.
     #[error("the lock {REGISTRY_LOCK:?} belongs to the registry of hosts: use another name")]
     ReservedName,
@@ -202,6 +208,12 @@ pub fn check_name(name: &str) -> Result<(), InvalidOption> {
         bytes if bytes > NAME_BYTES_MAX => Err(InvalidOption::NameTooLong { bytes }),
         _ => Ok(()),
     }
+}
+
+/// Checks the prefix of a client's names.
+pub(crate) fn check_prefix(prefix: &str) -> Result<(), InvalidOption> {
+    let bytes = prefix.len();
+    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::PrefixTooLong { bytes }) } else { Ok(()) }
 }
 
 /// Checks the label of a request.

@@ -17,6 +17,21 @@ pub(crate) enum ReadFailure {
     Interrupted(Interruption, Option<DatabaseError>),
 }
 
+impl ReadFailure {
+    /// The error of a request to the lock table.
+    pub(crate) fn on_table(self, name: &str) -> TableError {
+        match self {
+            ReadFailure::Option(invalid) => TableError::Option(invalid),
+            ReadFailure::Refused(cause) => {
+                TableError::Refused { name: Some(name.to_owned()), cause }
+            }
+            ReadFailure::Interrupted(interruption, cause) => {
+                interruption.on_table(Some(name), cause)
+            }
+        }
+    }
+}
+
 impl LockClient {
     /// The contenders that hold the lock of `name` or wait for it now, in the order of the queue.
     ///
@@ -50,19 +65,12 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn contenders(&self, name: &str) -> Result<Vec<ContenderInfo>, TableError> {
+        let name = &*self.shared().table_name(name);
         let read = self.read_contenders(name).await;
-        read.map_err(|failure| match failure {
-            ReadFailure::Option(invalid) => TableError::Option(invalid),
-            ReadFailure::Refused(cause) => {
-                TableError::Refused { name: Some(name.to_owned()), cause }
-            }
-            ReadFailure::Interrupted(interruption, cause) => {
-                interruption.on_table(Some(name), cause)
-            }
-        })
+        read.map_err(|failure| failure.on_table(name))
     }
 
-    /// The same, for callers that have an error of their own.
+    /// The contenders of what has this name in the table.
     pub(crate) async fn read_contenders(
         &self,
         name: &str,

@@ -145,7 +145,10 @@ impl Locks {
         let Some((name, _)) = rows.first_mut() else {
             return;
         };
-        let name = std::mem::take(name);
+        // Others have their locks in the same table.
+        let Some(name) = name.strip_prefix(&*self.client.shared().prefix).map(str::to_owned) else {
+            return;
+        };
         let now = self.client.shared().clock.unix_micros();
         let rows = rows.into_iter().map(|(_, row)| row).collect();
         let contenders = ContenderInfo::all(rows, now, self.client.inner.max_clock_skew);

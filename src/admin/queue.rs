@@ -49,7 +49,9 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn queue(&self, name: &str) -> Result<HolderQueue, QueueError> {
-        let mut unasked = candidates(self.contenders(name).await?);
+        let name = &*self.shared().table_name(name);
+        let read = self.read_contenders(name).await;
+        let mut unasked = candidates(read.map_err(|failure| failure.on_table(name))?);
         let asking = async {
             let mut index = 0;
             while let Some(contender) = unasked.get(index) {

@@ -42,6 +42,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn repair_mark(&self, name: &str) -> Result<bool, TableError> {
+        let name = &*self.shared().table_name(name);
         check_name(name)?;
         let table = &self.shared().store.rows;
         let refused = |cause| TableError::Refused { name: Some(name.to_owned()), cause };

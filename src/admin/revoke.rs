@@ -120,6 +120,7 @@ impl LockClient {
         why: &str,
         kind: RevokeKind,
     ) -> Result<(), TableError> {
+        let name = &*self.shared().table_name(name);
         check_name(name).and_then(|()| check_reason(why))?;
         let owner = &contender.owner;
         let Some(round) = contender.round else {

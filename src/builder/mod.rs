@@ -18,8 +18,8 @@ use crate::clock::Moment;
 use crate::context::retry::answered_soon;
 use crate::driver::host::{self, Lookup, RegisteredHost};
 use crate::options::{
-    ACQUIRE_TIMEOUT_DEFAULT, Consistency, KEEP_IDLE_OF_PEERS, TTL_DEFAULT, check_timeout,
-    lease_terms,
+    ACQUIRE_TIMEOUT_DEFAULT, Consistency, KEEP_IDLE_OF_PEERS, TTL_DEFAULT, check_prefix,
+    check_timeout, lease_terms,
 };
 #[cfg(any(test, instrumented))]
 use crate::peers::Entrance;
@@ -104,6 +104,7 @@ pub struct LockClientBuilder {
     entrance: Option<Arc<dyn Entrance>>,
     consistency: Consistency,
     lock_table: String,
+    prefix: String,
 }
 
 impl LockClientBuilder {
@@ -127,6 +128,7 @@ impl LockClientBuilder {
             entrance: None,
             consistency: Consistency::default(),
             lock_table: schema::LOCK_TABLE_DEFAULT.to_owned(),
+            prefix: String::new(),
         }
     }
 
@@ -251,6 +253,34 @@ impl LockClientBuilder {
         self
     }
 
+    /// What the names of all locks of this client begin with in the table, such as `billing/`;
+    /// nothing by default, and 1,024 bytes at most. Services that share a lock table and have
+    /// prefixes of their own can't take each other's locks, however they name them.
+    ///
+    /// Names that are given to the client, and those that it returns, are without it; errors, logs
+    /// and the tools have all of the name. [`LockClient::locks`] yields only names that begin with
+    /// it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// let billing = LockClient::builder_in_memory(&store).prefix("billing/").build().await?;
+    /// let shipping = LockClient::builder_in_memory(&store).prefix("shipping/").build().await?;
+    /// let one = billing.lock("customers::7").await?;
+    /// let other = shipping.lock("customers::7").await?;
+    /// assert_eq!(one.name(), "customers::7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
     /// Checks the options and the tables, looks up the host, prepares statements and starts the
     /// client's task on the current runtime.
     ///
@@ -268,6 +298,7 @@ impl LockClientBuilder {
     /// Outside a tokio runtime with time enabled.
     pub async fn build(self) -> Result<LockClient, BuildError> {
         check_timeout(self.acquire_timeout)?;
+        check_prefix(&self.prefix)?;
         let host_name = self.host.clone().unwrap_or_else(hosts::this_host);
         hosts::check_name(&host_name).map_err(RegistryError::from)?;
         let takes_peers = self.peers.is_some();
@@ -304,6 +335,7 @@ impl LockClientBuilder {
             registered,
             read_only: self.read_only,
             host_name,
+            prefix: self.prefix,
             acquire_timeout: self.acquire_timeout,
             ttl: self.ttl,
             local_handoff: self.local_handoff,

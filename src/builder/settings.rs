@@ -46,6 +46,8 @@ pub struct LockSettings {
     pub keyspace: Option<String>,
     /// See [`LockClientBuilder::lock_table`].
     pub lock_table: Option<String>,
+    /// See [`LockClientBuilder::prefix`].
+    pub prefix: Option<String>,
     /// See [`LockClientBuilder::host`].
     pub host: Option<String>,
     /// See [`LockClientBuilder::register_host`].
@@ -93,6 +95,7 @@ impl LockSettings {
         Ok(LockSettings {
             keyspace: environment.read("BAKERY_LOCK_KEYSPACE", text)?,
             lock_table: environment.read("BAKERY_LOCK_LOCK_TABLE", text)?,
+            prefix: environment.read("BAKERY_LOCK_PREFIX", text)?,
             host: environment.read("BAKERY_LOCK_HOST", text)?,
             register_host: environment.read("BAKERY_LOCK_REGISTER_HOST", switch)?,
             acquire_timeout: environment.read("BAKERY_LOCK_ACQUIRE_TIMEOUT", parse_duration)?,
@@ -118,6 +121,7 @@ impl LockClientBuilder {
     pub fn settings(mut self, settings: &LockSettings) -> Self {
         let set = settings.clone();
         self.lock_table = set.lock_table.unwrap_or(self.lock_table);
+        self.prefix = set.prefix.unwrap_or(self.prefix);
         self.host = set.host.or(self.host);
         self.register_host = set.register_host.unwrap_or(self.register_host);
         self.acquire_timeout = set.acquire_timeout.unwrap_or(self.acquire_timeout);

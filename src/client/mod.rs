@@ -30,7 +30,7 @@ use crate::context::{ClientContext, with_timers};
 use crate::driver::client_task::Call;
 use crate::driver::objects::Objects;
 use crate::error::{LockError, ShutdownError, TableError};
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, LockHandle};
 use crate::owner::Owner;
 use crate::statistics::Statistics;
 use crate::store::{Counted, DatabaseError};
@@ -196,13 +196,55 @@ impl LockClient {
 
     /// A request for the lock of `name` with options of its own; [`LockRequest`] has an example.
     pub fn request(&self, name: impl AsRef<str>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.inner), Arc::from(name.as_ref()))
+        LockRequest::new(Arc::clone(&self.inner), self.shared().table_name(name.as_ref()))
     }
 
     /// The id of this client: [`ContenderInfo::client`](crate::ContenderInfo::client) of its rows.
     #[must_use]
     pub fn id(&self) -> Uuid {
         Uuid::from_u128(self.inner.shared.id.client)
+    }
+
+    /// What this client holds now, in the order of names: a handle of each guard whose lock is
+    /// held, in whichever task it is. For reports, and to look before a shutdown.
+    ///
+    /// It asks the tasks of the client's objects, and does no I/O. A lock that is granted or given
+    /// back meanwhile may be in it or not.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let guard = client.lock("users::snap").await?;
+    /// for lock in client.held().await {
+    ///     println!("{}: {}", lock.name(), lock.state());
+    /// }
+    /// # assert_eq!(client.held().await.len(), 1);
+    /// # guard.unlock().await?;
+    /// # assert!(client.held().await.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn held(&self) -> Vec<LockHandle> {
+        let (sender, mut reports) = mpsc::unbounded_channel();
+        if self.inner.shared.process.is_current() {
+            self.inner.objects.report_held(&sender);
+        }
+        drop(sender);
+        let mut held = Vec::new();
+        while let Some(lock) = reports.recv().await {
+            held.push(lock);
+        }
+        held.sort_by(|one, other| one.name().cmp(other.name()));
+        held
     }
 
     /// Refuses new requests, fails waiting ones with [`LockError::Closed`], releases the locks that

@@ -279,7 +279,7 @@ impl LockRequest {
         self.send(Patience::Try).await
     }
 
-    /// The name of the object.
+    /// The name of the object in the table.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -465,7 +465,9 @@ fn if_held(guard: LockGuard) -> Result<LockGuard, LockError> {
         GuardState::Lost(LostReason::Forked) => Err(LockError::Forked),
         // Only its owner releases a guard, so it can't be released here.
         GuardState::Lost(LostReason::ClientClosed) | GuardState::Released => Err(LockError::Closed),
-        GuardState::Lost(reason) => Err(LockError::Lost { name: guard.name().to_owned(), reason }),
+        GuardState::Lost(reason) => {
+            Err(LockError::Lost { name: guard.table_name().to_owned(), reason })
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct ClientSetup {
     pub(crate) read_only: bool,
     /// The name of the host.
     pub(crate) host_name: String,
+    /// What all names begin with in the table, and not for callers.
+    pub(crate) prefix: String,
     /// How long acquisitions, releases and a shutdown wait.
     pub(crate) acquire_timeout: Duration,
     /// How long rows live without renewal.
@@ -73,6 +75,7 @@ impl LockClient {
             registered,
             read_only,
             host_name,
+            prefix,
             acquire_timeout,
             ttl,
             local_handoff,
@@ -98,6 +101,7 @@ impl LockClient {
             clock,
             stamps: Stamps::default(),
             id: ContenderId { host: number, client, slot: 0 },
+            prefix: Arc::from(prefix),
             owner: Owner::this_process(&host_name),
             entropy,
             acquire_timeout,

@@ -262,5 +262,5 @@ fn stops_work(lock: &LockHandle) -> Option<LockError> {
         GuardState::Expiring { reason, .. } => reason.loss()?,
         GuardState::Held { .. } | GuardState::AtRisk { .. } | GuardState::Released => return None,
     };
-    Some(LockError::WorkStopped { name: lock.name().to_owned(), reason })
+    Some(LockError::WorkStopped { name: lock.table_name().to_owned(), reason })
 }

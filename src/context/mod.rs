@@ -37,6 +37,8 @@ pub(crate) struct ClientContext {
     pub(crate) wall_clock_bound: WallClockBound,
     /// The client as a contender.
     pub(crate) id: ContenderId,
+    /// What all names begin with in the table, and not for callers.
+    pub(crate) prefix: Arc<str>,
     /// Host name and process id, for people.
     pub(crate) owner: Owner,
     /// How long acquisitions wait unless they say otherwise, and guards wait for acknowledgements.
@@ -68,6 +70,16 @@ impl ClientContext {
     /// How often a client checks its idle places.
     pub(crate) const fn idle_looks() -> Pace {
         Pace::new(IDLE_LOOKS, IDLE_LOOKS_AT_ONCE)
+    }
+
+    /// The name in the table of what callers of this client call `name`. An empty name stays one,
+    /// and is refused.
+    pub(crate) fn table_name(&self, name: &str) -> Arc<str> {
+        if self.prefix.is_empty() || name.is_empty() {
+            Arc::from(name)
+        } else {
+            Arc::from(format!("{}{name}", self.prefix))
+        }
     }
 
     /// The present moment, for timers.

@@ -42,7 +42,7 @@ use crate::error::LostReason;
 use crate::fencing::FencingError;
 use crate::guard::grant::{End, Grant, GuardRequest, Requests, Trace};
 use crate::guard::token_issuer::TokenIssuer;
-use crate::guard::{LockGuard, Tokens};
+use crate::guard::{LockGuard, LockHandle, Tokens};
 use crate::options::shown;
 use crate::peers::{Message, ObjectKey};
 use crate::store::DatabaseError;
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Reconnected(KeeperId),
     /// Report the line.
     Queue(QueueReplyTo),
+    /// Report what is held.
+    Held(mpsc::UnboundedSender<LockHandle>),
     /// What keeps the client from granting locks has changed.
     Health(Option<HealthProblem>),
     /// The client is shut down.
@@ -89,7 +91,7 @@ pub(crate) struct ObjectTask {
     operations: Operations,
     /// Where answers go to callers.
     callers: BTreeMap<CallerId, ReplyTo>,
-    grants: BTreeMap<TurnId, Arc<Grant>>,
+    grants: BTreeMap<TurnId, (Arc<Grant>, Tokens)>,
     replies: Replies,
     /// That of the last turn, or of the first caller.
     span: Span,
@@ -164,7 +166,7 @@ impl ObjectTask {
     /// The runtime or a bug has ended the task, and with it the renewals: guards learn of it at
     /// once.
     pub(crate) fn lose_guards(&self) {
-        for grant in self.grants.values() {
+        for (grant, _) in self.grants.values() {
             // A guard that was released meanwhile was not lost. Its release gets no answer.
             let _ = grant.end(End::Lost(LostReason::ClientClosed));
         }
@@ -310,9 +312,16 @@ impl ObjectTask {
                 reply_to.answer(self.shared.network.as_deref(), self.line());
                 None
             }
+            Command::Held(to) => {
+                for lock in self.held() {
+                    // One that stopped waiting needs no answer.
+                    let _ = to.send(lock);
+                }
+                None
+            }
             Command::Health(problem) => {
                 let health = problem.as_ref().map_or(Health::Good, HealthProblem::health);
-                for grant in self.grants.values() {
+                for (grant, _) in self.grants.values() {
                     grant.set_clocks_differ(health == Health::ClocksDiffer);
                 }
                 self.problem = problem;
@@ -474,7 +483,7 @@ impl ObjectTask {
             Origin::Table | Origin::Turn => LostReason::Expired,
         };
         let (clock, tally) = (Arc::clone(&self.shared.clock), Arc::clone(&self.shared.tally));
-        let name = Arc::clone(&self.name);
+        let name = (Arc::clone(&self.name), self.shared.prefix.len());
         let lease = (lease, expiry);
         let grant = Arc::new(Grant::new(name, trace, clock, granted.granted, lease, limit, tally));
         let requests = Requests::of(turn, self.requests_sender.clone());
@@ -491,7 +500,7 @@ impl ObjectTask {
         };
         debug!(parent: grant.span(), turn = turn.number, ?waited, "held");
         self.span = grant.span().clone();
-        self.grants.insert(turn, Arc::clone(&grant));
+        self.grants.insert(turn, (Arc::clone(&grant), tokens.clone()));
         // A guard that finds no caller is dropped.
         let _ = reply.send(Ok(Some(LockGuard::new(grant, tokens, requests))));
     }
@@ -512,7 +521,7 @@ impl ObjectTask {
     }
 
     fn holder(&mut self, turn: TurnId, event: HolderEvent) {
-        let Some(grant) = self.grants.get(&turn) else {
+        let Some((grant, _)) = self.grants.get(&turn) else {
             return;
         };
         let request = match event {
@@ -586,6 +595,15 @@ impl ObjectTask {
             is_kept: self.object.is_kept(),
             waiting: self.object.waiting(),
             first: first.filter_map(|user| context.user(&user)).collect(),
+        })
+    }
+
+    /// The handles of the guards whose locks are held.
+    fn held(&self) -> impl Iterator<Item = LockHandle> {
+        let held = self.grants.iter().filter(|(_, (grant, _))| grant.state().is_held());
+        held.map(|(&turn, (grant, tokens))| {
+            let requests = Requests::of(turn, self.requests_sender.clone());
+            LockHandle::new(Arc::clone(grant), tokens.clone(), requests)
         })
     }
 

@@ -19,6 +19,7 @@ use crate::core::turns::KeeperId;
 use crate::driver::caller::QueueReplyTo;
 use crate::driver::health::HealthProblem;
 use crate::error::LockError;
+use crate::guard::LockHandle;
 use crate::options::shown;
 use crate::peers::{Message, ObjectKey};
 
@@ -219,6 +220,11 @@ impl Objects {
     pub(crate) fn report_line_by_key(&self, object: ObjectKey, reply_to: QueueReplyTo) {
         let name = self.state().names.get(&object).cloned();
         self.report_line(name.as_deref().unwrap_or_default(), reply_to);
+    }
+
+    /// Lets all tasks report what is held: each drops its sender when it has.
+    pub(crate) fn report_held(&self, to: &mpsc::UnboundedSender<LockHandle>) {
+        self.state().send_all(|| Command::Held(to.clone()));
     }
 
     /// Sends a command to the task of an object; returns it if there is none.

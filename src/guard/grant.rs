@@ -34,7 +34,10 @@ pub(crate) struct Trace {
 /// The state that the task of the object and the guard of one grant share.
 #[derive(Debug)]
 pub(crate) struct Grant {
+    /// The name in the table.
     name: Arc<str>,
+    /// How many bytes of it callers leave out.
+    prefix: usize,
     trace: Trace,
     clock: Arc<dyn Clock>,
     process: Process,
@@ -203,10 +206,10 @@ impl GuardState {
 impl fmt::Display for GuardState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GuardState::Held { remaining } => write!(f, "held for {remaining:?} at least"),
-            GuardState::AtRisk { remaining } => write!(f, "at risk, held for {remaining:?}"),
+            GuardState::Held { remaining } => write!(f, "held for {remaining:.1?} at least"),
+            GuardState::AtRisk { remaining } => write!(f, "at risk, held for {remaining:.1?}"),
             GuardState::Expiring { reason, remaining } => {
-                write!(f, "held for {remaining:?} more: {reason}")
+                write!(f, "held for {remaining:.1?} more: {reason}")
             }
             GuardState::Lost(reason) => write!(f, "lost: {reason}"),
             GuardState::Released => f.write_str("released"),
@@ -265,10 +268,10 @@ impl End {
 }
 
 impl Grant {
-    /// A grant of the object `name`, with its first lease, why it is lost when that ends, and its
+    /// A grant of the object `name`, of which callers leave out so many bytes, with its first lease, why it is lost when that ends, and its
     /// hold limit. The tally, which has counted it, counts its end.
     pub(crate) fn new(
-        name: Arc<str>,
+        (name, prefix): (Arc<str>, usize),
         trace: Trace,
         clock: Arc<dyn Clock>,
         granted: Duration,
@@ -278,6 +281,7 @@ impl Grant {
     ) -> Self {
         Grant {
             name,
+            prefix,
             trace,
             clock,
             process: Process::current(),
@@ -298,6 +302,11 @@ impl Grant {
             is_collected: AtomicBool::new(false),
             tally,
         }
+    }
+
+    /// The name of the object, as it was requested.
+    pub(crate) fn requested_name(&self) -> &str {
+        &self.name[self.prefix..]
     }
 
     /// The name of the object.

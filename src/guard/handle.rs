@@ -49,7 +49,7 @@ pub struct LockHandle {
 }
 
 impl LockHandle {
-    pub(super) fn new(grant: Arc<Grant>, tokens: Tokens, requests: Requests) -> Self {
+    pub(crate) fn new(grant: Arc<Grant>, tokens: Tokens, requests: Requests) -> Self {
         LockHandle { grant, tokens, requests }
     }
 
@@ -77,9 +77,15 @@ impl LockHandle {
         self.requests.slot()
     }
 
-    /// The name of the locked object.
+    /// The name of the locked object, as it was requested: without the client's
+    /// [prefix](crate::LockClientBuilder::prefix).
     #[must_use]
     pub fn name(&self) -> &str {
+        self.grant.requested_name()
+    }
+
+    /// The name in the table, for errors.
+    pub(crate) fn table_name(&self) -> &str {
         self.grant.name()
     }
 
@@ -366,7 +372,7 @@ impl LockHandle {
         let answered = async { tokio::time::timeout(limit, answer).await };
         let answer = with_timers(runtime, answered).await;
         self.grant.check_held()?;
-        let name = self.name().to_owned();
+        let name = self.table_name().to_owned();
         match answer {
             Ok(answer) => answer.unwrap_or(Err(FencingError::Closed)),
             Err(_) => Err(FencingError::TimedOut { name, waited: limit, cause: None }),
@@ -377,9 +383,11 @@ impl LockHandle {
     fn held_for(&self) -> Result<Duration, EnsureError> {
         match self.state() {
             GuardState::Lost(reason) => {
-                Err(EnsureError::Lost { name: self.name().to_owned(), reason })
+                Err(EnsureError::Lost { name: self.table_name().to_owned(), reason })
             }
-            GuardState::Released => Err(EnsureError::Released { name: self.name().to_owned() }),
+            GuardState::Released => {
+                Err(EnsureError::Released { name: self.table_name().to_owned() })
+            }
             state @ (GuardState::Held { .. }
             | GuardState::AtRisk { .. }
             | GuardState::Expiring { .. }) => Ok(state.remaining()),

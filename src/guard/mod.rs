@@ -141,11 +141,11 @@ impl LockGuard {
     pub async fn unlock(self) -> Result<(), UnlockError> {
         let (reply, answer) = oneshot::channel();
         if let Err(ended) = self.handle.grant().end(End::Released) {
-            return Err(ended.into_unlock_error(self.name()));
+            return Err(ended.into_unlock_error(self.table_name()));
         }
         // If the client lost the lock before it learned of the release, there is no answer.
         self.handle.requests().send(GuardRequest::Release { reply: Some(reply) });
-        let lost = |reason| UnlockError::Lost { name: self.name().to_owned(), reason };
+        let lost = |reason| UnlockError::Lost { name: self.table_name().to_owned(), reason };
         let overtaken = || self.handle.grant().overtaken().map_or(UnlockError::Closed, lost);
         answer.await.unwrap_or_else(|_| Err(overtaken()))
     }

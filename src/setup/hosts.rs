@@ -139,6 +139,7 @@ impl HostRegistry {
             registered: None,
             read_only: false,
             host_name: this_host(),
+            prefix: String::new(),
             acquire_timeout: RELEASE_TIMEOUT,
             // Changes are short, and a client that dies during one should not block others for
             // long.

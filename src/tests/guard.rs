@@ -45,7 +45,7 @@ fn granted(hold: Option<HoldTerms>) -> (Arc<Grant>, LockGuard, Asked) {
     let granted = clock.elapsed();
     let limit = hold.map(|terms| terms.limit(granted));
     let trace = Trace { span: Span::none(), label: None };
-    let grant = Grant::new(name, trace, clock, granted, lease, limit, tally);
+    let grant = Grant::new((name, 0), trace, clock, granted, lease, limit, tally);
     let grant = Arc::new(grant);
     let (sender, receiver) = mpsc::unbounded_channel();
     let requests = Requests::of(turn, sender);

@@ -30,6 +30,7 @@ fn shared(store: &FaultyStore) -> Arc<ClientContext> {
         entropy,
         stamps: Stamps::default(),
         id: ContenderId { host: 1, client: 2, slot: 0 },
+        prefix: "".into(),
         owner: String::from("host pid 1").into(),
         local_handoff: true,
         keep_idle: Duration::ZERO,

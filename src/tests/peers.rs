@@ -54,6 +54,7 @@ fn start(store: &FaultyStore, join: Option<Join>) -> LockClient {
         registered: None,
         read_only: false,
         host_name: "host".to_owned(),
+        prefix: String::new(),
         acquire_timeout: s(60),
         ttl: s(60),
         local_handoff: true,

@@ -143,6 +143,8 @@ impl ConnectOptions {
             format!("--consistency={consistency}").into(),
             format!("--timeout={}ms", self.timeout.as_millis()).into(),
         ];
+        let prefix = self.settings.prefix.as_ref();
+        arguments.extend(prefix.map(|prefix| format!("--name-prefix={prefix}").into()));
         arguments.extend(self.user.as_ref().map(|user| format!("--user={user}").into()));
         let files = [
             ("--password-file", &self.password_file),

@@ -18,6 +18,7 @@ fn all_variables_are_read() {
     let settings = read(&[
         ("BAKERY_LOCK_KEYSPACE", "locks"),
         ("BAKERY_LOCK_LOCK_TABLE", "jobs"),
+        ("BAKERY_LOCK_PREFIX", "billing/"),
         ("BAKERY_LOCK_HOST", "web"),
         ("BAKERY_LOCK_REGISTER_HOST", "true"),
         ("BAKERY_LOCK_ACQUIRE_TIMEOUT", "500ms"),
@@ -29,6 +30,7 @@ fn all_variables_are_read() {
     .expect("all can be read");
     assert_eq!(settings.keyspace(), "locks");
     assert_eq!(settings.lock_table.as_deref(), Some("jobs"));
+    assert_eq!(settings.prefix.as_deref(), Some("billing/"));
     assert_eq!(settings.host.as_deref(), Some("web"));
     assert_eq!((settings.register_host, settings.local_handoff), (Some(true), Some(false)));
     assert_eq!(settings.acquire_timeout, Some(Duration::from_millis(500)));

@@ -59,7 +59,7 @@ impl MultiGuard {
     pub(super) fn check_held(&self) -> Result<(), LockError> {
         for guard in &self.guards {
             if let GuardState::Lost(reason) = guard.state() {
-                return Err(LockError::Lost { name: guard.name().to_owned(), reason });
+                return Err(LockError::Lost { name: guard.table_name().to_owned(), reason });
             }
         }
         Ok(())
@@ -133,7 +133,7 @@ impl MultiGuard {
             }
         }
         let shortest = self.guards.iter().min_by_key(|guard| guard.remaining());
-        let name = shortest.map_or("", |guard| guard.name()).to_owned();
+        let name = shortest.map_or("", |guard| guard.table_name()).to_owned();
         Err(EnsureError::TooLong { name, min, remaining: self.remaining() })
     }
 

@@ -38,6 +38,12 @@ pub struct ConnectArguments {
     #[arg(long, global = true, value_name = "NAME", value_parser = lock_table)]
     lock_table: Option<String>,
 
+    /// What the names of all locks begin with in the table, as clients with
+    /// `LockClientBuilder::prefix` have it: names are given and shown without it
+    /// [env: `BAKERY_LOCK_PREFIX`]
+    #[arg(long, global = true, value_name = "TEXT")]
+    name_prefix: Option<String>,
+
     /// Which replicas answer for a lock: quorum, or local-quorum:DC, the same for all clients
     /// [env: `BAKERY_LOCK_CONSISTENCY`] [default: quorum]
     #[arg(long, global = true, value_name = "LEVEL")]
@@ -88,6 +94,7 @@ impl ConnectArguments {
             LockSettings::from_env().map_err(|error| Failure::Usage(Box::new(error)))?;
         settings.keyspace = self.keyspace.or(settings.keyspace);
         settings.lock_table = self.lock_table.or(settings.lock_table);
+        settings.prefix = self.name_prefix.or(settings.prefix);
         settings.consistency = self.consistency.or(settings.consistency);
         // A command takes its place itself, so that it does not depend on another process.
         settings.peers = None;
