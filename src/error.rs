@@ -349,8 +349,8 @@ impl ExpiringReason {
     }
 }
 
-/// Why a held lock could not be [ensured](crate::LockHandle::ensure) or
-/// [checked](crate::LockHandle::check).
+/// Why a held lock could not be [ensured](crate::LockHandle::ensure),
+/// [checked](crate::LockHandle::check) or changed.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum EnsureError {
@@ -378,6 +378,21 @@ pub enum EnsureError {
         min: Duration,
         /// How long it is held.
         remaining: Duration,
+    },
+    /// A TTL or a note can't be used. Nothing was written; the lock is held.
+    #[error("{0}")]
+    Option(#[from] InvalidOption),
+    /// The rows of the lock can't be changed: it is a turn at the place of another client, or it is
+    /// not renewed (any more). The lock is held.
+    #[error(
+        "lock {:?}: its rows can't be changed: they are those of another client, or are not \
+         renewed",
+        shown(name)
+    )]
+    #[non_exhaustive]
+    Unchangeable {
+        /// The object.
+        name: String,
     },
     /// The database did not confirm it in time. The lock is held until its lease ends.
     #[error("could not confirm within {waited:?} that lock {:?} is held", shown(name))]
@@ -442,9 +457,11 @@ impl EnsureError {
     fn class(&self) -> Class {
         match self {
             EnsureError::Lost { .. } => Class::Lost,
-            EnsureError::TooLong { .. } => Class::Misconfigured,
+            EnsureError::TooLong { .. } | EnsureError::Option(_) => Class::Misconfigured,
             EnsureError::Unconfirmed { .. } => Class::TimedOut,
-            EnsureError::Released { .. } | EnsureError::Closed => Class::Final,
+            EnsureError::Unchangeable { .. }
+            | EnsureError::Released { .. }
+            | EnsureError::Closed => Class::Final,
         }
     }
 }

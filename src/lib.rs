@@ -32,10 +32,25 @@
 //! # }
 //! ```
 //!
-//! [`MemoryStore`] is the same lock within one process, for examples and tests.
+//! # Where to look
 //!
-//! Tables and host numbers come first: the tool `lock-hosts`, or [`schema::create`] and
-//! [`hosts::HostRegistry`].
+//! | | |
+//! |---|---|
+//! | hold a lock, and wait for it | [`LockClient::lock`], [`LockGuard`] |
+//! | only if it is free | [`LockClient::try_lock`] |
+//! | run work that stops when the lock is lost | [`LockClient::with_lock`] |
+//! | with a timeout, TTL, label or limit of its own | [`LockClient::request`], [`LockRequest`] |
+//! | readers together, writers alone | [`LockRequest::shared`] |
+//! | a limited number at once | [`LockRequest::max_holders`] |
+//! | a job that several machines start | [`LockRequest::min_hold`] |
+//! | several locks, all or none | [`LockClient::lock_all`] |
+//! | a leader, and who it is | [`LockClient::election`], [`Election::lead`] |
+//! | data that rejects late writes | [`LockHandle::fencing_token`], [`FencingToken`] |
+//! | processes that pass a lock on by message | [`LockClientBuilder::peers`] |
+//! | programs without async code | [`blocking`] |
+//! | tests of your program | [`MemoryStore`], [`testing`] |
+//! | who holds what | [`LockClient::held`], [`LockClient::contenders`], [`admin`] |
+//! | create tables, register hosts | the tool `lock-hosts`, [`schema`], [`hosts`] |
 //!
 //! # What is guaranteed
 //!
@@ -144,24 +159,6 @@
 //! The futures and streams of a client, its guards and its elections may be polled on another
 //! runtime, or outside tokio. Their timers are those of the runtime that polls them, and outside
 //! one those of the client's; only [`LockHandle::lost`] and [`LockHandle::states`] have none there.
-//!
-//! Synchronous programs keep a runtime with a thread of its own, which renews their locks:
-//!
-//! ```
-//! # use bakery_lock::{LockClient, MemoryStore};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let store = MemoryStore::new();
-//! let runtime =
-//!     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-//! let builder = LockClient::builder_in_memory(&store);
-//! let client = runtime.block_on(builder.build())?;
-//! let guard = runtime.block_on(client.lock("users::snap"))?;
-//! // Blocking work.
-//! runtime.block_on(guard.unlock())?;
-//! runtime.block_on(client.shutdown())?;
-//! # Ok(())
-//! # }
-//! ```
 
 // All CQL is in `store/cassandra/cql.rs`.
 #![warn(clippy::disallowed_methods)]

@@ -101,6 +101,12 @@ pub enum InvalidOption {
         /// Its length.
         bytes: usize,
     },
+    /// A [note](crate::LockRequest::note) is too long: all clients of the lock may read it.
+    #[error("a note has {TEXT_BYTES_MAX} bytes at most, not {bytes}")]
+    NoteTooLong {
+        /// Its length.
+        bytes: usize,
+    },
     /// The reason of a [revocation](crate::LockClient::revoke) is too long.
     #[error("the reason of a revocation has {TEXT_BYTES_MAX} bytes at most, not {bytes}")]
     ReasonTooLong {
@@ -220,6 +226,12 @@ pub(crate) fn check_prefix(prefix: &str) -> Result<(), InvalidOption> {
 pub(crate) fn check_label(label: Option<&str>) -> Result<(), InvalidOption> {
     let bytes = label.map_or(0, str::len);
     if bytes > TEXT_BYTES_MAX { Err(InvalidOption::LabelTooLong { bytes }) } else { Ok(()) }
+}
+
+/// Checks the note of a holder.
+pub(crate) fn check_note(note: Option<&str>) -> Result<(), InvalidOption> {
+    let bytes = note.map_or(0, str::len);
+    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::NoteTooLong { bytes }) } else { Ok(()) }
 }
 
 /// Checks the reason of a revocation.

@@ -7,15 +7,19 @@ use std::sync::Arc;
 /// Between the host name and the process id.
 const PID: &str = " pid ";
 
-/// The process behind a lock, for people: host name, process id and label, as the client wrote
-/// them. Its text has all three: `db7.example.com pid 4711 nightly job`. Control characters in it
-/// are replaced by U+FFFD.
+/// Between all this and the note, in rows: a control character, which neither part has.
+const NOTE: char = '\u{1e}';
+
+/// The process behind a lock, for people: host name, process id, label and note, as the client
+/// wrote them. Its text has the first three: `db7.example.com pid 4711 nightly job`. Control
+/// characters are replaced by U+FFFD.
 ///
 /// The parts are taken from that text, so they are missing where another program wrote it in
 /// another form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     text: Arc<str>,
+    note: Option<Arc<str>>,
 }
 
 impl Owner {
@@ -25,11 +29,22 @@ impl Owner {
     }
 
     /// The same process, with what one of its callers locks for.
-    pub(crate) fn with_label(&self, label: &str) -> Self {
+    fn with_label(&self, label: &str) -> Self {
         Owner::from(format!("{} {label}", self.text))
     }
 
-    /// The whole text.
+    /// The same process for one of its callers.
+    pub(crate) fn of_caller(&self, label: Option<&str>, note: Option<&str>) -> Self {
+        let owner = label.map_or_else(|| self.clone(), |label| self.with_label(label));
+        note.map_or_else(|| owner.clone(), |note| owner.with_note(note))
+    }
+
+    /// The same with what its holder says of its work.
+    fn with_note(&self, note: &str) -> Self {
+        Owner { note: Some(printable(note.to_owned()).into()), ..self.clone() }
+    }
+
+    /// The text, without the note.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -54,6 +69,12 @@ impl Owner {
         self.parts().and_then(|(.., label)| label)
     }
 
+    /// What the holder said last: see [`LockHandle::set_note`](crate::LockHandle::set_note).
+    #[must_use]
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
     /// The parts of the text. Names of hosts have no blanks, so the first mark is the one.
     fn parts(&self) -> Option<(&str, u32, Option<&str>)> {
         let (host_name, rest) = self.text.split_once(PID)?;
@@ -67,7 +88,10 @@ impl Owner {
 
 impl From<String> for Owner {
     fn from(text: String) -> Self {
-        Owner { text: printable(text).into() }
+        match text.split_once(NOTE) {
+            Some((text, note)) => Owner::from(text.to_owned()).with_note(note),
+            None => Owner { text: printable(text).into(), note: None },
+        }
     }
 }
 
@@ -83,13 +107,17 @@ pub(crate) fn printable(text: String) -> String {
 
 impl From<Arc<str>> for Owner {
     fn from(text: Arc<str>) -> Self {
-        if text.contains(char::is_control) { Owner::from(text.to_string()) } else { Owner { text } }
+        if text.contains(char::is_control) {
+            Owner::from(text.to_string())
+        } else {
+            Owner { text, note: None }
+        }
     }
 }
 
 impl From<Owner> for Arc<str> {
-    fn from(owner: Owner) -> Self {
-        owner.text
+    fn from(Owner { text, note }: Owner) -> Self {
+        note.map_or(Arc::clone(&text), |note| format!("{text}{NOTE}{note}").into())
     }
 }
 
@@ -126,6 +154,17 @@ mod tests {
         let owner = Owner::from("a pid 7 \u{1b}[2Jb\nc\u{9b}".to_owned());
         assert_eq!(owner.as_str(), "a pid 7 \u{fffd}[2Jb\u{fffd}c\u{fffd}");
         assert_eq!(owner.label(), Some("\u{fffd}[2Jb\u{fffd}c\u{fffd}"));
+    }
+
+    #[test]
+    fn note_is_no_part_of_the_text() {
+        let owner = Owner::from("a pid 7 b".to_owned()).with_note("3 of 4\ndone");
+        assert_eq!((owner.as_str(), owner.label()), ("a pid 7 b", Some("b")));
+        assert_eq!(owner.note(), Some("3 of 4\u{fffd}done"));
+        let row = Arc::<str>::from(owner.clone());
+        assert_eq!(Owner::from(row), owner);
+        assert_eq!(owner.with_note("").note(), Some(""));
+        assert_eq!(Owner::from("a pid 7".to_owned()).note(), None);
     }
 
     #[test]

@@ -78,6 +78,25 @@ impl LockGuard {
         block_on(self.guard.check())
     }
 
+    /// Lets the rows live for longer: [`LockHandle::raise_ttl`](crate::LockHandle::raise_ttl).
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockHandle::raise_ttl`](crate::LockHandle::raise_ttl).
+    pub fn raise_ttl(&self, ttl: Duration) -> Result<Duration, EnsureError> {
+        block_on(self.guard.raise_ttl(ttl))
+    }
+
+    /// Says of the work under the lock what others should know:
+    /// [`LockHandle::set_note`](crate::LockHandle::set_note).
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockHandle::set_note`](crate::LockHandle::set_note).
+    pub fn set_note(&self, note: impl Into<String>) -> Result<(), EnsureError> {
+        block_on(self.guard.set_note(note))
+    }
+
     /// Issues a fencing token:
     /// [`LockHandle::fencing_token`](crate::LockHandle::fencing_token).
     ///

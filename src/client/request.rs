@@ -21,7 +21,8 @@ use crate::error::{LockError, LostReason};
 use crate::guard::LockGuard;
 use crate::guard::grant::{GuardState, Trace};
 use crate::options::{
-    InvalidOption, REGISTRY_LOCK, check_label, check_name, check_timeout, lease_terms, shown,
+    InvalidOption, REGISTRY_LOCK, check_label, check_name, check_note, check_timeout, lease_terms,
+    shown,
 };
 
 /// A request for a lock, with options of its own.
@@ -63,6 +64,7 @@ pub struct LockRequest {
     grace: Option<Duration>,
     min_hold: Duration,
     label: Option<Arc<str>>,
+    note: Option<String>,
 }
 
 impl LockRequest {
@@ -80,6 +82,7 @@ impl LockRequest {
             grace: None,
             min_hold: Duration::ZERO,
             label: None,
+            note: None,
             inner,
         }
     }
@@ -248,6 +251,13 @@ impl LockRequest {
         self
     }
 
+    /// What others see of the work under the lock, and the holder can
+    /// [change](crate::LockHandle::set_note): 1,024 bytes at most.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
     /// Acquires the lock: [`LockClient::lock`](crate::LockClient::lock) with this request's
     /// options.
     ///
@@ -294,6 +304,7 @@ impl LockRequest {
             return Err(InvalidOption::ReservedName);
         }
         check_label(self.label.as_deref())?;
+        check_note(self.note.as_deref())?;
         let mode = self.mode()?;
         if self.yield_limit.is_some() && mode != Mode::Exclusive {
             return Err(InvalidOption::YieldsWithOthers);
@@ -348,10 +359,7 @@ impl LockRequest {
         if !self.inner.shared.process.is_current() {
             return Err(LockError::Forked);
         }
-        let owner = match &self.label {
-            Some(label) => self.inner.shared.owner.with_label(label),
-            None => self.inner.shared.owner.clone(),
-        };
+        let owner = self.inner.shared.owner.of_caller(self.label.as_deref(), self.note.as_deref());
         let asked = self.inner.shared.clock.elapsed();
         let deadline = asked.saturating_add(self.timeout);
         let (renew, gives_up, owner) = (self.auto_renew, Some(deadline), owner.into());
@@ -485,6 +493,7 @@ impl fmt::Debug for LockRequest {
             .field("grace", &self.grace)
             .field("min_hold", &self.min_hold)
             .field("label", &self.label)
+            .field("note", &self.note)
             .finish_non_exhaustive()
     }
 }

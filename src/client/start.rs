@@ -90,10 +90,9 @@ impl LockClient {
         let ended = CancellationToken::new();
         let number = registered.as_ref().map_or(REGISTRAR, |it| it.host.number);
         let client = entropy.client().as_u128();
-        let (network, received) = match join.map(|join| join(client)) {
-            Some(NetworkEnd { network, received }) => (Some(network), Some(received)),
-            None => (None, None),
-        };
+        let joined = join.map(|join| join(client));
+        let parts = |NetworkEnd { network, received }| (network, received);
+        let (network, received) = joined.map(parts).unzip();
         let counted = Arc::new(Counted::new(store.rows));
         let shared = Arc::new(ClientContext {
             store: Store { rows: Arc::clone(&counted) as Arc<dyn LockRows>, ..store },

@@ -4,6 +4,7 @@
 //! [`operations`] are requests to the database and to other clients, [`replies`] answers guards,
 //! and [`people`] puts what the machine says into the words of the public API.
 
+mod guard_requests;
 mod operations;
 mod people;
 mod replies;
@@ -22,7 +23,7 @@ use tracing::{Span, debug, trace, warn};
 
 use self::operations::{Completed, Database, Kind, LastError, Operations};
 use self::people::Context;
-use self::replies::{GuardReply, Replies};
+use self::replies::Replies;
 use super::caller::{Caller, ReplyTo};
 use crate::admin::types::{HolderQueue, QUEUE_SHOWN_MAX, TurnUser};
 use crate::clock::SLEEP_MAX;
@@ -262,7 +263,7 @@ impl ObjectTask {
 
     fn request(&mut self, turn: TurnId, request: GuardRequest) {
         let input = self.input_of_request(turn, request);
-        self.batch.push(input);
+        self.batch.extend(input);
         self.handle_batch();
     }
 
@@ -271,7 +272,7 @@ impl ObjectTask {
         while self.batch.len() < BATCH_MAX {
             if let Ok((turn, request)) = self.requests.try_recv() {
                 let input = self.input_of_request(turn, request);
-                self.batch.push(input);
+                self.batch.extend(input);
             } else if let Some(command) = self.incoming.own_at_once() {
                 let input = self.input_of_command(command);
                 self.batch.extend(input);
@@ -329,25 +330,6 @@ impl ObjectTask {
             }
             Command::Close => Some(Input::Close),
         }
-    }
-
-    fn input_of_request(&mut self, turn: TurnId, request: GuardRequest) -> Input {
-        let request = match request {
-            GuardRequest::Release { reply } => {
-                let request = reply.map(|reply| self.replies.register(GuardReply::Release(reply)));
-                HolderRequest::Return { request }
-            }
-            GuardRequest::RowsLost(loss) => HolderRequest::RowsLost(loss),
-            GuardRequest::Confirm { need, reply } => {
-                let request = self.replies.register(GuardReply::Confirm(reply));
-                HolderRequest::Confirm { need, request }
-            }
-            GuardRequest::IssueToken { reply } => {
-                let request = self.replies.register(GuardReply::IssueToken(reply));
-                HolderRequest::IssueToken { request }
-            }
-        };
-        Input::Holder { turn, request }
     }
 
     fn received(&mut self, message: Message) {

@@ -122,6 +122,15 @@ pub(crate) enum GuardRequest {
         /// The caller that waits for it.
         reply: oneshot::Sender<Result<FencingToken, FencingError>>,
     },
+    /// Write other rows from now on.
+    Revise {
+        /// How long they live, if that is longer than before.
+        ttl: Option<Duration>,
+        /// What they say of the work under the lock.
+        note: Option<String>,
+        /// The caller that waits until they are written.
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
+    },
     /// Confirm that the lock is held.
     Confirm {
         /// What to confirm.
@@ -268,8 +277,9 @@ impl End {
 }
 
 impl Grant {
-    /// A grant of the object `name`, of which callers leave out so many bytes, with its first lease, why it is lost when that ends, and its
-    /// hold limit. The tally, which has counted it, counts its end.
+    /// A grant of the object `name`, of which callers leave out a prefix of some bytes, with its
+    /// first lease, why it is lost when that ends, and its hold limit. The tally, which has counted
+    /// it, counts its end.
     pub(crate) fn new(
         (name, prefix): (Arc<str>, usize),
         trace: Trace,
@@ -317,6 +327,11 @@ impl Grant {
     /// The span of the acquisition.
     pub(crate) fn span(&self) -> &Span {
         &self.trace.span
+    }
+
+    /// The label of the request.
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.trace.label.as_deref()
     }
 
     /// Notes the token that a guard has got.

@@ -346,6 +346,92 @@ impl LockHandle {
         self.ask(Need::Rows).await
     }
 
+    /// Lets the rows of the lock live for `ttl` from now on, if that is longer than the TTL of the
+    /// request, and waits until they are written. Returns how long the lock is held without another
+    /// renewal.
+    ///
+    /// For a step that takes longer than the lease of most requests should last, before
+    /// [`ensure`](Self::ensure). It counts until the lock is released; a shorter TTL has no effect.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ensure`](Self::ensure), and:
+    ///
+    /// - [`EnsureError::Option`]: no TTL as [`LockRequest::ttl`](crate::LockRequest::ttl) takes it.
+    /// - [`EnsureError::Unchangeable`]: the lock is held without renewal, is
+    ///   [expiring](GuardState::Expiring), or is a turn at the place of another client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; the rows may be written in the background.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let guard = client.request("imports").ttl(Duration::from_secs(10)).acquire().await?;
+    /// // The last step can't be interrupted for a minute and a half.
+    /// let held = guard.raise_ttl(Duration::from_secs(120)).await?;
+    /// assert!(held > Duration::from_secs(90));
+    /// # guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn raise_ttl(&self, ttl: Duration) -> Result<Duration, EnsureError> {
+        self.revise(Some(ttl), None).await
+    }
+
+    /// Says of the work under the lock what others should know, in 1,024 bytes at most, instead of
+    /// the [note](crate::LockRequest::note) before; waits until it is written. Others see it as
+    /// [`Owner::note`](crate::Owner::note) of a contender, and in `lockctl show`: how far a job is,
+    /// at which address a leader serves.
+    ///
+    /// It costs what a renewal does. Of several callers of a client that share a lock, the note of
+    /// the last one is seen.
+    ///
+    /// # Errors
+    ///
+    /// As for [`raise_ttl`](Self::raise_ttl).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`raise_ttl`](Self::raise_ttl).
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let guard = client.request("imports").note("0 of 3 files").acquire().await?;
+    /// guard.set_note("1 of 3 files").await?;
+    /// let contenders = client.contenders("imports").await?;
+    /// assert_eq!(contenders[0].owner.note(), Some("1 of 3 files"));
+    /// # guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn set_note(&self, note: impl Into<String>) -> Result<(), EnsureError> {
+        self.revise(None, Some(note.into())).await.map(drop)
+    }
+
+    async fn revise(
+        &self,
+        ttl: Option<Duration>,
+        note: Option<String>,
+    ) -> Result<Duration, EnsureError> {
+        self.held_for()?;
+        self.answered(|reply| GuardRequest::Revise { ttl, note, reply }).await
+    }
+
     /// Renews the lease at once, in the background.
     pub(crate) fn renew_now(&self) {
         let (reply, _) = oneshot::channel();
@@ -354,9 +440,16 @@ impl LockHandle {
     }
 
     async fn ask(&self, need: Need) -> Result<Duration, EnsureError> {
+        self.answered(|reply| GuardRequest::Confirm { need, reply }).await
+    }
+
+    async fn answered(
+        &self,
+        request: impl FnOnce(oneshot::Sender<Result<Duration, EnsureError>>) -> GuardRequest,
+    ) -> Result<Duration, EnsureError> {
         let (reply, answer) = oneshot::channel();
         // If the lock ends meanwhile, the request gets no answer, and the grant knows why.
-        self.requests.send(GuardRequest::Confirm { need, reply });
+        self.requests.send(request(reply));
         let answer = answer.await.unwrap_or(Err(EnsureError::Closed));
         self.held_for().and(answer)
     }

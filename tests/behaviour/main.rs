@@ -30,6 +30,7 @@ mod queue;
 mod read_only;
 mod readiness;
 mod registry;
+mod revised;
 mod revoke;
 mod rows_lost;
 mod runners;

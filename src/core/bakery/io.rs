@@ -85,8 +85,10 @@ pub(crate) struct Assignment {
     pub(crate) terms: LeaseTerms,
     /// Whether to renew the lease.
     pub(crate) renew: bool,
-    /// Human-readable: host name, process id and label.
+    /// Human-readable: host name, process id, label and note.
     pub(crate) owner: Arc<str>,
+    /// Whether to write it at once, even if only the owner differs.
+    pub(crate) at_once: bool,
 }
 
 /// Whether to wait for the contenders ahead.

@@ -194,6 +194,15 @@ pub(crate) enum HolderRequest {
         /// Who waits for the answer.
         request: RequestId,
     },
+    /// Write other rows from now on.
+    Revise {
+        /// How long they live, if that is longer than before.
+        terms: Option<bakery::LeaseTerms>,
+        /// What they say to people.
+        owner: Option<Arc<str>>,
+        /// Who waits until they are written.
+        request: RequestId,
+    },
     /// Issue a fencing token.
     IssueToken {
         /// Who waits for the answer.
@@ -447,6 +456,8 @@ pub(crate) enum Reply {
         /// How long, without renewal.
         remaining: Duration,
     },
+    /// Its rows are another client's, or are not written any more.
+    Unchangeable,
     /// It can't last as long as needed.
     TooLong {
         /// What was needed.

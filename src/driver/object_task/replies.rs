@@ -57,6 +57,9 @@ impl Replies {
             (GuardReply::Confirm(to), Reply::TooLong { min, remaining }) => {
                 drop(to.send(Err(EnsureError::TooLong { name, min, remaining })));
             }
+            (GuardReply::Confirm(to), Reply::Unchangeable) => {
+                drop(to.send(Err(EnsureError::Unchangeable { name })));
+            }
             (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
                 drop(to.send(Err(EnsureError::Unconfirmed { name, waited, cause: cause() })));
             }

@@ -121,6 +121,8 @@ pub(crate) struct Troubles {
     pub(crate) giving_up: u8,
     /// A holder asks for more time; no trouble.
     pub(crate) confirms: u8,
+    /// A holder lets its rows live for longer; no trouble.
+    pub(crate) raises: u8,
 }
 
 pub(crate) const NO_TROUBLES: Troubles = Troubles {
@@ -138,6 +140,7 @@ pub(crate) const NO_TROUBLES: Troubles = Troubles {
     jumps: 0,
     giving_up: 0,
     confirms: 0,
+    raises: 0,
 };
 
 impl Plan {
@@ -209,6 +212,7 @@ pub(crate) enum Action {
     GivesUp(usize, usize),
     Returns(usize, usize),
     Confirms(usize, usize),
+    Raises(usize, usize),
     /// What becomes of a request to the database.
     Operation(usize, usize, Fate),
     /// A forgotten write takes effect.
@@ -289,15 +293,8 @@ impl Objects {
                 self.feed(moment, i, Input::Leave { caller: number as u64 });
             }
             Action::Returns(i, number) => self.returns(moment, i, number),
-            Action::Confirms(i, number) => {
-                moment.left.confirms -= 1;
-                moment.client(i).is_confirming = true;
-                let (need, request) = (Need::Lease(NEED), 0);
-                let request = HolderRequest::Confirm { need, request };
-                if let Some(turn) = moment.clients[i].turn_of(number) {
-                    self.feed(moment, i, Input::Holder { turn, request });
-                }
-            }
+            Action::Confirms(i, number) => self.confirms(moment, i, number),
+            Action::Raises(i, number) => self.raises(moment, i, number),
             Action::Operation(i, number, fate) => self.operation(moment, i, number, fate),
             Action::Orphan(number) => {
                 let write = moment.orphans.remove(number);
@@ -336,6 +333,33 @@ impl Objects {
         let caller = client::caller(number, self.callers_of(i)[number], now.elapsed);
         client.begin(&self.plan);
         self.feed(moment, i, Input::Acquire(caller));
+    }
+
+    fn confirms(&self, moment: &mut Moment, i: usize, number: usize) {
+        moment.left.confirms -= 1;
+        let need = Need::Lease(NEED);
+        self.holder_asks(moment, (i, number), HolderRequest::Confirm { need, request: 0 });
+    }
+
+    fn raises(&self, moment: &mut Moment, i: usize, number: usize) {
+        moment.left.raises -= 1;
+        self.note(moment, Sight::TtlRaised);
+        let (terms, owner) = (Some(client::raised()), None);
+        let request = HolderRequest::Revise { terms, owner, request: 0 };
+        self.holder_asks(moment, (i, number), request);
+    }
+
+    /// A holder asks for something, and waits for the answer.
+    fn holder_asks(
+        &self,
+        moment: &mut Moment,
+        (i, number): (usize, usize),
+        request: HolderRequest,
+    ) {
+        moment.client(i).is_confirming = true;
+        if let Some(turn) = moment.clients[i].turn_of(number) {
+            self.feed(moment, i, Input::Holder { turn, request });
+        }
     }
 
     fn returns(&self, moment: &mut Moment, i: usize, number: usize) {
@@ -553,6 +577,7 @@ impl Tell for Action {
             Action::GivesUp(i, number) => format!("{i}: caller {number} gives up"),
             Action::Returns(i, number) => format!("{i}: caller {number} returns its turn"),
             Action::Confirms(i, number) => format!("{i}: caller {number} asks for more time"),
+            Action::Raises(i, number) => format!("{i}: caller {number} raises its TTL"),
             Action::Operation(i, number, fate) => format!("{i}: request {number}: {fate:?}"),
             Action::Orphan(number) => format!("forgotten write {number} takes effect"),
             Action::Deliver(number) => format!("message {number} arrives"),

@@ -94,9 +94,11 @@ pub(crate) enum Sight {
     PlaceKept,
     /// A kept place is used.
     KeptPlaceUsed,
+    /// A holder raises its TTL.
+    TtlRaised,
 }
 
-const SIGHTS: [Sight; 44] = [
+const SIGHTS: [Sight; 45] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -141,6 +143,7 @@ const SIGHTS: [Sight; 44] = [
     Sight::AskedToFinish,
     Sight::PlaceKept,
     Sight::KeptPlaceUsed,
+    Sight::TtlRaised,
 ];
 
 /// How often which was come across.

@@ -180,6 +180,8 @@ impl Worker {
                 Step::Check => guard.check().await.err().map(|error| kind(&error)),
                 Step::Look => self.look(object, guard).await.err(),
                 Step::Ensure(min) => guard.ensure(*min).await.err().map(|error| kind(&error)),
+                Step::Note => guard.set_note("half").await.err().map(|error| kind(&error)),
+                Step::Raise => self.raise(guard, hold).await.err(),
                 Step::Stay(time) => {
                     sleep(*time).await;
                     None
@@ -193,6 +195,13 @@ impl Worker {
                 break;
             }
         }
+    }
+
+    /// What its rows are worth counts from the request on.
+    async fn raise(&self, guard: &LockGuard, hold: usize) -> Result<(), String> {
+        let ttl = self.plan.ttl + MORE_TTL;
+        self.site.log().holds[hold].ttl = ttl;
+        guard.raise_ttl(ttl).await.map(drop).map_err(|error| kind(&error))
     }
 
     async fn draw(&self, object: &str, guard: &LockGuard, hold: usize) -> Result<(), String> {
@@ -222,10 +231,12 @@ impl Worker {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..7) {
+        match self.rng.random_range(0..9) {
             0 => Step::Check,
             1 => Step::Look,
             2 => Step::Ensure(self.ms(1_000..6_000)),
+            3 => Step::Note,
+            4 => Step::Raise,
             _ => Step::Draw,
         }
     }
@@ -379,6 +390,10 @@ enum Step {
     Check,
     /// It makes sure of its lease.
     Ensure(Duration),
+    /// It says how far it is.
+    Note,
+    /// It lets its rows live as long as those of any task.
+    Raise,
     /// It does nothing for a while.
     Stay(Duration),
 }

@@ -59,6 +59,7 @@ pub(super) fn as_json(contender: &ContenderInfo) -> Value {
         "host": owner.host_name(),
         "pid": owner.pid(),
         "label": owner.label(),
+        "note": owner.note(),
         "host_number": host,
         "client": client.to_string(),
         "slot": slot,

@@ -31,7 +31,7 @@ pub(super) struct ShowOptions {
     name: String,
 
     /// Print JSON: an object with `name`, `contenders`, each with `state` (holding or waiting),
-    /// `mode`, `host`, `pid`, `label`, `since`, `renewed_at`, `remaining_seconds`,
+    /// `mode`, `host`, `pid`, `label`, `note`, `since`, `renewed_at`, `remaining_seconds`,
     /// `overdue_seconds` and more, and `line`, null if the holder reports none: `keeper`, `user`,
     /// `waiting` and `first`
     #[arg(long)]
@@ -70,7 +70,7 @@ pub(super) fn as_json(
     json!({ "name": name, "contenders": contenders, "line": line.map(line_as_json) })
 }
 
-/// A lock as a table and its line.
+/// A lock as a table, the notes of its contenders, and its line.
 fn as_text(name: &str, contenders: &[ContenderInfo], line: Option<&HolderQueue>) -> String {
     if contenders.is_empty() {
         return format!("{} is free\n", visible(name));
@@ -78,7 +78,11 @@ fn as_text(name: &str, contenders: &[ContenderInfo], line: Option<&HolderQueue>)
     let line = line.map(line_as_text).unwrap_or_default();
     let table = table(contenders, SystemTime::now()).to_string();
     let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
-    lines.collect::<String>() + &line
+    let notes = contenders.iter().filter_map(|contender| {
+        let owner = &contender.owner;
+        owner.note().map(|note| format!("{}: {}\n", visible(owner.as_str()), visible(note)))
+    });
+    lines.chain(notes).collect::<String>() + &line
 }
 
 /// The line at the client that holds the lock, if it lets others take turns and answers.

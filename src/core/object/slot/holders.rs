@@ -187,6 +187,11 @@ impl Holder {
         ends.saturating_sub(now)
     }
 
+    /// Whether its rows are written again and again.
+    pub(super) fn is_renewed(&self) -> bool {
+        self.renews && !self.is_lease_final()
+    }
+
     /// Whether the lease is not renewed any more.
     fn is_lease_final(&self) -> bool {
         self.expiring.as_ref().is_some_and(|reason| reason.loss().is_some())
@@ -203,7 +208,7 @@ impl Holder {
     ) -> Option<Wanted> {
         let wanted = match need {
             Need::Rows => Wanted::Read,
-            Need::Lease(_) if self.renews && !self.is_lease_final() => Wanted::Renewal,
+            Need::Lease(_) if self.is_renewed() => Wanted::Renewal,
             Need::Lease(min) => {
                 outputs.push_back(Output::Reply { request, reply: self.lasts(now, min) });
                 return None;

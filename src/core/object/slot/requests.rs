@@ -1,10 +1,12 @@
 //! What the guard of a turn asks for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Slot;
 use super::holders::Wanted;
-use crate::core::bakery::ContenderInput;
+use crate::core::bakery::{Assignment, ContenderInput, LeaseTerms};
 use crate::core::object::io::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
 use crate::core::turns::TurnId;
 
@@ -15,9 +17,9 @@ pub(in crate::core::object) fn answer_over(
 ) {
     let request = match request {
         HolderRequest::Return { request } => *request,
-        HolderRequest::Confirm { request, .. } | HolderRequest::IssueToken { request } => {
-            Some(*request)
-        }
+        HolderRequest::Confirm { request, .. }
+        | HolderRequest::Revise { request, .. }
+        | HolderRequest::IssueToken { request } => Some(*request),
         HolderRequest::Lost | HolderRequest::RowsLost(_) | HolderRequest::Uncollected => None,
     };
     outputs.extend(request.map(|request| Output::Reply { request, reply: Reply::Over }));
@@ -44,6 +46,9 @@ impl Slot {
                 self.lost_by_time(now, turn);
             }
             HolderRequest::Confirm { need, request } => self.confirm(now, turn, need, request),
+            HolderRequest::Revise { terms, owner, request } => {
+                self.revise(now, turn, (terms, owner), request);
+            }
             HolderRequest::IssueToken { request } => self.issue_token(now, turn, request),
         }
         self.settle(now);
@@ -82,6 +87,36 @@ impl Slot {
             let loss = holder.loss(now.elapsed).unwrap_or_else(|| holder.expiry.clone());
             self.turn_is_lost(now, turn, loss);
         }
+    }
+
+    /// Writes the rows of the place on longer terms, or with another text. Shorter terms count once
+    /// the next caller has the place: a holder's lease never becomes shorter.
+    fn revise(
+        &mut self,
+        now: Now,
+        turn: TurnId,
+        (terms, owner): (Option<LeaseTerms>, Option<Arc<str>>),
+        request: RequestId,
+    ) {
+        let Some(renews) = self.holders.with(turn, |holder| holder.is_renewed()) else {
+            return self.outputs.push_back(Output::Reply { request, reply: Reply::Over });
+        };
+        let is_own = self.remote_turns.sublease(turn).is_none();
+        let Some(claim) = self.contender.held_claim().filter(|_| is_own && renews) else {
+            return self.outputs.push_back(Output::Reply { request, reply: Reply::Unchangeable });
+        };
+        let shown = Arc::clone(&claim.owner);
+        self.holders.with(turn, |holder| {
+            holder.owner = owner.unwrap_or_else(|| Arc::clone(&holder.owner));
+        });
+        // Of several that share the place, others see the last one.
+        let last = self.holders.last().filter(|last| last.turn == turn);
+        let owner = last.map_or(shown, |last| Arc::clone(&last.owner));
+        let held = self.contender.held_terms();
+        let terms = terms.filter(|terms| terms.ttl() > held.ttl()).unwrap_or(held);
+        let renew = self.holders.any_renews();
+        self.reassign(now, Assignment { terms, renew, owner, at_once: true });
+        self.confirm(now, turn, Need::Lease(Duration::ZERO), request);
     }
 
     fn confirm(&mut self, now: Now, turn: TurnId, need: Need, request: RequestId) {

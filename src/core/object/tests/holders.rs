@@ -275,3 +275,47 @@ fn place_is_renewed_while_one_of_those_that_share_it_renews() {
     world.passes(s(70));
     assert_eq!(world.live_rows(), 0, "none renews it any more");
 }
+
+#[test]
+fn note_is_written_at_once() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    let reply = world.revises(0, turn, (None, Some("another")));
+    assert!(matches!(reply, Some(Reply::Held { .. })), "{reply:?}");
+    assert_eq!(world.owners(), [Some("another".into())]);
+}
+
+#[test]
+fn raised_ttl_lasts_until_the_turn_ends() {
+    let mut world = World::of(1);
+    let turn = world.granted(0, wants(1));
+    let reply = world.revises(0, turn, (Some(s(120)), None));
+    let Some(Reply::Held { remaining }) = reply else { panic!("{reply:?}") };
+    assert!(remaining > s(110), "{remaining:?}");
+    // A shorter one has no effect.
+    world.revises(0, turn, (Some(s(10)), None));
+    world.passes(s(60));
+    let lasts = world.confirms(0, turn, Need::Lease(s(110)));
+    assert!(matches!(lasts, Some(Reply::Held { .. })), "{lasts:?}");
+    // The next caller has its own.
+    world.returns(0, turn);
+    let next = world.granted(0, wants(2));
+    let lasts = world.confirms(0, next, Need::Lease(s(110)));
+    assert!(matches!(lasts, Some(Reply::TooLong { .. })), "{lasts:?}");
+}
+
+#[test]
+fn rows_that_are_not_renewed_are_not_changed() {
+    let mut world = World::of(1);
+    let unrenewed = Caller { acquire: Acquire { renew: false, ..wants(1).acquire }, ..wants(1) };
+    let turn = world.granted(0, unrenewed);
+    assert_eq!(world.revises(0, turn, (None, Some("another"))), Some(Reply::Unchangeable));
+    world.returns(0, turn);
+    let turn = world.granted(0, wants(2));
+    world.revokes(0);
+    world.passes(s(40));
+    assert!(world.is_expiring(turn));
+    assert_eq!(world.revises(0, turn, (Some(s(120)), None)), Some(Reply::Unchangeable));
+    world.returns(0, turn);
+    assert_eq!(world.revises(0, turn, (None, None)), Some(Reply::Over));
+}

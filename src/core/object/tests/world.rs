@@ -3,6 +3,7 @@
 mod perform;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::bakery::{
@@ -256,6 +257,18 @@ impl World {
     /// A holder wants something confirmed; the answer, if it comes at once.
     pub(super) fn confirms(&mut self, client: usize, turn: TurnId, need: Need) -> Option<Reply> {
         self.requests(client, turn, |request| HolderRequest::Confirm { need, request })
+    }
+
+    /// A holder wants its rows written otherwise; the answer, if it comes at once.
+    pub(super) fn revises(
+        &mut self,
+        client: usize,
+        turn: TurnId,
+        (ttl, owner): (Option<Duration>, Option<&str>),
+    ) -> Option<Reply> {
+        let terms = ttl.map(|ttl| LeaseTerms::new(ttl, s(1)));
+        let owner = owner.map(Arc::from);
+        self.requests(client, turn, |request| HolderRequest::Revise { terms, owner, request })
     }
 
     /// A holder wants a token; the answer, if it comes at once.

@@ -57,7 +57,13 @@ const ENDS: Troubles = Troubles { deaths: 1, shutdowns: 1, ..NO_TROUBLES };
 const REVOKED: Troubles = Troubles { revocations: 1, ..NO_TROUBLES };
 const JUMPS: Troubles = Troubles { jumps: 1, ..NO_TROUBLES };
 const GIVING_UP: Troubles = Troubles { giving_up: 1, ..NO_TROUBLES };
+const RAISES: Troubles = Troubles { raises: 1, naps: 1, ..NO_TROUBLES };
 const CONFIRMS: Troubles = Troubles { confirms: 1, ..NO_TROUBLES };
+
+const RAISES_UNKNOWN: Troubles = Troubles { unknown: 1, ..RAISES };
+const RAISES_STOPPED: Troubles = Troubles { stops: 1, ..RAISES };
+const RAISED: [Sight; 2] = [Sight::NextTurn, Sight::TtlRaised];
+const PEERS_RAISED: [Sight; 2] = [Sight::GuestTurn, Sight::TtlRaised];
 
 /// What holds.
 pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
@@ -84,6 +90,9 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("objects, given up", Short, TWO.with(GIVING_UP)),
         ("objects, used again", Short, twice),
         ("objects, used again, a task fails", Short, twice.with(PANICS)),
+        ("objects, ttl raised", Short, twice.with(RAISES).must_see(&RAISED)),
+        ("objects, ttl raised, unknown", Long, twice.with(RAISES_UNKNOWN).must_see(&RAISED)),
+        ("objects, ttl raised, stopped", Long, twice.with(RAISES_STOPPED).must_see(&RAISED)),
         ("objects of two modes", Short, modes),
         ("objects of limited callers", Short, limited.over(4)),
         ("objects of callers that try", Short, tries),
@@ -108,6 +117,7 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Short,
             PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::GuestTurn]),
         ),
+        ("objects of peers, ttl raised", Short, PEERS.with(RAISES).must_see(&PEERS_RAISED)),
         ("objects of peers, given up", Short, PEERS.with(GIVING_UP)),
         ("objects of peers that stay taken", Short, peers_stay.with(CONFIRMS)),
         ("objects of peers that stay taken, ended", Short, peers_stay.with(ENDS)),

@@ -58,6 +58,11 @@ pub(super) enum Caller {
 }
 
 /// On which terms a caller wants its rows.
+/// To what a holder raises its TTL.
+pub(super) fn raised() -> LeaseTerms {
+    LeaseTerms::new(Duration::from_secs(8), MAX_CLOCK_SKEW)
+}
+
 fn terms(plan: CallerPlan) -> LeaseTerms {
     LeaseTerms::new(Duration::from_secs(plan.ttl), MAX_CLOCK_SKEW)
 }

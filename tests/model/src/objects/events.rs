@@ -57,6 +57,9 @@ impl Objects {
                     if moment.left.confirms > 0 {
                         actions.push(Action::Confirms(i, number));
                     }
+                    if moment.left.raises > 0 {
+                        actions.push(Action::Raises(i, number));
+                    }
                     actions.push(Action::Returns(i, number));
                 }
                 if client.callers[number] == Caller::Waiting && moment.left.giving_up > 0 {
