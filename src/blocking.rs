@@ -83,12 +83,11 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As for [`LockClientBuilder::build`].
-    ///
-    /// # Panics
-    ///
-    /// Inside an async runtime.
+    /// As for [`LockClientBuilder::build`]; and [`BuildError::InsideRuntime`].
     pub fn build(&self, builder: LockClientBuilder) -> Result<LockClient, BuildError> {
+        if is_inside_runtime() {
+            return Err(BuildError::InsideRuntime);
+        }
         let client = self.block_on(builder.build())?;
         Ok(LockClient { inner: Arc::new(Inner { client, _runtime: self.clone() }) })
     }

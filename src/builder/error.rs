@@ -90,6 +90,14 @@ pub enum BuildError {
     #[cfg(feature = "peers")]
     #[error("the system gave no randomness for the key of this client")]
     NoRandomness(#[source] std::sync::Arc<std::io::Error>),
+    /// A client of the module [`blocking`](crate::blocking) was to be built inside an async runtime,
+    /// whose other tasks that would stop.
+    #[cfg(feature = "blocking")]
+    #[error(
+        "a client of `bakery_lock::blocking` can't be built inside an async runtime: use \
+         `bakery_lock::LockClient` there"
+    )]
+    InsideRuntime,
     /// The registry of hosts could not be read, or the host could not be added.
     #[error("{0}")]
     Registry(#[from] RegistryError),
@@ -134,6 +142,8 @@ impl BuildError {
             | BuildError::NoRoute { .. } => Class::Misconfigured,
             #[cfg(feature = "peers")]
             BuildError::NoRandomness(_) => Class::Final,
+            #[cfg(feature = "blocking")]
+            BuildError::InsideRuntime => Class::Final,
         }
     }
 }

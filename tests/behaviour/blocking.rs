@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bakery_lock::blocking::{LockClient, Runtime};
 use bakery_lock::testing::{Fault, FaultyStore};
-use bakery_lock::{GuardState, LockError, LostReason};
+use bakery_lock::{BuildError, GuardState, LockError, LostReason};
 
 use super::{OBJECT, client_on_the_wall, ms, s};
 use support::pace;
@@ -105,6 +105,7 @@ fn work_without_its_lock_does_not_count() {
 #[test]
 fn calls_inside_a_runtime_are_refused() {
     let (store, client) = started();
+    let outside = Runtime::new().expect("a thread can be started");
     let guard = client.lock("another").expect("the lock is free");
     let runtime = tokio::runtime::Runtime::new().expect("it can be built");
     runtime.block_on(async {
@@ -112,6 +113,8 @@ fn calls_inside_a_runtime_are_refused() {
         assert!(matches!(error, LockError::InsideRuntime), "{error:?}");
         assert!(error.to_string().contains("async runtime"), "{error}");
         client.try_lock(OBJECT).expect_err("it would stop other tasks");
+        let error = outside.build(store.client_builder()).expect_err("it would stop other tasks");
+        assert!(matches!(error, BuildError::InsideRuntime), "{error:?}");
         let error = Runtime::new().expect_err("it could not be waited for");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         guard.unlock().expect("it was held");

@@ -21,6 +21,7 @@ mod limited;
 mod lock_all;
 mod locks;
 mod marks;
+mod memory;
 mod metrics;
 mod min_hold;
 mod options;
