@@ -383,10 +383,11 @@ pub enum EnsureError {
     #[error("{0}")]
     Option(#[from] InvalidOption),
     /// The rows of the lock can't be changed: it is a turn at the place of another client, or it is
-    /// not renewed (any more). The lock is held.
+    /// not renewed (any more). Or it can't be downgraded, because it is not held alone, or stays
+    /// taken for a minimum time. The lock is held.
     #[error(
-        "lock {:?}: its rows can't be changed: they are those of another client, or are not \
-         renewed",
+        "lock {:?} can't be changed: its rows are those of another client or are not renewed, or \
+         it is not held alone",
         shown(name)
     )]
     #[non_exhaustive]

@@ -97,6 +97,15 @@ impl LockGuard {
         block_on(self.guard.set_note(note))
     }
 
+    /// Shares the lock from now on: [`LockGuard::downgrade`](crate::LockGuard::downgrade).
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockGuard::downgrade`](crate::LockGuard::downgrade).
+    pub fn downgrade(&self) -> Result<(), EnsureError> {
+        block_on(self.guard.downgrade())
+    }
+
     /// Issues a fencing token:
     /// [`LockHandle::fencing_token`](crate::LockHandle::fencing_token).
     ///

@@ -90,8 +90,8 @@ pub enum BuildError {
     #[cfg(feature = "peers")]
     #[error("the system gave no randomness for the key of this client")]
     NoRandomness(#[source] std::sync::Arc<std::io::Error>),
-    /// A client of the module [`blocking`](crate::blocking) was to be built inside an async runtime,
-    /// whose other tasks that would stop.
+    /// A client of the module [`blocking`](crate::blocking) was to be built inside an async
+    /// runtime, whose other tasks that would stop.
     #[cfg(feature = "blocking")]
     #[error(
         "a client of `bakery_lock::blocking` can't be built inside an async runtime: use \

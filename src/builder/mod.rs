@@ -254,8 +254,9 @@ impl LockClientBuilder {
     }
 
     /// What the names of all locks of this client begin with in the table, such as `billing/`;
-    /// nothing by default, and 1,024 bytes at most. Services that share a lock table can't take each
-    /// other's locks, however they name them, if none of their prefixes begins with another one.
+    /// nothing by default, and 1,024 bytes at most. Services that share a lock table can't take
+    /// each other's locks, however they name them, if none of their prefixes begins with another
+    /// one.
     ///
     /// Names that are given to the client, and those that it returns, are without it; errors, logs
     /// and the tools have all of the name. [`LockClient::locks`] yields only names that begin with

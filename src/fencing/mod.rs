@@ -39,6 +39,13 @@ pub enum FencingError {
         /// The object.
         name: String,
     },
+    /// The holder has [downgraded](crate::LockGuard::downgrade) the lock, and shares it.
+    #[error("no fencing token: lock {:?} is shared since its downgrade", shown(name))]
+    #[non_exhaustive]
+    Downgraded {
+        /// The object.
+        name: String,
+    },
     /// The last token is ahead of this machine's clock by more than clocks may differ. A client
     /// with a wrong clock drew it, or this machine's clock is wrong. Tokens are refused until the
     /// clock catches up, because timestamps in the future would hide the writes of others.
@@ -112,7 +119,9 @@ impl FencingError {
             FencingError::Poisoned { .. } => Class::Disorder,
             FencingError::Limited { .. } | FencingError::Refused { .. } => Class::Misconfigured,
             FencingError::TimedOut { .. } => Class::TimedOut,
-            FencingError::Released { .. } | FencingError::Closed => Class::Final,
+            FencingError::Downgraded { .. }
+            | FencingError::Released { .. }
+            | FencingError::Closed => Class::Final,
         }
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Grant {
     /// Why a lock was lost that its guard had released, before the task learned of the release.
     overtaken: OnceLock<LostReason>,
     is_collected: AtomicBool,
+    /// The holder had the lock alone, and shares it from now on.
+    shares: AtomicBool,
     tally: Arc<Tally>,
 }
 
@@ -129,6 +131,11 @@ pub(crate) enum GuardRequest {
         /// What they say of the work under the lock.
         note: Option<String>,
         /// The caller that waits until they are written.
+        reply: oneshot::Sender<Result<Duration, EnsureError>>,
+    },
+    /// Share the lock from now on.
+    Share {
+        /// The caller that waits until the rows say so.
         reply: oneshot::Sender<Result<Duration, EnsureError>>,
     },
     /// Confirm that the lock is held.
@@ -310,6 +317,7 @@ impl Grant {
             expiring_token: OnceLock::new(),
             overtaken: OnceLock::new(),
             is_collected: AtomicBool::new(false),
+            shares: AtomicBool::new(false),
             tally,
         }
     }
@@ -327,6 +335,16 @@ impl Grant {
     /// The span of the acquisition.
     pub(crate) fn span(&self) -> &Span {
         &self.trace.span
+    }
+
+    /// The holder shares the lock, which it had alone; or not, after all.
+    pub(crate) fn set_shares(&self, shares: bool) {
+        self.shares.store(shares, Ordering::SeqCst);
+    }
+
+    /// Whether the holder shares the lock, which it had alone.
+    pub(crate) fn shares(&self) -> bool {
+        self.shares.load(Ordering::SeqCst)
     }
 
     /// The label of the request.

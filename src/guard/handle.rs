@@ -423,6 +423,17 @@ impl LockHandle {
         self.revise(None, Some(note.into())).await.map(drop)
     }
 
+    /// Shares the lock from now on.
+    pub(super) async fn share(&self) -> Result<(), EnsureError> {
+        self.held_for()?;
+        self.grant.set_shares(true);
+        let answer = self.answered(|reply| GuardRequest::Share { reply }).await;
+        if let Err(EnsureError::Unchangeable { .. }) = answer {
+            self.grant.set_shares(false);
+        }
+        answer.map(drop)
+    }
+
     async fn revise(
         &self,
         ttl: Option<Duration>,
@@ -527,12 +538,20 @@ impl LockHandle {
     /// # }
     /// ```
     pub async fn fencing_token(&self) -> Result<FencingToken, FencingError> {
+        self.check_alone()?;
         let token = match &self.tokens {
             Tokens::Own(issuer) => issuer.issue().await?,
             Tokens::OfKeeper { limit, runtime } => self.ask_keeper(*limit, runtime).await?,
         };
+        self.check_alone()?;
         self.grant.trace_token(token);
         Ok(token)
+    }
+
+    /// Whether the lock was not downgraded.
+    fn check_alone(&self) -> Result<(), FencingError> {
+        let downgraded = || FencingError::Downgraded { name: self.table_name().to_owned() };
+        if self.grant.shares() { Err(downgraded()) } else { Ok(()) }
     }
 }
 

@@ -23,7 +23,7 @@ pub use self::handle::LockHandle;
 pub(crate) use self::handle::Tokens;
 pub use self::lost::LostFuture;
 pub use self::states::GuardStates;
-use crate::error::UnlockError;
+use crate::error::{EnsureError, UnlockError};
 
 /// A held lock. Dropping it releases the lock.
 ///
@@ -97,6 +97,49 @@ impl LockGuard {
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle.clone()
+    }
+
+    /// Shares the lock with others from now on, which this guard has held alone: what a writer has
+    /// written it can go on reading, without a moment in which another writer has the lock. Waits
+    /// until the rows say so.
+    ///
+    /// From this call on the lock counts as [shared](crate::LockRequest::shared), also if the call
+    /// fails or is dropped: readers of this client join at once, those of other clients once they
+    /// read it. Take a [fencing token](LockHandle::fencing_token) before; afterwards there is none.
+    /// There is no way back: to write again, release the lock and request it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ensure`](LockHandle::ensure), except [`EnsureError::TooLong`]; and
+    /// [`EnsureError::Unchangeable`], after which the lock is held as before: it is not held alone,
+    /// has a [minimum hold](crate::LockRequest::min_hold), is not renewed, is
+    /// [expiring](crate::GuardState::Expiring), or is a turn at the place of another client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the lock is shared even if the future is dropped.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// # use bakery_lock::{LockClient, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = MemoryStore::new();
+    /// # let client = LockClient::builder_in_memory(&store).build().await?;
+    /// let guard = client.lock("settings").await?;
+    /// // Write the settings.
+    /// guard.downgrade().await?;
+    /// // Read them back, while others read them too.
+    /// let reader = client.request("settings").shared().acquire().await?;
+    /// assert!(client.try_lock("settings").await?.is_none(), "a writer must wait");
+    /// # reader.unlock().await?;
+    /// # guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn downgrade(&self) -> Result<(), EnsureError> {
+        self.handle.share().await
     }
 
     /// Releases the lock. If another caller of this client waits for it, the lock passes on to that

@@ -5,6 +5,7 @@ mod blocking;
 mod chance;
 mod closing;
 mod dead;
+mod downgrade;
 mod dropped;
 mod election;
 mod errors;

@@ -16,6 +16,7 @@ mod operations;
 mod peers;
 mod readers;
 mod renewals;
+mod revised;
 mod revoked;
 mod settings;
 mod stopped;

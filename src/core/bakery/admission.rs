@@ -273,7 +273,7 @@ mod tests {
         let before = [claim(2, 9, Some(3), mode), claim(3, 9, None, mode)];
         let left = |rows: &[StoredRow]| {
             let mut blockers = Snapshot::of(&tests::rows(&before)).blockers_of(mine, mode);
-            blockers.look(id(3), &Snapshot::of(rows), mine);
+            blockers.look(id(3), &Snapshot::of(rows), mine, mode);
             hosts(&blockers)
         };
         assert_eq!(left(&[]), [2], "absent");
@@ -293,11 +293,11 @@ mod tests {
         let mut blockers = Snapshot::of(&rows(&before)).blockers_of(mine, mode);
         let now = [claim(3, 9, None, mode), claim(4, 11, None, mode), claim(6, 1, Some(1), mode)];
         let now = Snapshot::of(&rows(&now));
-        assert!(blockers.confirm(&now, mine), "two left");
+        assert!(blockers.confirm(&now, mine, mode), "two left");
         assert_eq!(hosts(&blockers), [3]);
         assert!(!blockers.admit(mode));
-        assert!(!blockers.confirm(&now, mine), "none left since");
-        assert!(blockers.confirm(&Snapshot::default(), mine));
+        assert!(!blockers.confirm(&now, mine, mode), "none left since");
+        assert!(blockers.confirm(&Snapshot::default(), mine, mode));
         assert!(blockers.admit(mode));
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let mine = QueuePosition { ticket: 5, contender: ME };
         let queued = rows(&[claim(2, 9, Some(3), mode)]);
         let mut blockers = Snapshot::of(&queued).blockers_of(mine, mode);
-        assert!(!blockers.look(id(2), &Snapshot::of(&queued[..1]), mine));
+        assert!(!blockers.look(id(2), &Snapshot::of(&queued[..1]), mine, mode));
         assert_eq!(blockers.iter().next().and_then(|(_, standing)| standing.ticket()), Some(3));
         assert_eq!(blockers.contenders()[0].owner, "h2");
     }

@@ -87,6 +87,8 @@ pub(crate) struct Assignment {
     pub(crate) renew: bool,
     /// Human-readable: host name, process id, label and note.
     pub(crate) owner: Arc<str>,
+    /// Whether it is shared from now on.
+    pub(crate) shares: bool,
     /// Whether to write it at once, even if only the owner differs.
     pub(crate) at_once: bool,
 }

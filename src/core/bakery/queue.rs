@@ -139,7 +139,7 @@ impl Queue {
         now: Duration,
     ) -> bool {
         let place = self.place(contender);
-        let gone = self.blockers.look(contender, snapshot, self.mine);
+        let gone = self.blockers.look(contender, snapshot, self.mine, self.mode);
         self.note_progress(snapshot);
         if gone {
             // Places say nothing about choosing contenders, so one that left says nothing about the
@@ -157,7 +157,7 @@ impl Queue {
     pub(crate) fn confirmed(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         // Only an unreadable contender is asked for by a whole read.
         let asked = self.asked();
-        let any_gone = self.blockers.confirm(snapshot, self.mine);
+        let any_gone = self.blockers.confirm(snapshot, self.mine, self.mode);
         if !SeededBug::MiddleStandsForAll.is_planted() {
             self.presumed_gone = None;
         }

@@ -89,6 +89,8 @@ pub(crate) enum SeededBug {
     KeptThroughShutdown,
     /// An idle place is kept while contenders wait in the table.
     KeptBesideOutsiders,
+    /// A keeper gives the next turn of a place alone that a holder shares by now.
+    DowngradeForgotten,
     /// An object is used again at once after its task has failed.
     FailedTaskForgotten,
     /// A client that a keeper sends away does not come back to the table.
@@ -151,7 +153,7 @@ impl SeededBug {
 
     /// The bugs of objects: of what lies between contender, keeper, guests and callers.
     #[cfg(instrumented)]
-    pub(crate) const OF_OBJECTS: [SeededBug; 11] = [
+    pub(crate) const OF_OBJECTS: [SeededBug; 12] = [
         SeededBug::GuestOnTermsOfRest,
         SeededBug::MinHoldIgnored,
         SeededBug::ShutdownFreesPlace,
@@ -160,6 +162,7 @@ impl SeededBug {
         SeededBug::KeptThroughRevocation,
         SeededBug::KeptThroughShutdown,
         SeededBug::KeptBesideOutsiders,
+        SeededBug::DowngradeForgotten,
         SeededBug::FailedTaskForgotten,
         SeededBug::NoWayBack,
         SeededBug::NoWayBackWhileLeaving,

@@ -203,6 +203,11 @@ pub(crate) enum HolderRequest {
         /// Who waits until they are written.
         request: RequestId,
     },
+    /// Share the place from now on, which the turn had alone.
+    Share {
+        /// Who waits until the rows say so.
+        request: RequestId,
+    },
     /// Issue a fencing token.
     IssueToken {
         /// Who waits for the answer.

@@ -265,6 +265,7 @@ impl Keeper {
                 self.begin_rest(now);
             }
             KeeperInput::Returned { turn } => drop(self.end_turn(now, turn, None)),
+            KeeperInput::Shares { turn } => self.shares(turn),
             KeeperInput::IssueToken { turn, number } => self.issue_token(None, turn, number),
             KeeperInput::Block { round, block } => self.block_issued(round, block),
             KeeperInput::Request { guest, request } => self.request(now, guest, request),
@@ -660,6 +661,27 @@ impl Keeper {
         self.line.remove_caller(caller);
         self.shared_turns.insert(turn);
         self.outputs.push_back(KeeperOutput::Grant { caller, turn });
+    }
+
+    /// Whether a caller's turn, which has the place alone, can be shared. A place that stays taken
+    /// for a minimum time is not.
+    pub(crate) fn can_share(&self, turn: TurnId) -> bool {
+        let is_held = matches!(&self.place, Place::Held(held) if held.mode == Mode::Exclusive);
+        let present = self.turn.as_ref().filter(|present| present.id == turn);
+        is_held && present.is_some_and(|turn| turn.guest_turn.is_none() && turn.min_hold.is_none())
+    }
+
+    /// A caller's turn is shared from now on. Guests have their turns alone, so they go elsewhere.
+    fn shares(&mut self, turn: TurnId) {
+        if self.can_share(turn)
+            && !SeededBug::DowngradeForgotten.is_planted()
+            && let Place::Held(held) = &mut self.place
+        {
+            held.mode = Mode::Shared;
+            self.turn = None;
+            self.shared_turns.insert(turn);
+            self.send_guests_elsewhere();
+        }
     }
 
     /// Grants a turn to a guest, until the deadline of the place at most. The echo was read before

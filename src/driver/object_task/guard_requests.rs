@@ -44,6 +44,10 @@ impl ObjectTask {
                     }
                 }
             }
+            GuardRequest::Share { reply } => {
+                let request = self.replies.register(GuardReply::Confirm(reply));
+                HolderRequest::Share { request }
+            }
             GuardRequest::IssueToken { reply } => {
                 let request = self.replies.register(GuardReply::IssueToken(reply));
                 HolderRequest::IssueToken { request }

@@ -130,7 +130,8 @@ fn whom_one_table_lets_in_may_hold_at_once() {
 }
 
 // Goal: blockers only leave, each by a look at itself or a whole read that shows that exactly that
-// pair of contender and round is absent, on another round or behind me; none is added.
+// pair of contender and round is absent, on another round or behind me, or shares the object as I
+// want to; none is added.
 // Method: blockers of any table, then looks and whole reads that show any other tables.
 #[test]
 fn blockers_leave_only_when_they_are_seen_gone() {
@@ -142,14 +143,16 @@ fn blockers_leave_only_when_they_are_seen_gone() {
             let before = standings(&blockers);
             let snapshot = Snapshot::of(&rows);
             match asked {
-                Some(who) => _ = blockers.look(who, &snapshot, mine),
-                None => _ = blockers.confirm(&snapshot, mine),
+                Some(who) => _ = blockers.look(who, &snapshot, mine, mode),
+                None => _ = blockers.confirm(&snapshot, mine, mode),
             }
             let after = standings(&blockers);
             prop_assert!(after.keys().all(|who| before.contains_key(who)), "one was added");
             for (who, blocker) in before {
                 let seen = asked.is_none_or(|asked| asked == who);
-                let gone = seen && is_gone(blocker, design::standing(&rows, who), who, mine);
+                let now = design::standing(&rows, who);
+                let shares = mode == Mode::Shared && now.and_then(Standing::mode) == Some(mode);
+                let gone = seen && (shares || is_gone(blocker, now, who, mine));
                 prop_assert_eq!(after.contains_key(&who), !gone, "{} in {:?}", who, &rows);
             }
         }

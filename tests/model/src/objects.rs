@@ -123,6 +123,8 @@ pub(crate) struct Troubles {
     pub(crate) confirms: u8,
     /// A holder lets its rows live for longer; no trouble.
     pub(crate) raises: u8,
+    /// A holder shares the object, which it had alone; no trouble.
+    pub(crate) downgrades: u8,
 }
 
 pub(crate) const NO_TROUBLES: Troubles = Troubles {
@@ -141,6 +143,7 @@ pub(crate) const NO_TROUBLES: Troubles = Troubles {
     giving_up: 0,
     confirms: 0,
     raises: 0,
+    downgrades: 0,
 };
 
 impl Plan {
@@ -213,6 +216,7 @@ pub(crate) enum Action {
     Returns(usize, usize),
     Confirms(usize, usize),
     Raises(usize, usize),
+    Downgrades(usize, usize),
     /// What becomes of a request to the database.
     Operation(usize, usize, Fate),
     /// A forgotten write takes effect.
@@ -295,6 +299,7 @@ impl Objects {
             Action::Returns(i, number) => self.returns(moment, i, number),
             Action::Confirms(i, number) => self.confirms(moment, i, number),
             Action::Raises(i, number) => self.raises(moment, i, number),
+            Action::Downgrades(i, number) => self.downgrades(moment, i, number),
             Action::Operation(i, number, fate) => self.operation(moment, i, number, fate),
             Action::Orphan(number) => {
                 let write = moment.orphans.remove(number);
@@ -347,6 +352,14 @@ impl Objects {
         let (terms, owner) = (Some(client::raised()), None);
         let request = HolderRequest::Revise { terms, owner, request: 0 };
         self.holder_asks(moment, (i, number), request);
+    }
+
+    /// From the request on, whatever becomes of it, the holder counts on nothing but sharing.
+    fn downgrades(&self, moment: &mut Moment, i: usize, number: usize) {
+        moment.left.downgrades -= 1;
+        self.note(moment, Sight::Downgraded);
+        moment.client(i).set_shares(Some(number));
+        self.holder_asks(moment, (i, number), HolderRequest::Share { request: 0 });
     }
 
     /// A holder asks for something, and waits for the answer.
@@ -427,7 +440,11 @@ impl Objects {
         for (i, client) in moment.clients.iter().enumerate() {
             let now = moment.now_of(i).elapsed;
             let holders = (0..client.callers.len()).filter(|number| client.holds(*number, now));
-            inside.extend(holders.map(|number| self.callers_of(i)[number].mode));
+            let mode = |number| client.mode_of(number, self.callers_of(i)[number].mode);
+            inside.extend(holders.map(mode));
+        }
+        if inside.len() > 1 {
+            self.note(moment, Sight::HeldTogether);
         }
         may_hold_together(&inside)
     }
@@ -578,6 +595,7 @@ impl Tell for Action {
             Action::Returns(i, number) => format!("{i}: caller {number} returns its turn"),
             Action::Confirms(i, number) => format!("{i}: caller {number} asks for more time"),
             Action::Raises(i, number) => format!("{i}: caller {number} raises its TTL"),
+            Action::Downgrades(i, number) => format!("{i}: caller {number} shares from now on"),
             Action::Operation(i, number, fate) => format!("{i}: request {number}: {fate:?}"),
             Action::Orphan(number) => format!("forgotten write {number} takes effect"),
             Action::Deliver(number) => format!("message {number} arrives"),

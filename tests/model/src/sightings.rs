@@ -96,9 +96,13 @@ pub(crate) enum Sight {
     KeptPlaceUsed,
     /// A holder raises its TTL.
     TtlRaised,
+    /// A holder shares what it had alone.
+    Downgraded,
+    /// Two hold together.
+    HeldTogether,
 }
 
-const SIGHTS: [Sight; 45] = [
+const SIGHTS: [Sight; 47] = [
     Sight::FastPath,
     Sight::ThroughTheQueue,
     Sight::Tie,
@@ -144,6 +148,8 @@ const SIGHTS: [Sight; 45] = [
     Sight::PlaceKept,
     Sight::KeptPlaceUsed,
     Sight::TtlRaised,
+    Sight::Downgraded,
+    Sight::HeldTogether,
 ];
 
 /// How often which was come across.

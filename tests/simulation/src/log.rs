@@ -66,6 +66,8 @@ pub(crate) struct Hold {
     /// When its caller asked; `None` if it let others go first, and came to the line later.
     pub(crate) asked: Option<Duration>,
     pub(crate) from: Duration,
+    /// From when on it was shared, if it was exclusive before.
+    pub(crate) shared_from: Option<Duration>,
     /// Until when the guard told so by its own clock, and how that ended.
     pub(crate) until: Option<(Duration, HoldEnd)>,
 }
@@ -140,8 +142,20 @@ impl Hold {
             min_hold: Duration::ZERO,
             asked: Some(from),
             from,
+            shared_from: None,
             until: None,
         }
+    }
+
+    /// From when on it can be shared with others.
+    fn is_shared_from(&self) -> Duration {
+        let by_mode = (self.mode == LockMode::Shared).then_some(self.from);
+        by_mode.or(self.shared_from).unwrap_or(Duration::MAX)
+    }
+
+    /// From when on the two could hold together although they conflict: once both are shared.
+    pub(crate) fn may_join_from(&self, other: &Hold) -> Duration {
+        self.is_shared_from().max(other.is_shared_from())
     }
 
     /// Whether two must not hold together. Of limited ones this many may.

@@ -67,6 +67,7 @@ pub(crate) fn overlaps<'a>(log: &'a Log, object: &str) -> Vec<Overlap<'a>> {
         let before = holds[..place].iter();
         let before = before.filter(|earlier| later.from < until(earlier));
         let before = before.filter(|earlier| earlier.conflicts_with(later));
+        let before = before.filter(|earlier| later.from < earlier.may_join_from(later));
         // A hold that was over at once overlaps nothing.
         let before = before.filter(|_| later.from < until(later));
         overlaps.extend(before.map(|earlier| Overlap { earlier, later }));
@@ -84,7 +85,8 @@ pub(crate) struct Overlap<'a> {
 impl Overlap<'_> {
     /// From when to when.
     pub(crate) fn period(&self) -> (Duration, Duration) {
-        (self.later.from, until(self.earlier).min(until(self.later)))
+        let together = self.earlier.may_join_from(self.later);
+        (self.later.from, until(self.earlier).min(until(self.later)).min(together))
     }
 
     /// The longest while of it in which no row of the two was lost.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bakery_lock::{
-    GuardState, LockClient, LockError, LockGuard, LockMode, LockRequest, LostReason, UnlockError,
+    EnsureError, GuardState, LockClient, LockError, LockGuard, LockMode, LockRequest, LostReason,
+    UnlockError,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -155,6 +156,11 @@ impl Worker {
             reason = &mut lost => Some(reason),
             () = steps => None,
         };
+        let is_alone = terms.mode == LockMode::Exclusive && terms.min_hold.is_zero();
+        let downgrades = reason.is_none() && is_alone && self.rng.random_bool(0.1);
+        if downgrades {
+            self.downgrade(&guard, hold).await;
+        }
         let reason = match reason {
             Some(reason) => Some(reason),
             None => timeout(work, lost).await.ok(),
@@ -194,6 +200,18 @@ impl Worker {
             if timeouts == 2 {
                 break;
             }
+        }
+    }
+
+    /// From the call on it shares, whatever that comes to.
+    async fn downgrade(&self, guard: &LockGuard, hold: usize) {
+        let now = self.site.now();
+        self.site.log().holds[hold].shared_from = Some(now);
+        if let Err(error) = guard.downgrade().await {
+            if matches!(error, EnsureError::Unchangeable { .. }) {
+                self.site.log().holds[hold].shared_from = None;
+            }
+            self.site.failure(guard.name(), format!("downgrade: {}", kind(&error)));
         }
     }
 
@@ -308,6 +326,7 @@ impl Worker {
             min_hold,
             asked,
             from,
+            shared_from: None,
             until,
         });
         (hold, guard)

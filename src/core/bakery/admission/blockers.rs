@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::row::{ContenderId, Mode};
 use super::snapshot::in_line;
-use super::{QueuePosition, SeenContender, Snapshot, Standing, admits};
+use super::{QueuePosition, SeenContender, Snapshot, Standing, admits, conflicts};
 
 /// The contenders still in the way: pairs of a contender and its round. They only become fewer.
 #[derive(Clone, Debug, Default)]
@@ -50,10 +50,10 @@ impl Blockers {
     }
 
     /// Checks every blocker against a whole read; true if one was removed.
-    pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: QueuePosition) -> bool {
+    pub(crate) fn confirm(&mut self, snapshot: &Snapshot, mine: QueuePosition, mode: Mode) -> bool {
         let before = self.standings.len();
         self.standings.retain(|&contender, blocker| {
-            *blocker = match still_blocks(*blocker, contender, snapshot, mine) {
+            *blocker = match still_blocks(*blocker, contender, snapshot, (mine, mode)) {
                 Some(standing) => standing,
                 None => return false,
             };
@@ -68,11 +68,12 @@ impl Blockers {
         contender: ContenderId,
         snapshot: &Snapshot,
         mine: QueuePosition,
+        mode: Mode,
     ) -> bool {
         let Some(blocker) = self.standings.get(&contender).copied() else {
             return true;
         };
-        match still_blocks(blocker, contender, snapshot, mine) {
+        match still_blocks(blocker, contender, snapshot, (mine, mode)) {
             Some(standing) => {
                 self.standings.insert(contender, standing);
                 false
@@ -83,12 +84,13 @@ impl Blockers {
 }
 
 /// The standing of a blocker after a look at it; `None` once exactly that pair no longer blocks:
-/// the contender is absent, or on another round, or seen with a ticket after mine.
+/// the contender is absent, or on another round, or seen with a ticket after mine; or a holder
+/// shares the object from now on, as I want to.
 fn still_blocks(
     blocker: Standing,
     contender: ContenderId,
     snapshot: &Snapshot,
-    mine: QueuePosition,
+    (mine, mode): (QueuePosition, Mode),
 ) -> Option<Standing> {
     let seen = snapshot.standing(contender)?;
     let other_round = match (blocker.round(), seen.round()) {
@@ -97,7 +99,7 @@ fn still_blocks(
         (None, _) | (_, None) => false,
     };
     let after_mine = seen.ticket().is_some_and(|ticket| QueuePosition { ticket, contender } > mine);
-    if other_round || after_mine {
+    if other_round || after_mine || !conflicts(mode, seen.mode()) {
         return None;
     }
     // A look at the `entering::` row alone shows no ticket, and an unreadable row shows nothing:

@@ -8,7 +8,7 @@ use super::Slot;
 use super::holders::Wanted;
 use crate::core::bakery::{Assignment, ContenderInput, LeaseTerms};
 use crate::core::object::io::{HolderRequest, Loss, Need, Now, Output, Reply, RequestId};
-use crate::core::turns::TurnId;
+use crate::core::turns::{KeeperInput, TurnId};
 
 /// Answers a request of a guard whose turn is over: the guard knows why.
 pub(in crate::core::object) fn answer_over(
@@ -19,6 +19,7 @@ pub(in crate::core::object) fn answer_over(
         HolderRequest::Return { request } => *request,
         HolderRequest::Confirm { request, .. }
         | HolderRequest::Revise { request, .. }
+        | HolderRequest::Share { request }
         | HolderRequest::IssueToken { request } => Some(*request),
         HolderRequest::Lost | HolderRequest::RowsLost(_) | HolderRequest::Uncollected => None,
     };
@@ -49,6 +50,7 @@ impl Slot {
             HolderRequest::Revise { terms, owner, request } => {
                 self.revise(now, turn, (terms, owner), request);
             }
+            HolderRequest::Share { request } => self.share(now, turn, request),
             HolderRequest::IssueToken { request } => self.issue_token(now, turn, request),
         }
         self.settle(now);
@@ -115,8 +117,26 @@ impl Slot {
         let held = self.contender.held_terms();
         let terms = terms.filter(|terms| terms.ttl() > held.ttl()).unwrap_or(held);
         let renew = self.holders.any_renews();
-        self.reassign(now, Assignment { terms, renew, owner, at_once: true });
+        self.reassign(now, Assignment { terms, renew, owner, shares: false, at_once: true });
         self.confirm(now, turn, Need::Lease(Duration::ZERO), request);
+    }
+
+    /// The holder shares the place from now on, also if its rows can't be written. Other callers
+    /// join at once, other clients once they read that.
+    fn share(&mut self, now: Now, turn: TurnId, request: RequestId) {
+        let Some(renews) = self.holders.with(turn, |holder| holder.is_renewed()) else {
+            return self.outputs.push_back(Output::Reply { request, reply: Reply::Over });
+        };
+        let can_share = renews && self.keeper.can_share(turn);
+        let Some(claim) = self.contender.held_claim().filter(|_| can_share) else {
+            return self.outputs.push_back(Output::Reply { request, reply: Reply::Unchangeable });
+        };
+        let (owner, terms) = (Arc::clone(&claim.owner), self.contender.held_terms());
+        self.token_requests.refuse(&mut self.outputs);
+        let renew = self.holders.any_renews();
+        self.reassign(now, Assignment { terms, renew, owner, shares: true, at_once: true });
+        self.confirm(now, turn, Need::Lease(Duration::ZERO), request);
+        self.keeper.handle(now.of_turns(), KeeperInput::Shares { turn });
     }
 
     fn confirm(&mut self, now: Now, turn: TurnId, need: Need, request: RequestId) {

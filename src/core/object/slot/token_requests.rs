@@ -21,6 +21,11 @@ impl TokenRequests {
         self.answer_all(&Reply::Over, outputs);
     }
 
+    /// The holder shares the place from now on, and draws no more tokens.
+    pub(super) fn refuse(&mut self, outputs: &mut VecDeque<Output>) {
+        self.answer_all(&Reply::NoToken, outputs);
+    }
+
     fn answer_all(&mut self, reply: &Reply, outputs: &mut VecDeque<Output>) {
         for request in self.waiting.drain(..) {
             outputs.push_back(Output::Reply { request, reply: reply.clone() });

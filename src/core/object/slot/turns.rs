@@ -72,7 +72,10 @@ impl Slot {
     /// Renews the place before the next turn, whether or not the last one was renewed.
     fn renew_on(&mut self, now: Now, terms: LeaseTerms) {
         if let Some(owner) = self.contender.held_claim().map(|claim| claim.owner.clone()) {
-            self.reassign(now, Assignment { terms, renew: true, owner, at_once: false });
+            self.reassign(
+                now,
+                Assignment { terms, renew: true, owner, shares: false, at_once: false },
+            );
             self.contender.handle(now.of_contender(), ContenderInput::Renew);
         }
     }
@@ -89,7 +92,10 @@ impl Slot {
             && let Some(claim) = self.contender.held_claim()
         {
             let (terms, owner) = (self.contender.held_terms(), claim.owner.clone());
-            self.reassign(now, Assignment { terms, renew: false, owner, at_once: false });
+            self.reassign(
+                now,
+                Assignment { terms, renew: false, owner, shares: false, at_once: false },
+            );
         }
         if !self.keeper.is_releasing() {
             self.releases.answer(&Reply::Returned, &mut self.outputs);
@@ -149,7 +155,7 @@ impl Slot {
         if mode == Mode::Shared {
             self.assign_to_sharers(now);
         } else {
-            self.reassign(now, Assignment { terms, renew, owner, at_once: false });
+            self.reassign(now, Assignment { terms, renew, owner, shares: false, at_once: false });
         }
     }
 
@@ -173,7 +179,7 @@ impl Slot {
         if let Some(last) = self.holders.last() {
             let (terms, owner) = (self.contender.held_terms(), last.owner.clone());
             let renew = self.holders.any_renews();
-            self.reassign(now, Assignment { terms, renew, owner, at_once: false });
+            self.reassign(now, Assignment { terms, renew, owner, shares: false, at_once: false });
         }
     }
 
@@ -191,7 +197,10 @@ impl Slot {
                 let name = self.names.of(guest);
                 let owner = name.unwrap_or_else(|| Arc::clone(&claim.owner));
                 let terms = self.contender.held_terms();
-                self.reassign(now, Assignment { terms, renew: true, owner, at_once: false });
+                self.reassign(
+                    now,
+                    Assignment { terms, renew: true, owner, shares: false, at_once: false },
+                );
             }
         }
         let is_queued = matches!(response, Response::Queued { .. });

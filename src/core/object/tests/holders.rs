@@ -319,3 +319,41 @@ fn rows_that_are_not_renewed_are_not_changed() {
     world.returns(0, turn);
     assert_eq!(world.revises(0, turn, (None, None)), Some(Reply::Over));
 }
+
+#[test]
+fn downgraded_holder_is_joined_by_others() {
+    let mut world = World::without_messages(2);
+    let turn = world.granted(0, wants(1));
+    world.asks(0, shared(2));
+    world.asks(1, shared(3));
+    world.passes(s(5));
+    assert_eq!((world.turn_of(2), world.turn_of(3)), (None, None));
+    let reply = world.shares(0, turn);
+    assert!(matches!(reply, Some(Reply::Held { .. })), "{reply:?}");
+    assert!(world.turn_of(2).is_some(), "a caller of the same client joins at once");
+    world.passes(s(5));
+    assert!(world.turn_of(3).is_some(), "another client joins");
+    assert_eq!(world.ended(turn), None);
+    // A writer waits for all of them.
+    world.asks(0, wants(4));
+    world.passes(s(5));
+    assert_eq!(world.turn_of(4), None);
+}
+
+#[test]
+fn only_a_caller_that_holds_alone_can_downgrade() {
+    let mut world = World::of(2);
+    let reader = world.granted(0, shared(1));
+    assert_eq!(world.shares(0, reader), Some(Reply::Unchangeable));
+    world.returns(0, reader);
+    let stays = world.granted(0, Caller { min_hold: s(10), ..wants(2) });
+    assert_eq!(world.shares(0, stays), Some(Reply::Unchangeable));
+    world.returns(0, stays);
+    world.passes(s(20));
+    let turn = world.granted(0, wants(3));
+    assert!(matches!(world.shares(0, turn), Some(Reply::Held { .. })));
+    assert_eq!(world.shares(0, turn), Some(Reply::Unchangeable), "it is shared already");
+    assert_eq!(world.issues_token(0, turn), None);
+    world.returns(0, turn);
+    assert_eq!(world.shares(0, turn), Some(Reply::Over));
+}

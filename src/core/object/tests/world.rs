@@ -271,6 +271,11 @@ impl World {
         self.requests(client, turn, |request| HolderRequest::Revise { terms, owner, request })
     }
 
+    /// A holder shares what it had alone; the answer, if it comes at once.
+    pub(super) fn shares(&mut self, client: usize, turn: TurnId) -> Option<Reply> {
+        self.requests(client, turn, |request| HolderRequest::Share { request })
+    }
+
     /// A holder wants a token; the answer, if it comes at once.
     pub(super) fn issues_token(&mut self, client: usize, turn: TurnId) -> Option<Reply> {
         self.requests(client, turn, |request| HolderRequest::IssueToken { request })

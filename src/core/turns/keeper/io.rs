@@ -75,6 +75,12 @@ pub(crate) enum KeeperInput {
         /// The turn.
         turn: TurnId,
     },
+    /// A caller shares the place from now on, which its turn had alone. Only while
+    /// [`can_share`](super::Keeper::can_share) says so.
+    Shares {
+        /// The turn.
+        turn: TurnId,
+    },
     /// A caller issues a token in its turn.
     IssueToken {
         /// The turn.

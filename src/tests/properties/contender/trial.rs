@@ -411,8 +411,11 @@ impl Trial {
             }
             (Read::Contender(who) | Read::Entering(who), Some(ticket)) => {
                 let mine = QueuePosition { ticket, contender: ME };
+                let mode = self.acquire.mode;
                 if let Some(blockers) = &mut self.in_the_way {
-                    blockers.retain_mut(|blocker| blocker.who != who || blocker.stays(&rows, mine));
+                    blockers.retain_mut(|blocker| {
+                        blocker.who != who || blocker.stays(&rows, mine, mode)
+                    });
                 }
                 false
             }
@@ -458,11 +461,11 @@ impl Trial {
 
     /// The first whole read fixes who is in the way; later ones only take away.
     fn look_at_all(&mut self, rows: &[StoredRow], mine: QueuePosition) {
+        let mode = self.acquire.mode;
         if let Some(blockers) = &mut self.in_the_way {
-            blockers.retain_mut(|blocker| blocker.stays(rows, mine));
+            blockers.retain_mut(|blocker| blocker.stays(rows, mine, mode));
         } else {
             let others = design::contenders(rows).into_iter().filter(|who| *who != ME);
-            let mode = self.acquire.mode;
             let blockers = others.filter_map(|who| Blocker::new(who, rows, mine, mode));
             self.in_the_way = Some(blockers.collect());
         }
@@ -483,17 +486,20 @@ impl Trial {
 impl Blocker {
     /// `None` for who is absent, behind us, or goes together with us.
     fn new(who: ContenderId, rows: &[StoredRow], mine: QueuePosition, mode: Mode) -> Option<Self> {
-        let standing = design::standing(rows, who)?;
-        let together = (mode, standing.mode()) == (Mode::Shared, Some(Mode::Shared));
+        design::standing(rows, who)?;
         let mut blocker = Blocker { who, round: None, limited: false };
-        (!together && blocker.stays(rows, mine)).then_some(blocker)
+        blocker.stays(rows, mine, mode).then_some(blocker)
     }
 
-    /// Whether it was not seen gone: absent, on another round, or behind us.
-    fn stays(&mut self, rows: &[StoredRow], mine: QueuePosition) -> bool {
+    /// Whether it was not seen gone: absent, on another round, behind us, or together with us from
+    /// now on.
+    fn stays(&mut self, rows: &[StoredRow], mine: QueuePosition, mode: Mode) -> bool {
         let Some(seen) = design::standing(rows, self.who) else {
             return false;
         };
+        if (mode, seen.mode()) == (Mode::Shared, Some(Mode::Shared)) {
+            return false;
+        }
         let behind = |ticket| QueuePosition { ticket, contender: self.who } > mine;
         if seen.ticket().is_some_and(behind) {
             return false;

@@ -62,15 +62,23 @@ const CONFIRMS: Troubles = Troubles { confirms: 1, ..NO_TROUBLES };
 
 const RAISES_UNKNOWN: Troubles = Troubles { unknown: 1, ..RAISES };
 const RAISES_STOPPED: Troubles = Troubles { stops: 1, ..RAISES };
+const DOWNGRADES: Troubles = Troubles { downgrades: 1, ..NO_TROUBLES };
+const DOWNGRADES_LATE: Troubles = Troubles { downgrades: 1, ..LATE };
+const DOWNGRADES_UNKNOWN: Troubles = Troubles { downgrades: 1, ..UNKNOWN };
+const DOWNGRADES_STOPPED: Troubles = Troubles { downgrades: 1, ..STOPS };
+const DOWNGRADES_REVOKED: Troubles = Troubles { downgrades: 1, ..REVOKED };
+const DOWNGRADES_ENDS: Troubles = Troubles { downgrades: 1, ..ENDS };
+const DOWNGRADED: [Sight; 2] = [Sight::Downgraded, Sight::HeldTogether];
 const RAISED: [Sight; 2] = [Sight::NextTurn, Sight::TtlRaised];
 const PEERS_RAISED: [Sight; 2] = [Sight::GuestTurn, Sight::TtlRaised];
+
+const fn of(clients: &'static [&'static [CallerPlan]], plan: Plan) -> Plan {
+    Plan { clients, ..plan }
+}
 
 /// What holds.
 pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
     use Length::{Long, Short};
-    const fn of(clients: &'static [&'static [CallerPlan]], plan: Plan) -> Plan {
-        Plan { clients, ..plan }
-    }
     let modes = of(&[&[SHARED, ALONE], &[SHARED]], TWO);
     let limited = of(&[&[LIMITED], &[LIMITED]], TWO);
     let tries = of(&[&[ALONE, TRY], &[TRY]], TWO).must_see(&[Sight::CallerRefused]);
@@ -90,9 +98,6 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("objects, given up", Short, TWO.with(GIVING_UP)),
         ("objects, used again", Short, twice),
         ("objects, used again, a task fails", Short, twice.with(PANICS)),
-        ("objects, ttl raised", Short, twice.with(RAISES).must_see(&RAISED)),
-        ("objects, ttl raised, unknown", Long, twice.with(RAISES_UNKNOWN).must_see(&RAISED)),
-        ("objects, ttl raised, stopped", Long, twice.with(RAISES_STOPPED).must_see(&RAISED)),
         ("objects of two modes", Short, modes),
         ("objects of limited callers", Short, limited.over(4)),
         ("objects of callers that try", Short, tries),
@@ -117,7 +122,6 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
             Short,
             PEERS.with(REVOKED).must_see(&[Sight::PlaceRevoked, Sight::GuestTurn]),
         ),
-        ("objects of peers, ttl raised", Short, PEERS.with(RAISES).must_see(&PEERS_RAISED)),
         ("objects of peers, given up", Short, PEERS.with(GIVING_UP)),
         ("objects of peers that stay taken", Short, peers_stay.with(CONFIRMS)),
         ("objects of peers that stay taken, ended", Short, peers_stay.with(ENDS)),
@@ -127,7 +131,42 @@ pub(super) fn sound() -> Vec<(&'static str, Length, Subject)> {
         ("objects of three clients", Long, of(&[&[ALONE], &[ALONE], &[ALONE]], TWO).over(0)),
     ];
     let of_objects = |(name, length, plan)| (name, length, Subject::Objects(plan));
-    plans.into_iter().chain(kept()).map(of_objects).collect()
+    plans.into_iter().chain(revised()).chain(kept()).map(of_objects).collect()
+}
+
+/// What holds of holders that raise their TTL, or share what they had alone.
+fn revised() -> [(&'static str, Length, Plan); 17] {
+    use Length::{Long, Short};
+    let twice = of(&[&[ALONE; 2], &[ALONE]], TWO);
+    let downgraded = of(&[&[ALONE], &[SHARED]], TWO).with(DOWNGRADES).must_see(&DOWNGRADED);
+    let downgraded_again =
+        of(&[&[ALONE, SHARED], &[ALONE]], TWO).with(DOWNGRADES).must_see(&DOWNGRADED);
+    let of_three = of(&[&[ALONE], &[SHARED], &[ALONE]], downgraded).over(0);
+    let of_peers = of(&[&[ALONE], &[SHARED]], PEERS).with(DOWNGRADES).must_see(&DOWNGRADED);
+    let with_guest = PEERS.with(DOWNGRADES).must_see(&[Sight::Downgraded, Sight::GuestTurn]);
+    [
+        ("objects, ttl raised", Short, twice.with(RAISES).must_see(&RAISED)),
+        ("objects, ttl raised, unknown", Long, twice.with(RAISES_UNKNOWN).must_see(&RAISED)),
+        ("objects, ttl raised, stopped", Long, twice.with(RAISES_STOPPED).must_see(&RAISED)),
+        ("objects, downgraded", Short, downgraded),
+        ("objects, downgraded, used again", Short, downgraded_again),
+        ("objects, downgraded, late", Short, downgraded.with(DOWNGRADES_LATE)),
+        ("objects, downgraded, unknown", Short, downgraded.with(DOWNGRADES_UNKNOWN)),
+        ("objects, downgraded, stopped", Short, downgraded.with(DOWNGRADES_STOPPED)),
+        ("objects, downgraded, revoked", Short, downgraded.with(DOWNGRADES_REVOKED)),
+        ("objects, downgraded, ended", Short, downgraded.with(DOWNGRADES_ENDS)),
+        ("objects, downgraded, used again, late", Long, downgraded_again.with(DOWNGRADES_LATE)),
+        (
+            "objects, downgraded, used again, stopped",
+            Long,
+            downgraded_again.with(DOWNGRADES_STOPPED),
+        ),
+        ("objects of three clients, downgraded", Long, of_three),
+        ("objects of peers, downgraded", Short, of_peers),
+        ("objects of peers, downgraded, with a guest", Short, with_guest),
+        ("objects of peers, downgraded, late", Long, of_peers.with(DOWNGRADES_LATE)),
+        ("objects of peers, ttl raised", Short, PEERS.with(RAISES).must_see(&PEERS_RAISED)),
+    ]
 }
 
 /// What holds of idle places that are kept.
@@ -169,6 +208,7 @@ fn kept() -> [(&'static str, Length, Plan); 23] {
 pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
     const STAY_LONG: Plan = Plan { clients: &[&[STAYS], &[LONG]], ..PEERS };
     let confirms = STAY_LONG.with(Troubles { confirms: 1, ..NO_TROUBLES });
+    const TWICE: Plan = Plan { clients: &[&[ALONE; 2], &[SHARED]], ..TWO };
     let again = Plan { clients: &[&[ALONE; 2], &[ALONE]], ..PEERS };
     let plans = [
         ("flaw: kept without a lease", Bug::KeptWithoutLease, KEEP.with(STOPS)),
@@ -179,6 +219,7 @@ pub(super) fn flawed() -> Vec<(&'static str, Subject)> {
         ("flaw: guest on the terms of a rest", Bug::GuestOnTermsOfRest, confirms),
         ("flaw: minimum time ignored", Bug::MinHoldIgnored, STAY_LONG),
         ("flaw: shutdown frees the place", Bug::ShutdownFreesPlace, STAY_LONG.with(ENDS)),
+        ("flaw: downgrade forgotten", Bug::DowngradeForgotten, TWICE.with(DOWNGRADES)),
         ("flaw: failed task forgotten", Bug::FailedTaskForgotten, again.with(PANICS)),
         ("flaw: no way back", Bug::NoWayBack, PEERS.with(ENDS)),
         ("flaw: no way back while leaving", Bug::NoWayBackWhileLeaving, PEERS.with(ENDS)),

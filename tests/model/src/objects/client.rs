@@ -53,7 +53,7 @@ pub(super) struct Client {
 pub(super) enum Caller {
     Outside,
     Waiting,
-    Inside { turn: TurnId, lease: Lease, limit: Option<HoldLimit> },
+    Inside { turn: TurnId, lease: Lease, limit: Option<HoldLimit>, shares: bool },
     Gone,
 }
 
@@ -91,6 +91,24 @@ pub(super) fn caller(number: usize, plan: CallerPlan, asked: Duration) -> io::Ca
 }
 
 impl Client {
+    /// One of its callers shares the object from now on, which it had alone; or none does, after
+    /// all.
+    pub(super) fn set_shares(&mut self, number: Option<usize>) {
+        for (i, caller) in self.callers.iter_mut().enumerate() {
+            if let Caller::Inside { shares, .. } = caller {
+                *shares = number == Some(i);
+            }
+        }
+    }
+
+    /// How a caller holds that wanted the object like this.
+    pub(super) fn mode_of(&self, number: usize, wanted: Mode) -> Mode {
+        match self.callers[number] {
+            Caller::Inside { shares: true, .. } => Mode::Shared,
+            Caller::Inside { .. } | Caller::Outside | Caller::Waiting | Caller::Gone => wanted,
+        }
+    }
+
     pub(super) fn new(i: usize, callers: usize, plan: &Plan) -> Self {
         let is_kept = plan.keep_idle > 0;
         let memory = if is_kept { Memory::of_use(MEAN_GAP) } else { Memory::default() };
@@ -378,6 +396,9 @@ impl Objects {
                 let mut callers = self.plan.clients.iter().flat_map(|callers| callers.iter());
                 let has_time = callers.all(|it| terms(*it).deadline(Duration::ZERO) >= NEED);
                 moment.cut_short |= has_time && matches!(reply, Reply::TooLong { .. });
+                if reply == Reply::Unchangeable {
+                    moment.client(i).set_shares(None);
+                }
                 None
             }
             Output::Report(report) => {
@@ -417,7 +438,7 @@ impl Objects {
         }
         let client = moment.client(i);
         if client.callers[number] == Caller::Waiting {
-            client.callers[number] = Caller::Inside { turn, lease, limit };
+            client.callers[number] = Caller::Inside { turn, lease, limit, shares: false };
             None
         } else {
             let request = HolderRequest::Return { request: None };

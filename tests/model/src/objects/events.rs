@@ -4,6 +4,7 @@ use super::client::Caller;
 use super::message::Frame;
 use super::operation::Fate;
 use super::{Action, Moment, Objects};
+use crate::core::bakery::Mode;
 
 impl Objects {
     /// What comes before time passes.
@@ -56,6 +57,10 @@ impl Objects {
                 if client.turn_of(number).is_some() && !client.is_confirming {
                     if moment.left.confirms > 0 {
                         actions.push(Action::Confirms(i, number));
+                    }
+                    let mode = client.mode_of(number, self.callers_of(i)[number].mode);
+                    if moment.left.downgrades > 0 && mode == Mode::Exclusive {
+                        actions.push(Action::Downgrades(i, number));
                     }
                     if moment.left.raises > 0 {
                         actions.push(Action::Raises(i, number));

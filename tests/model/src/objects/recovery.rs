@@ -91,8 +91,9 @@ impl Moment {
         }
         // How many of these have occurred decides what may be left. The next holders ask for more
         // time.
-        let Troubles { deaths, panics, shutdowns, confirms, raises, .. } = self.left;
-        self.left = Troubles { deaths, panics, shutdowns, confirms, raises, ..NO_TROUBLES };
+        let Troubles { deaths, panics, shutdowns, confirms, raises, downgrades, .. } = self.left;
+        self.left =
+            Troubles { deaths, panics, shutdowns, confirms, raises, downgrades, ..NO_TROUBLES };
         self.seal();
     }
 }

@@ -7,7 +7,13 @@ const SHORT: Duration = s(10);
 
 fn on(ttl: Duration, renew: bool) -> ContenderInput {
     let terms = LeaseTerms::new(ttl, s(1));
-    ContenderInput::Reassign(Assignment { terms, renew, owner: "another".into(), at_once: false })
+    ContenderInput::Reassign(Assignment {
+        terms,
+        renew,
+        owner: "another".into(),
+        shares: false,
+        at_once: false,
+    })
 }
 
 impl Script {
