@@ -182,7 +182,7 @@ pub enum LockError {
     /// The client was shut down, or the runtime that it was built on has ended. Or the task behind
     /// this lock ended by a bug, which is logged as an error: then the next request gets another
     /// task, and rows left behind block other clients until their TTL is over.
-    #[error("the lock client is closed")]
+    #[error("the lock client is closed: build another")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.
     #[error("the lock client belongs to the process that this one was forked from: build another")]
@@ -415,7 +415,7 @@ pub enum EnsureError {
         name: String,
     },
     /// The client's runtime has ended.
-    #[error("the lock client is closed")]
+    #[error("the lock client is closed: the lease ends by itself")]
     Closed,
 }
 

@@ -87,7 +87,7 @@ pub enum TableError {
     },
     /// The client was shut down, or the runtime that it was built on has ended. A write may have
     /// been applied or not.
-    #[error("the lock client is closed")]
+    #[error("the lock client is closed: build another")]
     Closed,
     /// This process is a fork of the one that built the client. Nothing was written.
     #[error("the lock client belongs to the process that this one was forked from: build another")]

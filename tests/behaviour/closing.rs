@@ -244,5 +244,5 @@ async fn expect_closed(client: &LockClient) {
     assert!(matches!(lock, Err(LockError::Closed)), "{lock:?}");
     let won = timeout(s(5), client.try_lock("free")).await.expect("it does not hang");
     let error = won.expect_err("the client is closed");
-    assert_eq!(error.to_string(), "the lock client is closed");
+    assert_eq!(error.to_string(), "the lock client is closed: build another");
 }
