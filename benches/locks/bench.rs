@@ -232,7 +232,8 @@ impl Bench {
                 self.say(&format!("warming: {contenders} contenders, {}", self.label(subject)));
                 let record = self.contend(subject, contenders, self.plan.warm_slot).await?;
                 let handoffs = record.figure("handoffs_per_second").unwrap_or(0.0);
-                if handoffs < before * WARMING {
+                // None at all, as of crowds that all give up, won't become more.
+                if handoffs <= before * WARMING {
                     break;
                 }
                 before = handoffs;
