@@ -218,26 +218,30 @@ pub fn check_name(name: &str) -> Result<(), InvalidOption> {
 
 /// Checks the prefix of a client's names.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), InvalidOption> {
-    let bytes = prefix.len();
-    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::PrefixTooLong { bytes }) } else { Ok(()) }
+    check_text(Some(prefix), |bytes| InvalidOption::PrefixTooLong { bytes })
 }
 
 /// Checks the label of a request.
 pub(crate) fn check_label(label: Option<&str>) -> Result<(), InvalidOption> {
-    let bytes = label.map_or(0, str::len);
-    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::LabelTooLong { bytes }) } else { Ok(()) }
+    check_text(label, |bytes| InvalidOption::LabelTooLong { bytes })
 }
 
 /// Checks the note of a holder.
 pub(crate) fn check_note(note: Option<&str>) -> Result<(), InvalidOption> {
-    let bytes = note.map_or(0, str::len);
-    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::NoteTooLong { bytes }) } else { Ok(()) }
+    check_text(note, |bytes| InvalidOption::NoteTooLong { bytes })
 }
 
 /// Checks the reason of a revocation.
 pub(crate) fn check_reason(why: &str) -> Result<(), InvalidOption> {
-    let bytes = why.len();
-    if bytes > TEXT_BYTES_MAX { Err(InvalidOption::ReasonTooLong { bytes }) } else { Ok(()) }
+    check_text(Some(why), |bytes| InvalidOption::ReasonTooLong { bytes })
+}
+
+fn check_text(
+    text: Option<&str>,
+    too_long: impl FnOnce(usize) -> InvalidOption,
+) -> Result<(), InvalidOption> {
+    let bytes = text.map_or(0, str::len);
+    if bytes > TEXT_BYTES_MAX { Err(too_long(bytes)) } else { Ok(()) }
 }
 
 /// Checks an acquire timeout.

@@ -36,7 +36,10 @@ impl Owner {
     /// The same process for one of its callers.
     pub(crate) fn of_caller(&self, label: Option<&str>, note: Option<&str>) -> Self {
         let owner = label.map_or_else(|| self.clone(), |label| self.with_label(label));
-        note.map_or_else(|| owner.clone(), |note| owner.with_note(note))
+        match note {
+            Some(note) => owner.with_note(note),
+            None => owner,
+        }
     }
 
     /// The same with what its holder says of its work.

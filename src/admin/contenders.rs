@@ -19,7 +19,7 @@ pub(crate) enum ReadFailure {
 
 impl ReadFailure {
     /// The error of a request to the lock table.
-    pub(crate) fn on_table(self, name: &str) -> TableError {
+    fn on_table(self, name: &str) -> TableError {
         match self {
             ReadFailure::Option(invalid) => TableError::Option(invalid),
             ReadFailure::Refused(cause) => {
@@ -65,12 +65,19 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn contenders(&self, name: &str) -> Result<Vec<ContenderInfo>, TableError> {
-        let name = &*self.shared().table_name(name);
+        self.contenders_in_table(&self.shared().table_name(name)).await
+    }
+
+    /// The same by the name in the table.
+    pub(crate) async fn contenders_in_table(
+        &self,
+        name: &str,
+    ) -> Result<Vec<ContenderInfo>, TableError> {
         let read = self.read_contenders(name).await;
         read.map_err(|failure| failure.on_table(name))
     }
 
-    /// The contenders of what has this name in the table.
+    /// The same for callers that have an error of their own.
     pub(crate) async fn read_contenders(
         &self,
         name: &str,

@@ -50,8 +50,7 @@ impl LockClient {
     /// ```
     pub async fn queue(&self, name: &str) -> Result<HolderQueue, QueueError> {
         let name = &*self.shared().table_name(name);
-        let read = self.read_contenders(name).await;
-        let mut unasked = candidates(read.map_err(|failure| failure.on_table(name))?);
+        let mut unasked = candidates(self.contenders_in_table(name).await?);
         let asking = async {
             let mut index = 0;
             while let Some(contender) = unasked.get(index) {

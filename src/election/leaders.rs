@@ -93,9 +93,7 @@ async fn look_after_pause(election: Election) -> Look {
 /// The contenders whose rows show that they hold the lock. Others are taking a key.
 async fn look(election: Election) -> Look {
     election.check()?;
-    let name = election.request.name();
-    let read = election.client.read_contenders(name).await;
-    let mut contenders = read.map_err(|failure| failure.on_table(name))?;
+    let mut contenders = election.client.contenders_in_table(election.request.name()).await?;
     contenders.retain(|contender| contender.held_since.is_some());
     Ok(contenders)
 }

@@ -44,24 +44,32 @@ impl Replies {
         let Some(reply_to) = self.waiting.remove(&request) else {
             return;
         };
-        let (name, cause) = (name.to_owned(), || last_error.cloned());
+        let (name, cause) = (|| name.to_owned(), || last_error.cloned());
         match (reply_to, reply) {
             (GuardReply::Release(to), Reply::Returned) => drop(to.send(Ok(()))),
             (GuardReply::Release(to), Reply::Unacknowledged { waited }) => {
-                drop(to.send(Err(UnlockError::Unacknowledged { name, waited, cause: cause() })));
+                drop(to.send(Err(UnlockError::Unacknowledged {
+                    name: name(),
+                    waited,
+                    cause: cause(),
+                })));
             }
             (GuardReply::Release(to), Reply::Lost(loss)) => {
-                drop(to.send(Err(UnlockError::Lost { name, reason: loss.into() })));
+                drop(to.send(Err(UnlockError::Lost { name: name(), reason: loss.into() })));
             }
             (GuardReply::Confirm(to), Reply::Held { remaining }) => drop(to.send(Ok(remaining))),
             (GuardReply::Confirm(to), Reply::TooLong { min, remaining }) => {
-                drop(to.send(Err(EnsureError::TooLong { name, min, remaining })));
+                drop(to.send(Err(EnsureError::TooLong { name: name(), min, remaining })));
             }
             (GuardReply::Confirm(to), Reply::Unchangeable) => {
-                drop(to.send(Err(EnsureError::Unchangeable { name })));
+                drop(to.send(Err(EnsureError::Unchangeable { name: name() })));
             }
             (GuardReply::Confirm(to), Reply::Unconfirmed { waited }) => {
-                drop(to.send(Err(EnsureError::Unconfirmed { name, waited, cause: cause() })));
+                drop(to.send(Err(EnsureError::Unconfirmed {
+                    name: name(),
+                    waited,
+                    cause: cause(),
+                })));
             }
             (GuardReply::IssueToken(to), Reply::Token(value)) => {
                 drop(to.send(Ok(FencingToken::from_value(value))));
