@@ -187,8 +187,8 @@ impl LockClient {
         block_on(self.inner.client.shutdown())
     }
 
-    /// The same client for async code, and for all that this module lacks, with
-    /// [`Runtime::block_on`].
+    /// The underlying async client: for async code, and with [`Runtime::block_on`] for anything
+    /// this module does not cover.
     #[must_use]
     pub fn asynchronous(&self) -> &crate::LockClient {
         &self.inner.client

@@ -1,8 +1,8 @@
-//! Errors: one type for locks, one for what is read or changed beside them, one for each use of a
+//! Errors: one type for acquiring, one for other requests to the lock table, one for each use of a
 //! guard.
 //!
-//! Each message is complete by itself. Sources are there for programs that look for a cause: what
-//! prints a whole chain says some things twice.
+//! Each message is complete by itself; sources are for programs that look for a cause. Printing a
+//! whole chain repeats some text.
 
 mod class;
 mod table;

@@ -1,4 +1,4 @@
-//! Money moves between two accounts, whoever else moves some at the same time.
+//! Transfers between two accounts that are safe against concurrent transfers.
 //!
 //!     cargo run --example two_accounts
 

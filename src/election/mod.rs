@@ -202,7 +202,7 @@ impl Election {
     /// let done = client
     ///     .election("scheduler")
     ///     .lead(async |leadership| {
-    ///         // What a leader does for as long as it leads; mostly a loop without an end.
+    ///         // What a leader does while it leads; usually an endless loop.
     ///         leadership.name().len()
     ///     })
     ///     .await?;

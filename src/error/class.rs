@@ -15,9 +15,9 @@ pub(crate) enum Class {
     LostUnused,
     /// A later call may succeed.
     Passing,
-    /// Something must be set right; a later call may succeed by then.
+    /// Something must be corrected; the same call may succeed afterwards.
     Disorder,
-    /// Something must be set right, and the program or its client begin anew.
+    /// Something must be corrected, and the program or its client restarted.
     Misconfigured,
     /// None of these.
     Final,
@@ -70,7 +70,7 @@ macro_rules! predicates {
                 self.class().is_retryable()
             }
 
-            /// Whether somebody must set something right, as the message says: an option, the
+            /// Whether something must be corrected first, as the message says: an option, the
             /// tables, access to them, a clock.
             #[must_use]
             pub fn is_misconfigured(&self) -> bool {

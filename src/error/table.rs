@@ -1,4 +1,4 @@
-//! Errors of what is read or changed in the lock table beside acquisitions.
+//! Errors of requests to the lock table other than acquisitions.
 
 use std::time::Duration;
 

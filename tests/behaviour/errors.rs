@@ -15,7 +15,7 @@ fn source_of<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option
     chain.find_map(|error| error.downcast_ref())
 }
 
-// Goal: an error says whether it pays to try again, or whether somebody must see to it.
+// Goal: an error says whether a retry may help, or whether something must be corrected first.
 // Method: one of each kind.
 #[tokio::test(start_paused = true)]
 async fn errors_say_what_to_do_next() {

@@ -12,7 +12,7 @@ async fn below(store: &FaultyStore, prefix: &str) -> LockClient {
     builder.build().await.expect("a client in memory is built")
 }
 
-// Goal: clients with different prefixes take locks of one name beside each other, and those with
+// Goal: clients with different prefixes hold locks of the same name at once, and those with
 // the same one don't; what a client shows is without its prefix, and errors and others have it.
 // Method: two services, and a client without a prefix that looks at the table.
 #[tokio::test(start_paused = true)]
@@ -21,8 +21,8 @@ async fn services_with_prefixes_do_not_collide() {
     let (billing, shipping) = (below(&store, "billing/").await, below(&store, "shipping/").await);
     let (another, plain) = (below(&store, "billing/").await, client(&store, "plain").await);
     let held = billing.lock("orders::7").await.expect("the lock is free");
-    let beside = shipping.lock("orders::7").await.expect("the lock is free");
-    assert_eq!((held.name(), beside.name()), ("orders::7", "orders::7"));
+    let shipped = shipping.lock("orders::7").await.expect("the lock is free");
+    assert_eq!((held.name(), shipped.name()), ("orders::7", "orders::7"));
     assert!(another.try_lock("orders::7").await.expect("the store answers").is_none());
     assert!(plain.try_lock("orders::7").await.expect("the store answers").is_some());
     let error = another.lock("orders::7").await.expect_err("it is held");
@@ -47,7 +47,7 @@ async fn services_with_prefixes_do_not_collide() {
     held.check().await.expect("it is still held");
     assert!(held.expiring().await.is_some());
     held.unlock().await.expect("it was held");
-    beside.unlock().await.expect("it was held");
+    shipped.unlock().await.expect("it was held");
     assert!(!another.repair_mark("orders::7").await.expect("the store answers"));
     expect_rows(&store, 0).await;
 }
@@ -67,7 +67,7 @@ async fn elections_are_below_the_prefix() {
         assert!(leaders.iter().all(|leader| leader.is_me(service)), "{leaders:?}");
         let pair = service.lock_all(["one", "other"]).await.expect("the locks are free");
         assert!(pair.get("one").is_some());
-        // Held until the end of the test, beside those of the other service.
+        // Held until the end of the test, while the other service holds its own.
         std::mem::forget((leadership, pair));
     }
 }

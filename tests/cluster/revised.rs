@@ -35,7 +35,7 @@ async fn changes_of_a_holder_stand_in_its_rows() {
     scene.wait_for_rows(&name, 3).await;
     assert!(!reader.is_finished(), "a writer holds it");
     guard.downgrade().await.expect("it is held alone");
-    let reader = pace::within_limit("a reader beside the writer of before", reader).await;
+    let reader = pace::within_limit("a reader that joins the downgraded writer", reader).await;
     let reader = reader.expect("the task does not panic").expect("it is shared");
     assert!(guard.state().is_held() && reader.state().is_held());
     assert_eq!(held().await.mode, Some(LockMode::Shared));

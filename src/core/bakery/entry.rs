@@ -114,15 +114,15 @@ impl Entry {
     /// long after the rows were read.
     pub(super) fn reassign(&mut self, assignment: Assignment) -> bool {
         let Assignment { terms, renew, owner, shares, at_once } = assignment;
-        let anew = terms != self.acquire.terms || at_once;
-        let gives_up = matches!(self.renewal.stage, Stage::Writing(_)) && (anew || !renew);
+        let is_rewritten = terms != self.acquire.terms || at_once;
+        let gives_up = matches!(self.renewal.stage, Stage::Writing(_)) && (is_rewritten || !renew);
         (self.acquire.terms, self.acquire.renew, self.rests) = (terms, renew, false);
         self.acquire.owner = Arc::clone(&owner);
         self.claim.owner = owner;
         if shares {
             (self.acquire.mode, self.claim.mode) = (Mode::Shared, Mode::Shared);
         }
-        if anew {
+        if is_rewritten {
             self.renew_now();
         }
         if gives_up {
