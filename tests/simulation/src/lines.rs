@@ -2,8 +2,10 @@
 //!
 //! The order is that in which a keeper heard the first request of each guest. One that withdraws,
 //! is sent away or was not heard from for a while has left the line; of one that was silent for
-//! so long and came back it is open where it stands. Where guests stand among the callers of the
-//! keeper itself is not checked: a caller's joining is not seen.
+//! so long and came back it is open where it stands. One that asks just after it returned a turn
+//! stands where it was when it returned that, or where it asks: whether the keeper counted the
+//! return is not seen. Nor is a caller's joining, so where guests stand among the callers of the
+//! keeper itself is not checked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +19,9 @@ use super::plan::{Deed, Plan};
 /// A guest that was silent for so long may have left the line: two seconds, less what a message
 /// may wait for its process to run.
 const SILENT: Duration = Duration::from_millis(1_950);
+
+/// A guest that asks so soon after it returned a turn keeps its position.
+const COMES_BACK: Duration = Duration::from_millis(1);
 
 /// A guest that was overtaken in a line.
 pub(crate) fn check(plan: &Plan, log: &Log, object: &str) -> Option<String> {
@@ -38,12 +43,19 @@ struct Line {
     /// The last request of each guest that is over: what comes late of it and of those before it
     /// counts for nothing.
     over: BTreeMap<usize, u64>,
+    /// When each guest returned a turn last, and what had been noted by then.
+    returned: BTreeMap<usize, (Duration, usize)>,
+    noted: usize,
 }
 
 #[derive(Clone, Debug)]
 struct Waiting {
     guest: usize,
     request: u64,
+    /// It stands before all who asked after this.
+    asked: usize,
+    /// It may stand before those who asked after this.
+    first: usize,
     heard: Duration,
     /// It was never silent for long.
     is_in_order: bool,
@@ -53,18 +65,20 @@ impl Line {
     /// Notes what the keeper heard or said; the guest that is overtaken by it, if one is.
     fn note(&mut self, record: &LineRecord) -> Option<Waiting> {
         let LineRecord { guest, request, at, kind, .. } = *record;
+        self.noted += 1;
         match kind {
             LineKind::Asks => self.asks(guest, request, at),
             LineKind::Withdraws | LineKind::SentAway => self.leaves(guest, request),
+            LineKind::Returns => drop(self.returned.insert(guest, (at, self.noted))),
             // It may ask for the same over another connection.
             LineKind::Disconnected => self.waiting.retain(|waiting| waiting.guest != guest),
             LineKind::Granted => {
-                let place =
-                    self.waiting.iter().position(|w| (w.guest, w.request) == (guest, request));
-                let before = place.filter(|place| self.waiting[*place].is_in_order);
-                let before = before.map_or(&[][..], |place| &self.waiting[..place]);
-                let stands = |w: &&Waiting| w.is_in_order && at < w.heard + SILENT;
-                let overtaken = before.iter().find(stands).cloned();
+                let granted =
+                    self.waiting.iter().find(|w| (w.guest, w.request) == (guest, request));
+                let first = granted.filter(|w| w.is_in_order).map_or(0, |w| w.first);
+                let stands =
+                    |w: &&Waiting| w.asked < first && w.is_in_order && at < w.heard + SILENT;
+                let overtaken = self.waiting.iter().find(stands).cloned();
                 self.leaves(guest, request);
                 return overtaken;
             }
@@ -85,7 +99,20 @@ impl Line {
                 waiting.is_in_order &= heard < waiting.heard + SILENT;
                 waiting.heard = heard;
             }
-            None => self.waiting.push(Waiting { guest, request, heard, is_in_order: true }),
+            None => {
+                let asked = self.noted;
+                let returned = self.returned.get(&guest);
+                let first = returned.filter(|(at, _)| heard <= *at + COMES_BACK);
+                let first = first.map_or(asked, |(_, noted)| *noted);
+                self.waiting.push(Waiting {
+                    guest,
+                    request,
+                    asked,
+                    first,
+                    heard,
+                    is_in_order: true,
+                });
+            }
         }
     }
 
@@ -107,7 +134,7 @@ fn no_guest_is_overtaken_in_its_line() {
 // Method: made-up records of three guests.
 #[test]
 fn guests_that_were_overtaken_are_found() {
-    use LineKind::{Asks, Granted, SentAway, Withdraws};
+    use LineKind::{Asks, Granted, Returns, SentAway, Withdraws};
     let plan = {
         let mut plan = Plan::new(1, super::plan::Disks::Synced);
         plan.deeds.clear();
@@ -135,6 +162,10 @@ fn guests_that_were_overtaken_are_found() {
     assert!(!found(&[(1, 0, Asks), (2, 1, Asks), (2, 1_950, Granted)]), "the first was silent");
     let back = [(1, 0, Asks), (2, 1, Asks), (1, 2_000, Asks), (2, 2_001, Granted)];
     assert!(!found(&back), "it stands behind the other one");
+    let at_once = [(2, 0, Returns), (1, 0, Asks), (2, 1, Asks), (2, 2, Granted)];
+    assert!(!found(&at_once), "it comes back to its position");
+    let later = [(2, 0, Returns), (1, 0, Asks), (2, 2, Asks), (2, 3, Granted)];
+    assert!(found(&later), "it comes back too late");
     let late = [(1, 0, Asks), (1, 1, Granted), (2, 2, Asks), (1, 3, Asks), (2, 4, Granted)];
     assert!(!found(&late), "its request is over");
     let later = [(1, 0, Withdraws), (1, 1, Asks), (2, 2, Asks), (2, 3, Granted)];

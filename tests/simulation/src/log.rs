@@ -439,7 +439,7 @@ impl fmt::Display for Log {
         // Guests repeat what they ask.
         for LineRecord { keeper, guest, object, at, request, kind } in &self.lines {
             let told = match kind {
-                LineKind::Asks => continue,
+                LineKind::Asks | LineKind::Returns => continue,
                 LineKind::Withdraws => "withdraws",
                 LineKind::Granted => "is granted a turn",
                 LineKind::SentAway => "is sent away",

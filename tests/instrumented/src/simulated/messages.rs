@@ -305,9 +305,8 @@ impl Hub {
             let (request, kind) = match request.request {
                 Request::Ask { request, .. } => (request, LineKind::Asks),
                 Request::Withdraw { request } => (request, LineKind::Withdraws),
-                Request::Renew { .. } | Request::IssueToken { .. } | Request::Return { .. } => {
-                    return;
-                }
+                Request::Return { .. } => (0, LineKind::Returns),
+                Request::Renew { .. } | Request::IssueToken { .. } => return,
             };
             self.line.push(LineMessage { keeper: message.to, guest, object, request, at, kind });
         }
@@ -346,7 +345,9 @@ impl Hub {
     /// Informs a keeper that the connection of a guest has ended, which stands in some of its
     /// lines.
     fn end_connection(&mut self, guest: u128, keeper: KeeperId) {
-        let of_both = |it: &&LineMessage| (it.guest, it.keeper) == (guest, keeper);
+        let of_both = |it: &&LineMessage| {
+            (it.guest, it.keeper) == (guest, keeper) && it.kind != LineKind::Returns
+        };
         let last: BTreeMap<_, _> =
             self.line.iter().filter(of_both).map(|it| (it.object, *it)).collect();
         for (object, said) in last {

@@ -77,7 +77,7 @@ pub struct LineRecord {
     pub guest: usize,
     /// The object.
     pub object: String,
-    /// The number of the guest's request.
+    /// The number of the guest's request; zero where it returns a turn.
     pub request: u64,
     /// When it came to the keeper, or was sent by it.
     pub at: Duration,
@@ -92,6 +92,8 @@ pub enum LineKind {
     Asks,
     /// The guest wants none any more.
     Withdraws,
+    /// The guest returns a turn.
+    Returns,
     /// The keeper has given it a turn.
     Granted,
     /// The keeper sends it away.
